@@ -50,7 +50,7 @@ build_image() {  # TAG
     cp "$here"/* "$context/"
     [[ $tag == mariadb:* ]] || dockerfile=${tag/:/-}.Dockerfile
     [[ $tag != mysql:5.6 ]] || unpack_mysql_56 "$context"
-    docker build --network=host --file="$context/$dockerfile" --tag="$tag" \
+    docker build --force-rm --network=host --file="$context/$dockerfile" --tag="$tag" \
         --build-arg SUITE="${suites[$tag]}" --build-arg VERSION="${tag#*:}" "$context"
 }
 

@@ -1,0 +1,63 @@
+"""For all tests: what the marks `server` and `long` mean, and that CI does not skip server tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+_SERVER_TESTS = Path(__file__).parent / "server"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="also run the tests marked `long`, and the long forms of others"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "server: needs database servers in Docker; in CI it may not be skipped"
+    )
+    config.addinivalue_line("markers", "long: runs with --long only (make test-long)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if _SERVER_TESTS in item.path.parents:
+            item.add_marker("server")
+    if config.getoption("--long"):
+        return
+    # Deselected, not skipped: what CI does not run by design is no failure there.
+    long_items = [item for item in items if item.get_closest_marker("long")]
+    if long_items:
+        config.hook.pytest_deselected(items=long_items)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    # An expected failure is also reported as skipped.
+    if not hasattr(report, "wasxfail") and item.get_closest_marker("server"):
+        _fail_if_skipped_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if _SERVER_TESTS in collector.path.parents:
+        _fail_if_skipped_in_ci(report)
+    return report
+
+
+def _fail_if_skipped_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and os.environ.get("CI", "").lower() in {"true", "1"}:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which counts as a failure in CI: {reason}"

@@ -1,0 +1,109 @@
+"""Server fixtures: each server is started when the first test asks for it, and shared by the whole session.
+
+`server` runs a test on all four; `mysql97`, `mysql56`, `mariadb1011` and `mariadb118` are single ones.
+`@pytest.mark.parametrize("server", [...], indirect=True)` runs a test on some. `extra_server` starts one with
+other arguments for a single test. Tests share servers, so each works in a schema of its own (`schema`,
+`Server.fresh_schema()`) and begins at the log position it finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+
+import pytest
+
+from tests.servers import SERVERS, Server, ServerPool, ServerUnavailableError
+
+_SINGLE_FIXTURES = {name.replace(":", "").replace(".", ""): name for name in SERVERS}
+
+_tests_run = pytest.StashKey[Counter[str]]()
+_extra_servers = pytest.StashKey[set[str]]()
+
+
+@pytest.fixture(scope="session")
+def server_pool() -> Iterator[ServerPool]:
+    with contextlib.closing(ServerPool()) as pool:
+        yield pool
+
+
+def _shared(pool: ServerPool, name: str) -> Server:
+    try:
+        return pool.shared(name)
+    except ServerUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session", params=list(SERVERS), ids=lambda name: name.replace(":", "-"))
+def server(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
+    return _shared(server_pool, request.param)
+
+
+@pytest.fixture(scope="session")
+def mysql97(server_pool: ServerPool) -> Server:
+    return _shared(server_pool, "mysql:9.7")
+
+
+@pytest.fixture(scope="session")
+def mysql56(server_pool: ServerPool) -> Server:
+    return _shared(server_pool, "mysql:5.6")
+
+
+@pytest.fixture(scope="session")
+def mariadb1011(server_pool: ServerPool) -> Server:
+    return _shared(server_pool, "mariadb:10.11")
+
+
+@pytest.fixture(scope="session")
+def mariadb118(server_pool: ServerPool) -> Server:
+    return _shared(server_pool, "mariadb:11.8")
+
+
+@pytest.fixture
+def extra_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> Iterator[Callable[..., Server]]:
+    """`extra_server("mysql:9.7", "--skip-log-bin")`: a server of this test alone, removed when it ends."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, *arguments: str) -> Server:
+            try:
+                server = server_pool.start(name, *arguments)
+            except ServerUnavailableError as error:
+                pytest.skip(str(error))
+            stack.callback(server_pool.stop, server.container)
+            request.node.stash.setdefault(_extra_servers, set()).add(name)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def schema(server: Server) -> Iterator[str]:
+    """The name of an empty schema on `server`."""
+    with server.fresh_schema() as name:
+        yield name
+
+
+def _servers_of(item: pytest.Item) -> set[str]:
+    fixtures = getattr(item, "fixturenames", ())
+    names = {name for fixture, name in _SINGLE_FIXTURES.items() if fixture in fixtures}
+    if isinstance(item, pytest.Function) and "server" in fixtures:
+        names.add(str(item.callspec.params["server"]))
+    extra: set[str] = item.stash.get(_extra_servers, set())
+    return names | extra
+
+
+# Nearest to the test, so that a skip is still seen as one.
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call" and not report.skipped:
+        item.config.stash.setdefault(_tests_run, Counter()).update(_servers_of(item))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    tests_run = config.stash.get(_tests_run, Counter())
+    terminalreporter.section("tests on each server")
+    for name in SERVERS:
+        terminalreporter.write_line(f"{name}: {tests_run[name]} tests")

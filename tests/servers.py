@@ -1,0 +1,314 @@
+"""Database servers for tests and the demo: one Docker container each, published on a port of 127.0.0.1.
+
+Starts the images named in `SERVERS` as replication sources (row format, GTIDs, a replica user). The images
+are the project's own (docker/images) or the official ones of the same tags. Nothing here knows pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+# No image can be pulled for the helper container that would remove leftovers; ServerPool does that itself.
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+os.environ.setdefault("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
+
+import docker.errors
+import pymysql
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.docker_client import DockerClient
+
+HOST = "127.0.0.1"
+ROOT_PASSWORD = "root-Secret_1"
+REPLICA_USER = "repl"
+REPLICA_PASSWORD = "repl-Secret_1"
+
+# The first start of an official image makes its data directory: that, and not ours, is what takes this long.
+START_SECONDS = 180
+START_ATTEMPTS = 3
+POLL_SECONDS = 0.05
+OWNER_LABEL = "mysql-replica.tests"
+
+Family = Literal["mysql", "mariadb"]
+
+# What a commit writes must outlive a killed server, not a machine that loses power: written, never synced.
+_COMMON_ARGUMENTS = (
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--max-allowed-packet=128M",
+    "--character-set-server=utf8mb4",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--sync-binlog=0",
+)
+_GTID_ARGUMENTS = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+
+# Image -> what it is started with. A redo log of 2 x 512 MB is what 5.6 wants for a BLOB of 40 MB.
+SERVERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "mysql:9.7": ("--server-id=97", *_GTID_ARGUMENTS),
+        "mysql:5.6": (
+            "--server-id=56",
+            *_GTID_ARGUMENTS,
+            "--log-slave-updates",
+            "--innodb-log-file-size=512M",
+        ),
+        "mariadb:10.11": ("--server-id=1011",),
+        "mariadb:11.8": ("--server-id=1108",),
+    }
+)
+_EXTRA_SERVER_IDS = itertools.count(9001)
+_SCHEMA_NUMBERS = itertools.count(1)
+
+
+class ServerUnavailableError(Exception):
+    """There is no Docker daemon, or no such image and no registry to pull it from."""
+
+
+class ServerStartError(Exception):
+    """The container was started and the server in it did not come up; the message ends with its log."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server. `version` is the numeric part of VERSION(), such as `(10, 11, 18)`."""
+
+    name: str
+    family: Family
+    version: tuple[int, ...]
+    server_id: int
+    port: int
+    container: DockerContainer = field(repr=False)
+    host: str = HOST
+    root_password: str = ROOT_PASSWORD
+    replica_user: str = REPLICA_USER
+    replica_password: str = REPLICA_PASSWORD
+
+    def connect(self, **options: Any) -> pymysql.Connection[Any]:
+        """A PyMySQL connection, of root with autocommit unless the options say otherwise."""
+        return _connect(self.port, **options)
+
+    def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """The rows of one statement, run as root on a connection of its own."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(sql, parameters or None)
+            return list(cursor.fetchall())
+
+    def dsn(self, user: str | None = None, password: str | None = None) -> str:
+        """`mysql://user:password@host:port`; of the replica user by default."""
+        user = self.replica_user if user is None else user
+        password = self.replica_password if password is None else password
+        quoted = (urllib.parse.quote(text, safe="") for text in (user, password))
+        return f"mysql://{':'.join(quoted)}@{self.host}:{self.port}"
+
+    def wait_until_ready(self) -> None:
+        """Return when the server answers; for tests that stop and start the container."""
+        _first_connection(self.name, self.container, self.port).close()
+
+    def exec(self, *command: str) -> bytes:
+        """What a command inside the container writes to its standard output; RuntimeError if it fails."""
+        result = self.container.get_wrapped_container().exec_run(list(command), demux=True)
+        output, errors = cast("tuple[bytes | None, bytes | None]", result.output)
+        if result.exit_code != 0:
+            raise RuntimeError(
+                f"{command} in {self.name}: exit code {result.exit_code}: {errors or output!r}"
+            )
+        return output or b""
+
+    @contextlib.contextmanager
+    def fresh_schema(self) -> Iterator[str]:
+        """The name of a new, empty schema that is dropped afterwards."""
+        name = f"test_{next(_SCHEMA_NUMBERS)}"
+        self.query(f"CREATE DATABASE {name}")
+        try:
+            yield name
+        finally:
+            # A failed test may have left a transaction open; without a limit the server waits a day for it.
+            limited = self.connect(init_command="SET lock_wait_timeout = 10")
+            with limited, limited.cursor() as cursor:
+                cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+
+
+class ServerPool:
+    """Starts servers when they are first asked for, and removes them all in `close()`."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, Server | Exception] = {}
+        self._containers: list[DockerContainer] = []
+        self._docker_trouble: str | None = None
+
+    def shared(self, name: str) -> Server:
+        """The one server of this image, started on the first call. A failed start is not tried again."""
+        if name not in self._shared:
+            try:
+                self._shared[name] = self._start(name, ())
+            except (ServerUnavailableError, ServerStartError) as error:
+                self._shared[name] = error
+        server = self._shared[name]
+        if isinstance(server, Exception):
+            raise server
+        return server
+
+    def start(self, name: str, *arguments: str) -> Server:
+        """Another server, with a new server id. The arguments follow the usual ones, so they win."""
+        return self._start(name, (f"--server-id={next(_EXTRA_SERVER_IDS)}", *arguments))
+
+    def stop(self, container: DockerContainer) -> None:
+        """Remove a container with its data."""
+        self._containers.remove(container)
+        # A test may have removed it already.
+        with contextlib.suppress(docker.errors.NotFound):
+            container.stop()
+
+    def close(self) -> None:
+        """Remove every container that this pool has started."""
+        for container in list(self._containers):
+            self.stop(container)
+        self._shared.clear()
+
+    def _start(self, name: str, arguments: tuple[str, ...]) -> Server:
+        self._check_docker()
+        for attempt in itertools.count(1):
+            container, port = _new_container(name, arguments)
+            self._containers.append(container)
+            try:
+                container.start()
+            except docker.errors.APIError as error:
+                known = container.get_docker_client().client.images.list(name)
+                self.stop(container)
+                if not known:
+                    reason = f"no image {name}, and it cannot be pulled (make images): {error}"
+                    raise ServerUnavailableError(reason) from error
+                # Anybody may have taken the port since it was found free.
+                if attempt == START_ATTEMPTS or not re.search("already (allocated|in use)", str(error)):
+                    raise ServerStartError(f"{name}: {error}") from error
+            else:
+                break
+        return _prepare(name, container, port)
+
+    def _check_docker(self) -> None:
+        """Once per pool: see that Docker answers, and remove what runs that were killed have left behind."""
+        if self._docker_trouble is None:
+            self._docker_trouble = _docker_trouble()
+            if not self._docker_trouble:
+                _remove_leftovers()
+        if self._docker_trouble:
+            raise ServerUnavailableError(self._docker_trouble)
+
+
+def family_of(name: str) -> Family:
+    return "mariadb" if name.startswith("mariadb:") else "mysql"
+
+
+def _docker_trouble() -> str:
+    """Why no Docker daemon can be used; empty if one can."""
+    # Asked through the command: the Python package leaves sockets open when nothing answers.
+    command = ["docker", "version", "--format", "{{.Server.Version}}"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"no Docker: {error}"
+    return (
+        ""
+        if answer.returncode == 0
+        else f"no Docker daemon answers (see docker/up.sh): {answer.stderr.strip()}"
+    )
+
+
+def _remove_leftovers() -> None:
+    """Remove the containers of processes that are no more on this machine."""
+    client = DockerClient().client
+    with contextlib.closing(client):
+        for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}):
+            host, _, process = container.labels[OWNER_LABEL].rpartition(":")
+            if host == socket.gethostname() and not _is_alive(int(process)):
+                # Another run may be at the same work.
+                with contextlib.suppress(docker.errors.APIError):
+                    container.remove(force=True, v=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _new_container(name: str, arguments: tuple[str, ...]) -> tuple[DockerContainer, int]:
+    """The container, not yet started, and the port of 127.0.0.1 it will publish.
+
+    The port is chosen here because one chosen by Docker changes when the container is restarted. For
+    restarts, too, the data is not in a tmpfs: that would be emptied.
+    """
+    port = _free_port()
+    container = DockerContainer(name, labels={OWNER_LABEL: f"{socket.gethostname()}:{os.getpid()}"})
+    container.with_env(f"{family_of(name).upper()}_ROOT_PASSWORD", ROOT_PASSWORD)
+    container.with_command([*_COMMON_ARGUMENTS, *SERVERS[name], *arguments])
+    # with_bind_ports() knows no host address and would publish on all interfaces.
+    container.ports["3306/tcp"] = (HOST, port)  # type: ignore[assignment]
+    return container, port
+
+
+def _prepare(name: str, container: DockerContainer, port: int) -> Server:
+    """Wait until the server answers, then create the replica user."""
+    with _first_connection(name, container, port) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION(), @@server_id")
+        row = cursor.fetchone()
+        assert row is not None
+        text, server_id = row
+        # MariaDB takes REPLICATION CLIENT for its BINLOG MONITOR.
+        cursor.execute(f"CREATE USER '{REPLICA_USER}'@'%' IDENTIFIED BY '{REPLICA_PASSWORD}'")
+        cursor.execute(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO '{REPLICA_USER}'@'%'")
+    numbers = re.match(r"[\d.]+", text)
+    assert numbers is not None, text
+    version = tuple(int(number) for number in numbers[0].split("."))
+    return Server(name, family_of(name), version, int(server_id), port, container)
+
+
+def _first_connection(name: str, container: DockerContainer, port: int) -> pymysql.Connection[Any]:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return _connect(port)
+        except pymysql.err.OperationalError as error:
+            wrapped = container.get_wrapped_container()
+            wrapped.reload()
+            if wrapped.status == "exited" or time.monotonic() > deadline:
+                log = wrapped.logs(tail=30).decode(errors="replace")
+                raise ServerStartError(
+                    f"{name} did not come up ({wrapped.status}, {error}):\n{log}"
+                ) from error
+        time.sleep(POLL_SECONDS)
+
+
+def _connect(port: int, **options: Any) -> pymysql.Connection[Any]:
+    defaults: dict[str, Any] = {
+        "host": HOST,
+        "port": port,
+        "user": "root",
+        "password": ROOT_PASSWORD,
+        "charset": "utf8mb4",
+        "autocommit": True,
+    }
+    if "ssl" not in options:
+        # PyMySQL would offer TLS by itself, and making its context takes 24 ms a connection.
+        defaults["ssl_disabled"] = True
+    return pymysql.connect(**(defaults | options))
