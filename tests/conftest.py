@@ -17,13 +17,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "server: needs database servers in Docker; in CI it may not be skipped"
-    )
-    config.addinivalue_line("markers", "long: runs with --long only (make test-long)")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if _SERVER_TESTS in item.path.parents:
