@@ -1,0 +1,193 @@
+"""Numbers of the wire and of the binary log, by the names that the servers give them.
+
+From MySQL's ``include/mysql_com.h``, ``libs/mysql/binlog/event/binlog_event.h`` and MariaDB's ``sql/log_event.h``.
+No behaviour lives here.
+"""
+
+from enum import IntEnum, IntFlag
+
+
+class EventType(IntEnum):
+    """Type byte of a binlog event's header. 160 and above are MariaDB's own."""
+
+    UNKNOWN = 0
+    START_V3 = 1
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    LOAD = 6
+    SLAVE = 7
+    CREATE_FILE = 8
+    APPEND_BLOCK = 9
+    EXEC_LOAD = 10
+    DELETE_FILE = 11
+    NEW_LOAD = 12
+    RAND = 13
+    USER_VAR = 14
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    BEGIN_LOAD_QUERY = 17
+    EXECUTE_LOAD_QUERY = 18
+    TABLE_MAP = 19
+    PRE_GA_WRITE_ROWS = 20
+    PRE_GA_UPDATE_ROWS = 21
+    PRE_GA_DELETE_ROWS = 22
+    WRITE_ROWS_V1 = 23
+    UPDATE_ROWS_V1 = 24
+    DELETE_ROWS_V1 = 25
+    INCIDENT = 26
+    HEARTBEAT = 27
+    IGNORABLE = 28
+    ROWS_QUERY = 29
+    WRITE_ROWS = 30
+    UPDATE_ROWS = 31
+    DELETE_ROWS = 32
+    GTID = 33
+    ANONYMOUS_GTID = 34
+    PREVIOUS_GTIDS = 35
+    TRANSACTION_CONTEXT = 36
+    VIEW_CHANGE = 37
+    XA_PREPARE = 38
+    PARTIAL_UPDATE_ROWS = 39
+    TRANSACTION_PAYLOAD = 40
+    HEARTBEAT_V2 = 41
+    GTID_TAGGED = 42
+    MARIADB_ANNOTATE_ROWS = 160
+    MARIADB_BINLOG_CHECKPOINT = 161
+    MARIADB_GTID = 162
+    MARIADB_GTID_LIST = 163
+    MARIADB_START_ENCRYPTION = 164
+    MARIADB_QUERY_COMPRESSED = 165
+    MARIADB_WRITE_ROWS_COMPRESSED_V1 = 166
+    MARIADB_UPDATE_ROWS_COMPRESSED_V1 = 167
+    MARIADB_DELETE_ROWS_COMPRESSED_V1 = 168
+    MARIADB_WRITE_ROWS_COMPRESSED = 169
+    MARIADB_UPDATE_ROWS_COMPRESSED = 170
+    MARIADB_DELETE_ROWS_COMPRESSED = 171
+    MARIADB_PARTIAL_ROW_DATA = 172
+
+
+class EventFlag(IntFlag):
+    """Flags of a binlog event's header (``log_event.h``: LOG_EVENT_*_F)."""
+
+    BINLOG_IN_USE = 0x0001
+    THREAD_SPECIFIC = 0x0004
+    SUPPRESS_USE = 0x0008
+    ARTIFICIAL = 0x0020
+    RELAY_LOG = 0x0040
+    IGNORABLE = 0x0080
+    NO_FILTER = 0x0100
+    MTS_ISOLATE = 0x0200
+    MARIADB_SKIP_REPLICATION = 0x8000
+
+
+class RowsFlag(IntFlag):
+    """Flags in a rows event's post-header (``rows_event.h``: Rows_event::enum_flag)."""
+
+    STATEMENT_END = 0x0001
+    NO_FOREIGN_KEY_CHECKS = 0x0002
+    RELAXED_UNIQUE_CHECKS = 0x0004
+    COMPLETE_ROWS = 0x0008
+
+
+class ColumnType(IntEnum):
+    """Column types as TABLE_MAP and the text protocol number them (``field_types.h``; MariaDB's ``field.h``)."""
+
+    DECIMAL = 0
+    TINY = 1
+    SHORT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    NULL = 6
+    TIMESTAMP = 7
+    LONGLONG = 8
+    INT24 = 9
+    DATE = 10
+    TIME = 11
+    DATETIME = 12
+    YEAR = 13
+    NEWDATE = 14
+    VARCHAR = 15
+    BIT = 16
+    TIMESTAMP2 = 17
+    DATETIME2 = 18
+    TIME2 = 19
+    TYPED_ARRAY = 20
+    MARIADB_BLOB_COMPRESSED = 140
+    MARIADB_VARCHAR_COMPRESSED = 141
+    VECTOR = 242
+    INVALID = 243
+    BOOL = 244
+    JSON = 245
+    NEWDECIMAL = 246
+    ENUM = 247
+    SET = 248
+    TINY_BLOB = 249
+    MEDIUM_BLOB = 250
+    LONG_BLOB = 251
+    BLOB = 252
+    VAR_STRING = 253
+    STRING = 254
+    GEOMETRY = 255
+
+
+class Command(IntEnum):
+    """First byte of a client's command packet (``my_command.h``)."""
+
+    QUIT = 0x01
+    QUERY = 0x03
+    PING = 0x0E
+    BINLOG_DUMP = 0x12
+    REGISTER_SLAVE = 0x15
+    BINLOG_DUMP_GTID = 0x1E
+
+
+class DumpFlag(IntFlag):
+    """Flags of COM_BINLOG_DUMP. 0x0002 is HEARTBEAT_V2 on MySQL and "send ANNOTATE_ROWS" on MariaDB."""
+
+    NON_BLOCK = 0x0001
+    HEARTBEAT_V2 = 0x0002
+    MARIADB_ANNOTATE_ROWS = 0x0002
+
+
+class Capability(IntFlag):
+    """Client/server capability bits (``mysql_com.h``: CLIENT_*). From bit 32 on: MariaDB's."""
+
+    LONG_PASSWORD = 1 << 0
+    FOUND_ROWS = 1 << 1
+    LONG_FLAG = 1 << 2
+    CONNECT_WITH_DB = 1 << 3
+    NO_SCHEMA = 1 << 4
+    COMPRESS = 1 << 5
+    LOCAL_FILES = 1 << 7
+    PROTOCOL_41 = 1 << 9
+    SSL = 1 << 11
+    TRANSACTIONS = 1 << 13
+    SECURE_CONNECTION = 1 << 15
+    MULTI_STATEMENTS = 1 << 16
+    MULTI_RESULTS = 1 << 17
+    PLUGIN_AUTH = 1 << 19
+    CONNECT_ATTRS = 1 << 20
+    PLUGIN_AUTH_LENENC_CLIENT_DATA = 1 << 21
+    SESSION_TRACK = 1 << 23
+    DEPRECATE_EOF = 1 << 24
+    ZSTD_COMPRESSION = 1 << 26
+    QUERY_ATTRIBUTES = 1 << 27
+
+
+class StatusFlag(IntFlag):
+    """Server status bits in OK and EOF packets (``mysql_com.h``: SERVER_*)."""
+
+    IN_TRANSACTION = 0x0001
+    AUTOCOMMIT = 0x0002
+    MORE_RESULTS_EXISTS = 0x0008
+    SESSION_STATE_CHANGED = 0x4000
+
+
+BINLOG_MAGIC = b"\xfebin"
+ENCRYPTED_BINLOG_MAGIC = b"\xfdbin"
+EVENT_HEADER_SIZE = 19
+CHECKSUM_SIZE = 4
+MAX_FRAME_PAYLOAD = 0xFFFFFF
