@@ -1,6 +1,6 @@
 """Numbers of the wire and of the binary log, by the names that the servers give them.
 
-From MySQL's ``include/mysql_com.h``, ``libs/mysql/binlog/event/binlog_event.h`` and MariaDB's ``sql/log_event.h``.
+From MySQL's ``include/mysql_com.h`` and ``libs/mysql/binlog/event/binlog_event.h``, MariaDB's ``sql/log_event.h``.
 No behaviour lives here.
 """
 
@@ -92,7 +92,7 @@ class RowsFlag(IntFlag):
 
 
 class ColumnType(IntEnum):
-    """Column types as TABLE_MAP and the text protocol number them (``field_types.h``; MariaDB's ``field.h``)."""
+    """Column types as TABLE_MAP and the text protocol number them (``field_types.h``, ``field.h``)."""
 
     DECIMAL = 0
     TINY = 1

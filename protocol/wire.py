@@ -80,14 +80,14 @@ class Reader:
         self.position = start + count
         return start
 
-    def bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         """The next ``count`` bytes."""
         start = self.skip(count)
         return self.data[start : start + count]
 
     def rest(self) -> bytes:
         """Everything up to the end."""
-        return self.bytes(self.end - self.position)
+        return self.take(self.end - self.position)
 
     def peek(self) -> int | None:
         """The next byte without moving, or None at the end."""
@@ -98,7 +98,7 @@ class Reader:
         start = self.skip(size)
         return int.from_bytes(self.data[start : start + size], "little")
 
-    def int(self, size: int) -> int:
+    def sint(self, size: int) -> int:
         """Signed little-endian integer of ``size`` bytes."""
         start = self.skip(size)
         return int.from_bytes(self.data[start : start + size], "little", signed=True)
@@ -127,7 +127,7 @@ class Reader:
 
     def lenenc_bytes(self) -> bytes:
         """Bytes behind their length-encoded length."""
-        return self.bytes(self.lenenc_int())
+        return self.take(self.lenenc_int())
 
     def lenenc_bytes_or_null(self) -> bytes | None:
         """A text-protocol value: bytes, or None for 0xFB."""
@@ -138,7 +138,7 @@ class Reader:
 
     def short_bytes(self) -> bytes:
         """Bytes behind a one-byte length."""
-        return self.bytes(self.u8())
+        return self.take(self.u8())
 
     def nul_terminated(self) -> bytes:
         """Bytes up to a zero byte, which is consumed."""
