@@ -1,0 +1,512 @@
+"""The messages of the client/server protocol that a replica and a source exchange while they log in and query.
+
+Every message parses from and encodes to one whole payload (frames are ``packets``' business), so that the same
+classes serve the client, the server's side and the tests. Parsers raise ``ProtocolError`` on anything short, long or
+out of form. Layouts: MySQL's "Client/Server Protocol" pages (doxygen ``page_protocol_*``) and MariaDB's knowledge base.
+Nothing here keeps state or decides what may follow what.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .constants import Capability, StatusFlag
+from .errors import ProtocolError
+from .wire import Reader, encode_lenenc_bytes, encode_lenenc_int
+
+UTF8MB4_GENERAL_CI = 45  # known to every server since 5.5.3, unlike utf8mb4_0900_ai_ci
+MAX_PACKET_SIZE = 1 << 30
+MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
+
+OK_HEADER = 0x00
+AUTH_MORE_DATA_HEADER = 0x01
+LOCAL_INFILE_HEADER = 0xFB
+EOF_HEADER = 0xFE
+ERR_HEADER = 0xFF
+
+_AUTH_DATA_FIRST = 8
+_AUTH_DATA_SECOND_MINIMUM = 13
+_COLUMN_FIXED_SIZE = 12
+
+TextValue = str | bytes | None
+
+
+def _reader(payload: bytes) -> Reader:
+    return Reader(payload, truncated=ProtocolError)
+
+
+def _expect_header(reader: Reader, header: int, name: str) -> None:
+    found = reader.u8()
+    if found != header:
+        raise ProtocolError(f"{name} begins with 0x{header:02x}, not with 0x{found:02x}")
+
+
+def _text(data: bytes) -> str:
+    """Text for people and names: never fails, and shows bytes that are not UTF-8."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _nul_terminated_or_rest(reader: Reader) -> bytes:
+    """A last string that some servers and clients forget to terminate (MySQL bug 59453)."""
+    return reader.rest().removesuffix(b"\0")
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """The server's greeting, protocol version 10.
+
+    ``server_version`` is the server's own text, MariaDB's "5.5.5-" included; ``auth_data`` is what the authentication
+    plugin gets: 20 random bytes and a zero. ``capabilities`` holds MariaDB's extended bits from bit 32 on.
+    """
+
+    server_version: str
+    connection_id: int
+    capabilities: Capability
+    auth_data: bytes
+    auth_plugin: str = ""
+    collation: int = UTF8MB4_GENERAL_CI
+    status: int = StatusFlag.AUTOCOMMIT
+
+    @property
+    def is_mariadb(self) -> bool:
+        """MariaDB names itself in the version; where that was reconfigured its extended capabilities remain."""
+        return "mariadb" in self.server_version.lower() or self.capabilities >> 32 != 0
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The numbers of the version, such as ``(10, 11, 18)``; empty if the text has none."""
+        # MariaDB before 11 says 5.5.5 first, so that old replicas do not take "10" for "1".
+        text = self.server_version.removeprefix("5.5.5-") if self.is_mariadb else self.server_version
+        numbers = re.match(r"[0-9]{1,4}(?:\.[0-9]{1,4}){0,3}", text)
+        return tuple(int(number) for number in numbers[0].split(".")) if numbers else ()
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Handshake":
+        """Read a greeting; protocol versions other than 10 are refused."""
+        reader = _reader(payload)
+        protocol = reader.u8()
+        if protocol != 10:
+            raise ProtocolError(f"the server speaks protocol version {protocol}, not 10")
+        server_version = _text(reader.nul_terminated())
+        connection_id = reader.uint(4)
+        auth_data = reader.take(_AUTH_DATA_FIRST)
+        reader.skip(1)
+        capabilities = Capability(reader.uint(2))
+        collation = reader.u8()
+        status = reader.uint(2)
+        capabilities |= Capability(reader.uint(2) << 16)
+        auth_size = reader.u8()
+        reader.skip(6)
+        # MySQL sends zeros here, so the bits can be taken without asking which server it is.
+        capabilities |= Capability(reader.uint(4) << 32)
+        if Capability.SECURE_CONNECTION in capabilities:
+            auth_data += reader.take(max(_AUTH_DATA_SECOND_MINIMUM, auth_size - _AUTH_DATA_FIRST))
+        auth_plugin = ""
+        if Capability.PLUGIN_AUTH in capabilities:
+            auth_plugin = _text(_nul_terminated_or_rest(reader))
+        reader.expect_end()
+        return cls(server_version, connection_id, capabilities, auth_data, auth_plugin, collation, status)
+
+    def encode(self) -> bytes:
+        """The payload of this greeting."""
+        has_plugin = Capability.PLUGIN_AUTH in self.capabilities
+        parts = [
+            b"\x0a",
+            self.server_version.encode() + b"\0",
+            self.connection_id.to_bytes(4, "little"),
+            self.auth_data[:_AUTH_DATA_FIRST] + b"\0",
+            (self.capabilities & 0xFFFF).to_bytes(2, "little"),
+            self.collation.to_bytes(1, "little"),
+            self.status.to_bytes(2, "little"),
+            (self.capabilities >> 16 & 0xFFFF).to_bytes(2, "little"),
+            (len(self.auth_data) if has_plugin else 0).to_bytes(1, "little"),
+            bytes(6),
+            (self.capabilities >> 32).to_bytes(4, "little"),
+        ]
+        if Capability.SECURE_CONNECTION in self.capabilities:
+            parts.append(self.auth_data[_AUTH_DATA_FIRST:].ljust(_AUTH_DATA_SECOND_MINIMUM, b"\0"))
+        if has_plugin:
+            parts.append(self.auth_plugin.encode() + b"\0")
+        return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SslRequest:
+    """The first half of a handshake response, sent in clear: what follows is the TLS handshake."""
+
+    capabilities: Capability
+    max_packet_size: int = MAX_PACKET_SIZE
+    collation: int = UTF8MB4_GENERAL_CI
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "SslRequest":
+        """Read a request of exactly 32 bytes."""
+        reader = _reader(payload)
+        request = cls._parse_from(reader)
+        reader.expect_end()
+        if Capability.SSL not in request.capabilities:
+            raise ProtocolError("a handshake response ends where an SSL request would")
+        return request
+
+    @classmethod
+    def _parse_from(cls, reader: Reader) -> "SslRequest":
+        capabilities = Capability(reader.uint(4))
+        if Capability.PROTOCOL_41 not in capabilities:
+            raise ProtocolError("the client speaks the protocol from before MySQL 4.1")
+        max_packet_size = reader.uint(4)
+        collation = reader.u8()
+        reader.skip(19)
+        capabilities |= Capability(reader.uint(4) << 32)
+        return cls(capabilities, max_packet_size, collation)
+
+    def encode(self) -> bytes:
+        """The payload of this request."""
+        return (
+            (self.capabilities & 0xFFFFFFFF).to_bytes(4, "little")
+            + self.max_packet_size.to_bytes(4, "little")
+            + self.collation.to_bytes(1, "little")
+            + bytes(19)
+            + (self.capabilities >> 32).to_bytes(4, "little")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeResponse:
+    """The client's answer to the greeting (HandshakeResponse41). What proves the password is kept out of its repr."""
+
+    capabilities: Capability
+    user: str
+    auth_response: bytes = field(repr=False)
+    database: str = ""
+    auth_plugin: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    max_packet_size: int = MAX_PACKET_SIZE
+    collation: int = UTF8MB4_GENERAL_CI
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "HandshakeResponse":
+        """Read a response, as its own capabilities lay it out."""
+        reader = _reader(payload)
+        start = SslRequest._parse_from(reader)
+        capabilities = start.capabilities
+        user = _text(reader.nul_terminated())
+        if Capability.PLUGIN_AUTH_LENENC_CLIENT_DATA in capabilities:
+            auth_response = reader.lenenc_bytes()
+        elif Capability.SECURE_CONNECTION in capabilities:
+            auth_response = reader.short_bytes()
+        else:
+            auth_response = reader.nul_terminated()
+        database = auth_plugin = ""
+        if Capability.CONNECT_WITH_DB in capabilities:
+            database = _text(reader.nul_terminated())
+        if Capability.PLUGIN_AUTH in capabilities:
+            auth_plugin = _text(reader.nul_terminated())
+        attributes: dict[str, str] = {}
+        if Capability.CONNECT_ATTRS in capabilities:
+            attributes = _parse_attributes(reader.lenenc_bytes())
+        reader.expect_end()
+        return cls(
+            capabilities,
+            user,
+            auth_response,
+            database,
+            auth_plugin,
+            attributes,
+            start.max_packet_size,
+            start.collation,
+        )
+
+    def encode(self) -> bytes:
+        """The payload of this response, as its capabilities lay it out."""
+        capabilities = self.capabilities
+        parts = [SslRequest(capabilities, self.max_packet_size, self.collation).encode()]
+        parts.append(self.user.encode() + b"\0")
+        if Capability.PLUGIN_AUTH_LENENC_CLIENT_DATA in capabilities:
+            parts.append(encode_lenenc_bytes(self.auth_response))
+        elif Capability.SECURE_CONNECTION in capabilities:
+            if len(self.auth_response) > 255:
+                raise ProtocolError("the server takes no authentication response of more than 255 bytes")
+            parts.append(len(self.auth_response).to_bytes(1, "little") + self.auth_response)
+        else:
+            parts.append(self.auth_response + b"\0")
+        if Capability.CONNECT_WITH_DB in capabilities:
+            parts.append(self.database.encode() + b"\0")
+        if Capability.PLUGIN_AUTH in capabilities:
+            parts.append(self.auth_plugin.encode() + b"\0")
+        if Capability.CONNECT_ATTRS in capabilities:
+            pairs = (encode_lenenc_bytes(text.encode()) for pair in self.attributes.items() for text in pair)
+            parts.append(encode_lenenc_bytes(b"".join(pairs)))
+        return b"".join(parts)
+
+
+def _parse_attributes(data: bytes) -> dict[str, str]:
+    reader = _reader(data)
+    attributes = {}
+    while reader.remaining:
+        name = _text(reader.lenenc_bytes())
+        attributes[name] = _text(reader.lenenc_bytes())
+    return attributes
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSwitchRequest:
+    """The server wants another authentication plugin, and gives that plugin's data as it stands in the packet.
+
+    An empty ``plugin`` is the request of servers before 4.1, a lone 0xFE.
+    """
+
+    plugin: str
+    data: bytes
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "AuthSwitchRequest":
+        """Read a request of either form."""
+        reader = _reader(payload)
+        _expect_header(reader, EOF_HEADER, "AuthSwitchRequest")
+        if not reader.remaining:
+            return cls("", b"")
+        return cls(_text(reader.nul_terminated()), reader.rest())
+
+    def encode(self) -> bytes:
+        """The payload of this request."""
+        return b"\xfe" + (self.plugin.encode() + b"\0" + self.data if self.plugin else b"")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthMoreData:
+    """A further message from the server's authentication plugin to ours."""
+
+    data: bytes
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "AuthMoreData":
+        """Read the message."""
+        reader = _reader(payload)
+        _expect_header(reader, AUTH_MORE_DATA_HEADER, "AuthMoreData")
+        return cls(reader.rest())
+
+    def encode(self) -> bytes:
+        """The payload of this message."""
+        return b"\x01" + self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """A command succeeded; with header 0xFE (``ends_rows``) it ends a result set in the place of an EOF packet."""
+
+    affected_rows: int = 0
+    last_insert_id: int = 0
+    status: int = StatusFlag.AUTOCOMMIT
+    warnings: int = 0
+    info: str = ""
+    session_state: bytes = b""
+    ends_rows: bool = False
+
+    @classmethod
+    def parse(cls, payload: bytes, capabilities: Capability = Capability.PROTOCOL_41) -> "Ok":
+        """Read an OK packet; ``capabilities`` (those agreed upon) say whether session state may follow."""
+        reader = _reader(payload)
+        header = reader.u8()
+        if header not in (OK_HEADER, EOF_HEADER):
+            raise ProtocolError(f"OK begins with 0x00 or 0xfe, not with 0x{header:02x}")
+        affected_rows = reader.lenenc_int()
+        last_insert_id = reader.lenenc_int()
+        status = reader.uint(2)
+        warnings = reader.uint(2)
+        info = session_state = b""
+        if Capability.SESSION_TRACK not in capabilities:
+            # MySQL documents a string up to the end; MariaDB and MySQL since 5.7.5 put a length before it.
+            info = _lenenc_or_rest(reader)
+        elif reader.remaining:
+            info = reader.lenenc_bytes()
+            if status & StatusFlag.SESSION_STATE_CHANGED:
+                session_state = reader.lenenc_bytes()
+        reader.expect_end()
+        return cls(
+            affected_rows, last_insert_id, status, warnings, _text(info), session_state, header == EOF_HEADER
+        )
+
+    def encode(self, capabilities: Capability = Capability.PROTOCOL_41) -> bytes:
+        """The payload of this packet."""
+        parts = [
+            b"\xfe" if self.ends_rows else b"\x00",
+            encode_lenenc_int(self.affected_rows),
+            encode_lenenc_int(self.last_insert_id),
+            self.status.to_bytes(2, "little"),
+            self.warnings.to_bytes(2, "little"),
+        ]
+        info = self.info.encode()
+        changed = Capability.SESSION_TRACK in capabilities and self.status & StatusFlag.SESSION_STATE_CHANGED
+        if info or changed:
+            parts.append(encode_lenenc_bytes(info))
+        if changed:
+            parts.append(encode_lenenc_bytes(self.session_state))
+        return b"".join(parts)
+
+
+def _lenenc_or_rest(reader: Reader) -> bytes:
+    start = reader.position
+    if reader.remaining:
+        try:
+            text = reader.lenenc_bytes()
+        except ProtocolError:
+            text = b""
+        if not reader.remaining and reader.position > start:
+            return text
+        reader.position = start
+    return reader.rest()
+
+
+@dataclass(frozen=True, slots=True)
+class Err:
+    """The server refuses; ``sqlstate`` is empty where the server sent none (before the client's capabilities)."""
+
+    code: int
+    sqlstate: str
+    message: str
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Err":
+        """Read an ERR packet with or without SQLSTATE."""
+        reader = _reader(payload)
+        _expect_header(reader, ERR_HEADER, "ERR")
+        code = reader.uint(2)
+        sqlstate = ""
+        if reader.peek() == ord("#"):
+            sqlstate = _text(reader.take(6)[1:])
+        return cls(code, sqlstate, _text(reader.rest()))
+
+    def encode(self) -> bytes:
+        """The payload of this packet."""
+        state = b"#" + self.sqlstate.encode() if self.sqlstate else b""
+        return b"\xff" + self.code.to_bytes(2, "little") + state + self.message.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Eof:
+    """The end of column definitions, rows or a binlog dump, in the form that DEPRECATE_EOF does away with."""
+
+    warnings: int = 0
+    status: int = StatusFlag.AUTOCOMMIT
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Eof":
+        """Read an EOF packet of five bytes."""
+        reader = _reader(payload)
+        _expect_header(reader, EOF_HEADER, "EOF")
+        warnings = reader.uint(2)
+        status = reader.uint(2)
+        reader.expect_end()
+        return cls(warnings, status)
+
+    def encode(self) -> bytes:
+        """The payload of this packet."""
+        return b"\xfe" + self.warnings.to_bytes(2, "little") + self.status.to_bytes(2, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """A column of a text result set (ColumnDefinition41). ``length`` is in bytes of the connection's charset."""
+
+    name: str
+    type: int
+    collation: int = UTF8MB4_GENERAL_CI
+    length: int = 0
+    flags: int = 0
+    decimals: int = 0
+    org_name: str = ""
+    table: str = ""
+    org_table: str = ""
+    schema: str = ""
+    catalog: str = "def"
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "ColumnDefinition":
+        """Read a column definition."""
+        reader = _reader(payload)
+        catalog, schema, table, org_table, name, org_name = [_text(reader.lenenc_bytes()) for _ in range(6)]
+        fixed_size = reader.lenenc_int()
+        if fixed_size != _COLUMN_FIXED_SIZE:
+            raise ProtocolError(f"a column definition has {fixed_size} fixed bytes, not {_COLUMN_FIXED_SIZE}")
+        collation = reader.uint(2)
+        length = reader.uint(4)
+        column_type = reader.u8()
+        flags = reader.uint(2)
+        decimals = reader.u8()
+        reader.skip(2)
+        reader.expect_end()
+        return cls(
+            name,
+            column_type,
+            collation,
+            length,
+            flags,
+            decimals,
+            org_name,
+            table,
+            org_table,
+            schema,
+            catalog,
+        )
+
+    def encode(self) -> bytes:
+        """The payload of this definition."""
+        names = (self.catalog, self.schema, self.table, self.org_table, self.name, self.org_name)
+        return b"".join(
+            [
+                *(encode_lenenc_bytes(name.encode()) for name in names),
+                encode_lenenc_int(_COLUMN_FIXED_SIZE),
+                self.collation.to_bytes(2, "little"),
+                self.length.to_bytes(4, "little"),
+                self.type.to_bytes(1, "little"),
+                self.flags.to_bytes(2, "little"),
+                self.decimals.to_bytes(1, "little"),
+                bytes(2),
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSet:
+    """A whole text result set: column names, and rows in the server's order.
+
+    A value is its text; ``bytes`` where they are not UTF-8; None for NULL. Numbers stay the server's text.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[tuple[TextValue, ...]]
+
+
+def parse_column_count(payload: bytes) -> int:
+    """The packet that opens a result set; 1 to 4096 columns."""
+    reader = _reader(payload)
+    count = reader.lenenc_int()
+    reader.expect_end()
+    if not 1 <= count <= MAX_COLUMNS:
+        raise ProtocolError(f"a result set of {count} columns")
+    return count
+
+
+def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
+    """One text row of so many columns."""
+    reader = _reader(payload)
+    values = tuple(_value(reader.lenenc_bytes_or_null()) for _ in range(columns))
+    reader.expect_end()
+    return values
+
+
+def encode_row(values: Sequence[TextValue]) -> bytes:
+    """The payload of one text row."""
+    return b"".join(
+        b"\xfb" if value is None else encode_lenenc_bytes(value.encode() if isinstance(value, str) else value)
+        for value in values
+    )
+
+
+def _value(data: bytes | None) -> TextValue:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
