@@ -1,0 +1,111 @@
+"""Places in a source's binary log: a file with an offset, and the point where a replica goes on.
+
+A position is only known within one server's log; a checkpoint therefore says whose log it speaks of, and
+which transactions lie before it. Nothing here reads or writes files.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import total_ordering
+
+from .errors import ConfigurationError
+from .gtid import parse_gtid_set
+
+CHECKPOINT_VERSION = 1
+
+_POSITION = re.compile(r"(.+):([0-9]{1,20})", re.DOTALL)
+_NUMBERED_FILE = re.compile(r"(.*)\.([0-9]{1,20})", re.DOTALL)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class BinlogPosition:
+    """The byte offset ``position`` in the binlog file ``file``: ``binlog.000003:154``.
+
+    Positions are ordered within one base name, by the number behind its last dot: ``binlog.999999`` comes
+    before ``binlog.1000000``. Others cannot be compared (``ConfigurationError``).
+    """
+
+    file: str
+    position: int
+
+    def __post_init__(self) -> None:
+        if not self.file or self.position < 0:
+            raise ConfigurationError(f"not a binlog position: file {self.file!r}, offset {self.position}")
+
+    @classmethod
+    def parse(cls, text: str) -> "BinlogPosition":
+        """Read ``file:offset``; ``ConfigurationError`` on anything else."""
+        found = _POSITION.fullmatch(text.strip())
+        if not found:
+            raise ConfigurationError(f"not a binlog position (file:offset): {text!r}")
+        return cls(found[1], int(found[2]))
+
+    def __lt__(self, other: "BinlogPosition") -> bool:
+        if not isinstance(other, BinlogPosition):
+            return NotImplemented
+        if self.file == other.file:
+            return self.position < other.position
+        mine, others = _NUMBERED_FILE.fullmatch(self.file), _NUMBERED_FILE.fullmatch(other.file)
+        if not mine or not others or mine[1] != others[1]:
+            raise ConfigurationError(f"{self} and {other} have no order: their files are of different logs")
+        return int(mine[2]) < int(others[2])
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The point between two transactions at which a replica goes on.
+
+    ``file`` and ``position`` are where the next transaction starts in the log of the server that
+    ``server_uuid`` (MySQL) or ``server_id`` names. ``gtid_set`` is the text of all transactions before it,
+    and None where the source has no GTIDs.
+    """
+
+    file: str
+    position: int
+    gtid_set: str | None = None
+    server_uuid: str | None = None
+    server_id: int | None = None
+    version: int = CHECKPOINT_VERSION
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """Plain values under the attributes' names, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> "Checkpoint":
+        """The reverse of ``to_dict``; ``ConfigurationError`` when a value is missing, wrong or too new."""
+        version = data.get("version")
+        if version != CHECKPOINT_VERSION:
+            raise ConfigurationError(f"a checkpoint of version {version!r}; {CHECKPOINT_VERSION} is known")
+        names = {field.name for field in fields(cls)}
+        if names != data.keys():
+            raise ConfigurationError(f"a checkpoint has the keys {sorted(names)}, not {sorted(data)}")
+        checkpoint = cls(
+            file=_text(data, "file"),
+            position=_number(data, "position"),
+            gtid_set=None if data["gtid_set"] is None else _text(data, "gtid_set"),
+            server_uuid=None if data["server_uuid"] is None else _text(data, "server_uuid"),
+            server_id=None if data["server_id"] is None else _number(data, "server_id"),
+        )
+        if checkpoint.gtid_set is not None:
+            parse_gtid_set(checkpoint.gtid_set)
+        return checkpoint
+
+
+def _text(data: Mapping[str, object], key: str) -> str:
+    value = data[key]
+    if not isinstance(value, str):
+        raise ConfigurationError(f"a checkpoint's {key} is text, not {value!r}")
+    return value
+
+
+def _number(data: Mapping[str, object], key: str) -> int:
+    value = data[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigurationError(f"a checkpoint's {key} is a number from 0 on, not {value!r}")
+    return value
