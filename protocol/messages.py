@@ -1,9 +1,9 @@
-"""The messages of the client/server protocol that a replica and a source exchange while they log in and query.
+"""The messages of the client/server protocol that a replica and a source exchange at login and in queries.
 
-Every message parses from and encodes to one whole payload (frames are ``packets``' business), so that the same
-classes serve the client, the server's side and the tests. Parsers raise ``ProtocolError`` on anything short, long or
-out of form. Layouts: MySQL's "Client/Server Protocol" pages (doxygen ``page_protocol_*``) and MariaDB's knowledge base.
-Nothing here keeps state or decides what may follow what.
+Every message parses from and encodes to one whole payload (frames are ``packets``' business), so that the
+same classes serve the client, the server's side and the tests. Parsers raise ``ProtocolError`` on anything
+short, long or out of form. Layouts: MySQL's "Client/Server Protocol" pages (doxygen ``page_protocol_*``) and
+MariaDB's knowledge base. Nothing here keeps state or decides what may follow what.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .constants import Capability, StatusFlag
-from .errors import ProtocolError
+from .errors import ConfigurationError, ProtocolError
 from .wire import Reader, encode_lenenc_bytes, encode_lenenc_int
 
 UTF8MB4_GENERAL_CI = 45  # known to every server since 5.5.3, unlike utf8mb4_0900_ai_ci
@@ -55,8 +55,9 @@ def _nul_terminated_or_rest(reader: Reader) -> bytes:
 class Handshake:
     """The server's greeting, protocol version 10.
 
-    ``server_version`` is the server's own text, MariaDB's "5.5.5-" included; ``auth_data`` is what the authentication
-    plugin gets: 20 random bytes and a zero. ``capabilities`` holds MariaDB's extended bits from bit 32 on.
+    ``server_version`` is the server's own text, MariaDB's "5.5.5-" included; ``auth_data`` is what the
+    authentication plugin gets: 20 random bytes and a zero. ``capabilities`` holds MariaDB's extended bits
+    from bit 32 on.
     """
 
     server_version: str
@@ -69,7 +70,7 @@ class Handshake:
 
     @property
     def is_mariadb(self) -> bool:
-        """MariaDB names itself in the version; where that was reconfigured its extended capabilities remain."""
+        """MariaDB says so in its version; where that was reconfigured, its own capabilities remain."""
         return "mariadb" in self.server_version.lower() or self.capabilities >> 32 != 0
 
     @property
@@ -172,7 +173,7 @@ class SslRequest:
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResponse:
-    """The client's answer to the greeting (HandshakeResponse41). What proves the password is kept out of its repr."""
+    """The client's answer to the greeting (HandshakeResponse41). Its repr leaves the password's proof out."""
 
     capabilities: Capability
     user: str
@@ -225,7 +226,7 @@ class HandshakeResponse:
             parts.append(encode_lenenc_bytes(self.auth_response))
         elif Capability.SECURE_CONNECTION in capabilities:
             if len(self.auth_response) > 255:
-                raise ProtocolError("the server takes no authentication response of more than 255 bytes")
+                raise ConfigurationError("the server takes no authentication response of more than 255 bytes")
             parts.append(len(self.auth_response).to_bytes(1, "little") + self.auth_response)
         else:
             parts.append(self.auth_response + b"\0")
@@ -250,7 +251,7 @@ def _parse_attributes(data: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AuthSwitchRequest:
-    """The server wants another authentication plugin, and gives that plugin's data as it stands in the packet.
+    """The server wants another authentication plugin; ``data`` is for that plugin, as it stands in the packet.
 
     An empty ``plugin`` is the request of servers before 4.1, a lone 0xFE.
     """
@@ -292,7 +293,7 @@ class AuthMoreData:
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """A command succeeded; with header 0xFE (``ends_rows``) it ends a result set in the place of an EOF packet."""
+    """A command succeeded; with header 0xFE (``ends_rows``) it ends a result set in the place of EOF."""
 
     affected_rows: int = 0
     last_insert_id: int = 0
@@ -359,7 +360,7 @@ def _lenenc_or_rest(reader: Reader) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Err:
-    """The server refuses; ``sqlstate`` is empty where the server sent none (before the client's capabilities)."""
+    """The server refuses; ``sqlstate`` is empty if it sent none (before it knows our capabilities)."""
 
     code: int
     sqlstate: str
@@ -406,7 +407,7 @@ class Eof:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column of a text result set (ColumnDefinition41). ``length`` is in bytes of the connection's charset."""
+    """A column of a text result set (ColumnDefinition41). ``length`` is in bytes of the connection charset."""
 
     name: str
     type: int
