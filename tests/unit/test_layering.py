@@ -16,8 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-GROUND = ("errors", "constants", "charset", "wire", "gtid", "position")
-CONVERSATION = ("packets", "auth", "messages", "commands", "connection", "acceptor")
+GROUND = ("errors", "constants", "charset_tables", "charset", "wire", "gtid", "position")
+CONVERSATION = ("packets", "auth", "messages", "refusals", "results", "commands", "connection", "acceptor")
 BINLOG = (
     "column",
     "table",
@@ -28,6 +28,7 @@ BINLOG = (
     "rowcode",
     "events",
     "rows",
+    "status",
     "bodies",
     "checksum",
     "decoder",
