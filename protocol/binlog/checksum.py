@@ -1,0 +1,65 @@
+"""Which events carry a CRC32 behind them, as a small state machine, and the check itself.
+
+The state starts as the replica's SET asked for, and changes at each FORMAT_DESCRIPTION event, which itself always
+carries four bytes (``log_event.cc``: Format_description_event::write); an artificial ROTATE before it belongs to
+the old state.
+"""
+
+from zlib import crc32
+
+from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
+
+CRC32_ALGORITHM = 1
+# The CRC32 of any data with its own little-endian CRC32 behind it; saves a slice and an unpack per event.
+CRC32_RESIDUE = 0x2144DF1C
+
+_FLAGS_OFFSET = 17
+_VERSION_OFFSET = EVENT_HEADER_SIZE + 2
+_VERSION_SIZE = 50
+# First versions that write the algorithm into the format description (log_event.cc: checksum_version_split_*).
+_MYSQL_SINCE = (5, 6, 1)
+_MARIADB_SINCE = (5, 3, 0)
+
+
+def server_version_of(format_description: bytes) -> str:
+    """The server version that a raw FORMAT_DESCRIPTION event names."""
+    text = format_description[_VERSION_OFFSET : _VERSION_OFFSET + _VERSION_SIZE]
+    return text.split(b"\0", 1)[0].decode("ascii", "replace")
+
+
+def version_numbers(server_version: str) -> tuple[int, int, int]:
+    """``"8.0.36-log"`` -> (8, 0, 36); parts that are no numbers count as 0 (``do_server_version_split``)."""
+    parts = server_version.removeprefix("5.5.5-").split(".", 2)
+    numbers = []
+    for part in (*parts, "", "")[:3]:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        numbers.append(int(digits) if digits else 0)
+    return numbers[0], numbers[1], numbers[2]
+
+
+def is_mariadb_version(server_version: str) -> bool:
+    """Whether a version string is MariaDB's."""
+    return "mariadb" in server_version.lower()
+
+
+def algorithm_of(format_description: bytes) -> int | None:
+    """Checksum algorithm that a raw FORMAT_DESCRIPTION event announces; None from servers before checksums."""
+    version = server_version_of(format_description)
+    since = _MARIADB_SINCE if is_mariadb_version(version) else _MYSQL_SINCE
+    if version_numbers(version) < since or len(format_description) < EVENT_HEADER_SIZE + CHECKSUM_SIZE + 1:
+        return None
+    return format_description[-CHECKSUM_SIZE - 1]
+
+
+def crc32_matches(event: bytes) -> bool:
+    """Whether the last four bytes of ``event`` are the CRC32 of those before.
+
+    The BINLOG_IN_USE flag of a file that is still open was not set when the checksum was made.
+    """
+    if crc32(event) == CRC32_RESIDUE:
+        return True
+    if event[4] != EventType.FORMAT_DESCRIPTION or not event[_FLAGS_OFFSET] & EventFlag.BINLOG_IN_USE:
+        return False
+    closed = bytearray(event)
+    closed[_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF
+    return crc32(closed) == CRC32_RESIDUE

@@ -1,0 +1,46 @@
+"""What is known of one logged column, from TABLE_MAP and its optional metadata. It reads no row."""
+
+from dataclasses import dataclass
+
+from ..constants import ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a logged table.
+
+    ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. ``metadata`` depends on it:
+    bytes a string can take, bytes of a blob's length, ``precision << 8 | scale`` of a DECIMAL, fractional digits
+    of a temporal type, bits of a BIT, bytes of an ENUM, SET, FLOAT or DOUBLE value; else 0.
+    ``None`` in ``unsigned``, ``charset`` and ``labels`` means that the log does not say.
+    ``charset`` is ``"binary"`` for BINARY, VARBINARY and BLOB.
+    """
+
+    name: str
+    type: ColumnType
+    metadata: int
+    nullable: bool
+    unsigned: bool | None = None
+    charset: str | None = None
+    collation: int | None = None
+    labels: tuple[str, ...] | None = None
+    visible: bool = True
+    geometry_type: int | None = None
+    dimension: int | None = None
+
+
+INTEGER_TYPES = frozenset(
+    {ColumnType.TINY, ColumnType.SHORT, ColumnType.INT24, ColumnType.LONG, ColumnType.LONGLONG}
+)
+# Those that take a bit in SIGNEDNESS (table_map_event.h: is_numeric_type).
+NUMERIC_TYPES = INTEGER_TYPES | {ColumnType.NEWDECIMAL, ColumnType.FLOAT, ColumnType.DOUBLE}
+BLOB_TYPES = frozenset({ColumnType.TINY_BLOB, ColumnType.BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB})
+# Those that take a place in DEFAULT_CHARSET and COLUMN_CHARSET (table_map_event.h: is_character_type).
+CHARACTER_TYPES = BLOB_TYPES | {
+    ColumnType.STRING,
+    ColumnType.VAR_STRING,
+    ColumnType.VARCHAR,
+    ColumnType.MARIADB_VARCHAR_COMPRESSED,
+    ColumnType.MARIADB_BLOB_COMPRESSED,
+}
+LABEL_TYPES = frozenset({ColumnType.ENUM, ColumnType.SET})

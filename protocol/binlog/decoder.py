@@ -1,0 +1,262 @@
+"""The event decoder: raw events in, typed events out, with the state that lies between them.
+
+State is the format description (checksums, header sizes), the file and position, and the table maps that rows
+events refer to. It never asks a server and never sees a packet; a stream, a file reader and a Spark task all
+stand before it.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
+from ..errors import (
+    ChecksumError,
+    DecodeError,
+    MissingTableMapError,
+    ReplicaError,
+    SchemaMismatchError,
+    TruncatedError,
+    UnsupportedEventError,
+)
+from ..wire import Reader, unpack_event_header
+from .bodies import BODY_PARSERS, parse_format_description
+from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches, is_mariadb_version, server_version_of
+from .description import ColumnDescription, describe_table
+from .events import (
+    Event,
+    EventHeader,
+    FormatDescriptionEvent,
+    QueryEvent,
+    RotateEvent,
+    RowsEvent,
+    TableMapEvent,
+    UnknownEvent,
+)
+from .rowcode import RowReader
+from .rows import ROWS_EVENTS, MappedTable, RowReaders, map_table, read_extra
+from .table import Table, parse_table_map
+
+WantsTable = Callable[[str, str], bool]
+
+_DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
+_STATEMENT_END = 1
+_SHAPES_KEPT = 4096
+# A rows event without a table: it only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
+_DUMMY_TABLE_ID = 0x00FFFFFF
+_CHANGING_STATE = frozenset({EventType.ROTATE, EventType.QUERY})
+# Every other statement might be a DDL, after which a table's description is asked for again.
+_CHANGING_NO_TABLE = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+_NOT_ADVANCING = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.FORMAT_DESCRIPTION})
+
+
+class EventDecoder:
+    """Turns raw events of one binlog stream or file into events.
+
+    ``file`` and ``position`` say where the next event stands; both follow rotates and sizes. ``wants_table`` is
+    asked once per table (schema, name): rows of tables that it rejects are not decoded. ``columns`` maps
+    ``"schema.table"`` to the only column names wanted. With ``on_schema_mismatch="positional"`` a description that
+    does not fit leaves the names ``@1``... instead of raising.
+    """
+
+    def __init__(
+        self,
+        *,
+        file: str = "",
+        position: int = 4,
+        mariadb: bool = False,
+        verify_checksum: bool = True,
+        wants_table: WantsTable | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        on_schema_mismatch: Literal["error", "positional"] = "error",
+    ) -> None:
+        self.file = file
+        self.position = position
+        self.checksum_enabled = False
+        self.format_description: FormatDescriptionEvent | None = None
+        self._mariadb = mariadb
+        self._verify_checksum = verify_checksum
+        self._wants_table = wants_table
+        self._columns = columns or {}
+        self._on_schema_mismatch = on_schema_mismatch
+        self._table_id_size = 6
+        self._tables: dict[int, MappedTable] = {}
+        self._known: dict[bytes, MappedTable] = {}
+        self._row_readers = RowReaders()
+
+    def decode(self, raw: bytes, position: int | None = None) -> Event | None:
+        """One whole event, header and checksum included; None for rows and table maps that are not wanted.
+
+        ``position`` overrides where the event starts, for files, whose offsets are known. Raises ``DecodeError``
+        (``TruncatedError``, ``ChecksumError``, ``UnsupportedEventError``, ``MissingTableMapError``) with file,
+        position and event type filled in; the decoder can be given the next event afterwards.
+        """
+        try:
+            header = EventHeader._make(unpack_event_header(raw))
+        except struct.error:
+            raise TruncatedError(f"{len(raw)} bytes are no event", self.file, self.position) from None
+        start = self._start_of(header) if position is None else position
+        try:
+            event = self._decode(raw, header, start)
+        except DecodeError as error:
+            raise self._located(error, header, start) from error.__cause__
+        except ReplicaError:
+            raise
+        except _DAMAGE as error:
+            damaged = DecodeError(f"the event's content is damaged: {error}")
+            raise self._located(damaged, header, start) from error
+        self._advance(header, start)
+        if header.type in _CHANGING_STATE:
+            self._follow(event)
+        return event
+
+    def describe(self, table_id: int, columns: Sequence[ColumnDescription] | None) -> Table:
+        """Give a mapped table the names, signs and character sets that its table map lacks.
+
+        None says that no description is to be had: the names stay ``@1``... The description is kept until a
+        statement may have changed tables. Raises ``SchemaMismatchError`` when count, types or signs differ (unless
+        positional names were asked for), ``ConfigurationError`` when the columns asked for are not among the names,
+        and ``MissingTableMapError`` when the table is not mapped.
+        """
+        mapped = self._tables.get(table_id)
+        if mapped is None:
+            raise MissingTableMapError(f"table id {table_id} is not mapped", self.file, self.position)
+        try:
+            if columns is not None:
+                mapped.logged = describe_table(mapped.logged, columns)
+        except SchemaMismatchError:
+            if self._on_schema_mismatch == "error":
+                raise
+        self._show(mapped)
+        mapped.readers.clear()
+        return mapped.table
+
+    def _follow(self, event: Event | None) -> None:
+        """State that later events stand on: where they are, and what is known of tables."""
+        if type(event) is RotateEvent:
+            self.file, self.position = event.next_file, event.next_position
+            self._tables.clear()
+        elif type(event) is QueryEvent and event.sql not in _CHANGING_NO_TABLE:
+            self._known.clear()
+
+    def _start_of(self, header: EventHeader) -> int:
+        """Where an event of a live stream starts: the source's word, or the sum of sizes where it says nothing.
+
+        ``next_position`` is cut to 32 bits, so that in files over 4 GiB only the sum is true.
+        """
+        end = header.next_position
+        if (
+            not end
+            or header.flags & EventFlag.ARTIFICIAL
+            or (self.position + header.size) & 0xFFFFFFFF == end
+        ):
+            return self.position
+        return max(end - header.size, 0)
+
+    def _advance(self, header: EventHeader, start: int) -> None:
+        if header.flags & EventFlag.ARTIFICIAL or (
+            not header.next_position and header.type in _NOT_ADVANCING
+        ):
+            return
+        if header.type not in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2):
+            self.position = start + header.size
+
+    def _decode(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
+        event_type = header.type
+        if header.size != len(raw):
+            raise TruncatedError(f"an event of {header.size} bytes in {len(raw)}")
+        if event_type == EventType.FORMAT_DESCRIPTION:
+            return self._format_description(raw, header, start)
+        end = len(raw)
+        if self.checksum_enabled:
+            end -= CHECKSUM_SIZE
+            if end < EVENT_HEADER_SIZE:
+                raise TruncatedError("no room for a checksum")
+            if self._verify_checksum and not crc32_matches(raw):
+                raise ChecksumError("the checksum does not match the event")
+        body = Reader(raw, EVENT_HEADER_SIZE, end)
+        if event_type in ROWS_EVENTS:
+            return self._rows(header, start, body)
+        if event_type == EventType.TABLE_MAP:
+            return self._table_map(header, start, body)
+        parse = BODY_PARSERS.get(event_type)
+        if parse is not None:
+            return parse(header, self.file, start, body)
+        if header.flags & EventFlag.IGNORABLE:
+            return UnknownEvent(header, self.file, start, body.rest())
+        raise UnsupportedEventError("an event type that is not known, and not flagged as ignorable")
+
+    def _format_description(self, raw: bytes, header: EventHeader, start: int) -> FormatDescriptionEvent:
+        algorithm = algorithm_of(raw)
+        if algorithm not in (None, 0, CRC32_ALGORITHM):
+            raise DecodeError(f"checksum algorithm {algorithm} is not known")
+        end = len(raw) if algorithm is None else len(raw) - CHECKSUM_SIZE - 1
+        if algorithm and self._verify_checksum and not crc32_matches(raw):
+            raise ChecksumError("the checksum does not match the event")
+        body = Reader(raw, EVENT_HEADER_SIZE, end)
+        event = parse_format_description(header, self.file, start, body, algorithm)
+        self.format_description = event
+        self.checksum_enabled = algorithm == CRC32_ALGORITHM
+        self._mariadb = is_mariadb_version(server_version_of(raw))
+        self._table_id_size = _table_id_size(event.post_header_sizes)
+        self._tables.clear()
+        return event
+
+    def _table_map(self, header: EventHeader, start: int, body: Reader) -> TableMapEvent | None:
+        table_id = body.uint(self._table_id_size)
+        flags = body.uint(2)
+        shape = body.rest()
+        mapped = self._known.get(shape)
+        if mapped is None:
+            logged = parse_table_map(Reader(shape), self._mariadb)
+            wanted = self._wants_table is None or self._wants_table(logged.schema, logged.name)
+            mapped = MappedTable(logged, logged, tuple(range(len(logged.columns))), wanted)
+            if wanted and logged.names_from is not None:
+                self._show(mapped)
+            if len(self._known) >= _SHAPES_KEPT:
+                self._known.clear()
+            self._known[shape] = mapped
+        self._tables[table_id] = mapped
+        if not mapped.is_wanted:
+            return None
+        return TableMapEvent(header, self.file, start, table_id, flags, mapped.table)
+
+    def _show(self, mapped: MappedTable) -> None:
+        """Apply the user's choice of columns, once the names are known."""
+        shown = map_table(mapped.logged, self._columns.get(str(mapped.logged)))
+        mapped.table, mapped.selected = shown.table, shown.selected
+
+    def _rows(self, header: EventHeader, start: int, body: Reader) -> RowsEvent | None:
+        table_id = body.uint(self._table_id_size)
+        flags = body.uint(2)
+        mapped = self._tables.get(table_id)
+        if mapped is None and not (table_id == _DUMMY_TABLE_ID and flags & _STATEMENT_END):
+            raise MissingTableMapError(f"rows of table id {table_id}, which no table map describes")
+        try:
+            if mapped is None or not mapped.is_wanted:
+                return None
+            extra = read_extra(header.type, body)
+            read_rows = self._row_readers.reader(mapped, header.type, body)
+            rows = self._read(read_rows, body)
+        finally:
+            if flags & _STATEMENT_END:
+                self._tables.clear()
+        event_class = ROWS_EVENTS[header.type]
+        return event_class(header, self.file, start, table_id, mapped.table, flags, extra, rows)
+
+    def _read(self, read_rows: RowReader, body: Reader) -> list[Any]:
+        try:
+            return read_rows(body.data, body.position, body.end)
+        except (IndexError, struct.error) as error:
+            raise TruncatedError("the data ends inside of a row") from error
+
+    def _located(self, error: DecodeError, header: EventHeader, start: int) -> DecodeError:
+        if error.file is None:
+            error.file, error.position, error.event_type = self.file, start, header.type
+        return error
+
+
+def _table_id_size(post_header_sizes: bytes) -> int:
+    """Table ids have 4 bytes where TABLE_MAP's post-header has 6 (before 5.1.4), else 6 bytes."""
+    index = EventType.TABLE_MAP - 1
+    return 4 if len(post_header_sizes) > index and post_header_sizes[index] == 6 else 6

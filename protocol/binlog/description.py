@@ -1,0 +1,173 @@
+"""Names, signs and character sets for tables that are logged without them.
+
+Joins a ``Table`` from the log with a description fetched elsewhere (information_schema, a dump, the user), after
+comparing count and types. It asks no server and never guesses: what does not fit is an error.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..constants import ColumnType
+from ..errors import SchemaMismatchError
+from .column import BLOB_TYPES, Column
+from .table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDescription:
+    """One row of information_schema.COLUMNS, in the server's own words.
+
+    ``data_type`` is DATA_TYPE (``"int"``), ``column_type`` COLUMN_TYPE (``"int(10) unsigned"``), ``charset``
+    CHARACTER_SET_NAME, ``primary`` whether the column is part of the primary key.
+    """
+
+    name: str
+    data_type: str
+    column_type: str
+    nullable: bool = True
+    charset: str | None = None
+    primary: bool = False
+
+
+_TEMPORAL = {
+    "date": {ColumnType.DATE, ColumnType.NEWDATE},
+    "datetime": {ColumnType.DATETIME, ColumnType.DATETIME2},
+    "timestamp": {ColumnType.TIMESTAMP, ColumnType.TIMESTAMP2},
+    "time": {ColumnType.TIME, ColumnType.TIME2},
+    "year": {ColumnType.YEAR},
+}
+_BLOB_LENGTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
+_BLOB_SIZES = {prefix + kind: size for prefix, size in _BLOB_LENGTHS.items() for kind in ("blob", "text")} | {
+    "json": 4
+}
+_VARIABLE = {ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.MARIADB_VARCHAR_COMPRESSED}
+_BLOBS = {*BLOB_TYPES, ColumnType.MARIADB_BLOB_COMPRESSED}
+_GEOMETRY_NAMES = (
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+    "geomcollection",
+)
+
+# DATA_TYPE -> the types that a table map may give such a column. MariaDB's json is a longtext, its vector a
+# varbinary, its uuid and inet types are fixed binary strings.
+_LOGGED_TYPES: dict[str, set[ColumnType]] = {
+    "tinyint": {ColumnType.TINY},
+    "smallint": {ColumnType.SHORT},
+    "mediumint": {ColumnType.INT24},
+    "int": {ColumnType.LONG},
+    "bigint": {ColumnType.LONGLONG},
+    "decimal": {ColumnType.NEWDECIMAL, ColumnType.DECIMAL},
+    "float": {ColumnType.FLOAT},
+    "double": {ColumnType.DOUBLE},
+    "bit": {ColumnType.BIT},
+    **_TEMPORAL,
+    "char": {ColumnType.STRING, *_VARIABLE},
+    "binary": {ColumnType.STRING, *_VARIABLE},
+    "varchar": _VARIABLE,
+    "varbinary": _VARIABLE,
+    "enum": {ColumnType.ENUM},
+    "set": {ColumnType.SET},
+    **dict.fromkeys(_BLOB_SIZES, _BLOBS),
+    "json": {ColumnType.JSON, *_BLOBS},
+    **{name: {ColumnType.GEOMETRY} for name in _GEOMETRY_NAMES},
+    "vector": {ColumnType.VECTOR, *_VARIABLE},
+    **{name: {ColumnType.STRING} for name in ("uuid", "inet4", "inet6")},
+}
+_BINARY_TYPES = frozenset(
+    {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector", "uuid", "inet4", "inet6"}
+)
+_NUMBER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+def describe_table(table: Table, descriptions: Sequence[ColumnDescription]) -> Table:
+    """``table`` with names, and with signs, character sets and labels where the log gives none.
+
+    What the log itself says wins. Raises ``SchemaMismatchError`` when the count, a type or a sign differs.
+    """
+    if len(descriptions) != len(table.columns):
+        raise SchemaMismatchError(
+            f"{table} has {len(descriptions)} columns now, but {len(table.columns)} in the log; "
+            "rows from before a change of the table need a source that logs names (binlog_row_metadata=FULL)"
+        )
+    pairs = list(zip(table.columns, descriptions, strict=True))
+    columns = tuple(_describe_column(table, column, description) for column, description in pairs)
+    primary_key = table.primary_key
+    if not primary_key or table.names_from is None:
+        primary_key = tuple(description.name for description in descriptions if description.primary)
+    return replace(table, columns=columns, primary_key=primary_key, names_from="information_schema")
+
+
+def _describe_column(table: Table, column: Column, description: ColumnDescription) -> Column:
+    problem = _mismatch(column, description)
+    if problem:
+        raise SchemaMismatchError(
+            f"column {description.name!r} of {table} is {description.column_type} now, but {problem} in the log"
+        )
+    unsigned = column.unsigned
+    if unsigned is None and description.data_type in _NUMBER_TYPES:
+        unsigned = _is_unsigned(description)
+    charset = column.charset
+    if charset is None:
+        charset = "binary" if description.data_type in _BINARY_TYPES else description.charset
+    labels = column.labels
+    if labels is None and column.type in (ColumnType.ENUM, ColumnType.SET):
+        labels = tuple(label.replace("''", "'") for label in _LABEL.findall(description.column_type))
+    return replace(column, name=description.name, unsigned=unsigned, charset=charset, labels=labels)
+
+
+def _is_unsigned(description: ColumnDescription) -> bool:
+    return "unsigned" in description.column_type or "zerofill" in description.column_type
+
+
+def _mismatch(column: Column, description: ColumnDescription) -> str | None:
+    """What the log says instead, or None when both agree."""
+    logged_types = _LOGGED_TYPES.get(description.data_type)
+    if logged_types is not None and column.type not in logged_types:
+        return column.type.name
+    if column.unsigned is not None and column.unsigned != _is_unsigned(description):
+        return "unsigned" if column.unsigned else "signed"
+    check = _METADATA_CHECKS.get(column.type)
+    expected = None if check is None else check(description)
+    if expected is not None and expected != column.metadata:
+        return f"{column.type.name} with metadata {column.metadata} instead of {expected}"
+    return None
+
+
+def _numbers(description: ColumnDescription) -> list[int]:
+    inside = re.search(r"\(([\d, ]+)\)", description.column_type)
+    return [int(number) for number in inside[1].split(",")] if inside else []
+
+
+def _decimal_metadata(description: ColumnDescription) -> int | None:
+    numbers = _numbers(description)
+    return None if not numbers else numbers[0] << 8 | (numbers[1] if len(numbers) > 1 else 0)
+
+
+def _fraction_metadata(description: ColumnDescription) -> int:
+    return (_numbers(description) or [0])[0]
+
+
+def _blob_metadata(description: ColumnDescription) -> int | None:
+    return _BLOB_SIZES.get(description.data_type)
+
+
+def _bit_metadata(description: ColumnDescription) -> int:
+    return (_numbers(description) or [1])[0]
+
+
+_METADATA_CHECKS: dict[ColumnType, Callable[[ColumnDescription], int | None]] = {
+    ColumnType.NEWDECIMAL: _decimal_metadata,
+    ColumnType.BIT: _bit_metadata,
+    ColumnType.DATETIME2: _fraction_metadata,
+    ColumnType.TIMESTAMP2: _fraction_metadata,
+    ColumnType.TIME2: _fraction_metadata,
+    **dict.fromkeys(BLOB_TYPES, _blob_metadata),
+}

@@ -1,0 +1,267 @@
+"""The event dataclasses: what users see of the binary log. They hold values and no parsing.
+
+Every event has ``header``, ``file`` (binlog file name, empty if not known) and ``position`` (byte offset of its
+start in that file). Events are slotted but not frozen: freezing triples the cost of making one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ..gtid import Gtid, GtidSet, MariadbGtid
+from .rowcode import ABSENT, Row
+from .table import Table
+
+
+class EventHeader(NamedTuple):
+    """The 19 bytes before every event. ``timestamp`` is in seconds since 1970, ``size`` in bytes with checksum.
+
+    ``next_position`` is the end of the event in the source's file, modulo 2**32; 0 where the source leaves it
+    out (artificial events; MariaDB 11.4 and later inside of transactions).
+    """
+
+    timestamp: int
+    type: int
+    server_id: int
+    size: int
+    next_position: int
+    flags: int
+
+
+@dataclass(slots=True)
+class Event:
+    """Base of all events."""
+
+    header: EventHeader
+    file: str
+    position: int
+
+
+@dataclass(slots=True)
+class UnknownEvent(Event):
+    """An event that this library does not know and the source flagged as ignorable. ``body`` is undecoded."""
+
+    body: bytes
+
+
+@dataclass(slots=True)
+class FormatDescriptionEvent(Event):
+    """First event of each file: who wrote it and how. ``checksum_algorithm`` is 0 (off), 1 (CRC32) or None."""
+
+    binlog_version: int
+    server_version: str
+    created: int
+    header_size: int
+    post_header_sizes: bytes
+    checksum_algorithm: int | None
+
+
+@dataclass(slots=True)
+class RotateEvent(Event):
+    """The log goes on at ``next_position`` of ``next_file``."""
+
+    next_file: str
+    next_position: int
+
+
+@dataclass(slots=True)
+class StopEvent(Event):
+    """The source was shut down in order."""
+
+
+@dataclass(slots=True)
+class QueryEvent(Event):
+    """A statement: DDL, BEGIN, COMMIT, XA, or DML of a source that logs statements.
+
+    ``exec_time`` in seconds, ``error_code`` 0 for success, ``schema`` the session's default schema (may be empty).
+    ``status_variables`` is undecoded; ``status.parse_status_variables`` reads it.
+    """
+
+    thread_id: int
+    exec_time: int
+    error_code: int
+    schema: str
+    sql: str
+    status_variables: bytes
+
+
+@dataclass(slots=True)
+class XidEvent(Event):
+    """Commit of a transaction in a transactional engine."""
+
+    xid: int
+
+
+@dataclass(slots=True)
+class AnonymousGtidEvent(Event):
+    """Begin of a transaction without GTID; base of ``GtidEvent``.
+
+    ``flags`` bit 0 says that the transaction may hold statements. ``last_committed`` and ``sequence_number`` are
+    the logical clock. Timestamps are microseconds since 1970, None before 8.0.1; ``transaction_length`` is bytes
+    with this event, None before 8.0.2; server versions are as in 80036, None before 8.0.14.
+    """
+
+    gtid_flags: int
+    last_committed: int | None = None
+    sequence_number: int | None = None
+    immediate_commit_timestamp: int | None = None
+    original_commit_timestamp: int | None = None
+    transaction_length: int | None = None
+    immediate_server_version: int | None = None
+    original_server_version: int | None = None
+    commit_group_ticket: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GtidEvent(AnonymousGtidEvent):
+    """Begin of a transaction with a GTID."""
+
+    gtid: Gtid
+
+
+@dataclass(slots=True)
+class PreviousGtidsEvent(Event):
+    """All GTIDs in the log files before this one."""
+
+    gtid_set: GtidSet
+
+
+@dataclass(slots=True)
+class HeartbeatEvent(Event):
+    """The source is alive and has sent everything up to ``source_position`` of ``source_file``."""
+
+    source_file: str
+    source_position: int
+
+
+@dataclass(slots=True)
+class RowsQueryEvent(Event):
+    """The statement behind the following rows (binlog_rows_query_log_events)."""
+
+    sql: str
+
+
+@dataclass(slots=True)
+class MariadbGtidEvent(Event):
+    """Begin of an event group on MariaDB.
+
+    ``gtid_flags`` as in MariaDB's ``Gtid_log_event``: 1 standalone, 2 group commit id, 4 transactional, 8 allow
+    parallel, 16 waited, 32 DDL, 64 prepared XA, 128 completed XA. ``commit_id`` is None without flag 2; ``xid`` is
+    (format id, gtrid, bqual) for XA. ``extra_flags`` are those of 10.8 and later, with ``alter_sequence`` the
+    GTID's sequence of the START ALTER that a COMMIT or ROLLBACK ALTER belongs to.
+    """
+
+    gtid: MariadbGtid
+    gtid_flags: int
+    commit_id: int | None = None
+    xid: tuple[int, bytes, bytes] | None = None
+    extra_flags: int = 0
+    alter_sequence: int | None = None
+    extra_engines: int | None = None
+    thread_id: int | None = None
+
+    @property
+    def is_standalone(self) -> bool:
+        """A group of one event without a commit (DDL)."""
+        return bool(self.gtid_flags & 1)
+
+
+@dataclass(slots=True)
+class MariadbGtidListEvent(Event):
+    """The last GTID of each domain and server in the log files before this one."""
+
+    gtids: tuple[MariadbGtid, ...]
+    list_flags: int
+
+
+@dataclass(slots=True)
+class AnnotateRowsEvent(Event):
+    """MariaDB: the statement behind the following rows."""
+
+    sql: str
+
+
+@dataclass(slots=True)
+class BinlogCheckpointEvent(Event):
+    """MariaDB: the oldest file that crash recovery still needs."""
+
+    checkpoint_file: str
+
+
+@dataclass(slots=True)
+class TableMapEvent(Event):
+    """Describes the table of the rows events behind it that name ``table_id``."""
+
+    table_id: int
+    table_map_flags: int
+    table: Table
+
+
+Operation = Literal["insert", "update", "delete"]
+
+
+@dataclass(slots=True)
+class Change:
+    """One row's change. ``before`` and ``after`` are dicts by column name, without absent columns, or None."""
+
+    op: Operation
+    table: Table
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+
+
+def _image(table: Table, row: Row) -> dict[str, object]:
+    names = table.column_names
+    if ABSENT in row:
+        return {name: value for name, value in zip(names, row, strict=True) if value is not ABSENT}
+    return dict(zip(names, row, strict=True))
+
+
+@dataclass(slots=True)
+class RowsEvent(Event):
+    """Base of the rows events: what they have in common.
+
+    ``rows_flags`` bit 0 marks the last rows event of a statement. ``extra`` is the undecoded extra row info.
+    """
+
+    table_id: int
+    table: Table
+    rows_flags: int
+    extra: bytes
+
+    def changes(self) -> Iterator[Change]:
+        """The rows as ``Change`` objects, in order."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class WriteRowsEvent(RowsEvent):
+    """Inserted rows: tuples of values in column order."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def changes(self) -> Iterator[Change]:
+        for row in self.rows:
+            yield Change("insert", self.table, None, _image(self.table, row))
+
+
+@dataclass(slots=True)
+class UpdateRowsEvent(RowsEvent):
+    """Updated rows: pairs of tuples, before and after."""
+
+    rows: list[tuple[Row, Row]] = field(default_factory=list)
+
+    def changes(self) -> Iterator[Change]:
+        for before, after in self.rows:
+            yield Change("update", self.table, _image(self.table, before), _image(self.table, after))
+
+
+@dataclass(slots=True)
+class DeleteRowsEvent(RowsEvent):
+    """Deleted rows: tuples of values in column order."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def changes(self) -> Iterator[Change]:
+        for row in self.rows:
+            yield Change("delete", self.table, _image(self.table, row), None)

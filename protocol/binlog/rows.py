@@ -1,0 +1,107 @@
+"""Rows events: header and images to rows, through the compiled reader of the table's shape.
+
+It knows which columns an event holds and which the user wants; how values are read is ``cells`` and ``rowcode``.
+Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes versions 1 and 2 alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ..constants import EventType
+from ..errors import ConfigurationError, DecodeError
+from ..wire import Reader, bitmap_size, bits_set
+from .cells import Cell, CellTable
+from .column import Column
+from .events import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+from .rowcode import Image, RowCompiler, RowReader
+from .table import Table
+
+ROWS_EVENTS: dict[int, type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsEvent]] = {
+    EventType.WRITE_ROWS_V1: WriteRowsEvent,
+    EventType.UPDATE_ROWS_V1: UpdateRowsEvent,
+    EventType.DELETE_ROWS_V1: DeleteRowsEvent,
+    EventType.WRITE_ROWS: WriteRowsEvent,
+    EventType.UPDATE_ROWS: UpdateRowsEvent,
+    EventType.DELETE_ROWS: DeleteRowsEvent,
+}
+# Version 2 has extra row information between its flags and the number of columns.
+_WITH_EXTRA = frozenset({EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS})
+_TWO_IMAGES = frozenset({EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS})
+_NO_CELL = Cell()
+
+
+@dataclass(slots=True)
+class MappedTable:
+    """A table map that rows events may refer to.
+
+    ``columns`` are those of the log, with what is known of them; ``table`` is what the user sees, and ``selected``
+    the indexes of its columns in ``columns``. ``readers`` are by the bytes that say which images an event holds.
+    ``is_wanted`` is False where the user's filter rejects the table: its rows are passed over unread.
+    """
+
+    logged: Table
+    table: Table
+    selected: tuple[int, ...]
+    is_wanted: bool = True
+    readers: dict[tuple[bool, bytes], RowReader] = field(default_factory=dict)
+
+
+def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True) -> MappedTable:
+    """A mapped table that shows only the columns ``names`` (None: all), in table order.
+
+    Raises ``ConfigurationError`` for a name that the table does not have.
+    """
+    if names is None:
+        return MappedTable(table, table, tuple(range(len(table.columns))), is_wanted)
+    unknown = set(names).difference(table.column_names)
+    if unknown:
+        raise ConfigurationError(f"columns: {table} has no column {', '.join(sorted(unknown))}")
+    selected = tuple(index for index, name in enumerate(table.column_names) if name in names)
+    shown = replace(table, columns=tuple(table.columns[index] for index in selected))
+    return MappedTable(table, shown, selected, is_wanted)
+
+
+def read_extra(event_type: int, reader: Reader) -> bytes:
+    """Extra row information of a version 2 event, without its length; empty for version 1."""
+    if event_type not in _WITH_EXTRA:
+        return b""
+    length = reader.uint(2)
+    if length < 2:
+        raise DecodeError(f"extra row information of {length} bytes, its own length included")
+    return reader.take(length - 2)
+
+
+class RowReaders:
+    """Finds the compiled reader for an event; keeps them for all tables of a stream."""
+
+    def __init__(self) -> None:
+        self._cells = CellTable()
+        self._compiler = RowCompiler()
+
+    def reader(self, mapped: MappedTable, event_type: int, reader: Reader) -> RowReader:
+        """The row reader for an event; moves ``reader`` from the number of columns to the first row.
+
+        Raises ``DecodeError`` when the event's number of columns is not the table map's.
+        """
+        start = reader.position
+        count = reader.lenenc_int()
+        columns = mapped.logged.columns
+        if count != len(columns):
+            raise DecodeError(f"rows of {count} columns for {mapped.logged}, which has {len(columns)}")
+        two_images = event_type in _TWO_IMAGES
+        bitmaps_start = reader.skip(bitmap_size(count) * (2 if two_images else 1))
+        key = (two_images, reader.data[start : reader.position])
+        row_reader = mapped.readers.get(key)
+        if row_reader is None:
+            bitmaps = Reader(reader.data, bitmaps_start, reader.position)
+            images = [self._image(columns, bitmaps, mapped.selected) for _ in range(1 + two_images)]
+            row_reader = mapped.readers[key] = self._compiler.reader(*images)
+        return row_reader
+
+    def _image(self, columns: Sequence[Column], bitmaps: Reader, selected: tuple[int, ...]) -> Image:
+        bits = bits_set(bitmaps.take(bitmap_size(len(columns))), len(columns))
+        cells = tuple(
+            self._cells.cell(column) if present else _NO_CELL
+            for column, present in zip(columns, bits, strict=True)
+        )
+        return Image(cells, tuple(index for index, bit in enumerate(bits) if bit), selected)

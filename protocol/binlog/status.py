@@ -1,0 +1,100 @@
+"""Status variables of QUERY events: the session state that a statement ran under.
+
+Layout: MySQL's ``libs/mysql/binlog/event/statement_events.h`` (Q_*_CODE), MariaDB's ``sql/log_event.h``.
+"""
+
+from collections.abc import Callable
+
+from ..errors import DecodeError
+from ..wire import Reader
+
+StatusValue = int | str | tuple[int, ...] | tuple[str, ...]
+
+_MAX_DATABASES = 254
+
+
+def _text(reader: Reader) -> str:
+    return reader.short_bytes().decode("utf-8", "surrogateescape")
+
+
+def _numbers(count: int, size: int) -> Callable[[Reader], tuple[int, ...]]:
+    return lambda reader: tuple(reader.uint(size) for _ in range(count))
+
+
+def _number(size: int) -> Callable[[Reader], int]:
+    return lambda reader: reader.uint(size)
+
+
+def _terminated_catalog(reader: Reader) -> str:
+    """5.0.0 to 5.0.3 wrote a zero byte behind the catalog's name."""
+    name = _text(reader)
+    reader.skip(1)
+    return name
+
+
+def _database_names(reader: Reader) -> tuple[str, ...]:
+    """Databases that the statement touched; 254 stands for "too many to list"."""
+    count = reader.u8()
+    if count == _MAX_DATABASES:
+        return ()
+    return tuple(reader.nul_terminated().decode("utf-8", "surrogateescape") for _ in range(count))
+
+
+def _alter_flags(reader: Reader) -> tuple[int, ...]:
+    """Extra GTID flags; a COMMIT or ROLLBACK ALTER (bits 2 and 3) adds the START ALTER's sequence number."""
+    flags = reader.u8()
+    return (flags, reader.uint(8)) if flags & 0x0C else (flags,)
+
+
+def _collation_pairs(reader: Reader) -> tuple[int, ...]:
+    """@@character_set_collations: pairs of collation ids, flattened (MariaDB 11.2+)."""
+    return tuple(reader.uint(2) for _ in range(reader.u8() * 2))
+
+
+_VARIABLES: dict[int, tuple[str, Callable[[Reader], StatusValue]]] = {
+    0: ("FLAGS2", _number(4)),
+    1: ("SQL_MODE", _number(8)),
+    2: ("CATALOG", _terminated_catalog),
+    3: ("AUTO_INCREMENT", _numbers(2, 2)),
+    4: ("CHARSET", _numbers(3, 2)),
+    5: ("TIME_ZONE", _text),
+    6: ("CATALOG_NZ", _text),
+    7: ("LC_TIME_NAMES", _number(2)),
+    8: ("CHARSET_DATABASE", _number(2)),
+    9: ("TABLE_MAP_FOR_UPDATE", _number(8)),
+    10: ("MASTER_DATA_WRITTEN", _number(4)),
+    11: ("INVOKER", lambda reader: (_text(reader), _text(reader))),
+    12: ("UPDATED_DB_NAMES", _database_names),
+    13: ("MICROSECONDS", _number(3)),
+    14: ("COMMIT_TS", _number(8)),
+    15: ("COMMIT_TS2", _number(8)),
+    16: ("EXPLICIT_DEFAULTS_FOR_TIMESTAMP", _number(1)),
+    17: ("DDL_LOGGED_WITH_XID", _number(8)),
+    18: ("DEFAULT_COLLATION_FOR_UTF8MB4", _number(2)),
+    19: ("SQL_REQUIRE_PRIMARY_KEY", _number(1)),
+    20: ("DEFAULT_TABLE_ENCRYPTION", _number(1)),
+    128: ("MARIADB_HRNOW", _number(3)),
+    129: ("MARIADB_XID", _number(8)),
+    130: ("MARIADB_GTID_FLAGS3", _alter_flags),
+    131: ("MARIADB_CHARACTER_SET_COLLATIONS", _collation_pairs),
+}
+
+
+def parse_status_variables(data: bytes) -> dict[str, StatusValue]:
+    """Status variables by name, in logged order.
+
+    A code of a later server ends the reading, as servers do it: its length is not known. Raises ``TruncatedError``
+    when a known one does not fit.
+    """
+    reader = Reader(data)
+    variables: dict[str, StatusValue] = {}
+    while reader.remaining:
+        known = _VARIABLES.get(reader.u8())
+        if known is None:
+            break
+        name, read = known
+        try:
+            variables[name] = read(reader)
+        except DecodeError as error:
+            raise type(error)(f"status variable {name}: {error.reason}") from None
+    return variables

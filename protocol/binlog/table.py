@@ -1,0 +1,341 @@
+"""TABLE_MAP events with every optional metadata field: bytes in, ``Table`` out.
+
+Nothing here reads rows or asks a server. Layout: MySQL's ``libs/mysql/binlog/event/rows_event.h``.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..charset import charset_of_collation
+from ..constants import ColumnType
+from ..errors import DecodeError
+from ..wire import Reader, bitmap_size, bits_set
+from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as a TABLE_MAP event describes it.
+
+    ``columns`` are in the order of row tuples; ``primary_key`` names those of the key (empty: none, or unknown).
+    ``names_from`` says where the names come from: ``"log"``, ``"information_schema"``, or None: they are
+    ``@1``, ``@2``... ``str(table)`` is ``"schema.name"``.
+    """
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    names_from: str | None = None
+    column_names: tuple[str, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "column_names", tuple(column.name for column in self.columns))
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(slots=True)
+class _Fields:
+    """Optional metadata as read, before it is dealt out to the columns."""
+
+    signs: tuple[bool, ...] | None = None
+    charsets: "_Collations | None" = None
+    label_charsets: "_Collations | None" = None
+    names: list[bytes] | None = None
+    set_labels: list[list[bytes]] = field(default_factory=list)
+    enum_labels: list[list[bytes]] = field(default_factory=list)
+    geometry_types: list[int] = field(default_factory=list)
+    primary_key: list[int] = field(default_factory=list)
+    visible: tuple[bool, ...] | None = None
+    dimensions: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Collations:
+    """Collation ids of some columns: listed one by one, or a default with exceptions by index."""
+
+    listed: list[int] | None = None
+    default: int | None = None
+    exceptions: dict[int, int] = field(default_factory=dict)
+
+    def of(self, index: int) -> int | None:
+        if self.listed is None:
+            return self.exceptions.get(index, self.default)
+        if index >= len(self.listed):
+            raise DecodeError("optional metadata lists too few character sets")
+        return self.listed[index]
+
+
+def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
+    """The body of a TABLE_MAP event behind its table id and flags.
+
+    Raises ``DecodeError`` when parts contradict each other and ``TruncatedError`` when the event is short.
+    """
+    schema = _name(reader)
+    name = _name(reader)
+    count = reader.lenenc_int()
+    types = reader.take(count)
+    metadata_length = reader.lenenc_int()
+    metadata = Reader(reader.data, reader.position, reader.position + metadata_length)
+    reader.skip(metadata_length)
+    shapes = [_shape(code, metadata) for code in types]
+    metadata.expect_end()
+    nullable = bits_set(reader.take(bitmap_size(count)), count)
+    fields = _read_fields(reader)
+    return _build(schema, name, shapes, nullable, fields, mariadb)
+
+
+def _name(reader: Reader) -> str:
+    name = reader.short_bytes().decode("utf-8", "surrogateescape")
+    if reader.u8():
+        raise DecodeError("a schema or table name does not end in a zero byte")
+    return name
+
+
+def _string_shape(reader: Reader) -> tuple[ColumnType, int]:
+    """STRING hides ENUM, SET, and two bits of a length above 255 (MySQL bug 37426) in its type byte."""
+    real, length = reader.u8(), reader.u8()
+    if real & 0x30 != 0x30:
+        length |= ((real & 0x30) ^ 0x30) << 4
+        real |= 0x30
+    if real not in (ColumnType.STRING, ColumnType.ENUM, ColumnType.SET, ColumnType.VAR_STRING):
+        raise DecodeError(f"type {real} inside of a STRING column")
+    return ColumnType(real), length
+
+
+def _bit_shape(reader: Reader) -> tuple[ColumnType, int]:
+    bits, whole_bytes = reader.u8(), reader.u8()
+    return ColumnType.BIT, whole_bytes * 8 + bits
+
+
+def _typed_array_shape(reader: Reader) -> tuple[ColumnType, int]:
+    """A functional index over JSON; never part of a row image, but it stands in the table map (WL#10604)."""
+    element, _ = _shape(reader.u8(), reader)
+    return ColumnType.TYPED_ARRAY, element
+
+
+# Types whose metadata is one little-endian number of so many bytes.
+_METADATA_SIZES: dict[int, int] = {
+    **dict.fromkeys((ColumnType.FLOAT, ColumnType.DOUBLE, ColumnType.GEOMETRY, ColumnType.JSON), 1),
+    **dict.fromkeys(BLOB_TYPES, 1),
+    **dict.fromkeys((ColumnType.TIMESTAMP2, ColumnType.DATETIME2, ColumnType.TIME2, ColumnType.VECTOR), 1),
+    ColumnType.MARIADB_BLOB_COMPRESSED: 1,
+    **dict.fromkeys((ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.MARIADB_VARCHAR_COMPRESSED), 2),
+}
+_SHAPES: dict[int, Callable[[Reader], tuple[ColumnType, int]]] = {
+    ColumnType.STRING: _string_shape,
+    ColumnType.ENUM: _string_shape,
+    ColumnType.SET: _string_shape,
+    ColumnType.BIT: _bit_shape,
+    ColumnType.NEWDECIMAL: lambda reader: (ColumnType.NEWDECIMAL, reader.uint_be(2)),
+    ColumnType.TYPED_ARRAY: _typed_array_shape,
+}
+_KNOWN_TYPES: frozenset[int] = frozenset(ColumnType) - {ColumnType.NULL, ColumnType.INVALID, ColumnType.BOOL}
+# A blob-like column says how many bytes its lengths take; a temporal one how many fractional digits it has.
+_METADATA_RANGES: dict[int, range] = {
+    **dict.fromkeys(BLOB_TYPES, range(1, 5)),
+    **dict.fromkeys(
+        (ColumnType.GEOMETRY, ColumnType.JSON, ColumnType.VECTOR, ColumnType.MARIADB_BLOB_COMPRESSED),
+        range(1, 5),
+    ),
+    **dict.fromkeys((ColumnType.TIMESTAMP2, ColumnType.DATETIME2, ColumnType.TIME2), range(7)),
+    ColumnType.ENUM: range(1, 3),
+    ColumnType.SET: range(1, 9),
+    ColumnType.BIT: range(1, 65),
+    ColumnType.FLOAT: range(4, 5),
+    ColumnType.DOUBLE: range(8, 9),
+}
+
+
+def _shape(code: int, reader: Reader) -> tuple[ColumnType, int]:
+    special = _SHAPES.get(code)
+    if special is not None:
+        column_type, metadata = special(reader)
+    elif code in _KNOWN_TYPES:
+        column_type, metadata = ColumnType(code), reader.uint(_METADATA_SIZES.get(code, 0))
+    else:
+        raise DecodeError(f"unknown column type {code}")
+    allowed = _METADATA_RANGES.get(column_type)
+    if allowed is not None and metadata not in allowed:
+        raise DecodeError(f"column type {column_type.name} with metadata {metadata}")
+    if column_type is ColumnType.NEWDECIMAL and not 0 <= metadata & 0xFF <= metadata >> 8 <= 65:
+        raise DecodeError(f"DECIMAL({metadata >> 8},{metadata & 0xFF})")
+    return column_type, metadata
+
+
+def _lenenc_list(reader: Reader) -> list[int]:
+    values = []
+    while reader.remaining:
+        values.append(reader.lenenc_int())
+    return values
+
+
+def _default_charset(reader: Reader) -> _Collations:
+    default = reader.lenenc_int()
+    pairs = _lenenc_list(reader)
+    if len(pairs) % 2:
+        raise DecodeError("default character set with half an exception")
+    return _Collations(default=default, exceptions=dict(zip(pairs[::2], pairs[1::2], strict=True)))
+
+
+def _name_list(reader: Reader) -> list[bytes]:
+    names = []
+    while reader.remaining:
+        names.append(reader.lenenc_bytes())
+    return names
+
+
+def _label_lists(reader: Reader) -> list[list[bytes]]:
+    lists = []
+    while reader.remaining:
+        lists.append([reader.lenenc_bytes() for _ in range(_bounded(reader))])
+    return lists
+
+
+def _bounded(reader: Reader) -> int:
+    count = reader.lenenc_int()
+    if count > reader.remaining:
+        raise DecodeError("more labels announced than bytes are left")
+    return count
+
+
+def _bits_high_first(reader: Reader) -> tuple[bool, ...]:
+    data = reader.rest()
+    return tuple(bool(byte & 0x80 >> bit) for byte in data for bit in range(8))
+
+
+# Optional metadata fields (rows_event.h: Optional_metadata_field_type) -> where they go, how they are read.
+_FIELDS: dict[int, tuple[str, Callable[[Reader], object]]] = {
+    1: ("signs", _bits_high_first),
+    2: ("charsets", _default_charset),
+    3: ("charsets", lambda reader: _Collations(listed=_lenenc_list(reader))),
+    4: ("names", _name_list),
+    5: ("set_labels", _label_lists),
+    6: ("enum_labels", _label_lists),
+    7: ("geometry_types", _lenenc_list),
+    8: ("primary_key", _lenenc_list),
+    9: ("primary_key", lambda reader: _lenenc_list(reader)[::2]),
+    10: ("label_charsets", _default_charset),
+    11: ("label_charsets", lambda reader: _Collations(listed=_lenenc_list(reader))),
+    12: ("visible", _bits_high_first),
+    13: ("dimensions", _lenenc_list),
+}
+
+
+def _read_fields(reader: Reader) -> _Fields:
+    """All optional fields; those of a later server are passed over, as servers do."""
+    fields = _Fields()
+    while reader.remaining:
+        code = reader.u8()
+        length = reader.lenenc_int()
+        start = reader.skip(length)
+        known = _FIELDS.get(code)
+        if known is not None:
+            name, read = known
+            setattr(fields, name, read(Reader(reader.data, start, start + length)))
+    return fields
+
+
+def _build(
+    schema: str,
+    name: str,
+    shapes: Sequence[tuple[ColumnType, int]],
+    nullable: Sequence[bool],
+    fields: _Fields,
+    mariadb: bool,
+) -> Table:
+    if fields.names is not None and len(fields.names) != len(shapes):
+        raise DecodeError(f"{len(fields.names)} column names for {len(shapes)} columns")
+    signs = iter(fields.signs) if fields.signs is not None else None
+    visible = fields.visible or (True,) * len(shapes)
+    if len(visible) < len(shapes):
+        raise DecodeError("optional metadata tells the visibility of too few columns")
+    dealer = _Dealer(fields, mariadb)
+    columns = []
+    for index, (column_type, metadata) in enumerate(shapes):
+        unsigned = None
+        if signs is not None and column_type in NUMERIC_TYPES:
+            unsigned = _next(signs, "signs")
+        collation, labels = dealer.deal(column_type)
+        columns.append(
+            Column(
+                name=_column_name(fields.names, index),
+                type=column_type,
+                metadata=metadata,
+                nullable=nullable[index],
+                unsigned=unsigned,
+                charset=dealer.charset_name(collation),
+                collation=collation,
+                labels=labels,
+                visible=visible[index],
+                geometry_type=dealer.geometry_type(column_type),
+                dimension=dealer.dimension(column_type),
+            )
+        )
+    names_from = None if fields.names is None else "log"
+    if any(index >= len(columns) for index in fields.primary_key):
+        raise DecodeError("a primary key over columns that the table does not have")
+    primary_key = tuple(columns[index].name for index in fields.primary_key)
+    return Table(schema, name, tuple(columns), primary_key, names_from)
+
+
+def _column_name(names: list[bytes] | None, index: int) -> str:
+    return f"@{index + 1}" if names is None else names[index].decode("utf-8", "surrogateescape")
+
+
+def _next(values: Iterator[_T], what: str) -> _T:
+    for value in values:
+        return value
+    raise DecodeError(f"optional metadata holds too few {what}")
+
+
+class _Dealer:
+    """Deals the optional fields out: each counts only the columns of its own kind, in column order."""
+
+    def __init__(self, fields: _Fields, mariadb: bool) -> None:
+        self._fields = fields
+        self._mariadb = mariadb
+        self._character_index = -1
+        self._label_index = -1
+        self._set_labels = iter(fields.set_labels)
+        self._enum_labels = iter(fields.enum_labels)
+        self._geometry_types = iter(fields.geometry_types)
+        self._dimensions = iter(fields.dimensions)
+
+    def deal(self, column_type: ColumnType) -> tuple[int | None, tuple[str, ...] | None]:
+        """Collation id and labels of the next column."""
+        if column_type in CHARACTER_TYPES:
+            self._character_index += 1
+            charsets = self._fields.charsets
+            return (charsets.of(self._character_index) if charsets else None), None
+        if column_type in LABEL_TYPES:
+            self._label_index += 1
+            charsets = self._fields.label_charsets
+            collation = charsets.of(self._label_index) if charsets else None
+            return collation, self._labels(column_type, collation)
+        return None, None
+
+    def _labels(self, column_type: ColumnType, collation: int | None) -> tuple[str, ...] | None:
+        of_enum = column_type is ColumnType.ENUM
+        if not (self._fields.enum_labels if of_enum else self._fields.set_labels):
+            return None
+        raw = _next(self._enum_labels if of_enum else self._set_labels, "label lists")
+        charset = None if collation is None else charset_of_collation(collation, self._mariadb)
+        if charset is None or charset.decode is None:
+            return tuple(label.decode("utf-8", "surrogateescape") for label in raw)
+        return tuple(map(charset.decode, raw))
+
+    def charset_name(self, collation: int | None) -> str | None:
+        charset = None if collation is None else charset_of_collation(collation, self._mariadb)
+        return None if charset is None else charset.name
+
+    def geometry_type(self, column_type: ColumnType) -> int | None:
+        return next(self._geometry_types, None) if column_type is ColumnType.GEOMETRY else None
+
+    def dimension(self, column_type: ColumnType) -> int | None:
+        return next(self._dimensions, None) if column_type is ColumnType.VECTOR else None
