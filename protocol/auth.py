@@ -48,7 +48,7 @@ class Credentials:
 
 
 class AuthPlugin(ABC):
-    """One attempt to authenticate: ``start()`` once, then ``more()`` for each further message of the server."""
+    """One attempt to authenticate: ``start()`` once, then ``more()`` for each further message of it."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials

@@ -342,8 +342,8 @@ class Connection:
         header = payload[0]
         if header == OK_HEADER:
             ok = Ok.parse(payload, self._capabilities)
-            self.phase = Phase.READY
             self._frames.max_payload = MAX_PAYLOAD
+            self._end_command()
             return Authenticated(ok)
         if header == ERR_HEADER:
             raise server_error(Err.parse(payload), self.phase)
@@ -394,7 +394,9 @@ class Connection:
             return []
         if self.semi_sync and payload.startswith(_SEMI_SYNC_EVENT_WITH_ACK):
             self.ack_requested = True
-            self._frames.restart_allowed()
+            # The source clears its counter then (MySQL's semisync_source.cc: readReplicaReply or
+            # skipReplicaReply).
+            self._frames.allow_restart(1)
             return [payload[len(_SEMI_SYNC_EVENT_WITH_ACK) :]]
         if payload[:1] == bytes([ERR_HEADER]):
             raise server_error(Err.parse(payload), self.phase)
@@ -417,6 +419,9 @@ class Connection:
     def _end_command(self) -> None:
         self.phase = Phase.READY
         self._answer = None
+        # A server that is about to close an idle connection says so in a packet of number 0 (MySQL since
+        # 8.0.24: 4031).
+        self._frames.allow_restart(0)
 
     def _send(self, payload: bytes) -> None:
         self._outgoing.append(self._frames.encode(payload))

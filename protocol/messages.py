@@ -251,7 +251,7 @@ def _parse_attributes(data: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AuthSwitchRequest:
-    """The server wants another authentication plugin; ``data`` is for that plugin, as it stands in the packet.
+    """The server wants another authentication plugin; ``data`` is for that one, as the packet has it.
 
     An empty ``plugin`` is the request of servers before 4.1, a lone 0xFE.
     """
@@ -407,7 +407,7 @@ class Eof:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column of a text result set (ColumnDefinition41). ``length`` is in bytes of the connection charset."""
+    """A column of a text result set. ``length`` counts bytes in the connection charset."""
 
     name: str
     type: int

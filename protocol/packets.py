@@ -42,7 +42,7 @@ class FrameStream:
         self._wanted = HEADER_SIZE  # below this many bytes there is nothing to look at
         self._parts: list[bytes] = []  # the payload's frames so far, when it has several
         self._parts_size = 0
-        self._restart = False
+        self._restart: int | None = None
         self._unread: bytes | None = None
 
     @property
@@ -56,9 +56,9 @@ class FrameStream:
             self._chunks.append(data)
             self._size += len(data)
 
-    def restart_allowed(self) -> None:
-        """The peer may count from 1 again in its next frame: sources do after asking for a semi-sync ACK."""
-        self._restart = True
+    def allow_restart(self, sequence: int) -> None:
+        """The peer's next frame may have this number as well as the one that is due."""
+        self._restart = sequence
 
     def encode(self, payload: bytes) -> bytes:
         """The frames of a payload, numbered from ``sequence`` on."""
@@ -113,7 +113,7 @@ class FrameStream:
         number: the header as one integer minus the expected number is the length, and is out of range if
         another one stands there.
         """
-        if self._size < self._wanted or self._parts or self._restart:
+        if self._size < self._wanted or self._parts or self._restart is not None:
             return
         data = self._joined()
         position = start = self._position
@@ -150,7 +150,7 @@ class FrameStream:
         position = self._position
         (word,) = _unpack_word(data, position)
         sequence, length = word >> 24, word & MAX_FRAME_PAYLOAD
-        if sequence != self.sequence and not (self._restart and sequence == 1):
+        if sequence not in (self.sequence, self._restart):
             raise ProtocolError(f"frame number {sequence} came where {self.sequence} was due")
         if self._parts_size + length > self.max_payload:
             raise ProtocolError(
@@ -160,7 +160,7 @@ class FrameStream:
         if end > len(data):
             self._wanted = HEADER_SIZE + length
             return None
-        self._restart = False
+        self._restart = None
         self.sequence = (sequence + 1) & 0xFF
         self._wanted = HEADER_SIZE
         self._size -= HEADER_SIZE + length
