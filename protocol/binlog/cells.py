@@ -146,7 +146,9 @@ def _constant(cell: Cell) -> Callable[[Column], Cell]:
     return lambda column: cell
 
 
-_CELLS: Mapping[ColumnType, Callable[[Column], Cell]] = {
+CellMakers = Mapping[ColumnType, Callable[[Column], Cell]]
+
+VALUE_CELLS: CellMakers = {
     **dict.fromkeys(INTEGER_TYPES, _integer),
     ColumnType.FLOAT: _constant(Cell(code="f", size=4)),
     ColumnType.DOUBLE: _constant(Cell(code="d", size=8)),
@@ -174,9 +176,13 @@ _CELLS: Mapping[ColumnType, Callable[[Column], Cell]] = {
 
 
 class CellTable:
-    """Cells by what decides them, each made once, so that tables of one shape share their compiled code."""
+    """Cells by what decides them, each made once, so that tables of one shape share their compiled code.
 
-    def __init__(self) -> None:
+    ``makers`` says what becomes of each type; other readers of the same layout bring a table of their own.
+    """
+
+    def __init__(self, makers: CellMakers = VALUE_CELLS) -> None:
+        self._makers = makers
         self._cells: dict[tuple[Any, ...], Cell] = {}
 
     def cell(self, column: Column) -> Cell:
@@ -184,5 +190,5 @@ class CellTable:
         key = (column.type, column.metadata, column.unsigned, column.charset, column.labels)
         cell = self._cells.get(key)
         if cell is None:
-            cell = self._cells[key] = _CELLS.get(column.type, _unreadable)(column)
+            cell = self._cells[key] = self._makers.get(column.type, _unreadable)(column)
         return cell

@@ -21,6 +21,7 @@ from ..errors import (
 )
 from ..wire import Reader, unpack_event_header
 from .bodies import BODY_PARSERS, parse_format_description
+from .cells import CellTable
 from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches, is_mariadb_version, server_version_of
 from .description import ColumnDescription, describe_table
 from .events import (
@@ -56,7 +57,7 @@ class EventDecoder:
     ``file`` and ``position`` say where the next event stands; both follow rotates and sizes. ``wants_table`` is
     asked once per table (schema, name): rows of tables that it rejects are not decoded. ``columns`` maps
     ``"schema.table"`` to the only column names wanted. With ``on_schema_mismatch="positional"`` a description that
-    does not fit leaves the names ``@1``... instead of raising.
+    does not fit leaves the names ``@1``... instead of raising. ``cells`` replaces what values become.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class EventDecoder:
         wants_table: WantsTable | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
         on_schema_mismatch: Literal["error", "positional"] = "error",
+        cells: CellTable | None = None,
     ) -> None:
         self.file = file
         self.position = position
@@ -82,7 +84,7 @@ class EventDecoder:
         self._table_id_size = 6
         self._tables: dict[int, MappedTable] = {}
         self._known: dict[bytes, MappedTable] = {}
-        self._row_readers = RowReaders()
+        self._row_readers = RowReaders(cells)
 
     def decode(self, raw: bytes, position: int | None = None) -> Event | None:
         """One whole event, header and checksum included; None for rows and table maps that are not wanted.

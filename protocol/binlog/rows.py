@@ -74,8 +74,8 @@ def read_extra(event_type: int, reader: Reader) -> bytes:
 class RowReaders:
     """Finds the compiled reader for an event; keeps them for all tables of a stream."""
 
-    def __init__(self) -> None:
-        self._cells = CellTable()
+    def __init__(self, cells: CellTable | None = None) -> None:
+        self._cells = cells or CellTable()
         self._compiler = RowCompiler()
 
     def reader(self, mapped: MappedTable, event_type: int, reader: Reader) -> RowReader:
