@@ -46,11 +46,6 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def _nul_terminated_or_rest(reader: Reader) -> bytes:
-    """A last string that some servers and clients forget to terminate (MySQL bug 59453)."""
-    return reader.rest().removesuffix(b"\0")
-
-
 @dataclass(frozen=True, slots=True)
 class Handshake:
     """The server's greeting, protocol version 10.
@@ -104,7 +99,7 @@ class Handshake:
             auth_data += reader.take(max(_AUTH_DATA_SECOND_MINIMUM, auth_size - _AUTH_DATA_FIRST))
         auth_plugin = ""
         if Capability.PLUGIN_AUTH in capabilities:
-            auth_plugin = _text(_nul_terminated_or_rest(reader))
+            auth_plugin = _text(reader.nul_terminated())
         reader.expect_end()
         return cls(server_version, connection_id, capabilities, auth_data, auth_plugin, collation, status)
 
@@ -266,7 +261,10 @@ class AuthSwitchRequest:
         _expect_header(reader, EOF_HEADER, "AuthSwitchRequest")
         if not reader.remaining:
             return cls("", b"")
-        return cls(_text(reader.nul_terminated()), reader.rest())
+        plugin = reader.nul_terminated()
+        if not plugin:
+            raise ProtocolError("AuthSwitchRequest names no plugin")
+        return cls(_text(plugin), reader.rest())
 
     def encode(self) -> bytes:
         """The payload of this request."""
@@ -347,14 +345,13 @@ class Ok:
 
 def _lenenc_or_rest(reader: Reader) -> bytes:
     start = reader.position
-    if reader.remaining:
-        try:
-            text = reader.lenenc_bytes()
-        except ProtocolError:
-            text = b""
-        if not reader.remaining and reader.position > start:
-            return text
-        reader.position = start
+    try:
+        text = reader.lenenc_bytes()
+    except ProtocolError:
+        text = None
+    if text is not None and not reader.remaining:
+        return text
+    reader.position = start
     return reader.rest()
 
 

@@ -32,10 +32,18 @@ class Column:
 INTEGER_TYPES = frozenset(
     {ColumnType.TINY, ColumnType.SHORT, ColumnType.INT24, ColumnType.LONG, ColumnType.LONGLONG}
 )
-# Those that take a bit in SIGNEDNESS (table_map_event.h: is_numeric_type).
-NUMERIC_TYPES = INTEGER_TYPES | {ColumnType.NEWDECIMAL, ColumnType.FLOAT, ColumnType.DOUBLE}
+# Those that take a bit in SIGNEDNESS (field_common_properties.h: has_signedess_information_type). YEAR is one
+# of them on both families, although mariadb-binlog itself leaves it out and prints wrong signs behind it.
+NUMERIC_TYPES = INTEGER_TYPES | {
+    ColumnType.DECIMAL,
+    ColumnType.NEWDECIMAL,
+    ColumnType.FLOAT,
+    ColumnType.DOUBLE,
+    ColumnType.YEAR,
+}
 BLOB_TYPES = frozenset({ColumnType.TINY_BLOB, ColumnType.BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB})
-# Those that take a place in DEFAULT_CHARSET and COLUMN_CHARSET (table_map_event.h: is_character_type).
+# Those that take a place in DEFAULT_CHARSET and COLUMN_CHARSET (table_map_event.h: is_character_type), besides
+# MariaDB's GEOMETRY, which is a blob there.
 CHARACTER_TYPES = BLOB_TYPES | {
     ColumnType.STRING,
     ColumnType.VAR_STRING,

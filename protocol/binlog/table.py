@@ -309,7 +309,7 @@ class _Dealer:
 
     def deal(self, column_type: ColumnType) -> tuple[int | None, tuple[str, ...] | None]:
         """Collation id and labels of the next column."""
-        if column_type in CHARACTER_TYPES:
+        if column_type in CHARACTER_TYPES or (self._mariadb and column_type is ColumnType.GEOMETRY):
             self._character_index += 1
             charsets = self._fields.charsets
             return (charsets.of(self._character_index) if charsets else None), None
