@@ -35,6 +35,11 @@ def encode_lenenc_bytes(value: bytes) -> bytes:
     return encode_lenenc_int(len(value)) + value
 
 
+def utf8_text(data: bytes) -> str:
+    """Text of the server in UTF-8; invalid bytes survive as surrogate escapes."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def bitmap_size(bits: int) -> int:
     """Bytes that a bitmap of so many bits takes."""
     return (bits + 7) >> 3

@@ -7,13 +7,15 @@ Layout: MySQL's ``sql/log_event.cc`` (log_event_print_value) and ``Field::pack``
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..charset import charset_by_name
 from ..constants import ColumnType
 from ..errors import DecodeError
-from .column import BLOB_TYPES, INTEGER_TYPES, Column
-from .jsonb import decode_json
+from .column import ABSENT, BLOB_TYPES, INTEGER_TYPES, Column
+from .compression import uncompress_column
+from .jsonb import JsonValue, decode_json
+from .jsonb_diff import apply_json_diffs, read_json_diffs
 from .values import (
     datetime2_reader,
     decimal_reader,
@@ -103,6 +105,15 @@ def _blob(column: Column) -> Cell:
     return _text(column, column.metadata)
 
 
+def _compressed(column: Column, length_bytes: int) -> Cell:
+    """A MariaDB ``COMPRESSED`` column: as its type, behind the compression."""
+    charset = None if column.charset is None else charset_by_name(column.charset)
+    decode = None if charset is None else charset.decode
+    if decode is None:
+        return Cell("{f}({v})", uncompress_column, length_bytes=length_bytes)
+    return Cell("{f}({v})", lambda data: decode(uncompress_column(data)), length_bytes=length_bytes)
+
+
 def _little_endian(size: int, function: Function | None = None) -> Cell:
     code = _UNSIGNED_CODES.get(size)
     wrap = "{{f}}({})" if function else "{}"
@@ -146,6 +157,12 @@ def _constant(cell: Cell) -> Callable[[Column], Cell]:
     return lambda column: cell
 
 
+def apply_json_diff(before: object, data: bytes) -> object:
+    """The JSON value after a partial update; only the diffs where the before image does not hold the column."""
+    diffs = read_json_diffs(data)
+    return diffs if before is ABSENT else apply_json_diffs(cast("JsonValue", before), diffs)
+
+
 CellMakers = Mapping[ColumnType, Callable[[Column], Cell]]
 
 VALUE_CELLS: CellMakers = {
@@ -167,6 +184,8 @@ VALUE_CELLS: CellMakers = {
     ColumnType.VARCHAR: _varchar,
     ColumnType.VAR_STRING: _varchar,
     **dict.fromkeys(BLOB_TYPES, _blob),
+    ColumnType.MARIADB_VARCHAR_COMPRESSED: lambda column: _compressed(column, _length_bytes(column)),
+    ColumnType.MARIADB_BLOB_COMPRESSED: lambda column: _compressed(column, column.metadata),
     ColumnType.ENUM: _enum,
     ColumnType.SET: _set,
     ColumnType.JSON: lambda column: Cell("{f}({v})", decode_json, length_bytes=column.metadata),
@@ -178,11 +197,13 @@ VALUE_CELLS: CellMakers = {
 class CellTable:
     """Cells by what decides them, each made once, so that tables of one shape share their compiled code.
 
-    ``makers`` says what becomes of each type; other readers of the same layout bring a table of their own.
+    ``makers`` says what becomes of each type, and ``apply_diff`` of a JSON value and a diff to it; other readers of
+    the same layout bring their own.
     """
 
-    def __init__(self, makers: CellMakers = VALUE_CELLS) -> None:
+    def __init__(self, makers: CellMakers = VALUE_CELLS, apply_diff: Function | None = None) -> None:
         self._makers = makers
+        self.apply_diff = apply_diff or apply_json_diff
         self._cells: dict[tuple[Any, ...], Cell] = {}
 
     def cell(self, column: Column) -> Cell:

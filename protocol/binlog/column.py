@@ -1,8 +1,32 @@
 """What is known of one logged column, from TABLE_MAP and its optional metadata. It reads no row."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from ..constants import ColumnType
+
+
+class Absent:
+    """The type of ``ABSENT``: the value of a column that a MINIMAL or NOBLOB row image does not hold."""
+
+    _instance: "Absent | None" = None
+
+    def __new__(cls) -> "Absent":
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = Absent()
 
 
 @dataclass(frozen=True, slots=True)

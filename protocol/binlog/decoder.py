@@ -6,7 +6,7 @@ stand before it.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
@@ -23,19 +23,23 @@ from ..wire import Reader, unpack_event_header
 from .bodies import BODY_PARSERS, parse_format_description
 from .cells import CellTable
 from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches, is_mariadb_version, server_version_of
+from .compression import payload_events, uncompress_event_part
 from .description import ColumnDescription, describe_table
 from .events import (
     Event,
     EventHeader,
     FormatDescriptionEvent,
+    PartialRowDataEvent,
+    PreGaRowsEvent,
     QueryEvent,
     RotateEvent,
     RowsEvent,
     TableMapEvent,
+    TransactionPayloadEvent,
     UnknownEvent,
 )
 from .rowcode import RowReader
-from .rows import ROWS_EVENTS, MappedTable, RowReaders, map_table, read_extra
+from .rows import ROWS_FORMATS, MappedTable, RowReaders, RowsFormat, map_table, read_extra
 from .table import Table, parse_table_map
 
 WantsTable = Callable[[str, str], bool]
@@ -48,6 +52,7 @@ _DUMMY_TABLE_ID = 0x00FFFFFF
 _CHANGING_STATE = frozenset({EventType.ROTATE, EventType.QUERY})
 # Every other statement might be a DDL, after which a table's description is asked for again.
 _CHANGING_NO_TABLE = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+_WITH_ORIGINAL_SIZE = 1
 _NOT_ADVANCING = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.FORMAT_DESCRIPTION})
 
 
@@ -85,6 +90,15 @@ class EventDecoder:
         self._tables: dict[int, MappedTable] = {}
         self._known: dict[bytes, MappedTable] = {}
         self._row_readers = RowReaders(cells)
+        self._fragments: list[bytes] = []
+        # Types whose meaning hangs on the decoder's state.
+        self._special: dict[int, Callable[[EventHeader, int, Reader], Event | None]] = {
+            EventType.TABLE_MAP: self._table_map,
+            EventType.PRE_GA_WRITE_ROWS: self._pre_ga_rows,
+            EventType.PRE_GA_UPDATE_ROWS: self._pre_ga_rows,
+            EventType.PRE_GA_DELETE_ROWS: self._pre_ga_rows,
+            EventType.MARIADB_PARTIAL_ROW_DATA: self._partial_row_data,
+        }
 
     def decode(self, raw: bytes, position: int | None = None) -> Event | None:
         """One whole event, header and checksum included; None for rows and table maps that are not wanted.
@@ -133,6 +147,49 @@ class EventDecoder:
         mapped.readers.clear()
         return mapped.table
 
+    def payload_events(self, event: TransactionPayloadEvent) -> Iterator[Event]:
+        """The events inside of a compressed transaction, with the payload's file and position.
+
+        They are decompressed piece by piece, so that the size of the transaction does not matter. Raises as
+        ``decode`` does, and ``MissingExtraError`` without zstd.
+        """
+        raw_events = payload_events(event.payload, event.compression_type)
+        try:
+            for raw in raw_events:
+                inner = self._decode_inner(raw, event.position)
+                if inner is not None:
+                    yield inner
+        except DecodeError as error:
+            raise self._located(error, event.header, event.position) from error.__cause__
+
+    def _decode_inner(self, raw: bytes, position: int) -> Event | None:
+        """An event without a checksum that stands inside of another one."""
+        outer, self.checksum_enabled = (self.checksum_enabled, self.position), False
+        try:
+            return self.decode(raw, position)
+        finally:
+            self.checksum_enabled, self.position = outer
+
+    def _pre_ga_rows(self, header: EventHeader, start: int, body: Reader) -> PreGaRowsEvent:
+        table_id, flags = body.uint(self._table_id_size), body.uint(2)
+        return PreGaRowsEvent(header, self.file, start, table_id, flags, body.rest())
+
+    def _partial_row_data(self, header: EventHeader, start: int, body: Reader) -> Event | None:
+        """MDEV-32570: number of fragments, number of this one, flags, the whole size in the first one."""
+        fragments, number, flags = body.uint(4), body.uint(4), body.u8()
+        if flags & _WITH_ORIGINAL_SIZE:
+            body.skip(8)
+        if number != len(self._fragments) + 1 or number > fragments:
+            self._fragments.clear()
+            raise DecodeError(f"fragment {number} of {fragments} of a rows event is out of order")
+        data = body.rest()
+        self._fragments.append(data)
+        if number < fragments:
+            return PartialRowDataEvent(header, self.file, start, fragments, number, data)
+        whole = b"".join(self._fragments)
+        self._fragments.clear()
+        return self._decode_inner(whole, start)
+
     def _follow(self, event: Event | None) -> None:
         """State that later events stand on: where they are, and what is known of tables."""
         if type(event) is RotateEvent:
@@ -177,10 +234,12 @@ class EventDecoder:
             if self._verify_checksum and not crc32_matches(raw):
                 raise ChecksumError("the checksum does not match the event")
         body = Reader(raw, EVENT_HEADER_SIZE, end)
-        if event_type in ROWS_EVENTS:
-            return self._rows(header, start, body)
-        if event_type == EventType.TABLE_MAP:
-            return self._table_map(header, start, body)
+        rows_format = ROWS_FORMATS.get(event_type)
+        if rows_format is not None:
+            return self._rows(header, start, body, rows_format)
+        special = self._special.get(event_type)
+        if special is not None:
+            return special(header, start, body)
         parse = BODY_PARSERS.get(event_type)
         if parse is not None:
             return parse(header, self.file, start, body)
@@ -228,7 +287,9 @@ class EventDecoder:
         shown = map_table(mapped.logged, self._columns.get(str(mapped.logged)))
         mapped.table, mapped.selected = shown.table, shown.selected
 
-    def _rows(self, header: EventHeader, start: int, body: Reader) -> RowsEvent | None:
+    def _rows(
+        self, header: EventHeader, start: int, body: Reader, rows_format: RowsFormat
+    ) -> RowsEvent | None:
         table_id = body.uint(self._table_id_size)
         flags = body.uint(2)
         mapped = self._tables.get(table_id)
@@ -237,14 +298,15 @@ class EventDecoder:
         try:
             if mapped is None or not mapped.is_wanted:
                 return None
-            extra = read_extra(header.type, body)
-            read_rows = self._row_readers.reader(mapped, header.type, body)
+            extra = read_extra(rows_format, body)
+            read_rows = self._row_readers.reader(mapped, rows_format, body)
+            if rows_format.is_compressed:
+                body = Reader(uncompress_event_part(body.rest()))
             rows = self._read(read_rows, body)
         finally:
             if flags & _STATEMENT_END:
                 self._tables.clear()
-        event_class = ROWS_EVENTS[header.type]
-        return event_class(header, self.file, start, table_id, mapped.table, flags, extra, rows)
+        return rows_format.event_class(header, self.file, start, table_id, mapped.table, flags, extra, rows)
 
     def _read(self, read_rows: RowReader, body: Reader) -> list[Any]:
         try:

@@ -6,10 +6,12 @@ start in that file). Events are slotted but not frozen: freezing triples the cos
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from ..gtid import Gtid, GtidSet, MariadbGtid
-from .rowcode import ABSENT, Row
+from .column import ABSENT
+from .rowcode import Row
 from .table import Table
 
 
@@ -86,6 +88,112 @@ class QueryEvent(Event):
 
 
 @dataclass(slots=True)
+class IntvarEvent(Event):
+    """Value for the next statement: ``variable`` is 1 (LAST_INSERT_ID) or 2 (INSERT_ID)."""
+
+    variable: int
+    value: int
+
+
+@dataclass(slots=True)
+class RandEvent(Event):
+    """Seeds of RAND() for the next statement."""
+
+    seed1: int
+    seed2: int
+
+
+@dataclass(slots=True)
+class UserVarEvent(Event):
+    """A user variable for the next statement.
+
+    ``value`` is None, bytes (a string in ``collation``), float, int or Decimal; ``value_type`` is the server's
+    Item_result: 0 string, 1 real, 2 integer, 4 decimal. ``raw_value`` are the bytes as logged.
+    """
+
+    name: str
+    value: bytes | float | int | Decimal | None
+    value_type: int = 0
+    collation: int = 0
+    raw_value: bytes = b""
+    var_flags: int = 0
+
+
+@dataclass(slots=True)
+class LoadEvent(Event):
+    """LOAD DATA of servers before 5.0.3 (types 6 and 12): how the file is read, and into what.
+
+    ``separators`` are fields-terminated-by, enclosed-by, lines-terminated-by, lines-starting-by and escaped-by.
+    """
+
+    thread_id: int
+    exec_time: int
+    skip_lines: int
+    schema: str
+    table_name: str
+    fields: tuple[str, ...]
+    separators: tuple[bytes, ...]
+    option_flags: int
+    file_name: str
+
+
+@dataclass(slots=True)
+class CreateFileEvent(LoadEvent):
+    """LOAD DATA before 5.0.3 with the file's first block."""
+
+    file_id: int
+    block: bytes
+
+
+@dataclass(slots=True)
+class AppendBlockEvent(Event):
+    """The next block of a LOAD DATA file."""
+
+    file_id: int
+    block: bytes
+
+
+@dataclass(slots=True)
+class BeginLoadQueryEvent(AppendBlockEvent):
+    """The first block of a LOAD DATA file (5.0.3 and later)."""
+
+
+@dataclass(slots=True)
+class ExecuteLoadEvent(Event):
+    """The file of a LOAD DATA before 5.0.3 is complete."""
+
+    file_id: int
+
+
+@dataclass(slots=True)
+class DeleteFileEvent(Event):
+    """The file of a LOAD DATA is not needed any more: the statement failed."""
+
+    file_id: int
+
+
+@dataclass(slots=True)
+class ExecuteLoadQueryEvent(QueryEvent):
+    """LOAD DATA as a statement; the file's name stands at ``[name_start:name_end]`` of its bytes.
+
+    ``duplicates`` is 0 (error), 1 (IGNORE) or 2 (REPLACE).
+    """
+
+    file_id: int
+    name_start: int
+    name_end: int
+    duplicates: int
+
+
+@dataclass(slots=True)
+class IncidentEvent(Event):
+    """Something was lost on the source: ``incident`` 1 says that events are missing from the log."""
+
+    incident: int
+    message: str
+
+
+@dataclass(slots=True)
 class XidEvent(Event):
     """Commit of a transaction in a transactional engine."""
 
@@ -117,6 +225,52 @@ class GtidEvent(AnonymousGtidEvent):
     """Begin of a transaction with a GTID."""
 
     gtid: Gtid
+
+
+@dataclass(slots=True)
+class XaPrepareEvent(Event):
+    """XA PREPARE, or XA COMMIT ... ONE PHASE: the end of a group whose rows stand before it.
+
+    The xid is (``format_id``, ``gtrid``, ``bqual``); whether a prepared one is committed is a later statement.
+    """
+
+    one_phase: bool
+    format_id: int
+    gtrid: bytes
+    bqual: bytes
+
+
+@dataclass(slots=True)
+class TransactionContextEvent(Event):
+    """Group replication's certification data of the transaction before it."""
+
+    server_uuid: str
+    thread_id: int
+    gtid_specified: bool
+    snapshot_version: bytes
+    write_set: tuple[bytes, ...]
+    read_set: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class ViewChangeEvent(Event):
+    """Group replication: the group's membership changed."""
+
+    view_id: str
+    sequence_number: int
+    certification_info: dict[bytes, bytes]
+
+
+@dataclass(slots=True)
+class TransactionPayloadEvent(Event):
+    """A whole transaction, compressed: the decoder's ``payload_events`` yields the events inside.
+
+    ``compression_type`` is 0 (zstd) or 255 (none); sizes are in bytes.
+    """
+
+    compression_type: int
+    uncompressed_size: int
+    payload: bytes
 
 
 @dataclass(slots=True)
@@ -189,6 +343,27 @@ class BinlogCheckpointEvent(Event):
 
 
 @dataclass(slots=True)
+class StartEncryptionEvent(Event):
+    """MariaDB: what follows in this file is encrypted."""
+
+    scheme: int
+    key_version: int
+    nonce: bytes
+
+
+@dataclass(slots=True)
+class PartialRowDataEvent(Event):
+    """MariaDB 12.3: a fragment of a rows event that was too large for a packet, but not the last one.
+
+    The decoder joins them, and returns the rows event itself in place of the last.
+    """
+
+    fragments: int
+    number: int
+    data: bytes
+
+
+@dataclass(slots=True)
 class TableMapEvent(Event):
     """Describes the table of the rows events behind it that name ``table_id``."""
 
@@ -232,6 +407,15 @@ class RowsEvent(Event):
     def changes(self) -> Iterator[Change]:
         """The rows as ``Change`` objects, in order."""
         raise NotImplementedError
+
+
+@dataclass(slots=True)
+class PreGaRowsEvent(Event):
+    """Rows of the 5.1 development trees before 5.1.18, undecoded: their table maps lack what reading them takes."""
+
+    table_id: int
+    rows_flags: int
+    body: bytes
 
 
 @dataclass(slots=True)

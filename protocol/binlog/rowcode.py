@@ -47,33 +47,11 @@ import linecache
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from ..errors import DecodeError, TruncatedError
-from .cells import Cell
-
-
-class Absent:
-    """The type of ``ABSENT``: the value of a column that a MINIMAL or NOBLOB row image does not hold."""
-
-    _instance: "Absent | None" = None
-
-    def __new__(cls) -> "Absent":
-        if cls._instance is None:
-            cls._instance = super().__new__(cls)
-        return cls._instance
-
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __reduce__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT: Final = Absent()
+from .cells import Cell, Function
+from .column import ABSENT
 
 Row = tuple[object, ...]
 RowReader = Callable[[bytes, int, int], list[Any]]
@@ -84,12 +62,15 @@ class Image:
     """One row image: which columns it holds, and which of those the reader wants.
 
     ``cells`` are all columns' cells; ``present`` the indexes in the image; ``wanted`` the indexes of the row
-    tuple, in its order.
+    tuple, in its order. In an after image of PARTIAL_UPDATE_ROWS each column of ``diffs`` has a bit that says
+    whether its value is a diff, which ``apply_diff(before, diff)`` turns into the value.
     """
 
     cells: tuple[Cell, ...]
     present: tuple[int, ...]
     wanted: tuple[int, ...]
+    diffs: tuple[int, ...] | None = None
+    apply_diff: Function | None = None
 
 
 def overrun(position: int, end: int) -> DecodeError:
@@ -160,8 +141,11 @@ class _Writer:
     def __init__(self) -> None:
         self.namespace: dict[str, Any] = {"from_bytes": int.from_bytes, "ABSENT": ABSENT, "overrun": overrun}
         self._names: dict[object, str] = {}
+        # Columns of the before image, which a diff is applied to.
+        self._before: frozenset[int] = frozenset()
 
     def function(self, images: Sequence[Image]) -> str:
+        self._before = frozenset(images[0].present).intersection(images[0].wanted)
         lines = [
             "def read_rows(data, position, end):",
             "    rows = []",
@@ -187,6 +171,8 @@ class _Writer:
         return "(" + "".join(f"{value}, " for value in values).removesuffix(" ") + ")"
 
     def _image(self, image: Image, prefix: str) -> Iterator[str]:
+        if image.diffs is not None:
+            yield from self._diff_bits(image.diffs)
         count = len(image.present)
         if not count:
             return
@@ -201,12 +187,21 @@ class _Writer:
         yield "else:"
         yield from _indent(self._with_nulls(image, prefix))
 
+    def _diff_bits(self, diffs: tuple[int, ...]) -> Iterator[str]:
+        """Value options, then one bit per JSON column if they say so (log_event.cc: print_verbose_one_row)."""
+        size = (len(diffs) + 7) >> 3
+        yield "options = data[position]"
+        yield "position += 1"
+        yield "diffs = 0"
+        yield "if options & 1:"
+        yield f"    diffs = from_bytes(data[position:position + {size}], 'little')"
+        yield f"    position += {size}"
+
     def _straight(self, image: Image, prefix: str) -> Iterator[str]:
         """All values present: neighbours of fixed size are read together."""
-        wanted = set(image.wanted)
         run = _Run()
         for index in image.present:
-            yield from self._value(run, image.cells[index], f"{prefix}{index}", index in wanted)
+            yield from self._value(run, image, index, prefix)
         yield from self._flush(run)
 
     def _with_nulls(self, image: Image, prefix: str) -> Iterator[str]:
@@ -214,7 +209,7 @@ class _Writer:
         for bit, index in enumerate(image.present):
             name = f"{prefix}{index}"
             run = _Run()
-            value = [*self._value(run, image.cells[index], name, index in wanted), *self._flush(run)]
+            value = [*self._value(run, image, index, prefix), *self._flush(run)]
             if index in wanted:
                 yield f"if nulls & {1 << bit}:"
                 yield f"    {name} = None"
@@ -223,10 +218,13 @@ class _Writer:
                 yield f"if not nulls & {1 << bit}:"
             yield from _indent(value)
 
-    def _value(self, run: _Run, cell: Cell, name: str, wanted: bool) -> Iterator[str]:
+    def _value(self, run: _Run, image: Image, index: int, prefix: str) -> Iterator[str]:
         """Add one value to ``run``; a variable one ends the run."""
+        cell, name, wanted = image.cells[index], f"{prefix}{index}", index in image.wanted
         if cell.length_bytes:
-            yield from self._variable(run, cell, name, wanted)
+            yield from self._variable(run, cell)
+            if wanted:
+                yield f"{name} = {self._variable_value(image, index)}"
         elif not wanted:
             run.codes.append(f"{cell.size}x")
             run.size += cell.size
@@ -242,7 +240,16 @@ class _Writer:
             run.codes.append(f"{cell.size}x")
             run.size += cell.size
 
-    def _variable(self, run: _Run, cell: Cell, name: str, wanted: bool) -> Iterator[str]:
+    def _variable_value(self, image: Image, index: int) -> str:
+        value = self._expression(image.cells[index], v="data[start:position]")
+        if image.diffs is None or index not in image.diffs:
+            return value
+        apply_diff = self._bind(image.apply_diff, "apply", image.apply_diff)
+        before = f"a{index}" if index in self._before else "ABSENT"
+        bit = 1 << image.diffs.index(index)
+        return f"{apply_diff}({before}, data[start:position]) if diffs & {bit} else {value}"
+
+    def _variable(self, run: _Run, cell: Cell) -> Iterator[str]:
         run.codes.append({1: "B", 2: "H", 3: "HB", 4: "I"}[cell.length_bytes])
         run.targets += ["n", "high"] if cell.length_bytes == 3 else ["n"]
         length = "n + (high << 16)" if cell.length_bytes == 3 else "n"
@@ -250,8 +257,6 @@ class _Writer:
         yield from self._unpack(run)
         yield f"start = position + {run.size}"
         yield f"position = start + {length}"
-        if wanted:
-            yield f"{name} = {self._expression(cell, v='data[start:position]')}"
         run.codes, run.targets, run.after, run.size = [], [], [], 0
 
     def _flush(self, run: _Run) -> Iterator[str]:

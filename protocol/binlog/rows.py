@@ -6,8 +6,9 @@ Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes versions 1 and 2 a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from ..constants import EventType
+from ..constants import ColumnType, EventType
 from ..errors import ConfigurationError, DecodeError
 from ..wire import Reader, bitmap_size, bits_set
 from .cells import Cell, CellTable
@@ -16,17 +17,42 @@ from .events import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 from .rowcode import Image, RowCompiler, RowReader
 from .table import Table
 
-ROWS_EVENTS: dict[int, type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsEvent]] = {
-    EventType.WRITE_ROWS_V1: WriteRowsEvent,
-    EventType.UPDATE_ROWS_V1: UpdateRowsEvent,
-    EventType.DELETE_ROWS_V1: DeleteRowsEvent,
-    EventType.WRITE_ROWS: WriteRowsEvent,
-    EventType.UPDATE_ROWS: UpdateRowsEvent,
-    EventType.DELETE_ROWS: DeleteRowsEvent,
+RowsEventClass = type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsEvent]
+
+
+class RowsFormat(NamedTuple):
+    """How a rows event type is laid out.
+
+    ``has_extra``: extra row information stands between flags and number of columns (version 2). ``is_compressed``:
+    the rows are (MariaDB's log_bin_compress). ``is_partial``: after images may hold JSON diffs (WL#2955).
+    """
+
+    event_class: RowsEventClass
+    has_extra: bool
+    is_compressed: bool = False
+    is_partial: bool = False
+
+    @property
+    def has_two_images(self) -> bool:
+        """Before and after, each with its own columns."""
+        return self.event_class is UpdateRowsEvent
+
+
+ROWS_FORMATS: dict[int, RowsFormat] = {
+    EventType.WRITE_ROWS_V1: RowsFormat(WriteRowsEvent, False),
+    EventType.UPDATE_ROWS_V1: RowsFormat(UpdateRowsEvent, False),
+    EventType.DELETE_ROWS_V1: RowsFormat(DeleteRowsEvent, False),
+    EventType.WRITE_ROWS: RowsFormat(WriteRowsEvent, True),
+    EventType.UPDATE_ROWS: RowsFormat(UpdateRowsEvent, True),
+    EventType.DELETE_ROWS: RowsFormat(DeleteRowsEvent, True),
+    EventType.PARTIAL_UPDATE_ROWS: RowsFormat(UpdateRowsEvent, True, is_partial=True),
+    EventType.MARIADB_WRITE_ROWS_COMPRESSED_V1: RowsFormat(WriteRowsEvent, False, True),
+    EventType.MARIADB_UPDATE_ROWS_COMPRESSED_V1: RowsFormat(UpdateRowsEvent, False, True),
+    EventType.MARIADB_DELETE_ROWS_COMPRESSED_V1: RowsFormat(DeleteRowsEvent, False, True),
+    EventType.MARIADB_WRITE_ROWS_COMPRESSED: RowsFormat(WriteRowsEvent, True, True),
+    EventType.MARIADB_UPDATE_ROWS_COMPRESSED: RowsFormat(UpdateRowsEvent, True, True),
+    EventType.MARIADB_DELETE_ROWS_COMPRESSED: RowsFormat(DeleteRowsEvent, True, True),
 }
-# Version 2 has extra row information between its flags and the number of columns.
-_WITH_EXTRA = frozenset({EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS})
-_TWO_IMAGES = frozenset({EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS})
 _NO_CELL = Cell()
 
 
@@ -43,7 +69,7 @@ class MappedTable:
     table: Table
     selected: tuple[int, ...]
     is_wanted: bool = True
-    readers: dict[tuple[bool, bytes], RowReader] = field(default_factory=dict)
+    readers: dict[tuple[RowsFormat, bytes], RowReader] = field(default_factory=dict)
 
 
 def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True) -> MappedTable:
@@ -61,9 +87,9 @@ def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True)
     return MappedTable(table, shown, selected, is_wanted)
 
 
-def read_extra(event_type: int, reader: Reader) -> bytes:
+def read_extra(rows_format: RowsFormat, reader: Reader) -> bytes:
     """Extra row information of a version 2 event, without its length; empty for version 1."""
-    if event_type not in _WITH_EXTRA:
+    if not rows_format.has_extra:
         return b""
     length = reader.uint(2)
     if length < 2:
@@ -78,7 +104,7 @@ class RowReaders:
         self._cells = cells or CellTable()
         self._compiler = RowCompiler()
 
-    def reader(self, mapped: MappedTable, event_type: int, reader: Reader) -> RowReader:
+    def reader(self, mapped: MappedTable, rows_format: RowsFormat, reader: Reader) -> RowReader:
         """The row reader for an event; moves ``reader`` from the number of columns to the first row.
 
         Raises ``DecodeError`` when the event's number of columns is not the table map's.
@@ -88,13 +114,15 @@ class RowReaders:
         columns = mapped.logged.columns
         if count != len(columns):
             raise DecodeError(f"rows of {count} columns for {mapped.logged}, which has {len(columns)}")
-        two_images = event_type in _TWO_IMAGES
-        bitmaps_start = reader.skip(bitmap_size(count) * (2 if two_images else 1))
-        key = (two_images, reader.data[start : reader.position])
+        image_count = 2 if rows_format.has_two_images else 1
+        bitmaps_start = reader.skip(bitmap_size(count) * image_count)
+        key = (rows_format, reader.data[start : reader.position])
         row_reader = mapped.readers.get(key)
         if row_reader is None:
             bitmaps = Reader(reader.data, bitmaps_start, reader.position)
-            images = [self._image(columns, bitmaps, mapped.selected) for _ in range(1 + two_images)]
+            images = [self._image(columns, bitmaps, mapped.selected) for _ in range(image_count)]
+            if rows_format.is_partial:
+                images[1] = self._partial(images[1], columns)
             row_reader = mapped.readers[key] = self._compiler.reader(*images)
         return row_reader
 
@@ -105,3 +133,8 @@ class RowReaders:
             for column, present in zip(columns, bits, strict=True)
         )
         return Image(cells, tuple(index for index, bit in enumerate(bits) if bit), selected)
+
+    def _partial(self, image: Image, columns: Sequence[Column]) -> Image:
+        """Every JSON column of the table has a bit that says "diff", whether the image holds it or not."""
+        json = tuple(index for index, column in enumerate(columns) if column.type is ColumnType.JSON)
+        return replace(image, diffs=json, apply_diff=self._cells.apply_diff)

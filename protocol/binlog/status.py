@@ -6,7 +6,7 @@ Layout: MySQL's ``libs/mysql/binlog/event/statement_events.h`` (Q_*_CODE), Maria
 from collections.abc import Callable
 
 from ..errors import DecodeError
-from ..wire import Reader
+from ..wire import Reader, utf8_text
 
 StatusValue = int | str | tuple[int, ...] | tuple[str, ...]
 
@@ -14,7 +14,7 @@ _MAX_DATABASES = 254
 
 
 def _text(reader: Reader) -> str:
-    return reader.short_bytes().decode("utf-8", "surrogateescape")
+    return utf8_text(reader.short_bytes())
 
 
 def _numbers(count: int, size: int) -> Callable[[Reader], tuple[int, ...]]:
@@ -37,7 +37,7 @@ def _database_names(reader: Reader) -> tuple[str, ...]:
     count = reader.u8()
     if count == _MAX_DATABASES:
         return ()
-    return tuple(reader.nul_terminated().decode("utf-8", "surrogateescape") for _ in range(count))
+    return tuple(utf8_text(reader.nul_terminated()) for _ in range(count))
 
 
 def _alter_flags(reader: Reader) -> tuple[int, ...]:

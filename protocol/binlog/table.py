@@ -10,7 +10,7 @@ from typing import TypeVar
 from ..charset import charset_of_collation
 from ..constants import ColumnType
 from ..errors import DecodeError
-from ..wire import Reader, bitmap_size, bits_set
+from ..wire import Reader, bitmap_size, bits_set, utf8_text
 from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column
 
 _T = TypeVar("_T")
@@ -91,7 +91,7 @@ def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
 
 
 def _name(reader: Reader) -> str:
-    name = reader.short_bytes().decode("utf-8", "surrogateescape")
+    name = utf8_text(reader.short_bytes())
     if reader.u8():
         raise DecodeError("a schema or table name does not end in a zero byte")
     return name
@@ -285,7 +285,7 @@ def _build(
 
 
 def _column_name(names: list[bytes] | None, index: int) -> str:
-    return f"@{index + 1}" if names is None else names[index].decode("utf-8", "surrogateescape")
+    return f"@{index + 1}" if names is None else utf8_text(names[index])
 
 
 def _next(values: Iterator[_T], what: str) -> _T:
@@ -327,7 +327,7 @@ class _Dealer:
         raw = _next(self._enum_labels if of_enum else self._set_labels, "label lists")
         charset = None if collation is None else charset_of_collation(collation, self._mariadb)
         if charset is None or charset.decode is None:
-            return tuple(label.decode("utf-8", "surrogateescape") for label in raw)
+            return tuple(map(utf8_text, raw))
         return tuple(map(charset.decode, raw))
 
     def charset_name(self, collation: int | None) -> str | None:
