@@ -59,8 +59,8 @@ class JsonOpaque(bytes):
         return type(self), (bytes(self), self.column_type)
 
 
-def decode_json(data: bytes) -> JsonValue:
-    """The value of a whole document.
+def decode_json(data: bytes, depth: int = 0) -> JsonValue:
+    """The value of a whole document, which stands inside of ``depth`` containers.
 
     Strings are UTF-8, invalid bytes surrogate escapes. Decimals, dates, datetimes and times are Python's (a
     timestamp is a naive datetime: the server keeps it in its writer's time zone, which it does not say; zero
@@ -71,7 +71,7 @@ def decode_json(data: bytes) -> JsonValue:
     """
     if not data:
         return None
-    return _Decoder(data).value(data[0], 1, len(data), 0)
+    return _Decoder(data).value(data[0], 1, len(data), depth)
 
 
 class _Layout(NamedTuple):

@@ -1,0 +1,100 @@
+"""JSON values as the server writes them: for text output that equals ``mysqlbinlog -vv`` or SELECT.
+
+From what ``jsonb`` decodes; the standard library's ``json`` knows neither the opaque types nor the server's
+spacing and number format. The quotes and escapes that mysqlbinlog puts around a value are not added here.
+"""
+
+from base64 import b64encode
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+
+from ..constants import ColumnType
+from .jsonb import JsonOpaque, JsonValue, decode_json
+
+_LINE = 76  # include/base64.h: its lines end after so many characters, inside of JSON strings too.
+
+_ESCAPES = {character: f"\\u{character:04x}" for character in range(0x20)} | {
+    ord('"'): '\\"',
+    ord("\\"): "\\\\",
+    8: "\\b",
+    9: "\\t",
+    10: "\\n",
+    12: "\\f",
+    13: "\\r",
+}
+
+
+def json_text(data: bytes) -> str:
+    """The text that mysqlbinlog prints for a document: as SELECT's, but a lone string or date is bare."""
+    return render_json(decode_json(data), bare=True)
+
+
+def render_json(value: JsonValue, *, bare: bool = False) -> str:
+    """The text that SELECT gives for a value. ``bare`` leaves the quotes and escapes of a lone string away."""
+    if isinstance(value, dict):
+        members = [f"{_quote(key)}: {render_json(member)}" for key, member in value.items()]
+        return f"{{{', '.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join([render_json(element) for element in value])}]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return float_text(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, int):
+        return str(value)
+    text = _string_text(value)
+    return text if bare else _quote(text)
+
+
+def _quote(text: str) -> str:
+    return f'"{text.translate(_ESCAPES)}"'
+
+
+def _string_text(value: str | bytes | date | datetime | timedelta) -> str:
+    """What has no literal in JSON is a string (``json_dom.cc``: wrapper_to_string)."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, timedelta):
+        return _time_text(value)
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "microseconds")
+    if isinstance(value, date):
+        return value.isoformat()
+    column_type = value.column_type if isinstance(value, JsonOpaque) else ColumnType.VAR_STRING
+    encoded = b64encode(value).decode("ascii")
+    lines = [encoded[at : at + _LINE] for at in range(0, len(encoded), _LINE)]
+    return f"base64:type{column_type}:" + "\n".join(lines)
+
+
+def _time_text(value: timedelta) -> str:
+    micros = value // timedelta(microseconds=1)
+    seconds, microsecond = divmod(abs(micros), 1_000_000)
+    sign = "-" if micros < 0 else ""
+    return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{microsecond:06d}"
+
+
+def float_text(value: float) -> str:
+    """The shortest digits that mean this double, as ``my_gcvt`` lays them out.
+
+    An exponent replaces more than 15 digits before the point or 14 zeros behind it. Whole numbers without one
+    end in ".0".
+    """
+    if 1e-4 <= abs(value) < 1e15 or value == 0:
+        return repr(value)
+    if not isfinite(value):
+        return "0"  # my_gcvt's answer; JSON cannot hold these
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    assert isinstance(exponent, int)
+    point = len(digits) + exponent
+    text = "".join(map(str, digits)).rstrip("0")
+    if -15 < point < 0:
+        number = f"0.{'0' * -point}{text}"
+    else:
+        fraction = f".{text[1:]}" if text[1:] else ""
+        number = f"{text[0]}{fraction}e{point - 1}"
+    return f"-{number}" if sign else number
