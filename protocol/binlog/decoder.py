@@ -86,6 +86,7 @@ class EventDecoder:
         self._wants_table = wants_table
         self._columns = columns or {}
         self._on_schema_mismatch = on_schema_mismatch
+        self._header_size = EVENT_HEADER_SIZE
         self._table_id_size = 6
         self._tables: dict[int, MappedTable] = {}
         self._known: dict[bytes, MappedTable] = {}
@@ -229,11 +230,11 @@ class EventDecoder:
         end = len(raw)
         if self.checksum_enabled:
             end -= CHECKSUM_SIZE
-            if end < EVENT_HEADER_SIZE:
-                raise TruncatedError("no room for a checksum")
             if self._verify_checksum and not crc32_matches(raw):
                 raise ChecksumError("the checksum does not match the event")
-        body = Reader(raw, EVENT_HEADER_SIZE, end)
+        body = Reader(raw, self._header_size, end)
+        if body.remaining < 0:
+            raise TruncatedError("no room for the header and a checksum")
         rows_format = ROWS_FORMATS.get(event_type)
         if rows_format is not None:
             return self._rows(header, start, body, rows_format)
@@ -259,6 +260,7 @@ class EventDecoder:
         self.format_description = event
         self.checksum_enabled = algorithm == CRC32_ALGORITHM
         self._mariadb = is_mariadb_version(server_version_of(raw))
+        self._header_size = event.header_size
         self._table_id_size = _table_id_size(event.post_header_sizes)
         self._tables.clear()
         return event

@@ -74,12 +74,17 @@ class _Collations:
 def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
     """The body of a TABLE_MAP event behind its table id and flags.
 
-    Raises ``DecodeError`` when parts contradict each other and ``TruncatedError`` when the event is short.
+    Before 5.1.18 a table map ended behind the types; rows of such a table cannot be read. Raises ``DecodeError``
+    when parts contradict each other and ``TruncatedError`` when the event is short.
     """
     schema = _name(reader)
     name = _name(reader)
     count = reader.lenenc_int()
     types = reader.take(count)
+    if not reader.remaining:
+        return _build(
+            schema, name, [(_known_type(code), 0) for code in types], (True,) * count, _Fields(), mariadb
+        )
     metadata_length = reader.lenenc_int()
     metadata = Reader(reader.data, reader.position, reader.position + metadata_length)
     reader.skip(metadata_length)
@@ -152,14 +157,18 @@ _METADATA_RANGES: dict[int, range] = {
 }
 
 
+def _known_type(code: int) -> ColumnType:
+    if code not in _KNOWN_TYPES:
+        raise DecodeError(f"unknown column type {code}")
+    return ColumnType(code)
+
+
 def _shape(code: int, reader: Reader) -> tuple[ColumnType, int]:
     special = _SHAPES.get(code)
     if special is not None:
         column_type, metadata = special(reader)
-    elif code in _KNOWN_TYPES:
-        column_type, metadata = ColumnType(code), reader.uint(_METADATA_SIZES.get(code, 0))
     else:
-        raise DecodeError(f"unknown column type {code}")
+        column_type, metadata = _known_type(code), reader.uint(_METADATA_SIZES.get(code, 0))
     allowed = _METADATA_RANGES.get(column_type)
     if allowed is not None and metadata not in allowed:
         raise DecodeError(f"column type {column_type.name} with metadata {metadata}")
