@@ -194,6 +194,19 @@ VALUE_CELLS: CellMakers = {
 }
 
 
+# Zero is no metadata that these can have: their table map left it out (before 5.1.18).
+_WITH_METADATA = BLOB_TYPES | {
+    ColumnType.JSON,
+    ColumnType.GEOMETRY,
+    ColumnType.VECTOR,
+    ColumnType.MARIADB_BLOB_COMPRESSED,
+    ColumnType.NEWDECIMAL,
+    ColumnType.BIT,
+    ColumnType.ENUM,
+    ColumnType.SET,
+}
+
+
 class CellTable:
     """Cells by what decides them, each made once, so that tables of one shape share their compiled code.
 
@@ -211,5 +224,7 @@ class CellTable:
         key = (column.type, column.metadata, column.unsigned, column.charset, column.labels)
         cell = self._cells.get(key)
         if cell is None:
+            if not column.metadata and column.type in _WITH_METADATA:
+                raise DecodeError(f"a {column.type.name} column whose table map lacks its metadata")
             cell = self._cells[key] = self._makers.get(column.type, _unreadable)(column)
         return cell
