@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import Protocol
 
-from protocol.connection import Connection
+from protocol.commands import BinlogDump, Query
+from protocol.connection import Authenticated, Connection
 from protocol.constants import Capability
-from protocol.messages import Handshake, HandshakeResponse
+from protocol.messages import Handshake, HandshakeResponse, Ok
 from protocol.packets import MAX_PAYLOAD, FrameStream
 
+PASSWORD = "repl-Secret_1"
 NONCE = bytes(range(1, 21))
 MYSQL_CAPABILITIES = Capability(0xDFFFFFFF)  # as 9.7 greets
 OLD_CAPABILITIES = Capability(0x807FF7FF)  # as 5.6 greets: no SSL, no DEPRECATE_EOF
@@ -78,3 +80,33 @@ def sha2_scramble(password: str, nonce: bytes = NONCE) -> bytes:
     once = hashlib.sha256(password.encode()).digest()
     mask = hashlib.sha256(hashlib.sha256(once).digest() + nonce).digest()
     return bytes(a ^ b for a, b in zip(once, mask, strict=True))
+
+
+def connect(**options: object) -> tuple[Connection, FakeSource]:
+    client = Connection("repl", PASSWORD, **options)  # type: ignore[arg-type]
+    return client, FakeSource(client)
+
+
+def ready(capabilities: Capability = MYSQL_CAPABILITIES) -> tuple[Connection, FakeSource]:
+    """A connection that has logged in."""
+    client, source = connect()
+    source.greet(capabilities=capabilities)
+    assert isinstance(client.next_event(), Handshake)
+    source.read_login()
+    source.send(Ok())
+    assert client.next_event() == Authenticated(Ok())
+    return client, source
+
+
+def dumping(*, semi_sync: bool = False) -> tuple[Connection, FakeSource]:
+    """A connection that has asked for events."""
+    client, source = ready()
+    client.semi_sync = semi_sync
+    client.send_dump("binlog.000001", 4, 4711, 2)
+    assert BinlogDump.parse(source.read_command()) == BinlogDump("binlog.000001", 4, 4711, 2)
+    return client, source
+
+
+def ask(client: Connection, source: FakeSource, sql: str = "SELECT 1") -> None:
+    client.send_query(sql)
+    assert Query.parse(source.read_command()) == Query(sql)

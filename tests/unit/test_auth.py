@@ -100,9 +100,13 @@ def test_no_password_without_key_or_encryption(
     plugin_class: type[CachingSha2Password] | type[Sha256Password],
 ) -> None:
     plugin = plugin_class(Credentials(b"pw", get_server_public_key=False))
-    with pytest.raises(AuthenticationError, match="turn TLS on") as caught:
+
+    def authenticate() -> None:
         plugin.start(NONCE + b"\0")
         plugin.more(b"\x04")
+
+    with pytest.raises(AuthenticationError, match="turn TLS on") as caught:
+        authenticate()
     assert caught.value.code == 2061
 
 
@@ -154,7 +158,9 @@ def test_passwords_stay_out_of_reprs() -> None:
 
 def test_a_password_too_long_for_the_key() -> None:
     assert decrypt(encrypt_password(b"x" * 213, NONCE, KEY.public_key())) == b"x" * 213 + b"\0"
-    with pytest.raises(ConfigurationError, match="214 bytes of password are too many for the server's 2048-bit key"):
+    with pytest.raises(
+        ConfigurationError, match="214 bytes of password are too many for the server's 2048-bit key"
+    ):
         encrypt_password(b"x" * 214, NONCE, KEY.public_key())
 
 

@@ -41,9 +41,21 @@ DUMPS: list[tuple[type[ReplicaError], int, str]] = [
         1236,
         "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on source; the first event",
     ),
-    (PositionInsideEventError, 1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on master"),
-    (PositionInsideEventError, 1236, "binlog truncated in the middle of event; consider out of disk space on source;"),
-    (PositionInsideEventError, 1236, "bogus data in log event; the first event 'binlog.000001' at 260, the last event"),
+    (
+        PositionInsideEventError,
+        1236,
+        "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on master",
+    ),
+    (
+        PositionInsideEventError,
+        1236,
+        "binlog truncated in the middle of event; consider out of disk space on source;",
+    ),
+    (
+        PositionInsideEventError,
+        1236,
+        "bogus data in log event; the first event 'binlog.000001' at 260, the last event",
+    ),
     (PositionInsideEventError, 1236, "event read from binlog did not pass crc check; the first event"),
     (PositionInsideEventError, 1236, "Client requested source to start replication from position < 4"),
     (BinlogNotFoundError, 1236, "Could not find first log file name in binary log index file"),
@@ -70,7 +82,11 @@ DUMPS: list[tuple[type[ReplicaError], int, str]] = [
         1236,
         "Replica has more GTIDs than the source has, using the source's SERVER_UUID. This may indicate that the",
     ),
-    (TransactionsUnavailableError, 1236, "Slave has more GTIDs than the master has, using the master's SERVER_UUID."),
+    (
+        TransactionsUnavailableError,
+        1236,
+        "Slave has more GTIDs than the master has, using the master's SERVER_UUID.",
+    ),
     (
         TransactionsUnavailableError,
         1236,
@@ -96,9 +112,21 @@ DUMPS: list[tuple[type[ReplicaError], int, str]] = [
         1236,
         "A replica with the same server_uuid/server_id as this replica has connected to the source; the first event",
     ),
-    (DuplicateReplicaError, 1236, "A slave with the same server_uuid/server_id as this slave has connected to the master"),
-    (DuplicateReplicaError, 4052, "A slave with the same server_uuid/server_id is already connected; the first event"),
-    (DuplicateReplicaError, 4052, "A slave with the same server_id is already connected; the first event 'binlog"),
+    (
+        DuplicateReplicaError,
+        1236,
+        "A slave with the same server_uuid/server_id as this slave has connected to the master",
+    ),
+    (
+        DuplicateReplicaError,
+        4052,
+        "A slave with the same server_uuid/server_id is already connected; the first event",
+    ),
+    (
+        DuplicateReplicaError,
+        4052,
+        "A slave with the same server_id is already connected; the first event 'binlog",
+    ),
     (
         PrivilegeError,
         1227,
@@ -110,8 +138,14 @@ LOGINS = [
     (1698, "Access denied for user 'sock'@'172.17.0.1'"),
     (1044, "Access denied for user 'repl'@'%' to database 't'"),
     (1130, "Host '172.17.0.1' is not allowed to connect to this MySQL server"),
-    (1275, "Server is running in --secure-auth mode, but 'old'@'172.17.0.1' has a password in the old format"),
-    (1862, "Your password has expired. To log in you must change it using a client that supports expired passwords."),
+    (
+        1275,
+        "Server is running in --secure-auth mode, but 'old'@'172.17.0.1' has a password in the old format",
+    ),
+    (
+        1862,
+        "Your password has expired. To log in you must change it using a client that supports expired passwords.",
+    ),
     (3118, "Access denied for user 'locked'@'172.17.0.1'. Account is locked."),
     (3159, "Connections using insecure transport are prohibited while --require_secure_transport=ON."),
     (4151, "Access denied, this account is locked"),
@@ -154,7 +188,11 @@ def test_an_expired_password_may_show_at_the_first_command() -> None:
 
 @pytest.mark.parametrize("phase", Phase)
 def test_what_is_not_known_is_a_plain_server_error(phase: Phase) -> None:
-    for err in (Err(1193, "HY000", "Unknown system variable 'x'"), Err(1236, "HY000", "something new"), Err(0, "", "")):
+    for err in (
+        Err(1193, "HY000", "Unknown system variable 'x'"),
+        Err(1236, "HY000", "something new"),
+        Err(0, "", ""),
+    ):
         error = server_error(err, phase)
         assert type(error) is ServerError
         assert (error.code, error.sqlstate, error.message) == (err.code, err.sqlstate, err.message)
