@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .constants import Command
 from .errors import ConfigurationError, ProtocolError
+from .messages import decode_text, message_reader
 from .wire import Reader
 
 SEMI_SYNC_MAGIC = 0xEF
@@ -42,15 +43,11 @@ def _short(text: str, name: str) -> bytes:
 
 
 def _reader(payload: bytes, command: int) -> Reader:
-    reader = Reader(payload, truncated=ProtocolError)
+    reader = message_reader(payload)
     found = reader.u8()
     if found != command:
         raise ProtocolError(f"command 0x{command:02x} expected, 0x{found:02x} found")
     return reader
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class Query:
     @classmethod
     def parse(cls, payload: bytes) -> "Query":
         """Read the command."""
-        return cls(_text(_reader(payload, Command.QUERY).rest()))
+        return cls(decode_text(_reader(payload, Command.QUERY).rest()))
 
     def encode(self) -> bytes:
         """The payload of this command."""
@@ -101,7 +98,7 @@ class RegisterReplica:
         """Read the command."""
         reader = _reader(payload, Command.REGISTER_SLAVE)
         server_id = reader.uint(4)
-        host, user, password = [_text(reader.short_bytes()) for _ in range(3)]
+        host, user, password = [decode_text(reader.short_bytes()) for _ in range(3)]
         port = reader.uint(2)
         rank = reader.uint(4)
         source_id = reader.uint(4)
@@ -140,7 +137,7 @@ class BinlogDump:
         position = reader.uint(4)
         flags = reader.uint(2)
         server_id = reader.uint(4)
-        return cls(_text(reader.rest()), position, server_id, flags)
+        return cls(decode_text(reader.rest()), position, server_id, flags)
 
     def encode(self) -> bytes:
         """The payload of this command. Its position has 32 bits; a larger one can be reached by GTID only."""
@@ -171,7 +168,7 @@ class BinlogDumpGtid:
         reader = _reader(payload, Command.BINLOG_DUMP_GTID)
         flags = reader.uint(2)
         server_id = reader.uint(4)
-        file = _text(reader.take(reader.uint(4)))
+        file = decode_text(reader.take(reader.uint(4)))
         position = reader.uint(8)
         gtid_set = reader.take(reader.uint(4))
         reader.expect_end()
@@ -206,7 +203,7 @@ class SemiSyncAck:
         """Read the acknowledgement."""
         reader = _reader(payload, SEMI_SYNC_MAGIC)
         position = reader.uint(8)
-        return cls(_text(reader.rest()), position)
+        return cls(decode_text(reader.rest()), position)
 
     def encode(self) -> bytes:
         """The payload of this acknowledgement."""

@@ -45,7 +45,7 @@ from .messages import (
 )
 from .packets import MAX_PAYLOAD, FrameStream
 from .refusals import Phase, server_error
-from .results import QueryAnswer, parse_end
+from .results import EOF_LIMIT, QueryAnswer, parse_end
 
 
 class NeedData(Enum):
@@ -136,7 +136,7 @@ class Connection:
         #: The last event of the list that next_events() has returned wants send_semi_sync_ack().
         self.ack_requested = False
         #: The source has ended the dump in order (EOF): it has no more events for a replica that does not
-        #: wait, or somebody has killed its thread.
+        #: wait. MySQL 5.6 ends it so, without a word, also when another replica with our uuid has come.
         self.dump_ended = False
 
         encode_name(user, "the user name")
@@ -400,7 +400,7 @@ class Connection:
             return [payload[len(_SEMI_SYNC_EVENT_WITH_ACK) :]]
         if payload[:1] == bytes([ERR_HEADER]):
             raise server_error(Err.parse(payload), self.phase)
-        if payload[:1] == bytes([EOF_HEADER]):
+        if payload[:1] == bytes([EOF_HEADER]) and len(payload) < EOF_LIMIT:
             parse_end(payload, self._capabilities)
             self.dump_ended = True
             return []

@@ -7,7 +7,7 @@ MariaDB's knowledge base. Nothing here keeps state or decides what may follow wh
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .constants import Capability, StatusFlag
@@ -16,22 +16,20 @@ from .wire import Reader, encode_lenenc_bytes, encode_lenenc_int
 
 UTF8MB4_GENERAL_CI = 45  # known to every server since 5.5.3, unlike utf8mb4_0900_ai_ci
 MAX_PACKET_SIZE = 1 << 30
-MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
 
 OK_HEADER = 0x00
 AUTH_MORE_DATA_HEADER = 0x01
-LOCAL_INFILE_HEADER = 0xFB
 EOF_HEADER = 0xFE
 ERR_HEADER = 0xFF
 
 _AUTH_DATA_FIRST = 8
 _AUTH_DATA_SECOND_MINIMUM = 13
-_COLUMN_FIXED_SIZE = 12
 
 TextValue = str | bytes | None
 
 
-def _reader(payload: bytes) -> Reader:
+def message_reader(payload: bytes) -> Reader:
+    """A cursor over a payload of this conversation: what is short or long is a ProtocolError."""
     return Reader(payload, truncated=ProtocolError)
 
 
@@ -41,7 +39,7 @@ def _expect_header(reader: Reader, header: int, name: str) -> None:
         raise ProtocolError(f"{name} begins with 0x{header:02x}, not with 0x{found:02x}")
 
 
-def _text(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Text for people and names: never fails, and shows bytes that are not UTF-8."""
     return data.decode("utf-8", "backslashreplace")
 
@@ -79,11 +77,11 @@ class Handshake:
     @classmethod
     def parse(cls, payload: bytes) -> "Handshake":
         """Read a greeting; protocol versions other than 10 are refused."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         protocol = reader.u8()
         if protocol != 10:
             raise ProtocolError(f"the server speaks protocol version {protocol}, not 10")
-        server_version = _text(reader.nul_terminated())
+        server_version = decode_text(reader.nul_terminated())
         connection_id = reader.uint(4)
         auth_data = reader.take(_AUTH_DATA_FIRST)
         reader.skip(1)
@@ -99,7 +97,7 @@ class Handshake:
             auth_data += reader.take(max(_AUTH_DATA_SECOND_MINIMUM, auth_size - _AUTH_DATA_FIRST))
         auth_plugin = ""
         if Capability.PLUGIN_AUTH in capabilities:
-            auth_plugin = _text(reader.nul_terminated())
+            auth_plugin = decode_text(reader.nul_terminated())
         reader.expect_end()
         return cls(server_version, connection_id, capabilities, auth_data, auth_plugin, collation, status)
 
@@ -137,7 +135,7 @@ class SslRequest:
     @classmethod
     def parse(cls, payload: bytes) -> "SslRequest":
         """Read a request of exactly 32 bytes."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         request = cls._parse_from(reader)
         reader.expect_end()
         if Capability.SSL not in request.capabilities:
@@ -182,10 +180,10 @@ class HandshakeResponse:
     @classmethod
     def parse(cls, payload: bytes) -> "HandshakeResponse":
         """Read a response, as its own capabilities lay it out."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         start = SslRequest._parse_from(reader)
         capabilities = start.capabilities
-        user = _text(reader.nul_terminated())
+        user = decode_text(reader.nul_terminated())
         if Capability.PLUGIN_AUTH_LENENC_CLIENT_DATA in capabilities:
             auth_response = reader.lenenc_bytes()
         elif Capability.SECURE_CONNECTION in capabilities:
@@ -194,9 +192,9 @@ class HandshakeResponse:
             auth_response = reader.nul_terminated()
         database = auth_plugin = ""
         if Capability.CONNECT_WITH_DB in capabilities:
-            database = _text(reader.nul_terminated())
+            database = decode_text(reader.nul_terminated())
         if Capability.PLUGIN_AUTH in capabilities:
-            auth_plugin = _text(reader.nul_terminated())
+            auth_plugin = decode_text(reader.nul_terminated())
         attributes: dict[str, str] = {}
         if Capability.CONNECT_ATTRS in capabilities:
             attributes = _parse_attributes(reader.lenenc_bytes())
@@ -236,11 +234,11 @@ class HandshakeResponse:
 
 
 def _parse_attributes(data: bytes) -> dict[str, str]:
-    reader = _reader(data)
+    reader = message_reader(data)
     attributes = {}
     while reader.remaining:
-        name = _text(reader.lenenc_bytes())
-        attributes[name] = _text(reader.lenenc_bytes())
+        name = decode_text(reader.lenenc_bytes())
+        attributes[name] = decode_text(reader.lenenc_bytes())
     return attributes
 
 
@@ -257,14 +255,14 @@ class AuthSwitchRequest:
     @classmethod
     def parse(cls, payload: bytes) -> "AuthSwitchRequest":
         """Read a request of either form."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         _expect_header(reader, EOF_HEADER, "AuthSwitchRequest")
         if not reader.remaining:
             return cls("", b"")
         plugin = reader.nul_terminated()
         if not plugin:
             raise ProtocolError("AuthSwitchRequest names no plugin")
-        return cls(_text(plugin), reader.rest())
+        return cls(decode_text(plugin), reader.rest())
 
     def encode(self) -> bytes:
         """The payload of this request."""
@@ -280,7 +278,7 @@ class AuthMoreData:
     @classmethod
     def parse(cls, payload: bytes) -> "AuthMoreData":
         """Read the message."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         _expect_header(reader, AUTH_MORE_DATA_HEADER, "AuthMoreData")
         return cls(reader.rest())
 
@@ -304,7 +302,7 @@ class Ok:
     @classmethod
     def parse(cls, payload: bytes, capabilities: Capability = Capability.PROTOCOL_41) -> "Ok":
         """Read an OK packet; ``capabilities`` (those agreed upon) say whether session state may follow."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         header = reader.u8()
         if header not in (OK_HEADER, EOF_HEADER):
             raise ProtocolError(f"OK begins with 0x00 or 0xfe, not with 0x{header:02x}")
@@ -322,7 +320,13 @@ class Ok:
                 session_state = reader.lenenc_bytes()
         reader.expect_end()
         return cls(
-            affected_rows, last_insert_id, status, warnings, _text(info), session_state, header == EOF_HEADER
+            affected_rows,
+            last_insert_id,
+            status,
+            warnings,
+            decode_text(info),
+            session_state,
+            header == EOF_HEADER,
         )
 
     def encode(self, capabilities: Capability = Capability.PROTOCOL_41) -> bytes:
@@ -366,13 +370,13 @@ class Err:
     @classmethod
     def parse(cls, payload: bytes) -> "Err":
         """Read an ERR packet with or without SQLSTATE."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         _expect_header(reader, ERR_HEADER, "ERR")
         code = reader.uint(2)
         sqlstate = ""
         if reader.peek() == ord("#"):
-            sqlstate = _text(reader.take(6)[1:])
-        return cls(code, sqlstate, _text(reader.rest()))
+            sqlstate = decode_text(reader.take(6)[1:])
+        return cls(code, sqlstate, decode_text(reader.rest()))
 
     def encode(self) -> bytes:
         """The payload of this packet."""
@@ -390,7 +394,7 @@ class Eof:
     @classmethod
     def parse(cls, payload: bytes) -> "Eof":
         """Read an EOF packet of five bytes."""
-        reader = _reader(payload)
+        reader = message_reader(payload)
         _expect_header(reader, EOF_HEADER, "EOF")
         warnings = reader.uint(2)
         status = reader.uint(2)
@@ -403,68 +407,6 @@ class Eof:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnDefinition:
-    """A column of a text result set. ``length`` counts bytes in the connection charset."""
-
-    name: str
-    type: int
-    collation: int = UTF8MB4_GENERAL_CI
-    length: int = 0
-    flags: int = 0
-    decimals: int = 0
-    org_name: str = ""
-    table: str = ""
-    org_table: str = ""
-    schema: str = ""
-    catalog: str = "def"
-
-    @classmethod
-    def parse(cls, payload: bytes) -> "ColumnDefinition":
-        """Read a column definition."""
-        reader = _reader(payload)
-        catalog, schema, table, org_table, name, org_name = [_text(reader.lenenc_bytes()) for _ in range(6)]
-        fixed_size = reader.lenenc_int()
-        if fixed_size != _COLUMN_FIXED_SIZE:
-            raise ProtocolError(f"a column definition has {fixed_size} fixed bytes, not {_COLUMN_FIXED_SIZE}")
-        collation = reader.uint(2)
-        length = reader.uint(4)
-        column_type = reader.u8()
-        flags = reader.uint(2)
-        decimals = reader.u8()
-        reader.skip(2)
-        reader.expect_end()
-        return cls(
-            name,
-            column_type,
-            collation,
-            length,
-            flags,
-            decimals,
-            org_name,
-            table,
-            org_table,
-            schema,
-            catalog,
-        )
-
-    def encode(self) -> bytes:
-        """The payload of this definition."""
-        names = (self.catalog, self.schema, self.table, self.org_table, self.name, self.org_name)
-        return b"".join(
-            [
-                *(encode_lenenc_bytes(name.encode()) for name in names),
-                encode_lenenc_int(_COLUMN_FIXED_SIZE),
-                self.collation.to_bytes(2, "little"),
-                self.length.to_bytes(4, "little"),
-                self.type.to_bytes(1, "little"),
-                self.flags.to_bytes(2, "little"),
-                self.decimals.to_bytes(1, "little"),
-                bytes(2),
-            ]
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ResultSet:
     """A whole text result set: column names, and rows in the server's order.
 
@@ -473,38 +415,3 @@ class ResultSet:
 
     columns: tuple[str, ...]
     rows: list[tuple[TextValue, ...]]
-
-
-def parse_column_count(payload: bytes) -> int:
-    """The packet that opens a result set; 1 to 4096 columns."""
-    reader = _reader(payload)
-    count = reader.lenenc_int()
-    reader.expect_end()
-    if not 1 <= count <= MAX_COLUMNS:
-        raise ProtocolError(f"a result set of {count} columns")
-    return count
-
-
-def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
-    """One text row of so many columns."""
-    reader = _reader(payload)
-    values = tuple(_value(reader.lenenc_bytes_or_null()) for _ in range(columns))
-    reader.expect_end()
-    return values
-
-
-def encode_row(values: Sequence[TextValue]) -> bytes:
-    """The payload of one text row."""
-    return b"".join(
-        b"\xfb" if value is None else encode_lenenc_bytes(value.encode() if isinstance(value, str) else value)
-        for value in values
-    )
-
-
-def _value(data: bytes | None) -> TextValue:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data

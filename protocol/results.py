@@ -1,25 +1,133 @@
-"""The answer to one COM_QUERY as its packets arrive: OK, or a text result set.
+"""Text result sets: their packets, and the answer to one COM_QUERY as it arrives.
 
-It has two endings of a result set to tell apart (DEPRECATE_EOF and before) and refuses what was not asked
-for: local files and further results. ERR packets are its caller's.
+It has two endings of a result set to tell apart (DEPRECATE_EOF and before) and refuses what was not asked for: local
+files and further results. ERR packets are its caller's.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .constants import MAX_FRAME_PAYLOAD, Capability, StatusFlag
 from .errors import ProtocolError
 from .messages import (
     EOF_HEADER,
-    LOCAL_INFILE_HEADER,
     OK_HEADER,
-    ColumnDefinition,
+    UTF8MB4_GENERAL_CI,
     Eof,
     Ok,
     ResultSet,
     TextValue,
-    parse_column_count,
-    parse_row,
+    decode_text,
+    message_reader,
 )
+from .wire import encode_lenenc_bytes, encode_lenenc_int
+
+MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
+#: A packet with header 0xFE of this size or more is no EOF packet but data (MySQL's ``cli_safe_read``).
+EOF_LIMIT = 9
 
 _EOF_SIZE = 5
+_COLUMN_FIXED_SIZE = 12
+_LOCAL_INFILE_HEADER = 0xFB
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """A column of a text result set. ``length`` counts bytes in the connection charset."""
+
+    name: str
+    type: int
+    collation: int = UTF8MB4_GENERAL_CI
+    length: int = 0
+    flags: int = 0
+    decimals: int = 0
+    org_name: str = ""
+    table: str = ""
+    org_table: str = ""
+    schema: str = ""
+    catalog: str = "def"
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "ColumnDefinition":
+        """Read a column definition."""
+        reader = message_reader(payload)
+        catalog, schema, table, org_table, name, org_name = [
+            decode_text(reader.lenenc_bytes()) for _ in range(6)
+        ]
+        fixed_size = reader.lenenc_int()
+        if fixed_size != _COLUMN_FIXED_SIZE:
+            raise ProtocolError(f"a column definition has {fixed_size} fixed bytes, not {_COLUMN_FIXED_SIZE}")
+        collation = reader.uint(2)
+        length = reader.uint(4)
+        column_type = reader.u8()
+        flags = reader.uint(2)
+        decimals = reader.u8()
+        reader.skip(2)
+        reader.expect_end()
+        return cls(
+            name,
+            column_type,
+            collation,
+            length,
+            flags,
+            decimals,
+            org_name,
+            table,
+            org_table,
+            schema,
+            catalog,
+        )
+
+    def encode(self) -> bytes:
+        """The payload of this definition."""
+        names = (self.catalog, self.schema, self.table, self.org_table, self.name, self.org_name)
+        return b"".join(
+            [
+                *(encode_lenenc_bytes(name.encode()) for name in names),
+                encode_lenenc_int(_COLUMN_FIXED_SIZE),
+                self.collation.to_bytes(2, "little"),
+                self.length.to_bytes(4, "little"),
+                self.type.to_bytes(1, "little"),
+                self.flags.to_bytes(2, "little"),
+                self.decimals.to_bytes(1, "little"),
+                bytes(2),
+            ]
+        )
+
+
+def parse_column_count(payload: bytes) -> int:
+    """The packet that opens a result set; 1 to 4096 columns."""
+    reader = message_reader(payload)
+    count = reader.lenenc_int()
+    reader.expect_end()
+    if not 1 <= count <= MAX_COLUMNS:
+        raise ProtocolError(f"a result set of {count} columns")
+    return count
+
+
+def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
+    """One text row of so many columns."""
+    reader = message_reader(payload)
+    values = tuple(_value(reader.lenenc_bytes_or_null()) for _ in range(columns))
+    reader.expect_end()
+    return values
+
+
+def encode_row(values: Sequence[TextValue]) -> bytes:
+    """The payload of one text row."""
+    return b"".join(
+        b"\xfb" if value is None else encode_lenenc_bytes(value.encode() if isinstance(value, str) else value)
+        for value in values
+    )
+
+
+def _value(data: bytes | None) -> TextValue:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def parse_end(payload: bytes, capabilities: Capability) -> Ok | Eof:
@@ -34,7 +142,7 @@ class QueryAnswer:
         self._capabilities = capabilities
         self._deprecate_eof = Capability.DEPRECATE_EOF in capabilities
         # A row of 16 MB may begin with 0xFE too.
-        self._end_limit = MAX_FRAME_PAYLOAD if self._deprecate_eof else 9
+        self._end_limit = MAX_FRAME_PAYLOAD if self._deprecate_eof else EOF_LIMIT
         self._column_count = 0
         self._columns: list[str] = []
         self._in_rows = False
@@ -59,7 +167,7 @@ class QueryAnswer:
             ok = Ok.parse(payload, self._capabilities)
             _expect_last(ok)
             return ok
-        if payload[0] == LOCAL_INFILE_HEADER:
+        if payload[0] == _LOCAL_INFILE_HEADER:
             raise ProtocolError("the server asks for a local file, which was not offered")
         self._column_count = parse_column_count(payload)
         return None
