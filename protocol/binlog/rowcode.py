@@ -167,8 +167,8 @@ class _Writer:
 
     def _row(self, image: Image, prefix: str) -> str:
         present = set(image.present)
-        values = (f"{prefix}{index}" if index in present else "ABSENT" for index in image.wanted)
-        return "(" + "".join(f"{value}, " for value in values).removesuffix(" ") + ")"
+        values = [f"{prefix}{index}" if index in present else "ABSENT" for index in image.wanted]
+        return f"({values[0]},)" if len(values) == 1 else f"({', '.join(values)})"
 
     def _image(self, image: Image, prefix: str) -> Iterator[str]:
         if image.diffs is not None:
