@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.binlog.column import Column
+from protocol.binlog.column import ABSENT, Column
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import DeleteRowsEvent, TableMapEvent, UpdateRowsEvent, WriteRowsEvent
-from protocol.binlog.rowcode import ABSENT
 from protocol.constants import ColumnType, EventType
 from protocol.errors import DecodeError
 from tests import binlog_encoder as encoder
