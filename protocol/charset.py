@@ -4,7 +4,7 @@ Every set of MySQL 9.7 and MariaDB 11.8 is here. ``Charset.decode`` gives the ch
 convert to, byte for byte compared with them, and never raises:
 
 - What the servers have no character for ('?' there) is Python's character if its codec has one, else
-  a surrogate escape (U+DC80 to U+DCFF, one per byte), as are invalid bytes.
+  its bytes, as are invalid bytes: ASCII, or surrogate escapes (U+DC80 to U+DCFF).
 - UCS-2, UTF-16 and UTF-32 keep lone surrogates as they are ("surrogatepass"). Bytes that are no whole unit,
   which no server stores, become U+DC00 + byte.
 
@@ -102,7 +102,7 @@ def _decode_utf8(data: bytes) -> str:
 
 def _wide_decoder(wide: WideSet) -> Decode:
     """ASCII first: 70 ns instead of 200 for ten characters."""
-    decode_rest = _mended(wide.characters, _with_synonym(wide.synonym, _extended(wide)))
+    decode_rest = _mended(wide.characters, _with_synonym(wide.synonym, _sequence_decoder(wide)))
 
     def decode(data: bytes) -> str:
         return data.decode("ascii") if data.isascii() else decode_rest(data)
@@ -110,24 +110,31 @@ def _wide_decoder(wide: WideSet) -> Decode:
     return decode
 
 
-def _extended(wide: WideSet) -> Decode:
-    """The codec, and the characters that it refuses looked up one by one."""
+def _sequence_decoder(wide: WideSet) -> Decode:
+    """The whole at once; if the codec refuses that, sequence by sequence.
+
+    Python's own error handlers would take up again in the middle of a sequence that has no character, and
+    read wrong ones from there on.
+    """
     decode_codec = codecs.getdecoder(wide.codec)
-    if not wide.extensions:
-        return lambda data: decode_codec(data, "surrogateescape")[0]
-    find_characters = wide.character.findall
-    characters = {
+    find_sequences = wide.sequences.findall
+    extensions = {
         first[:-1] + bytes((first[-1] + offset,)): character
         for first, row in wide.extensions.items()
         for offset, character in enumerate(row)
     }
 
+    def decode_sequence(sequence: bytes) -> str:
+        try:
+            return decode_codec(sequence)[0]
+        except UnicodeDecodeError:
+            return extensions.get(sequence) or sequence.decode("ascii", "surrogateescape")
+
     def decode(data: bytes) -> str:
         try:
             return decode_codec(data)[0]
         except UnicodeDecodeError:
-            sequences = find_characters(data)
-        return "".join([characters.get(one) or decode_codec(one, "surrogateescape")[0] for one in sequences])
+            return "".join(map(decode_sequence, find_sequences(data)))
 
     return decode
 

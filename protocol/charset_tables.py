@@ -168,37 +168,52 @@ _EUC_PRIVATE_ROWS: Mapping[bytes, str] = MappingProxyType(
     }
 )
 
-_EUC_CHARACTER = re.compile(
-    rb"[\x00-\x7f]+|\x8f[\xa1-\xfe][\xa1-\xfe]|[\x8e\xa1-\xfe][\xa1-\xfe]|.", re.DOTALL
+
+def _characters(sequences: bytes) -> re.Pattern[bytes]:
+    """Matches a run of ASCII, a character of several bytes, or a byte that begins none."""
+    return re.compile(rb"[\x00-\x7f]+|" + sequences + rb"|.", re.DOTALL)
+
+
+# Well-formed sequences, with and without a character (``strings/ctype-*.cc``: ismbchar_*).
+_BIG5 = _characters(rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]")
+_EUC = _characters(rb"\x8f[\xa1-\xfe][\xa1-\xfe]|\x8e[\xa1-\xdf]|[\xa1-\xfe][\xa1-\xfe]")
+_EUCKR = _characters(rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]")
+_GB18030 = _characters(
+    rb"[\x81-\xfe][\x30-\x39][\x81-\xfe][\x30-\x39]|[\x81-\xfe][\x40-\x7e\x80-\xfe]",
 )
-_BIG5_CHARACTER = re.compile(rb"[\x00-\x7f]+|[\x81-\xfe][\x40-\x7e\xa1-\xfe]|.", re.DOTALL)
+_GB2312 = _characters(rb"[\xa1-\xf7][\xa1-\xfe]")
+_GBK = _characters(rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]")
+_SJIS = _characters(rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]")
 
 
 class WideSet(NamedTuple):
     """A set of several bytes a character, as a Python codec and its differences from the servers.
 
-    ``characters``: Python's character -> the servers'; each comes from one sequence alone, so that the
-    finished text can be mended. ``synonym``: a sequence that the servers read as another one.
-    ``extensions``: see above; ``character`` matches one sequence.
+    ``sequences`` finds the characters. ``extensions``: see above. ``synonym``: a sequence that the servers read
+    as another one. ``characters``: Python's -> the servers'; each comes from one sequence alone, so that the
+    finished text can be mended.
     """
 
     codec: str
     max_bytes: int
-    characters: Mapping[int, str] = MappingProxyType({})
-    synonym: tuple[bytes, bytes] | None = None
+    sequences: re.Pattern[bytes]
     extensions: Mapping[bytes, str] = MappingProxyType({})
-    character: re.Pattern[bytes] = _EUC_CHARACTER
+    synonym: tuple[bytes, bytes] | None = None
+    characters: Mapping[int, str] = MappingProxyType({})
 
 
 WIDE_SETS: Mapping[str, WideSet] = MappingProxyType(
     {
         # For seven sequences, such as A15A, the servers give U+FFFD. Python knows the characters.
-        "big5": WideSet("big5", 2, extensions=_BIG5_EXTENSIONS, character=_BIG5_CHARACTER),
-        "cp932": WideSet("cp932", 2),
+        "big5": WideSet("big5", 2, _BIG5, _BIG5_EXTENSIONS),
+        "cp932": WideSet("cp932", 2, _SJIS),
         "eucjpms": WideSet(
             "euc_jp",
             3,
-            characters=MappingProxyType(
+            _EUC,
+            MappingProxyType({**_EUCJPMS_EXTENSIONS, **_EUC_PRIVATE_ROWS}),
+            (b"\x8f\xa2\xb7", b"\xa1\xc1"),
+            MappingProxyType(
                 {
                     0x301C: "\uff5e",
                     0x2016: "\u2225",
@@ -209,15 +224,15 @@ WIDE_SETS: Mapping[str, WideSet] = MappingProxyType(
                     0x00A6: "\uffe4",
                 }
             ),
-            synonym=(b"\x8f\xa2\xb7", b"\xa1\xc1"),
-            extensions=MappingProxyType({**_EUCJPMS_EXTENSIONS, **_EUC_PRIVATE_ROWS}),
         ),
-        "euckr": WideSet("cp949", 2),
+        "euckr": WideSet("cp949", 2, _EUCKR),
         # The servers have the standard of 2005 here, Python that of 2000.
-        "gb18030": WideSet("gb18030", 4, MappingProxyType({0xE7C7: "\u1e3f", 0x1E3F: "\ue7c7"})),
-        "gb2312": WideSet("gb2312", 2),
-        "gbk": WideSet("gbk", 2),
-        "sjis": WideSet("shift_jis", 2, MappingProxyType({0xFF3C: "\\"})),
-        "ujis": WideSet("euc_jp", 3, MappingProxyType({0xFF3C: "\\"}), extensions=_EUC_PRIVATE_ROWS),
+        "gb18030": WideSet(
+            "gb18030", 4, _GB18030, characters=MappingProxyType({0xE7C7: "\u1e3f", 0x1E3F: "\ue7c7"})
+        ),
+        "gb2312": WideSet("gb2312", 2, _GB2312),
+        "gbk": WideSet("gbk", 2, _GBK),
+        "sjis": WideSet("shift_jis", 2, _SJIS, characters=MappingProxyType({0xFF3C: "\\"})),
+        "ujis": WideSet("euc_jp", 3, _EUC, _EUC_PRIVATE_ROWS, characters=MappingProxyType({0xFF3C: "\\"})),
     }
 )
