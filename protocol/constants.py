@@ -1,6 +1,6 @@
 """Numbers of the wire and of the binary log, by the names that the servers give them.
 
-From MySQL's ``include/mysql_com.h`` and ``libs/mysql/binlog/event/binlog_event.h``, MariaDB's ``sql/log_event.h``.
+From MySQL's ``mysql_com.h`` and ``binlog_event.h``, and MariaDB's ``log_event.h``.
 No behaviour lives here.
 """
 
