@@ -84,6 +84,8 @@ RUNTIME_DEPENDENCIES = {"cryptography"}
 # Import name of an extra's package -> the modules that only who has the extra can import at all.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "backports": (),
+    # The backport's successor, in the standard library from Python 3.14 on.
+    "compression": (),
     "yaml": (),
     "rich": ("replica.cli",),
     "pyarrow": ("replica.arrow", "replica.spark"),
