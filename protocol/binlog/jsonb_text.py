@@ -81,10 +81,10 @@ def _time_text(value: timedelta) -> str:
 def float_text(value: float) -> str:
     """The shortest digits that mean this double, as ``my_gcvt`` lays them out.
 
-    An exponent replaces more than 15 digits before the point or 14 zeros behind it. Whole numbers without one
-    end in ".0".
+    An exponent replaces more than 15 digits of a whole number, or more than 14 zeros behind the point. Whole
+    numbers without one end in ".0".
     """
-    if 1e-4 <= abs(value) < 1e15 or value == 0:
+    if value == 0 or 1e-4 <= abs(value) < (1e15 if value.is_integer() else 1e16):
         return repr(value)
     if not isfinite(value):
         return "0"  # my_gcvt's answer; JSON cannot hold these
