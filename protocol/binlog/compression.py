@@ -91,7 +91,7 @@ def _inflate(data: bytes, length: int, window: int) -> bytes:
         result = decompressor.decompress(data, length + 1)
     except zlib.error as error:
         raise DecodeError(f"compressed data is damaged: {error}") from error
-    if len(result) != length:
+    if len(result) != length or not decompressor.eof:
         raise DecodeError(f"compressed data of {len(result)} bytes, {length} were announced")
     return result
 
