@@ -1,0 +1,232 @@
+"""A MySQL and MariaDB replication client: typed row changes, live from the binary log.
+
+    async with replica.connect("mysql://repl:secret@127.0.0.1:3306", tables=["shop.*"]) as stream:
+        async for event in stream:
+            ...
+
+The public names are those of ``__all__``; everything else may change.
+"""
+
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from protocol.binlog.column import ABSENT, Column
+from protocol.binlog.events import (
+    AnnotateRowsEvent,
+    AnonymousGtidEvent,
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    BinlogCheckpointEvent,
+    Change,
+    CreateFileEvent,
+    DeleteFileEvent,
+    DeleteRowsEvent,
+    Event,
+    EventHeader,
+    ExecuteLoadEvent,
+    ExecuteLoadQueryEvent,
+    FormatDescriptionEvent,
+    GtidEvent,
+    HeartbeatEvent,
+    IncidentEvent,
+    IntvarEvent,
+    LoadEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    PartialRowDataEvent,
+    PreGaRowsEvent,
+    PreviousGtidsEvent,
+    QueryEvent,
+    RandEvent,
+    RotateEvent,
+    RowsEvent,
+    RowsQueryEvent,
+    StartEncryptionEvent,
+    StopEvent,
+    TableMapEvent,
+    TransactionContextEvent,
+    TransactionPayloadEvent,
+    UnknownEvent,
+    UpdateRowsEvent,
+    UserVarEvent,
+    ViewChangeEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.binlog.table import Table
+from protocol.errors import (
+    AuthenticationError,
+    BinlogNotFoundError,
+    ChecksumError,
+    ConfigurationError,
+    ConnectionLostError,
+    DecodeError,
+    DuplicateReplicaError,
+    MissingExtraError,
+    MissingTableMapError,
+    PositionError,
+    PositionInsideEventError,
+    PositionPastEndError,
+    PrivilegeError,
+    ProtocolError,
+    ReplicaError,
+    SchemaMismatchError,
+    ServerError,
+    SourceConfigurationError,
+    SourceSilentError,
+    TransactionsUnavailableError,
+    TruncatedError,
+    UnsupportedEventError,
+)
+from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
+from protocol.position import BinlogPosition, Checkpoint
+
+from .options import Options, SchemaMismatch, TlsMode
+from .stream import BinlogStream
+
+__all__ = [
+    "connect",
+    "BinlogStream",
+    # events
+    "Event",
+    "EventHeader",
+    "RowsEvent",
+    "WriteRowsEvent",
+    "UpdateRowsEvent",
+    "DeleteRowsEvent",
+    "TableMapEvent",
+    "QueryEvent",
+    "XidEvent",
+    "GtidEvent",
+    "AnonymousGtidEvent",
+    "PreviousGtidsEvent",
+    "RowsQueryEvent",
+    "FormatDescriptionEvent",
+    "RotateEvent",
+    "StopEvent",
+    "HeartbeatEvent",
+    "UnknownEvent",
+    "MariadbGtidEvent",
+    "MariadbGtidListEvent",
+    "AnnotateRowsEvent",
+    "BinlogCheckpointEvent",
+    "IntvarEvent",
+    "RandEvent",
+    "UserVarEvent",
+    "LoadEvent",
+    "CreateFileEvent",
+    "AppendBlockEvent",
+    "BeginLoadQueryEvent",
+    "ExecuteLoadEvent",
+    "DeleteFileEvent",
+    "ExecuteLoadQueryEvent",
+    "IncidentEvent",
+    "XaPrepareEvent",
+    "TransactionContextEvent",
+    "ViewChangeEvent",
+    "TransactionPayloadEvent",
+    "StartEncryptionEvent",
+    "PartialRowDataEvent",
+    "PreGaRowsEvent",
+    # what they hold
+    "Table",
+    "Column",
+    "Change",
+    "ABSENT",
+    # places
+    "BinlogPosition",
+    "Checkpoint",
+    "Gtid",
+    "GtidSet",
+    "MariadbGtid",
+    "MariadbGtidSet",
+    # errors
+    "ReplicaError",
+    "ConfigurationError",
+    "MissingExtraError",
+    "ConnectionLostError",
+    "SourceSilentError",
+    "ProtocolError",
+    "ServerError",
+    "AuthenticationError",
+    "PrivilegeError",
+    "PositionError",
+    "PositionPastEndError",
+    "PositionInsideEventError",
+    "BinlogNotFoundError",
+    "TransactionsUnavailableError",
+    "DuplicateReplicaError",
+    "SourceConfigurationError",
+    "SchemaMismatchError",
+    "DecodeError",
+    "TruncatedError",
+    "ChecksumError",
+    "UnsupportedEventError",
+    "MissingTableMapError",
+]
+
+
+def connect(
+    dsn: str | None = None,
+    /,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    unix_socket: str | None = None,
+    server_id: int | None = None,
+    report_host: str | None = None,
+    report_port: int | None = None,
+    start: str | BinlogPosition | GtidSet | MariadbGtidSet | Checkpoint | datetime | None = None,
+    stop: str | BinlogPosition | GtidSet | MariadbGtidSet | datetime | None = None,
+    tables: str | Iterable[str] | None = None,
+    exclude_tables: str | Iterable[str] | None = None,
+    events: type[Event] | Iterable[type[Event]] | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    tls: TlsMode | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    heartbeat: float | None = None,
+    connect_timeout: float | None = None,
+    verify_checksum: bool | None = None,
+    on_schema_mismatch: SchemaMismatch | None = None,
+) -> BinlogStream:
+    """A stream of the changes of a MySQL or MariaDB source; nothing is connected before it is opened.
+
+    ``dsn`` is ``mysql://user:password@host:port/?option=value``, with the options below but ``events``, ``columns``
+    and ``ssl_context``; arguments win over it. The user needs REPLICATION SLAVE; SELECT where the log has no column
+    names, REPLICATION CLIENT (MariaDB: BINLOG MONITOR) to find the log's end without reading.
+
+    Where:
+        host, port: default localhost and 3306. ``unix_socket``: the path of a socket instead.
+        server_id: 1 to 4294967295, unique among the source's replicas; random by default.
+        report_host, report_port: what SHOW REPLICAS prints of us; default this machine's name, the connection's port.
+        tls: ``"disabled"``; ``"preferred"`` (the default: encrypt if the server can), ``"required"``, both without
+            verifying; ``"verify-ca"``, ``"verify-identity"``. ``tls_ca``, ``tls_cert``, ``tls_key``: PEM files.
+        ssl_context: TLS with a context of your own instead.
+    What:
+        start: None or ``"now"``; ``"earliest"``; a position (``"binlog.000003:154"``); a GTID set of what you already
+            have; a ``Checkpoint``; an aware time: the first transaction that began in that second, or later.
+        stop: None (follow for ever); ``"now"``: what the source holds at connect; a position; a GTID set: when all of
+            it has come; an aware time: before the first transaction that began then or later. The open transaction
+            is finished first.
+        tables, exclude_tables: globs such as ``"shop.*"`` (a list, or one text with commas) for rows and table maps.
+        events: the event classes to yield; default all.
+        columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables.
+    How:
+        heartbeat: seconds of silence after which the source sends a sign of life, 30 by default; after 2.5 times as
+            many without one the connection counts as dead. 0 turns both off.
+        connect_timeout: seconds for the login and for each answer after it, 10 by default.
+        verify_checksum: check each event's CRC32 (default).
+        on_schema_mismatch: ``"error"`` (default), or ``"positional"``: names ``@1``, ``@2``... where column
+            names from information_schema do not fit the log.
+
+    Raises ``ConfigurationError``, which names the option, for what cannot be used.
+    """
+    given = locals()
+    return BinlogStream(Options.build(given.pop("dsn"), given))

@@ -1,0 +1,34 @@
+"""Which tables are wanted: ``"schema.table"`` globs to one predicate, which the decoder asks once per table."""
+
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import translate
+
+WantsTable = Callable[[str, str], bool]
+
+
+def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> WantsTable | None:
+    """A predicate over schema and table name; None when every table is wanted.
+
+    Patterns are those of ``fnmatch.fnmatchcase``, for the schema before the first dot and for the table behind it;
+    ``"*"`` alone is every table. A table is wanted that fits one of ``tables`` and none of ``exclude``.
+    """
+    if "*" in tables and not exclude:
+        return None
+    wanted, unwanted = [_compile(pattern) for pattern in tables], [_compile(pattern) for pattern in exclude]
+
+    def wants_table(schema: str, table: str) -> bool:
+        return any(fits(schema, table) for fits in wanted) and not any(
+            fits(schema, table) for fits in unwanted
+        )
+
+    return wants_table
+
+
+def _compile(pattern: str) -> WantsTable:
+    if pattern == "*":
+        return lambda schema, table: True
+    schema_pattern, _, table_pattern = pattern.partition(".")
+    fits_schema = re.compile(translate(schema_pattern)).match
+    fits_table = re.compile(translate(table_pattern)).match
+    return lambda schema, table: fits_schema(schema) is not None and fits_table(table) is not None

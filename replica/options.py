@@ -1,0 +1,383 @@
+"""What a stream is to do: DSN and keyword arguments in, one frozen ``Options`` out.
+
+Every mistake is a ``ConfigurationError`` that names the option, found before anything is connected. Nothing here
+opens a connection; certificates are the only files that are read.
+"""
+
+import math
+import re
+import secrets
+import socket
+import ssl
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, Literal, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from protocol.binlog.events import Event
+from protocol.errors import ConfigurationError
+from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.position import BinlogPosition, Checkpoint
+
+AnyGtidSet = GtidSet | MariadbGtidSet
+Start = Literal["now", "earliest"] | BinlogPosition | AnyGtidSet | Checkpoint | datetime
+Stop = Literal["now"] | BinlogPosition | AnyGtidSet | datetime
+TlsMode = Literal["disabled", "preferred", "required", "verify-ca", "verify-identity"]
+SchemaMismatch = Literal["error", "positional"]
+
+_Value = TypeVar("_Value")
+_Reader = Callable[[str, object], object]
+
+_TLS_MODES: Final = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
+# rpl_replica.h: SLAVE_MAX_HEARTBEAT_PERIOD, in seconds.
+_MAX_HEARTBEAT: Final = 4294967
+# com_register_slave() of servers before 8.0.17 refuses longer ones (HOSTNAME_LENGTH).
+_MAX_REPORT_HOST: Final = 60
+_SCHEMES: Final = ("mysql", "mariadb")
+_POSITION: Final = re.compile(r"[^:,\s]+\.\d+:\d+")
+
+
+def _random_server_id() -> int:
+    # 0 would make the source end the dump at the end of its log.
+    return 1 + secrets.randbelow((1 << 32) - 1)
+
+
+def _host_name() -> str:
+    return socket.gethostname()[:_MAX_REPORT_HOST]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The whole configuration of one stream. ``replica.connect`` says what each option means.
+
+    ``server_id`` and ``replica_uuid`` are how the source tells replicas apart; they stay the same for the stream's
+    life, so that a new connection takes the place of the old one. ``ssl_context`` is None where TLS is disabled.
+    """
+
+    host: str = "localhost"
+    port: int = 3306
+    user: str = ""
+    password: str = field(default="", repr=False)
+    unix_socket: str | None = None
+    server_id: int = field(default_factory=_random_server_id)
+    replica_uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    report_host: str = field(default_factory=_host_name)
+    report_port: int | None = None
+    start: Start = "now"
+    stop: Stop | None = None
+    tables: tuple[str, ...] = ("*",)
+    exclude_tables: tuple[str, ...] = ()
+    events: tuple[type[Event], ...] = (Event,)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tls: TlsMode = "preferred"
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    heartbeat: float = 30.0
+    connect_timeout: float = 10.0
+    verify_checksum: bool = True
+    on_schema_mismatch: SchemaMismatch = "error"
+
+    @property
+    def address(self) -> str:
+        """Where the source is, for messages."""
+        if self.unix_socket is not None:
+            return self.unix_socket
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def build(cls, dsn: str | None, given: Mapping[str, object]) -> "Options":
+        """Options from a DSN and keyword arguments; arguments win, None counts as not given.
+
+        Raises ``ConfigurationError``, which names the option and never shows the password.
+        """
+        values = {} if dsn is None else parse_dsn(dsn)
+        values |= {name: value for name, value in given.items() if value is not None}
+        read = {name: _READERS[name](name, value) for name, value in values.items()}
+        if "ssl_context" in read and "tls" in read:
+            raise ConfigurationError(
+                "tls and ssl_context exclude one another: the context says what is verified"
+            )
+        if "tls_key" in read and "tls_cert" not in read:
+            raise ConfigurationError("tls_key needs tls_cert, the certificate that it belongs to")
+        if "ssl_context" in read:
+            read["tls"] = "required"
+        elif read.get("unix_socket") is not None and "tls" not in read:
+            # What never leaves the machine is not encrypted unless asked for, as in the servers' own clients.
+            read["tls"] = "disabled"
+        options = cls(**read)  # type: ignore[arg-type]
+        if not options.user:
+            raise ConfigurationError("user: a replica logs in as somebody: give user= or mysql://user@host")
+        if options.ssl_context is None and options.tls != "disabled":
+            object.__setattr__(options, "ssl_context", _create_ssl_context(options))
+        return options
+
+
+def parse_dsn(dsn: str) -> dict[str, object]:
+    """``mysql://user:password@host:port/?option=value``: a value per option, those of the query still as text.
+
+    User, password and host are percent-decoded; an IPv6 address stands in brackets. Options of the query have the
+    names of ``replica.connect``'s arguments.
+    """
+    try:
+        parts = urlsplit(dsn)
+        port = parts.port
+    except ValueError as error:
+        # The error of a bad port quotes what it has found there, which may be a part of the password.
+        raise ConfigurationError(
+            "dsn: it cannot be read; the port is a number, and characters such as / # ? @ : in a password are "
+            "percent-encoded"
+        ) from (error if "Invalid IPv6" in str(error) else None)
+    if parts.scheme not in _SCHEMES or not dsn.startswith(f"{parts.scheme}://"):
+        raise ConfigurationError("dsn: it starts with mysql:// (or mariadb://)")
+    if parts.fragment:
+        raise ConfigurationError("dsn: a # in it is percent-encoded (%23)")
+    if parts.path not in ("", "/"):
+        raise ConfigurationError(
+            "dsn: no database behind the host, a replica reads the whole source: choose with tables='shop.*'"
+        )
+    found: dict[str, object] = {"host": parts.hostname, "port": port}
+    found |= {"user": parts.username, "password": parts.password}
+    values = {
+        name: _unquoted(name, value) if isinstance(value, str) else value
+        for name, value in found.items()
+        if value not in (None, "")
+    }
+    for name, text in _query(parts.query):
+        if name not in _READERS:
+            raise ConfigurationError(f"dsn: there is no option {name!r}")
+        if name in values:
+            raise ConfigurationError(f"dsn: {name} is given twice")
+        if name not in _TEXT_OPTIONS:
+            raise ConfigurationError(f"dsn: {name} cannot be given in a DSN, only as an argument")
+        values[name] = text
+    return values
+
+
+def parse_start(text: str) -> Start:
+    """``now``, ``earliest``, ``binlog.000003:154``, a GTID set, or an ISO 8601 time with its zone, from text."""
+    text = text.strip()
+    if text == "now":
+        return "now"
+    if text == "earliest":
+        return "earliest"
+    if _POSITION.fullmatch(text):
+        return BinlogPosition.parse(text)
+    # A date alone looks like a MariaDB GTID; a time has its clock behind a T or a blank.
+    if re.match(r"\d{4}-\d\d-\d\d[T ]", text):
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError as error:
+            raise ConfigurationError(f"not a time in ISO 8601: {text!r}") from error
+    return parse_gtid_set(text)
+
+
+def _query(query: str) -> list[tuple[str, str]]:
+    if not query:
+        return []
+    try:
+        return parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict")
+    except ValueError:
+        raise ConfigurationError("dsn: behind the ? stand option=value pairs, joined by &") from None
+
+
+def _unquoted(name: str, text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"dsn: {name} is percent-encoded UTF-8") from None
+
+
+# One reader per option: from the text of a DSN or from an argument of the right type to the value in Options.
+
+
+def _wrong(name: str, value: object, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"{name}: {expected}, not {value!r}")
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, value, "a text")
+    return value
+
+
+def _secret(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name}: a text, not {type(value).__name__}")
+    return value
+
+
+def _path(name: str, value: object) -> str:
+    path = getattr(value, "__fspath__", lambda: value)()
+    if not isinstance(path, str) or not path:
+        raise _wrong(name, value, "the path of a file")
+    return path
+
+
+def _integer(low: int, high: int) -> _Reader:
+    def read(name: str, value: object) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value) else value
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+            raise _wrong(name, value, f"a whole number from {low} to {high}")
+        return number
+
+    return read
+
+
+def _seconds(low: float, high: float) -> _Reader:
+    def read(name: str, value: object) -> float:
+        try:
+            seconds = float(value) if isinstance(value, str | int | float) else math.nan
+        except (ValueError, OverflowError):
+            seconds = math.nan
+        if isinstance(value, bool) or not low <= seconds <= high:
+            raise _wrong(name, value, f"seconds from {low:g} to {high:g}")
+        return seconds
+
+    return read
+
+
+def _boolean(name: str, value: object) -> bool:
+    if isinstance(value, str):
+        value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "true or false")
+    return value
+
+
+def _choice(*choices: str) -> _Reader:
+    def read(name: str, value: object) -> str:
+        if value not in choices:
+            raise _wrong(name, value, f"one of {', '.join(choices)}")
+        return str(value)
+
+    return read
+
+
+def _instance(kind: type[_Value], expected: str) -> Callable[[str, object], _Value]:
+    def read(name: str, value: object) -> _Value:
+        if not isinstance(value, kind):
+            raise _wrong(name, value, expected)
+        return value
+
+    return read
+
+
+def _start(name: str, value: object) -> Start:
+    if isinstance(value, str):
+        try:
+            value = parse_start(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{name}: {error}") from error
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        raise ConfigurationError(f"{name}: a time needs its zone, such as datetime.now(timezone.utc)")
+    if isinstance(value, BinlogPosition) and value.position < 4:
+        raise _wrong(name, str(value), "the first event of a file stands at 4")
+    known = (BinlogPosition, GtidSet, MariadbGtidSet, Checkpoint, datetime)
+    if isinstance(value, known) or value == "now" or value == "earliest":
+        return value
+    raise _wrong(name, value, "'now', 'earliest', a position, a GTID set, a checkpoint or a time")
+
+
+def _stop(name: str, value: object) -> Stop:
+    stop = _start(name, value)
+    if isinstance(stop, Checkpoint) or stop == "earliest":
+        raise _wrong(name, value, "'now', a position, a GTID set or a time")
+    return stop
+
+
+def table_patterns(name: str, value: object) -> tuple[str, ...]:
+    """Read a pattern such as ``"shop.*"``, several with commas between, or an iterable of patterns."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if not isinstance(value, Iterable):
+        raise _wrong(name, value, "patterns such as 'shop.*'")
+    patterns = tuple(_text(name, pattern) for pattern in value)
+    for pattern in patterns:
+        schema, dot, table = pattern.partition(".")
+        if pattern != "*" and not (schema and dot and table):
+            raise _wrong(
+                name, pattern, "schema and table with a dot between, such as 'shop.orders' or 'shop.*'"
+            )
+    return patterns
+
+
+def _events(name: str, value: object) -> tuple[type[Event], ...]:
+    kinds = (value,) if isinstance(value, type) else value
+    if not isinstance(kinds, Iterable):
+        raise _wrong(name, value, "event classes")
+    classes = tuple(kinds)
+    for kind in classes:
+        if not (isinstance(kind, type) and issubclass(kind, Event)):
+            raise _wrong(name, kind, "event classes")
+    return classes
+
+
+def _columns(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, "a mapping such as {'shop.orders': ['id', 'status']}")
+    columns: dict[str, tuple[str, ...]] = {}
+    for table, names in value.items():
+        if not isinstance(table, str) or "." not in table:
+            raise _wrong(name, table, "tables such as 'shop.orders'")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise _wrong(f"{name}[{table!r}]", names, "a list of column names")
+        columns[table] = tuple(_text(f"{name}[{table!r}]", column) for column in names)
+    return MappingProxyType(columns)
+
+
+_READERS: Final[Mapping[str, _Reader]] = MappingProxyType(
+    {
+        "host": _text,
+        "port": _integer(1, 65535),
+        "user": _text,
+        "password": _secret,
+        "unix_socket": _path,
+        "server_id": _integer(1, (1 << 32) - 1),
+        "report_host": _text,
+        "report_port": _integer(0, 65535),
+        "start": _start,
+        "stop": _stop,
+        "tables": table_patterns,
+        "exclude_tables": table_patterns,
+        "events": _events,
+        "columns": _columns,
+        "tls": _choice(*_TLS_MODES),
+        "tls_ca": _path,
+        "tls_cert": _path,
+        "tls_key": _path,
+        "ssl_context": _instance(ssl.SSLContext, "an ssl.SSLContext"),
+        "heartbeat": _seconds(0, _MAX_HEARTBEAT),
+        "connect_timeout": _seconds(0.001, 86400),
+        "verify_checksum": _boolean,
+        "on_schema_mismatch": _choice("error", "positional"),
+    }
+)
+_TEXT_OPTIONS: Final = _READERS.keys() - {"events", "columns", "ssl_context"}
+assert _READERS.keys() <= {option.name for option in fields(Options)}
+
+
+def _create_ssl_context(options: Options) -> ssl.SSLContext:
+    """``preferred`` and ``required`` encrypt without asking who answers, as MySQL's own clients do."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = options.tls == "verify-identity"
+    if options.tls not in ("verify-ca", "verify-identity"):
+        context.verify_mode = ssl.CERT_NONE
+    elif options.tls_ca is None:
+        context.load_default_certs()
+    if options.tls_ca is not None:
+        _load("tls_ca", context.load_verify_locations, options.tls_ca)
+    if options.tls_cert is not None:
+        _load("tls_cert", context.load_cert_chain, options.tls_cert, options.tls_key)
+    return context
+
+
+def _load(name: str, load: Callable[..., None], *paths: str | None) -> None:
+    try:
+        load(*paths)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(f"{name}: {paths[0]}: {error.strerror or error}") from error

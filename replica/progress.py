@@ -1,0 +1,162 @@
+"""Events to transactions: where the last finished one ended, and which GTIDs lie before that.
+
+It follows what both families write around a transaction, and knows no connection. The forms, as recorded:
+
+    MySQL     GTID or ANONYMOUS_GTID, then QUERY "BEGIN" ... XID or QUERY "COMMIT"
+              (5.6 without GTIDs: no first event), or one QUERY (DDL);
+              QUERY "XA START" ... XA_PREPARE, and a QUERY "XA COMMIT" of its own
+    MariaDB   GTID ... XID, QUERY "COMMIT" or XA_PREPARE; with the flag standalone: GTID, one QUERY
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    DeleteRowsEvent,
+    Event,
+    FormatDescriptionEvent,
+    GtidEvent,
+    IncidentEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    PreviousGtidsEvent,
+    QueryEvent,
+    RotateEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.gtid import Gtid, MariadbGtid, MariadbGtidSet
+
+from .options import AnyGtidSet
+
+_OPENING: Final = ("BEGIN", "XA START")
+_CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
+
+
+class _State(Enum):
+    OUTSIDE = "no transaction is open"
+    ANNOUNCED = "its GTID has come; what follows says whether it is a transaction or one statement"
+    OPEN = "its end is to come"
+
+
+class Progress:
+    """``file`` and ``position`` are where the last finished transaction ended, in the source's log.
+
+    ``gtid_set`` holds all transactions before that point, and is None as long as they are not known: behind a start
+    in the middle of a file, until the next file begins, and without ``has_gtids`` for ever.
+    """
+
+    def __init__(self, file: str, position: int, gtid_set: AnyGtidSet | None, has_gtids: bool) -> None:
+        self.file = file
+        self.position = position
+        self.gtid_set = None if gtid_set is None else gtid_set.copy()
+        self._has_gtids = has_gtids
+        self._state = _State.OUTSIDE
+        self._gtid: Gtid | MariadbGtid | None = None
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._state is not _State.OUTSIDE
+
+    def begins(self, event: Event) -> bool:
+        """Whether this event, the next one, begins a transaction."""
+        return self._state is _State.OUTSIDE and type(event) in _BEGINNING
+
+    def follow(self, event: Event, file: str, position: int) -> bool:
+        """Take in the next event, behind which the log goes on at ``file`` and ``position``.
+
+        Returns whether that place lies between two transactions.
+        """
+        step = _STEPS.get(type(event))
+        if step is not None:
+            step(self, event)
+        if self._state is not _State.OUTSIDE:
+            return False
+        self.file, self.position = file, position
+        return True
+
+    def idle(self, file: str, position: int) -> None:
+        """The source has sent everything up to a place: where it passed over transactions, no event has said so."""
+        if self._state is _State.OUTSIDE and file == self.file and position > self.position:
+            self.position = position
+
+    def _finish(self) -> None:
+        self._state = _State.OUTSIDE
+        gtid, self._gtid = self._gtid, None
+        # The family of the set is that of the source's GTIDs, as is the family of the events.
+        if gtid is not None and self.gtid_set is not None:
+            self.gtid_set.add(gtid)  # type: ignore[arg-type]
+
+    def _anonymous(self, event: AnonymousGtidEvent) -> None:
+        self._state, self._gtid = _State.ANNOUNCED, None
+
+    def _gtid_begins(self, event: GtidEvent) -> None:
+        self._state, self._gtid = _State.ANNOUNCED, event.gtid
+
+    def _mariadb_gtid_begins(self, event: MariadbGtidEvent) -> None:
+        self._state = _State.ANNOUNCED if event.is_standalone else _State.OPEN
+        self._gtid = event.gtid
+
+    def _query(self, event: QueryEvent) -> None:
+        if self._state is not _State.OPEN:
+            if event.sql.startswith(_OPENING):
+                self._state = _State.OPEN
+            else:
+                self._finish()
+        elif event.sql in _CLOSING:
+            self._finish()
+
+    def _end(self, event: Event) -> None:
+        self._finish()
+
+    def _inside(self, event: Event) -> None:
+        self._state = _State.OPEN
+
+    def _format_description(self, event: FormatDescriptionEvent) -> None:
+        # At the start of a file nothing is open: what was, the source has lost in a crash. A description without a
+        # position is the one that precedes a start in the middle of a file.
+        if event.header.next_position:
+            self._state, self._gtid = _State.OUTSIDE, None
+
+    def _rotate(self, event: RotateEvent) -> None:
+        if event.header.next_position:
+            self._state, self._gtid = _State.OUTSIDE, None
+
+    def _previous_gtids(self, event: PreviousGtidsEvent) -> None:
+        if self.gtid_set is None and self._has_gtids:
+            self.gtid_set = event.gtid_set.copy()
+
+    def _gtid_list(self, event: MariadbGtidListEvent) -> None:
+        if self.gtid_set is None:
+            self.gtid_set = MariadbGtidSet(event.gtids)
+
+
+_STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingProxyType(
+    {
+        AnonymousGtidEvent: Progress._anonymous,
+        GtidEvent: Progress._gtid_begins,
+        MariadbGtidEvent: Progress._mariadb_gtid_begins,
+        QueryEvent: Progress._query,
+        XidEvent: Progress._end,
+        XaPrepareEvent: Progress._end,
+        TransactionPayloadEvent: Progress._end,
+        IncidentEvent: Progress._end,
+        TableMapEvent: Progress._inside,
+        WriteRowsEvent: Progress._inside,
+        UpdateRowsEvent: Progress._inside,
+        DeleteRowsEvent: Progress._inside,
+        FormatDescriptionEvent: Progress._format_description,
+        RotateEvent: Progress._rotate,
+        PreviousGtidsEvent: Progress._previous_gtids,
+        MariadbGtidListEvent: Progress._gtid_list,
+    }
+)
+_BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent, QueryEvent, TableMapEvent})

@@ -1,0 +1,118 @@
+"""Column names and signs from the source's information_schema, where the log does not carry them.
+
+What it finds is the table as it is now, not as it was when the rows were logged: whoever uses it compares count and
+types (``EventDecoder.describe``). Where the user may not see the table, there are no names and one warning.
+"""
+
+import contextlib
+import logging
+from typing import Final
+
+from protocol.binlog.description import ColumnDescription
+from protocol.binlog.table import Table
+from protocol.errors import ConnectionLostError, ServerError
+from protocol.messages import TextValue
+
+from .options import Options
+from .session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+# The literals' own character set is that of the connection; hexadecimal needs no quoting in any sql_mode.
+_COLUMNS: Final = (
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLUMN_KEY "
+    "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
+    "ORDER BY ORDINAL_POSITION"
+)
+# Statements of a transaction that leave all tables as they are; everything else might be a DDL.
+_NO_DDL: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")
+
+
+class ColumnLookup:
+    """Descriptions of tables, fetched over a second connection when they are first asked for, and kept."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._session: Session | None = None
+        self._known: dict[Table, list[ColumnDescription] | None] = {}
+        self._has_warned = False
+
+    async def columns(self, table: Table) -> list[ColumnDescription] | None:
+        """The columns of a table as the log describes it; None where the source does not show them."""
+        # By the whole table map: after an unlogged DDL the same name comes with other columns.
+        if table not in self._known:
+            self._known[table] = await self._fetch(table)
+        return self._known[table]
+
+    def statement(self, sql: str) -> None:
+        """A statement of the log: if it may have changed a table, what is known is forgotten."""
+        if self._known and not sql.startswith(_NO_DDL):
+            self._known.clear()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._session is not None:
+            self._session.abort()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.aclose()
+
+    async def _fetch(self, table: Table) -> list[ColumnDescription] | None:
+        sql = _COLUMNS.format(schema=_literal(table.schema), table=_literal(table.name))
+        try:
+            rows = await self._query(sql)
+        except ServerError as error:
+            self._warn(table, str(error))
+            return None
+        if not rows:
+            self._warn(table, "the user sees no such table there: grant it SELECT, unless the table is gone")
+            return None
+        return [
+            ColumnDescription(
+                name=_text(name),
+                data_type=_text(data_type).lower(),
+                column_type=_text(column_type),
+                nullable=_text(nullable) == "YES",
+                charset=None if charset is None else _text(charset),
+                primary=_text(key) == "PRI",
+            )
+            for name, data_type, column_type, nullable, charset, key in rows
+        ]
+
+    async def _query(self, sql: str) -> list[tuple[TextValue, ...]]:
+        if self._session is not None:
+            # The server closes an idle connection after wait_timeout, with or without a last word (4031).
+            with contextlib.suppress(ServerError, ConnectionLostError):
+                return await self._run(self._session, sql)
+        self._session = await Session.open(self._options)
+        return await self._run(self._session, sql)
+
+    async def _run(self, session: Session, sql: str) -> list[tuple[TextValue, ...]]:
+        try:
+            return await session.query(sql)
+        except BaseException:
+            # Refused, lost, or cancelled with the answer still to come: of no use to the next question.
+            session.abort()
+            self._session = None
+            raise
+
+    def _warn(self, table: Table, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _LOGGER.warning(
+                "no column names for %s from information_schema (%s); they are @1, @2... here and wherever that is "
+                "so. Names in the log itself need binlog_row_metadata=FULL on the source",
+                table,
+                reason,
+            )
+
+
+def _literal(text: str) -> str:
+    return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"
+
+
+def _text(value: TextValue) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value or ""

@@ -1,0 +1,180 @@
+"""Where a dump begins: every kind of ``start`` resolved to a file and position, or to a GTID set.
+
+Asks the source where it may, and reads the log where it may not. MySQL's own checks of a GTID set let sets of
+unknown servers pass, so they are made here first.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from protocol.errors import ConfigurationError, TransactionsUnavailableError
+from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.position import BinlogPosition, Checkpoint
+
+from .options import AnyGtidSet, Start
+from .scan import LogScan
+from .session import Session
+from .source import Source, executed_gtids, log_files, log_status, purged_gtids
+
+FIRST_POSITION = 4  # behind the magic bytes
+# ER_SOURCE_FATAL_ERROR_READING_BINLOG: the code for whatever a source refuses at a dump, which we do in its place.
+CANNOT_READ_BINLOG = 1236
+_COPY_ANEW = "copy the data anew and start from that copy's GTID set"
+
+
+@dataclass(frozen=True, slots=True)
+class StartPoint:
+    """Where a dump begins.
+
+    ``gtid_set`` holds the transactions before it, None if they are not known; with ``by_gtid`` the source is asked
+    for everything else, otherwise for ``file`` from ``position`` on (an empty name: the oldest file). Transactions
+    that began before ``not_before`` (seconds since 1970) are passed over until the first one that did not.
+    """
+
+    file: str = ""
+    position: int = FIRST_POSITION
+    gtid_set: AnyGtidSet | None = None
+    by_gtid: bool = False
+    not_before: int | None = None
+
+
+async def resolve_start(start: Start, session: Session, source: Source, scan: LogScan) -> StartPoint:
+    """The point that ``start`` means on this source.
+
+    Raises ``TransactionsUnavailableError`` when the source has purged, or never had, transactions that are needed,
+    and ``ConfigurationError`` for a start of the other family or of another server.
+    """
+    if isinstance(start, Checkpoint):
+        return await _from_checkpoint(start, session, source)
+    if isinstance(start, GtidSet | MariadbGtidSet):
+        return await _from_gtids(start, session, source)
+    if isinstance(start, datetime):
+        return await _from_time(start, session, scan)
+    if isinstance(start, BinlogPosition):
+        return await _from_position(start, session, source)
+    return StartPoint() if start == "earliest" else await _from_now(session, source, scan)
+
+
+async def _from_now(session: Session, source: Source, scan: LogScan) -> StartPoint:
+    # GTIDs are asked for first: everybody may, and they are exact while others commit.
+    if source.has_gtids:
+        return StartPoint(gtid_set=await executed_gtids(session, source), by_gtid=True)
+    end = await log_end(session, source, scan)
+    return StartPoint(end.file, end.position)
+
+
+async def _from_position(start: BinlogPosition, session: Session, source: Source) -> StartPoint:
+    gtid_set: AnyGtidSet | None = None
+    if source.is_mariadb:
+        # Positions that lie outside of the log give NULL here, and their error at the dump.
+        sql = f"SELECT BINLOG_GTID_POS({_literal(start.file)}, {start.position})"
+        rows = await session.query(sql)
+        gtid_set = None if rows[0][0] is None else MariadbGtidSet(str(rows[0][0]))
+    return StartPoint(start.file, start.position, gtid_set)
+
+
+async def _from_gtids(gtid_set: AnyGtidSet, session: Session, source: Source) -> StartPoint:
+    if isinstance(gtid_set, MariadbGtidSet) != source.is_mariadb and gtid_set:
+        family = "MariaDB" if source.is_mariadb else "MySQL"
+        raise ConfigurationError(f"start: {gtid_set} is no GTID set of {family}, which the source is")
+    if source.is_mariadb:
+        known = gtid_set if isinstance(gtid_set, MariadbGtidSet) else MariadbGtidSet()
+        return StartPoint(gtid_set=known, by_gtid=True)
+    if not source.has_gtids:
+        raise ConfigurationError(
+            "start: the source has gtid_mode other than ON, so it takes no GTID set: give a position"
+        )
+    assert isinstance(gtid_set, GtidSet)
+    await _check_gtids(gtid_set, session, source)
+    return StartPoint(gtid_set=gtid_set, by_gtid=True)
+
+
+async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> None:
+    """The source takes GTIDs of servers that it knows nothing of without a word; a stream of it would have a gap."""
+    executed = await executed_gtids(session, source)
+    assert isinstance(executed, GtidSet)
+    unknown = gtid_set - executed
+    if unknown:
+        raise TransactionsUnavailableError(
+            CANNOT_READ_BINLOG,
+            "HY000",
+            f"the source never had these transactions of the start set, or has lost them: {unknown}",
+            f"it is another server, or was restored to an earlier state; {_COPY_ANEW}",
+        )
+    purged = await purged_gtids(session) - gtid_set
+    if purged:
+        raise TransactionsUnavailableError(
+            CANNOT_READ_BINLOG,
+            "HY000",
+            f"the source has deleted these transactions, which the start set lacks: {purged}",
+            f"{_COPY_ANEW}; to keep logs longer, raise binlog_expire_logs_seconds",
+        )
+
+
+async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:
+    if checkpoint.gtid_set is not None and source.has_gtids:
+        return await _from_gtids(parse_gtid_set(checkpoint.gtid_set), session, source)
+    known = [
+        (then, now)
+        for then, now in (
+            (checkpoint.server_uuid, source.server_uuid),
+            (checkpoint.server_id, source.server_id),
+        )
+        if then is not None and now is not None
+    ]
+    if not known or known[0][0] != known[0][1]:
+        raise ConfigurationError(
+            f"start: the checkpoint is of server {checkpoint.server_uuid or checkpoint.server_id}, this is "
+            f"{source.server_uuid or source.server_id}: a position is of no use on another server, and there is no "
+            "GTID set to find the place by"
+        )
+    return StartPoint(checkpoint.file, checkpoint.position)
+
+
+async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartPoint:
+    """The newest file that was begun before that second; no transaction of an older one can have begun later.
+
+    A file's FORMAT_DESCRIPTION carries the time at which the file was begun, which is when the one before it ended.
+    """
+    second = math.floor(start.timestamp())
+    files = await log_files(session) or await scan.files()
+    low, high = 0, len(files)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await scan.created(files[middle]) < second:
+            low = middle
+        else:
+            high = middle
+    return StartPoint(files[low], FIRST_POSITION, not_before=second)
+
+
+async def log_end(session: Session, source: Source, scan: LogScan) -> BinlogPosition:
+    """Where the source's log ends now."""
+    status = await log_status(session, source)
+    return await scan.end() if status is None else BinlogPosition(*status)
+
+
+async def with_gtids(start: StartPoint, scan: LogScan) -> StartPoint:
+    """The same point with the GTIDs before it, if the log has them. At a file's start, the log itself says them."""
+    if start.gtid_set is not None or start.position == FIRST_POSITION:
+        return start
+    return replace(start, gtid_set=await scan.gtids_before(BinlogPosition(start.file, start.position)))
+
+
+async def begin_dump(start: StartPoint, session: Session, source: Source, server_id: int) -> None:
+    """Send the dump command; MariaDB takes GTIDs in a variable before it."""
+    gtid_set = start.gtid_set if start.by_gtid else None
+    if isinstance(gtid_set, GtidSet):
+        session.start_dump_gtid(gtid_set.encode(), server_id, source.dump_flags)
+        return
+    if gtid_set is not None:
+        await session.query(
+            f"SET @slave_connect_state = '{gtid_set}', @slave_gtid_strict_mode = 0, "
+            "@slave_gtid_ignore_duplicates = 0"
+        )
+    session.start_dump(start.file, start.position, server_id, source.dump_flags)
+
+
+def _literal(text: str) -> str:
+    return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"
