@@ -155,8 +155,11 @@ def _mended(characters: Mapping[int, str], decode: Decode) -> Decode:
 
     def decode_mended(data: bytes) -> str:
         text = decode(data)
-        # Looking for a character takes no time; translate() makes the whole text anew.
-        return text.translate(mend) if any(character in text for character in differing) else text
+        # 20 ns a look; translate() makes the whole text anew.
+        for character in differing:
+            if character in text:
+                return text.translate(mend)
+        return text
 
     return decode_mended
 
