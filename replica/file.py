@@ -1,70 +1,347 @@
 """Binlog files as a stream of the same events that a server sends: ``open_binlog`` and ``BinlogFile``.
 
-It opens paths and hands their bytes to the file reader and the decoder below; it knows no connection.
+    log_files -> RawEventReader (decrypts) -> EventDecoder -> start and stop -> the user
+
+What the three readers share lies below; this one knows files and no connection.
 """
 
+import logging
 import os
-from collections.abc import Iterator
-from types import TracebackType
-from typing import BinaryIO, Literal, Self
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, Self
 
+from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event
+from protocol.binlog.description import ColumnDescription
+from protocol.binlog.events import (
+    Event,
+    HeartbeatEvent,
+    RotateEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+)
 from protocol.binlog.file import RawEventReader, TornTail
+from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
+from protocol.constants import EventType
+from protocol.errors import ConfigurationError, DecodeError, ReplicaError, TruncatedError
+from protocol.gtid import GtidSet, MariadbGtidSet
+from protocol.position import BinlogPosition, Checkpoint
+
+from .filters import table_filter
+from .log_files import LogFile, LogSource, OpenLogFile, find_log_files, read_whole
+from .log_range import LogRange
+from .options import Options, SchemaMismatch, Start, Stop
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+OnError = Literal["raise", "skip"]
+RawEvent = tuple[bytes, int, Event]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """A key file of MariaDB's file_key_management, where it is encrypted.
+
+    ``secret`` is file_key_management_filekey, ``iterations`` file_key_management_use_pbkdf2 (0: not used).
+    """
+
+    path: str | os.PathLike[str]
+    secret: str = ""
+    iterations: int = 0
+
+
+@dataclass(slots=True)
+class Skipped:
+    """What ``on_error="skip"`` has passed over: how many times damage was met, and its bytes."""
+
+    events: int = 0
+    bytes: int = 0
 
 
 class BinlogFile:
-    """The events of binlog files, in order: a context manager and an iterator. Made by ``open_binlog``."""
+    """The events of binlog files, in order; made by ``replica.open_binlog``.
+
+        with replica.open_binlog("binlog.000042") as log:
+            for event in log:
+                ...
+
+    Leaving the loop and iterating again goes on with the next event. Iterating raises ``DecodeError`` (with file,
+    position and event type), ``SchemaMismatchError``, and ``ConfigurationError`` for keys that are missing or wrong
+    and a ``start`` that is no place of the log; an error is the end, and is raised again.
+    """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        files: Sequence[LogFile],
+        options: Options,
         *,
+        start: Start | int | None = None,
+        stop: Stop | int | None = None,
+        on_error: OnError = "raise",
         torn: TornTail = "stop",
-        verify_checksum: bool = True,
-        on_schema_mismatch: Literal["error", "positional"] = "error",
+        schema: Mapping[str, Sequence[ColumnDescription]] | None = None,
+        keys: LogKeys | None = None,
     ) -> None:
-        name = os.path.basename(path)
-        self._file: BinaryIO = open(path, "rb")  # noqa: SIM115
-        self._reader = RawEventReader(self._file.read, file=name, torn=torn)
+        self.skipped = Skipped()
+        self.torn_bytes = 0
+        self.file = files[0].name
+        sizes = [file.size for file in files]
+        self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
+        self._files = files
+        self._wanted = options.events
+        self._range = LogRange(files, start, stop)
+        self._on_error = on_error
+        self._torn = torn
+        self._schema = schema or {}
+        self._columns = options.columns
+        self._keys = keys or LogKeys()
         self._decoder = EventDecoder(
-            file=name, verify_checksum=verify_checksum, on_schema_mismatch=on_schema_mismatch
+            verify_checksum=options.verify_checksum,
+            wants_table=table_filter(options.tables, options.exclude_tables),
+            columns=options.columns,
+            on_schema_mismatch=options.on_schema_mismatch,
         )
+        self._open: OpenLogFile | None = None
+        self._bytes_before = 0
+        self._iterator = self._run()
+        self._error: ReplicaError | None = None
 
-    def raw_events(self) -> Iterator[tuple[bytes, int, Event]]:
-        """Each event as the bytes of the file, header and checksum included, with its offset and decoded."""
-        reader, decoder = self._reader, self._decoder
-        while (raw := reader.read_event()) is not None:
-            event = decoder.decode(raw, reader.event_position)
-            if event is not None:
-                yield raw, reader.event_position, event
-
-    def __iter__(self) -> Iterator[Event]:
-        for _, _, event in self.raw_events():
-            yield event
-
-    def close(self) -> None:
-        """Close the files."""
-        self._file.close()
+    def __repr__(self) -> str:
+        return f"<BinlogFile {self.file}>"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        while True:
+            _, _, event = self._advance()
+            # Not of the log, as in a live stream: what a source says to its replica, and the envelope of its content.
+            kind = type(event)
+            if kind is HeartbeatEvent or kind is TransactionPayloadEvent:
+                continue
+            if kind is RotateEvent and not event.header.next_position:
+                continue
+            return event
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far, of ``bytes_total`` (None if that is not known), as they are stored."""
+        return self._bytes_before + (self._open.bytes_read if self._open else 0)
+
+    def raw_events(self) -> Iterator[RawEvent]:
+        """Each event with its bytes, decrypted, header and checksum included, and its offset in the file.
+
+        Unlike iterating it leaves nothing out. An event of a compressed transaction, which follows the one that holds
+        it, has no bytes of its own: ``b""``. It goes on where iterating was, and the other way round.
+        """
+        while True:
+            try:
+                yield self._advance()
+            except StopIteration:
+                return
+
+    def close(self) -> None:
+        """Close the files; the iteration ends."""
+        self._iterator.close()
+        if self._open is not None:
+            self._open.close()
+
+    def _advance(self) -> RawEvent:
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._iterator)
+        except ReplicaError as error:
+            self._error = error
+            raise
+
+    def _run(self) -> Generator[RawEvent, None, None]:
+        for file in self._range.choose(self._files):
+            self.file = file.name
+            self._open = OpenLogFile(file, self._torn)
+            with closing(self._open):
+                yield from self._read(file, self._open)
+            self._bytes_before += self._open.bytes_read
+            self._open = None
+            if self._range.is_over:
+                return
+
+    def _read(self, file: LogFile, opened: OpenLogFile) -> Iterator[RawEvent]:
+        """The events of one open file."""
+        reader = RawEventReader(opened.read, file=file.name, torn=self._torn, keys=self._keys)
+        decoder, log_range = self._decoder, self._range
+        decoder.checksum_enabled = False
+        has_format = False
+        log_range.enter(file.name)
+        while (raw := self._read_event(reader)) is not None:
+            position = reader.event_position
+            if not log_range.wants(raw, position):
+                continue
+            if not has_format:
+                has_format = raw[4] == EventType.FORMAT_DESCRIPTION or self._find_checksum(raw)
+            # The rotates in a relay log name files of its source.
+            decoder.file = file.name
+            try:
+                for inner_raw, event in self._decode(raw, position):
+                    if log_range.admits(event) and isinstance(event, self._wanted):
+                        yield inner_raw, position, event
+                    if not log_range.is_over:
+                        log_range.follow(event, reader.position)
+                    if log_range.is_over:
+                        return
+            except DecodeError as error:
+                has_format = has_format and raw[4] != EventType.FORMAT_DESCRIPTION
+                self._pass_over(reader, error)
+        self.torn_bytes += reader.torn_bytes
+        log_range.leave(reader.position)
+
+    def _read_event(self, reader: RawEventReader) -> bytes | None:
+        while True:
+            try:
+                return reader.read_event()
+            except TruncatedError:
+                raise
+            except DecodeError as error:
+                self._pass_over(reader, error)
+
+    def _pass_over(self, reader: RawEventReader, error: DecodeError) -> None:
+        """Go on behind damage, and say so; or raise, as the user wishes."""
+        if self._on_error == "raise":
+            raise error
+        passed = reader.resynchronize(self._decoder.checksum_enabled)
+        self.skipped.events += 1
+        self.skipped.bytes += passed
+        _LOGGER.warning("%s: %d bytes skipped", error, passed)
+
+    def _find_checksum(self, raw: bytes) -> bool:
+        """Whether an event without a format description before it shows that events carry checksums.
+
+        So begins a file in mid-life, or one whose format description is damaged.
+        """
+        self._decoder.checksum_enabled = crc32_matches(raw)
+        return self._decoder.checksum_enabled
+
+    def _decode(self, raw: bytes, position: int) -> Iterator[tuple[bytes, Event]]:
+        """The event, and those inside of it where it is a compressed transaction; nothing for unwanted rows."""
+        event = self._decoder.decode(raw, position)
+        if event is None:
+            return
+        self._describe(event)
+        yield raw, event
+        if type(event) is TransactionPayloadEvent:
+            for inner in self._decoder.payload_events(event):
+                self._describe(inner)
+                yield b"", inner
+
+    def _describe(self, event: Event) -> None:
+        """Names for a table whose map has none, from the user."""
+        if type(event) is TableMapEvent and event.table.names_from is None:
+            name = str(event.table)
+            columns = self._schema.get(name)
+            if columns is not None or name in self._columns:
+                event.table = self._decoder.describe(event.table_id, columns)
 
 
 def open_binlog(
-    path: str | os.PathLike[str],
+    source: LogSource | Iterable[LogSource],
+    /,
     *,
+    start: str | int | BinlogPosition | GtidSet | MariadbGtidSet | Checkpoint | datetime | None = None,
+    stop: str | int | BinlogPosition | GtidSet | MariadbGtidSet | datetime | None = None,
+    tables: str | Iterable[str] | None = None,
+    exclude_tables: str | Iterable[str] | None = None,
+    events: type[Event] | Iterable[type[Event]] | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    on_error: OnError = "raise",
     torn: TornTail = "stop",
     verify_checksum: bool = True,
-    on_schema_mismatch: Literal["error", "positional"] = "error",
+    on_schema_mismatch: SchemaMismatch = "error",
+    schema: Mapping[str, Sequence[ColumnDescription]] | None = None,
+    keyring: str | os.PathLike[str] | bytes | Mapping[str, bytes] | None = None,
+    key_file: str | os.PathLike[str] | KeyFile | Mapping[int, bytes] | None = None,
 ) -> BinlogFile:
-    """Open a binlog file."""
-    return BinlogFile(path, torn=torn, verify_checksum=verify_checksum, on_schema_mismatch=on_schema_mismatch)
+    """The events of binlog or relay log files of MySQL 5.0 and later and of MariaDB, without a server.
+
+    ``source`` is a path, the path of an ``.index`` file, a pattern (``"binlog.[0-9]*"``), ``"-"`` for standard input,
+    a file object read as bytes, or a list of these. Files may be gzip'd, still being written, and later parts of a
+    log.
+
+    Where:
+        start: None: the first event; an offset in the first file; a position (``"binlog.000003:154"``); a GTID set of
+            what you already have; a ``Checkpoint``; an aware time: the first transaction that began in that
+            second, or later. Format descriptions come in any case.
+        stop: None: the end; an offset in the last file; a position; a GTID set: when all of it has come; an aware
+            time: before the first transaction that began then or later. The open transaction is finished first.
+        torn: what to do where a file ends inside of an event: ``"stop"`` there (``BinlogFile.torn_bytes`` counts
+            what was left), or ``"raise"`` ``TruncatedError``.
+    What:
+        tables, exclude_tables, events, columns: as for ``replica.connect``.
+        schema: ``{"shop.orders": [ColumnDescription(...), ...]}`` gives names, signs and character sets to tables
+            whose log has none. ``on_schema_mismatch``: ``"error"`` (default), or ``"positional"``: names ``@1``,
+            ``@2``... where count or types do not fit.
+    How:
+        on_error: ``"raise"`` (default) at damage; or ``"skip"`` it, up to the next event that can be found. What was
+            skipped is logged as a warning and counted by ``BinlogFile.skipped``.
+        verify_checksum: check each event's CRC32 (default).
+        keyring: for MySQL's encrypted files the path of the server's keyring file (``component_keyring_file`` or
+            ``keyring_file``), its keys by id, or the 32 bytes of the replication key.
+        key_file: for MariaDB's the path of the key file of ``file_key_management`` (a ``KeyFile`` if it is
+            encrypted), or its keys by number.
+
+    Raises ``ConfigurationError``, which names the option, for what cannot be used; what the files hold shows when
+    they are read.
+    """
+    files = find_log_files(source)
+    given: dict[str, object] = {
+        "start": None if isinstance(start, int) else start,
+        "stop": None if isinstance(stop, int) else stop,
+        "tables": tables,
+        "exclude_tables": exclude_tables,
+        "events": events,
+        "columns": columns,
+        "verify_checksum": verify_checksum,
+        "on_schema_mismatch": on_schema_mismatch,
+    }
+    # The options of a stream, so that they mean the same; nobody logs in.
+    options = Options.build(None, given | {"user": "nobody", "tls": "disabled"})
+    for name, value, choices in (
+        ("on_error", on_error, ("raise", "skip")),
+        ("torn", torn, ("stop", "raise")),
+    ):
+        if value not in choices:
+            raise ConfigurationError(f"{name}: one of {', '.join(choices)}, not {value!r}")
+    return BinlogFile(
+        files,
+        options,
+        start=start if isinstance(start, int) else None if start is None else options.start,
+        stop=stop if isinstance(stop, int) else options.stop,
+        on_error=on_error,
+        torn=torn,
+        schema=schema,
+        keys=_keys(keyring, key_file),
+    )
+
+
+def _keys(
+    keyring: str | os.PathLike[str] | bytes | Mapping[str, bytes] | None,
+    key_file: str | os.PathLike[str] | KeyFile | Mapping[int, bytes] | None,
+) -> LogKeys:
+    if isinstance(keyring, str | os.PathLike):
+        keyring = parse_keyring(read_whole(os.fspath(keyring)))
+    if isinstance(key_file, str | os.PathLike):
+        key_file = KeyFile(key_file)
+    if isinstance(key_file, KeyFile):
+        data = read_whole(os.fspath(key_file.path))
+        key_file = parse_key_file(data, key_file.secret.encode(), key_file.iterations)
+    if isinstance(keyring, bytes):
+        return LogKeys({}, key_file or {}, keyring)
+    return LogKeys(keyring or {}, key_file or {})

@@ -1,45 +1,84 @@
 """One binlog file's bytes to raw events, with their offsets, in bounded memory.
 
-It stands on a ``read(size) -> bytes`` function and opens nothing itself. It knows the magic bytes and an event's
-header, and nothing of an event's content: that is the decoder's. The header's layout is MySQL's ``binlog_event.h``.
+It stands on a ``read(size) -> bytes`` function and opens nothing itself. It knows the magic bytes, an event's header
+and how a file is encrypted, and nothing of an event's content: that is the decoder's. Behind damage it finds the next
+event by what a header can be. The header's layout is MySQL's ``binlog_event.h``.
 """
 
-from collections.abc import Callable
-from typing import Literal
+import re
+from typing import Final, Literal
 
-from ..constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
+from ..constants import (
+    BINLOG_MAGIC,
+    CHECKSUM_SIZE,
+    ENCRYPTED_BINLOG_MAGIC,
+    EVENT_HEADER_SIZE,
+    EventFlag,
+    EventType,
+)
 from ..errors import DecodeError, TruncatedError, UnsupportedEventError
 from ..wire import unpack_event_header
+from .checksum import crc32_matches
+from .encryption import (
+    ENCRYPTED_PREFIX_SIZE,
+    ENCRYPTION_HEADER_SIZE,
+    EncryptionHeader,
+    EventDecryptor,
+    ReadBytes,
+)
+from .keys import LogKeys
 
-ReadBytes = Callable[[int], bytes]
 TornTail = Literal["stop", "raise"]
+_Header = tuple[int, int, int, int, int, int]
 
-CHUNK_SIZE = 1 << 20
-# max_allowed_packet ends at 1 GiB; what a rows event adds to its row stays far below 1 MiB.
-MAX_EVENT_SIZE = (1 << 30) + (1 << 20)
+CHUNK_SIZE: Final = 1 << 20
+# max_allowed_packet ends at 1 GiB; what an event adds to one row or statement stays far below 1 MiB.
+MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
-_TYPE_OFFSET = 4
+_TYPE_OFFSET: Final = 4
+_POSITION_MASK: Final = 0xFFFFFFFF
+_KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN, EventType.START_V3}
+# Others that were or are written: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
+_KNOWN_FLAGS: Final = sum(EventFlag) | 0x0002 | 0x0010 | 0x4000
+# In relay logs these may come with the position of another file.
+_ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})
+# Any place whose bytes could be a header: type, high bytes of size and flags. Lookahead, as headers may overlap.
+_CANDIDATE: Final = re.compile(
+    rb"(?=.{4}[" + b"".join(re.escape(bytes([value])) for value in sorted(_KNOWN_TYPES)) + rb"]"
+    rb".{7}[\x00-\x40].{5}[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3])",
+    re.DOTALL,
+)
+_ENCRYPTED_CANDIDATE: Final = re.compile(rb"(?=.{12}[\x00-\x40].{7})", re.DOTALL)
 
 
 class RawEventReader:
-    """The raw events of one binlog or relay log file, one at a time.
+    """The raw events of one binlog or relay log file, one at a time, decrypted.
 
-    ``position`` is the offset of the next event, ``event_position`` that of the last one read. With ``torn="stop"``
-    a file whose last event is cut short ends before it, and ``torn_bytes`` counts what was left over;
-    ``"raise"`` makes it a ``TruncatedError``.
+    ``position`` is the offset of the next event, ``event_position`` that of the last one read; both are those of the
+    plain file. With ``torn="stop"`` a file whose last event is cut short, or that ends in zeros, ends before that,
+    and ``torn_bytes`` counts what was left over; ``"raise"`` makes it a ``TruncatedError``.
+
+    Raises at once, where the bytes are no binlog file of version 4, ``DecodeError`` (``UnsupportedEventError`` for
+    the formats of servers before 5.0, which it names). Where a key is missing or wrong, it or the first
+    ``read_event`` raises ``ConfigurationError``.
     """
 
-    def __init__(self, read: ReadBytes, *, file: str = "", torn: TornTail = "stop") -> None:
+    def __init__(
+        self, read: ReadBytes, *, file: str = "", torn: TornTail = "stop", keys: LogKeys | None = None
+    ) -> None:
         self.file = file
         self.event_position = 0
         self.torn_bytes = 0
         self._read = read
         self._torn = torn
+        self._keys = keys or LogKeys()
+        self._decryptor: EventDecryptor | None = None
+        self._header: _Header | None = None  # of the last event that was read
         self._buffer = b""
         self._base = 0  # the file's offset of the buffer's first byte
         self._start = 0  # of the last event, in the buffer
         self._next = 0  # of the next event, in the buffer
-        self._read_head()
+        self._open()
 
     @property
     def position(self) -> int:
@@ -49,7 +88,7 @@ class RawEventReader:
     def read_event(self) -> bytes | None:
         """The next raw event, header and checksum included; None at the end of the file.
 
-        Raises ``DecodeError`` where no event's header stands.
+        Raises ``DecodeError`` where no event stands, and then again until ``resynchronize`` was called.
         """
         start = self._start = self._next
         self.event_position = self._base + start
@@ -57,60 +96,269 @@ class RawEventReader:
             if not self._fill(EVENT_HEADER_SIZE):
                 self._end()
                 return None
-            start = self._next
+            start = self._start
         header = unpack_event_header(self._buffer, start)
         size = header[3]
         if not EVENT_HEADER_SIZE <= size <= MAX_EVENT_SIZE:
-            raise DecodeError(f"an event of {size} bytes", self.file, self.position, header[1])
-        if len(self._buffer) - start < size:
-            if not self._fill(size):
+            if not size and self._is_zero_tail():
                 self._end()
                 return None
-            start = self._next
-        self._next = start + size
-        return self._buffer[start : start + size]
+            raise self._error(f"an event of {size} bytes", None if self._decryptor else header[1])
+        if len(self._buffer) - start < size:
+            if not self._fill(size):
+                self._cut_short(size)
+                return None
+            start = self._start
+        end = self._next = start + size
+        raw = self._buffer[start:end]
+        if self._decryptor is not None:
+            raw = self._decryptor.decrypt(raw, self.event_position)
+            header = unpack_event_header(raw)
+        self._header = header
+        if raw[_TYPE_OFFSET] == EventType.MARIADB_START_ENCRYPTION and self._decryptor is None:
+            self._start_decrypting(raw)
+        return raw
 
-    def _end(self) -> None:
-        left = len(self._buffer) - self._next
-        if not left:
-            return
-        if self._torn == "raise":
-            raise TruncatedError(
-                f"the file ends inside of an event, after {left} bytes", self.file, self.position
-            )
-        self.torn_bytes = left
+    def resynchronize(self, has_checksums: bool) -> int:
+        """Move on from the event that could not be read or decoded to the next one; the number of bytes passed over.
 
-    def _fill(self, size: int) -> bool:
-        """Have ``size`` bytes behind the next event's start; False when the file ends before them."""
-        parts = [self._buffer[self._start :]]
-        self._base += self._start
-        self._next -= self._start
-        self._start = 0
-        missing = self._next + size - len(parts[0])
-        while missing > 0:
-            part = self._read(CHUNK_SIZE)
-            if not part:
-                break
+        ``has_checksums`` says whether events carry CRC32. What can be an event is told by its header, and by its
+        checksum or, without checksums, by its position or its follower's. A candidate whose position does not fit
+        is looked at only if it is smaller than 1 MiB.
+        """
+        end = self._own_end(has_checksums)
+        if end is None:
+            self._scan(has_checksums)
+        else:
+            self._next = end
+        self._header = None
+        return self.position - self.event_position
+
+    # Buffer: it holds the last event, for resynchronize(), and what has been read behind it.
+
+    def _have(self, end: int) -> bool:
+        """Read on until the buffer holds its first ``end`` bytes; False when the file ends before."""
+        missing = end - len(self._buffer)
+        if missing <= 0:
+            return True
+        parts = [self._buffer]
+        while missing > 0 and (part := self._read(CHUNK_SIZE)):
             parts.append(part)
             missing -= len(part)
         self._buffer = b"".join(parts)
         return missing <= 0
 
-    def _read_head(self) -> None:
-        magic_size = len(BINLOG_MAGIC)
-        if not self._fill(magic_size) and BINLOG_MAGIC.startswith(self._buffer):
-            self._end()
-            return
-        if self._buffer[:magic_size] != BINLOG_MAGIC:
-            raise DecodeError(
-                f"no binary log: it starts with {self._buffer[:magic_size].hex(' ')}", self.file, 0
-            )
-        self._next = magic_size
-        if self._fill(_TYPE_OFFSET + 1) and self._buffer[self._next + _TYPE_OFFSET] == EventType.START_V3:
-            raise UnsupportedEventError(self._old_version(), self.file, self.position, EventType.START_V3)
+    def _drop(self, count: int) -> None:
+        """Forget the first ``count`` bytes of the buffer."""
+        self._buffer = self._buffer[count:]
+        self._base += count
+        self._start -= count
+        self._next -= count
 
-    def _old_version(self) -> str:
-        body = self._buffer[self._next + EVENT_HEADER_SIZE :][:52]
-        server = body[2:].split(b"\0", 1)[0].decode("ascii", "replace")
-        number = int.from_bytes(body[:2], "little")
-        return f"binlog version {number} of server {server}: only version 4 (MySQL 5.0 and later) can be read"
+    def _fill(self, size: int) -> bool:
+        """Have ``size`` bytes of the next event and nothing before it."""
+        self._drop(self._start)
+        return self._have(size)
+
+    # Where the file begins and ends.
+
+    def _open(self) -> None:
+        magic_size = len(BINLOG_MAGIC)
+        if self._have(magic_size) and self._buffer[:magic_size] == ENCRYPTED_BINLOG_MAGIC:
+            self._open_encrypted()
+        if self._buffer[:magic_size] == BINLOG_MAGIC:
+            self._start = self._next = magic_size
+            self._refuse_old_version()
+        elif BINLOG_MAGIC.startswith(self._buffer):
+            self._end()
+            self._buffer = b""
+        elif not self._is_event(0, None, False):
+            # What goes on in mid-life, such as a later piece of a file that was split, begins with an event.
+            raise self._error(f"no binary log: it begins with {self._buffer[:magic_size].hex(' ')}")
+
+    def _open_encrypted(self) -> None:
+        if not self._have(ENCRYPTION_HEADER_SIZE):
+            raise TruncatedError("the header of an encrypted log is cut short", self.file, 0)
+        try:
+            header = EncryptionHeader.parse(self._buffer[:ENCRYPTION_HEADER_SIZE])
+        except DecodeError as error:
+            raise type(error)(error.reason, self.file, 0) from None
+        rest, read = self._buffer[ENCRYPTION_HEADER_SIZE:], self._read
+        key = self._keys.mysql_key(header.key_id)
+
+        def read_rest(size: int) -> bytes:
+            nonlocal rest
+            chunk, rest = rest, b""
+            return chunk or read(size)
+
+        self._read = header.decrypting(read_rest, key)
+        self._buffer = b""
+        if self._have(len(BINLOG_MAGIC)) and not self._buffer.startswith(BINLOG_MAGIC):
+            raise header.wrong_key()
+
+    def _refuse_old_version(self) -> None:
+        """Binlog versions 1 (3.23) and 3 (4.0, 4.1): their first event is START_V3."""
+        self._have(self._next + EVENT_HEADER_SIZE + 2 + 50)
+        event = self._buffer[self._next :]
+        if event[_TYPE_OFFSET : _TYPE_OFFSET + 1] != bytes([EventType.START_V3]):
+            return
+        # In version 1 the header ends behind the size.
+        size = int.from_bytes(event[9:13], "little")
+        header_size = EVENT_HEADER_SIZE if size >= EVENT_HEADER_SIZE + 56 else 13
+        version = int.from_bytes(event[header_size : header_size + 2], "little")
+        server = event[header_size + 2 : header_size + 52].split(b"\0", 1)[0].decode("ascii", "replace")
+        raise UnsupportedEventError(
+            f"binlog version {version} of server {server}: versions before 4 (MySQL 5.0) cannot be read",
+            self.file,
+            self.position,
+            EventType.START_V3,
+        )
+
+    def _end(self) -> None:
+        left = len(self._buffer) - self._next
+        if left and self._torn == "raise":
+            raise TruncatedError(
+                f"the file ends {left} bytes behind its last event", self.file, self.position
+            )
+        self.torn_bytes += left
+        self._next = len(self._buffer)
+
+    def _cut_short(self, size: int) -> None:
+        """The file ends inside of an event: it is torn, unless the size that says so is damage."""
+        header = self._header_at(self._start)
+        if header is None or not self._fits(header, self.event_position, self._header):
+            left = len(self._buffer) - self._start
+            raise self._error(
+                f"an event of {size} bytes, of which the file holds {left}", header and header[1]
+            )
+        self._end()
+
+    def _is_zero_tail(self) -> bool:
+        """Whether nothing but zeros is left, as power losses leave it. What is zero is forgotten."""
+        self._drop(self._start)
+        zeros = 0
+        while not self._buffer.strip(b"\0"):
+            zeros += len(self._buffer)
+            self._base += len(self._buffer)
+            self._buffer = self._read(CHUNK_SIZE)
+            if not self._buffer:
+                self.torn_bytes += zeros
+                if self._torn == "raise":
+                    raise TruncatedError(f"the file ends in {zeros} zeros", self.file, self.event_position)
+                return True
+        return False
+
+    def _error(self, reason: str, event_type: int | None = None) -> DecodeError:
+        return DecodeError(reason, self.file, self.event_position, event_type)
+
+    # Encrypted events.
+
+    def _start_decrypting(self, raw: bytes) -> None:
+        try:
+            decryptor = EventDecryptor(self._keys.mariadb_key, raw[EVENT_HEADER_SIZE:])
+        except DecodeError as error:
+            raise self._error(error.reason, raw[_TYPE_OFFSET]) from None
+        self._decryptor = decryptor
+        if not self._have(self._next + ENCRYPTED_PREFIX_SIZE):
+            return
+        if not self._is_decrypted():
+            decryptor.use_counter_mode()
+            if not self._is_decrypted():
+                raise decryptor.wrong_key()
+
+    def _is_decrypted(self) -> bool:
+        header = self._header_at(self._next)
+        return header is not None and self._fits(header, self.position, self._header)
+
+    # Damage: what can be an event, and where the next one is.
+
+    def _header_at(self, offset: int) -> _Header | None:
+        """The header at this place of the buffer; None if the file ends before it or it can be none."""
+        if self._decryptor is None:
+            if not self._have(offset + EVENT_HEADER_SIZE):
+                return None
+            header = unpack_event_header(self._buffer, offset)
+        else:
+            if not self._have(offset + ENCRYPTED_PREFIX_SIZE):
+                return None
+            prefix = self._buffer[offset : offset + ENCRYPTED_PREFIX_SIZE]
+            header = unpack_event_header(self._decryptor.decrypt_header(prefix, self._base + offset))
+        _, event_type, _, size, _, flags = header
+        possible = (
+            event_type in _KNOWN_TYPES
+            and EVENT_HEADER_SIZE <= size <= MAX_EVENT_SIZE
+            and not flags & ~_KNOWN_FLAGS
+        )
+        return header if possible else None
+
+    def _fits(self, header: _Header, position: int, previous: _Header | None) -> bool:
+        """Whether a header's position can be that of this place.
+
+        ``previous`` is the header of the event that ends here, if one does: relay logs and parts of a log have their
+        source's positions, and inside of transactions MariaDB 11.4 has none.
+        """
+        _, event_type, _, size, next_position, flags = header
+        if next_position == (position + size) & _POSITION_MASK:
+            return True
+        if previous is None:
+            return False
+        if not next_position or event_type in _ELSEWHERE or flags & EventFlag.ARTIFICIAL:
+            return True
+        return previous[4] == 0 or next_position == (previous[4] + size) & _POSITION_MASK
+
+    def _is_event(self, offset: int, previous: _Header | None, has_checksums: bool) -> bool:
+        """Whether an event stands at this place of the buffer, behind one with the header ``previous`` if known."""
+        header = self._header_at(offset)
+        if header is None:
+            return False
+        size = header[3]
+        fits = self._fits(header, self._base + offset, previous)
+        if has_checksums:
+            return (fits or size < CHUNK_SIZE) and self._has_right_checksum(offset, size)
+        return fits or (size < CHUNK_SIZE and self._is_followed(offset, header))
+
+    def _has_right_checksum(self, offset: int, size: int) -> bool:
+        if size < EVENT_HEADER_SIZE + CHECKSUM_SIZE or not self._have(offset + size):
+            return False
+        raw = self._buffer[offset : offset + size]
+        if self._decryptor is not None:
+            raw = self._decryptor.decrypt(raw, self._base + offset)
+        return crc32_matches(raw)
+
+    def _is_followed(self, offset: int, header: _Header) -> bool:
+        """Whether the end of the file, or an event whose position follows from this one's, comes behind."""
+        end = offset + header[3]
+        if not self._have(end + 1):
+            return len(self._buffer) == end
+        follower = self._header_at(end)
+        return follower is not None and self._fits(follower, self._base + end, header)
+
+    def _own_end(self, has_checksums: bool) -> int | None:
+        """Where the event that could not be decoded ends, if that is the end of the file or the start of an event."""
+        header = self._header_at(self._start)
+        if header is None:
+            return None
+        end = self._start + header[3]
+        if not self._have(end + 1):
+            return end if len(self._buffer) == end else None
+        return end if self._is_event(end, header, has_checksums) else None
+
+    def _scan(self, has_checksums: bool) -> None:
+        """Move to the first event behind the start of the last one; to the end of the file if there is none."""
+        pattern = _CANDIDATE if self._decryptor is None else _ENCRYPTED_CANDIDATE
+        self._next = max(self._start, self.event_position + 1 - self._base)
+        while True:
+            found = pattern.search(self._buffer, self._next)
+            if found is None:
+                # The first bytes of a header may stand at the buffer's end.
+                searched = max(self._next, len(self._buffer) - ENCRYPTED_PREFIX_SIZE + 1)
+                self._drop(min(searched, len(self._buffer)))
+                self._next = 0
+                if not self._have(len(self._buffer) + 1):
+                    self._next = len(self._buffer)
+                    return
+            elif self._is_event(found.start(), None, has_checksums):
+                self._next = found.start()
+                return
+            else:
+                self._next = found.start() + 1

@@ -39,6 +39,8 @@ BINLOG = (
     "bodies",
     "checksum",
     "decoder",
+    "keys",
+    "encryption",
     "file",
 )
 REPLICA = (
@@ -55,6 +57,8 @@ REPLICA = (
     "stop",
     "callbacks",
     "stream",
+    "log_files",
+    "log_range",
     "file",
     "arrow",
     "server",

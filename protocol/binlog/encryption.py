@@ -1,0 +1,144 @@
+"""Encrypted binlog files, decrypted as they are read.
+
+MySQL (WL#10957, ``rpl_log_encryption.cc``, ``stream_cipher.cc``) encrypts the whole file behind a header of 512
+bytes: the file's password, encrypted with a key of the keyring, makes the key of an AES-256-CTR stream. MariaDB
+(``log_event.cc``, Log_event_writer) encrypts each event behind START_ENCRYPTION by itself. Keys come from ``keys``.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from ..constants import ENCRYPTED_BINLOG_MAGIC, EVENT_HEADER_SIZE
+from ..errors import ConfigurationError, DecodeError
+from ..wire import Reader
+
+ReadBytes = Callable[[int], bytes]
+
+ENCRYPTION_HEADER_SIZE: Final = 512
+_VERSION: Final = 1
+_FIELD_END, _FIELD_KEY_ID, _FIELD_PASSWORD, _FIELD_IV = range(4)
+_PASSWORD_SIZE: Final = 32
+_MASTER_KEY_SIZE: Final = 32
+_BLOCK: Final = 16
+
+_SCHEME: Final = 1
+_NONCE_SIZE: Final = 12
+# ENCRYPTION_KEY_SYSTEM_DATA: the one key that MariaDB encrypts logs with.
+MARIADB_LOG_KEY: Final = 1
+_SIZE_OFFSET: Final = 9
+# Bytes of an encrypted event that must be there to read its header: its first block begins at 4.
+ENCRYPTED_PREFIX_SIZE: Final = 4 + _BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionHeader:
+    """What stands at the start of an encrypted MySQL log: how its password was encrypted, and with which key."""
+
+    key_id: str
+    encrypted_password: bytes
+    iv: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> "EncryptionHeader":
+        """Read the 512 bytes, magic included. Raises ``DecodeError`` (``TruncatedError``)."""
+        reader = Reader(data)
+        reader.skip(len(ENCRYPTED_BINLOG_MAGIC))
+        version = reader.u8()
+        if version != _VERSION:
+            raise DecodeError(f"an encrypted log whose header is of version {version}; {_VERSION} is known")
+        fields: dict[int, bytes] = {}
+        while reader.remaining and (kind := reader.u8()) != _FIELD_END:
+            if kind == _FIELD_KEY_ID:
+                fields[kind] = reader.short_bytes()
+            elif kind == _FIELD_PASSWORD:
+                fields[kind] = reader.take(_PASSWORD_SIZE)
+            elif kind == _FIELD_IV:
+                fields[kind] = reader.take(_BLOCK)
+            else:
+                raise DecodeError(f"an encrypted log whose header has an unknown field {kind}")
+        if len(fields) != 3:
+            raise DecodeError("an encrypted log whose header lacks the key's id, the password or its IV")
+        key_id = fields[_FIELD_KEY_ID].decode("utf-8", "surrogateescape")
+        return cls(key_id, fields[_FIELD_PASSWORD], fields[_FIELD_IV])
+
+    def decrypting(self, read: ReadBytes, master_key: bytes) -> ReadBytes:
+        """A ``read`` of the plain file, from its magic on, over one that stands behind this header."""
+        if len(master_key) != _MASTER_KEY_SIZE:
+            raise ConfigurationError(f"keyring: a replication key has 32 bytes, not {len(master_key)}")
+        unlock = Cipher(algorithms.AES(master_key), modes.CBC(self.iv)).decryptor()
+        password = unlock.update(self.encrypted_password) + unlock.finalize()
+        material = hashlib.sha512(password).digest()
+        # Half of the counter block is the IV's, the other half counts from 0.
+        counter = material[32:40] + bytes(8)
+        update = Cipher(algorithms.AES(material[:32]), modes.CTR(counter)).decryptor().update
+        return lambda size: update(read(size))
+
+    def wrong_key(self) -> ConfigurationError:
+        """The error for a key that does not give a binlog file."""
+        return ConfigurationError(f"keyring: the key given for {self.key_id!r} does not open the log")
+
+
+class EventDecryptor:
+    """Decrypts the events behind a START_ENCRYPTION event of MariaDB; ``body`` is that event's.
+
+    Each event is encrypted from its fifth byte on, under the nonce and the event's offset, with its timestamp in the
+    place of its size. That place is then given back to the size, and what came out there stands in front.
+    """
+
+    def __init__(self, key_of: Callable[[int], bytes], body: bytes) -> None:
+        reader = Reader(body)
+        scheme = reader.u8()
+        if scheme != _SCHEME:
+            raise DecodeError(f"events encrypted by scheme {scheme}; {_SCHEME} is known")
+        self.key_version = reader.uint(4)
+        self._nonce = reader.take(_NONCE_SIZE)
+        self._algorithm = algorithms.AES(key_of(MARIADB_LOG_KEY))
+        self._mode = _cbc
+
+    def use_counter_mode(self) -> None:
+        """file_key_management_encryption_algorithm=aes_ctr, which the log does not tell."""
+        self._mode = _ctr
+
+    def wrong_key(self) -> ConfigurationError:
+        """The error for a key that does not give events."""
+        return ConfigurationError(f"key_file: key {MARIADB_LOG_KEY} in it does not open the log")
+
+    def decrypt(self, raw: bytes, position: int) -> bytes:
+        """The plain event of an encrypted one at that offset of the file."""
+        iv = self._nonce + (position & 0xFFFFFFFF).to_bytes(4, "little")
+        moved = raw[4:_SIZE_OFFSET] + raw[:4] + raw[_SIZE_OFFSET + 4 :]
+        plain = self._mode(self._algorithm, iv, moved)
+        timestamp = _SIZE_OFFSET - 4
+        return b"".join(
+            (
+                plain[timestamp:_SIZE_OFFSET],
+                plain[:timestamp],
+                raw[_SIZE_OFFSET : _SIZE_OFFSET + 4],
+                plain[_SIZE_OFFSET:],
+            )
+        )
+
+    def decrypt_header(self, prefix: bytes, position: int) -> bytes:
+        """The plain header of an event of which at least ``ENCRYPTED_PREFIX_SIZE`` bytes are given."""
+        return self.decrypt(prefix[:ENCRYPTED_PREFIX_SIZE], position)[:EVENT_HEADER_SIZE]
+
+
+def _cbc(algorithm: algorithms.AES, iv: bytes, data: bytes) -> bytes:
+    """AES-CBC without padding; what is left over behind the last block is masked (``my_crypt.cc``, MyCTX_nopad)."""
+    whole = len(data) - len(data) % _BLOCK
+    decryptor = Cipher(algorithm, modes.CBC(iv)).decryptor()
+    plain = decryptor.update(data[:whole]) + decryptor.finalize()
+    rest = data[whole:]
+    if not rest:
+        return plain
+    # One block of CBC over zeros is the encrypted IV.
+    mask = Cipher(algorithm, modes.CBC(iv)).encryptor().update(bytes(_BLOCK))
+    return plain + bytes(byte ^ other for byte, other in zip(rest, mask, strict=False))
+
+
+def _ctr(algorithm: algorithms.AES, iv: bytes, data: bytes) -> bytes:
+    return Cipher(algorithm, modes.CTR(iv)).decryptor().update(data)

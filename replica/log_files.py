@@ -1,0 +1,200 @@
+"""Binlog files to read from: paths, index files, globs, standard input and file objects, gzip'd or not.
+
+It opens them one after another and hands out their bytes; what the bytes mean is not known here.
+"""
+
+import glob
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, runtime_checkable
+
+from protocol.errors import ConfigurationError, DecodeError, TruncatedError
+
+ReadBytes = Callable[[int], bytes]
+
+STANDARD_INPUT: Final = "-"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WINDOW: Final = 31
+_CHUNK_SIZE: Final = 1 << 16
+_NUMBERED: Final = re.compile(r"(.*\.)([0-9]+)(\.gz)?", re.DOTALL)
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A file object opened for reading bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes; none at the end."""
+
+
+LogSource = str | os.PathLike[str] | Readable
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file: its binlog name (without ``.gz``), and its path, or the object to read it from."""
+
+    name: str
+    path: str | None = None
+    stream: Readable | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Its bytes on disk; None where that cannot be told."""
+        try:
+            return None if self.path is None else os.stat(self.path).st_size
+        except OSError:
+            return None
+
+
+class OpenLogFile:
+    """An open ``LogFile``. ``bytes_read`` counts its bytes as they are stored. Raises ``ConfigurationError``."""
+
+    def __init__(self, file: LogFile, torn: Literal["stop", "raise"]) -> None:
+        self.bytes_read = 0
+        self._file = file
+        self._descriptor = None if file.path is None else _open(file.path)
+        self._stream: Readable = self._descriptor or file.stream or sys.stdin.buffer
+        head = self._read(_CHUNK_SIZE)
+        if head.startswith(_GZIP_MAGIC):
+            self.read: ReadBytes = _Gunzip(self._read, head, file.name, torn == "raise").read
+        else:
+            self.read = _behind(head, self._read)
+
+    def close(self) -> None:
+        """Close what was opened here."""
+        if self._descriptor is not None:
+            self._descriptor.close()
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if not isinstance(data, bytes):
+            raise ConfigurationError(f"{self._file.name}: a file object that is read as bytes is wanted")
+        self.bytes_read += len(data)
+        return data
+
+
+def find_log_files(source: LogSource | Iterable[LogSource]) -> list[LogFile]:
+    """The files that the user means, in order.
+
+    A path that ends in ``.index`` stands for the files named in it, a pattern for those that fit it, in the order of
+    their numbers. Raises ``ConfigurationError`` when there are none.
+    """
+    if isinstance(source, str | os.PathLike):
+        files = _find(os.fspath(source))
+    elif isinstance(source, Readable):
+        name = getattr(source, "name", None)
+        files = [LogFile(_base_name(name) if isinstance(name, str) else STANDARD_INPUT, stream=source)]
+    elif isinstance(source, Iterable):
+        files = [file for one in source for file in find_log_files(one)]
+    else:
+        raise ConfigurationError(f"neither a path nor a file object nor a list of these: {source!r}")
+    if not files:
+        raise ConfigurationError(f"no binlog files: {source!r}")
+    return files
+
+
+def read_whole(path: str) -> bytes:
+    """A small file's content. ``ConfigurationError`` when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _find(path: str) -> list[LogFile]:
+    if path == STANDARD_INPUT:
+        return [LogFile(STANDARD_INPUT)]
+    if path.endswith(".index"):
+        paths: Sequence[str] = _read_index(path)
+    elif glob.has_magic(path) and not os.path.exists(path):
+        paths = sorted((found for found in glob.glob(path) if not found.endswith(".index")), key=_order)
+    else:
+        paths = [path]
+    return [LogFile(_base_name(one), path=one) for one in paths]
+
+
+def _read_index(path: str) -> list[str]:
+    """The files of an index file. Its paths are the server's: if one is not there, its name beside the index is."""
+    lines = read_whole(path).decode("utf-8", "surrogateescape").splitlines()
+    folder = os.path.dirname(path)
+    paths = [os.path.join(folder, line.strip()) for line in lines if line.strip()]
+    return [one if os.path.exists(one) else os.path.join(folder, os.path.basename(one)) for one in paths]
+
+
+def _order(path: str) -> tuple[str, int]:
+    found = _NUMBERED.fullmatch(path)
+    return (found[1], int(found[2])) if found else (path, 0)
+
+
+def _base_name(path: str) -> str:
+    return os.path.basename(path).removesuffix(".gz")
+
+
+class _Descriptor:
+    """A file opened by path, unbuffered: it is read in large pieces."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+
+    def read(self, size: int, /) -> bytes:
+        return self._file.read(size) or b""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _open(path: str) -> _Descriptor:
+    try:
+        return _Descriptor(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> ConfigurationError:
+    return ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}")
+
+
+def _behind(head: bytes, read: ReadBytes) -> ReadBytes:
+    def read_on(size: int) -> bytes:
+        nonlocal head
+        chunk, head = head, b""
+        return chunk or read(size)
+
+    return read_on
+
+
+class _Gunzip:
+    """Reads what is gzip'd, in bounded memory; one gzip file may follow another, as ``cat`` makes them."""
+
+    def __init__(self, read: ReadBytes, head: bytes, name: str, raises: bool) -> None:
+        self._read = read
+        self._name = name
+        self._data = head
+        self._raises = raises
+        self._inflate = zlib.decompressobj(_GZIP_WINDOW)
+
+    def read(self, size: int) -> bytes:
+        while True:
+            if self._inflate.eof:
+                self._data = self._inflate.unused_data.lstrip(b"\0") or self._read(_CHUNK_SIZE).lstrip(b"\0")
+                if not self._data:
+                    return b""
+                self._inflate = zlib.decompressobj(_GZIP_WINDOW)
+            self._data = self._data or self._read(_CHUNK_SIZE)
+            if not self._data:
+                if self._raises:
+                    raise TruncatedError("the gzip'd file is cut short", self._name)
+                return b""
+            try:
+                plain = self._inflate.decompress(self._data, size)
+            except zlib.error as error:
+                raise DecodeError(f"the gzip'd file is damaged: {error}", self._name) from None
+            self._data = self._inflate.unconsumed_tail
+            if plain:
+                return plain
