@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
@@ -123,15 +123,13 @@ def parse_dsn(dsn: str) -> dict[str, object]:
     User, password and host are percent-decoded; an IPv6 address stands in brackets. Options of the query have the
     names of ``replica.connect``'s arguments.
     """
-    try:
-        parts = urlsplit(dsn)
-        port = parts.port
-    except ValueError as error:
-        # The error of a bad port quotes what it has found there, which may be a part of the password.
+    split = _split(dsn)
+    if split is None:
         raise ConfigurationError(
             "dsn: it cannot be read; the port is a number, and characters such as / # ? @ : in a password are "
             "percent-encoded"
-        ) from (error if "Invalid IPv6" in str(error) else None)
+        )
+    parts, port = split
     if parts.scheme not in _SCHEMES or not dsn.startswith(f"{parts.scheme}://"):
         raise ConfigurationError("dsn: it starts with mysql:// (or mariadb://)")
     if parts.fragment:
@@ -185,11 +183,30 @@ def _query(query: str) -> list[tuple[str, str]]:
         raise ConfigurationError("dsn: behind the ? stand option=value pairs, joined by &") from None
 
 
-def _unquoted(name: str, text: str) -> str:
+# What these two catch quotes a part of the DSN, which may be the password. It must not even be the context of what is
+# raised, so that is raised by the caller.
+
+
+def _split(dsn: str) -> tuple[SplitResult, int | None] | None:
+    try:
+        parts = urlsplit(dsn)
+        return parts, parts.port
+    except ValueError:
+        return None
+
+
+def _unquote(text: str) -> str | None:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise ConfigurationError(f"dsn: {name} is percent-encoded UTF-8") from None
+        return None
+
+
+def _unquoted(name: str, text: str) -> str:
+    unquoted = _unquote(text)
+    if unquoted is None:
+        raise ConfigurationError(f"dsn: {name} is percent-encoded UTF-8")
+    return unquoted
 
 
 # One reader per option: from the text of a DSN or from an argument of the right type to the value in Options.

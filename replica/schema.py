@@ -35,6 +35,7 @@ class ColumnLookup:
         self._options = options
         self._session: Session | None = None
         self._known: dict[Table, list[ColumnDescription] | None] = {}
+        self._nameless: set[Table] = set()
         self._has_warned = False
 
     async def columns(self, table: Table) -> list[ColumnDescription] | None:
@@ -44,10 +45,19 @@ class ColumnLookup:
             self._known[table] = await self._fetch(table)
         return self._known[table]
 
+    def is_needed(self, table: Table) -> bool:
+        """Whether a table of the log has no names, and it is not yet known that there are none to be had."""
+        return table.names_from is None and table not in self._nameless
+
+    def settle(self, table: Table) -> None:
+        """The names that were found were of no use, or none were found: do not ask before the next DDL."""
+        self._nameless.add(table)
+
     def statement(self, sql: str) -> None:
         """A statement of the log: if it may have changed a table, what is known is forgotten."""
         if self._known and not sql.startswith(_NO_DDL):
             self._known.clear()
+            self._nameless.clear()
 
     def abort(self) -> None:
         """Close the connection at once."""

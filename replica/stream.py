@@ -261,7 +261,7 @@ class BinlogStream:
             return False
         if isinstance(event, QueryEvent):
             self._lookup.statement(event.sql)
-        elif isinstance(event, TableMapEvent) and event.table.names_from is None:
+        elif isinstance(event, TableMapEvent) and self._lookup.is_needed(event.table):
             self._undescribed = event
             return False
         return True
@@ -313,6 +313,8 @@ class BinlogStream:
         """Names for a table whose map has none; a cancelled call is repeated when the iteration goes on."""
         columns = await self._lookup.columns(event.table)
         event.table = self._decoder.describe(event.table_id, columns)
+        if event.table.names_from is None:
+            self._lookup.settle(event.table)
         self._undescribed = None
         return event
 
