@@ -114,7 +114,8 @@ def uncompress_event_part(data: bytes) -> bytes:
 def uncompress_column(data: bytes) -> bytes:
     """A value of a MariaDB compressed column (``COMPRESSED``): as it is behind 0x00, or zlib behind 0x8_.
 
-    Bits 0 to 2 of the first byte are the size of the length, bit 3 says that the stream has no zlib header.
+    Bits 0 to 2 of the first byte are the size of the length, big-endian; bit 3 says that the stream has no zlib
+    header.
     """
     if not data:
         return b""
@@ -123,6 +124,6 @@ def uncompress_column(data: bytes) -> bytes:
     length_size = data[0] & 0x07
     if data[0] & 0xF0 != 0x80 or len(data) <= length_size:
         raise DecodeError(f"a compressed column starts with 0x{data[0]:02x}")
-    length = int.from_bytes(data[1 : 1 + length_size], "little")
+    length = int.from_bytes(data[1 : 1 + length_size], "big")
     window = -zlib.MAX_WBITS if data[0] & 0x08 else zlib.MAX_WBITS
     return _inflate(data[1 + length_size :], length, window)

@@ -69,12 +69,12 @@ def test_columns() -> None:
     text = b"a long text " * 50
     deflate = zlib.compressobj(wbits=-15)
     raw = deflate.compress(text) + deflate.flush()
-    length = len(text).to_bytes(2, "little")
+    length = len(text).to_bytes(2, "big")
     assert uncompress_column(b"\x82" + length + zlib.compress(text)) == text
     assert uncompress_column(b"\x8a" + length + raw) == text
     assert uncompress_column(b"\0short") == b"short"
     assert uncompress_column(b"") == b""
-    for damaged in (b"\x10abc", b"\x82", b"\x82\1\0" + zlib.compress(text)):
+    for damaged in (b"\x10abc", b"\x82", b"\x82\0\1" + zlib.compress(text)):
         with pytest.raises(DecodeError):
             uncompress_column(damaged)
 
