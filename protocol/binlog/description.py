@@ -85,6 +85,9 @@ _BINARY_TYPES = frozenset(
 )
 _NUMBER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
+# What the servers put into COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped) for what stands in a label.
+_LABEL_ESCAPES = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
+_LABEL_ESCAPE = re.compile(r"''|\\[\\0nr]")
 
 
 def describe_table(table: Table, descriptions: Sequence[ColumnDescription]) -> Table:
@@ -119,8 +122,12 @@ def _describe_column(table: Table, column: Column, description: ColumnDescriptio
         charset = "binary" if description.data_type in _BINARY_TYPES else description.charset
     labels = column.labels
     if labels is None and column.type in (ColumnType.ENUM, ColumnType.SET):
-        labels = tuple(label.replace("''", "'") for label in _LABEL.findall(description.column_type))
+        labels = tuple(map(_unescaped_label, _LABEL.findall(description.column_type)))
     return replace(column, name=description.name, unsigned=unsigned, charset=charset, labels=labels)
+
+
+def _unescaped_label(label: str) -> str:
+    return _LABEL_ESCAPE.sub(lambda found: _LABEL_ESCAPES[found[0]], label)
 
 
 def _is_unsigned(description: ColumnDescription) -> bool:
@@ -132,7 +139,8 @@ def _mismatch(column: Column, description: ColumnDescription) -> str | None:
     logged_types = _LOGGED_TYPES.get(description.data_type)
     if logged_types is not None and column.type not in logged_types:
         return column.type.name
-    if column.unsigned is not None and column.unsigned != _is_unsigned(description):
+    has_sign = column.unsigned is not None and description.data_type in _NUMBER_TYPES
+    if has_sign and column.unsigned != _is_unsigned(description):
         return "unsigned" if column.unsigned else "signed"
     check = _METADATA_CHECKS.get(column.type)
     expected = None if check is None else check(description)
