@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Self
 
+from protocol.binlog.cells import CellTable
 from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.description import ColumnDescription
@@ -84,6 +85,7 @@ class BinlogFile:
         torn: TornTail = "stop",
         schema: Mapping[str, Sequence[ColumnDescription]] | None = None,
         keys: LogKeys | None = None,
+        cells: CellTable | None = None,
     ) -> None:
         self.skipped = Skipped()
         self.torn_bytes = 0
@@ -103,6 +105,7 @@ class BinlogFile:
             wants_table=table_filter(options.tables, options.exclude_tables),
             columns=options.columns,
             on_schema_mismatch=options.on_schema_mismatch,
+            cells=cells,
         )
         self._open: OpenLogFile | None = None
         self._bytes_before = 0
@@ -268,6 +271,7 @@ def open_binlog(
     schema: Mapping[str, Sequence[ColumnDescription]] | None = None,
     keyring: str | os.PathLike[str] | bytes | Mapping[str, bytes] | None = None,
     key_file: str | os.PathLike[str] | KeyFile | Mapping[int, bytes] | None = None,
+    cells: CellTable | None = None,
 ) -> BinlogFile:
     """The events of binlog or relay log files of MySQL 5.0 and later and of MariaDB, without a server.
 
@@ -296,6 +300,7 @@ def open_binlog(
             ``keyring_file``), its keys by id, or the 32 bytes of the replication key.
         key_file: for MariaDB's the path of the key file of ``file_key_management`` (a ``KeyFile`` if it is
             encrypted), or its keys by number.
+        cells: what values become instead of the documented Python values: for renderers, which bring their own.
 
     Raises ``ConfigurationError``, which names the option, for what cannot be used; what the files hold shows when
     they are read.
@@ -328,6 +333,7 @@ def open_binlog(
         torn=torn,
         schema=schema,
         keys=_keys(keyring, key_file),
+        cells=cells,
     )
 
 
