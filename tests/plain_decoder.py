@@ -235,13 +235,14 @@ def has_sign(column: PlainColumn) -> bool:
 
 
 def has_charset(column: PlainColumn, mariadb: bool) -> bool:
-    """is_character_type; in MariaDB, GEOMETRY is a BLOB that has the character set binary."""
+    """is_character_type in log_event.cc; in MariaDB, GEOMETRY is a BLOB that has the character set binary."""
     if column.type is ColumnType.GEOMETRY:
         return mariadb
     return column.type in BLOBS | MARIADB_COMPRESSED | {
         ColumnType.STRING,
         ColumnType.VAR_STRING,
         ColumnType.VARCHAR,
+        ColumnType.VECTOR,
     }
 
 

@@ -72,6 +72,7 @@ CHARACTER_TYPES = BLOB_TYPES | {
     ColumnType.STRING,
     ColumnType.VAR_STRING,
     ColumnType.VARCHAR,
+    ColumnType.VECTOR,
     ColumnType.MARIADB_VARCHAR_COMPRESSED,
     ColumnType.MARIADB_BLOB_COMPRESSED,
 }
