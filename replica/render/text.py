@@ -8,7 +8,7 @@ and writes to a binary stream as they come, since strings in the log may hold an
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from protocol.binlog.checksum import is_mariadb_version
+from protocol.binlog.checksum import crc32_matches, is_mariadb_version
 from protocol.binlog.events import Event, FormatDescriptionEvent
 
 from .text_mariadb import MariadbText
@@ -41,6 +41,7 @@ class TextRenderer:
         """
         if self._writer is None:
             self._writer = self._begin(event)
+            self._writer.has_checksums = crc32_matches(raw)  # for a log without a format description
         self._writer.event(raw, position, event)
 
     def finish(self) -> None:

@@ -37,6 +37,7 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.status import parse_status_variables
 from protocol.constants import CHECKSUM_SIZE, EventFlag, EventType, RowsFlag
+from protocol.errors import DecodeError
 from protocol.wire import unpack_event_header
 
 from .hexdump import mysql_hexdump
@@ -349,7 +350,11 @@ class _Payload:
 
     def reveal(self, event: Event, has_checksums: bool) -> tuple[bytes, int]:
         """The bytes of the next event that is ``event``, with the checksum it lacks, and the position shown."""
-        raw = next(raw for raw in self._raw_events if unpack_event_header(raw) == event.header)
+        raw = next((raw for raw in self._raw_events if unpack_event_header(raw) == event.header), None)
+        if raw is None:
+            raise DecodeError(
+                "an event that is not in the compressed transaction before it", event.file, event.position
+            )
         if has_checksums:
             size = (len(raw) + CHECKSUM_SIZE).to_bytes(4, "little")
             raw = raw[:9] + size + raw[13:]
