@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Final, Literal, Self
 
 from protocol.binlog.cells import CellTable
-from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.description import ColumnDescription
 from protocol.binlog.events import (
@@ -26,7 +25,6 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.file import RawEventReader, TornTail
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
-from protocol.constants import EventType
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError, TruncatedError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
@@ -182,15 +180,13 @@ class BinlogFile:
         """The events of one open file."""
         reader = RawEventReader(opened.read, file=file.name, torn=self._torn, keys=self._keys)
         decoder, log_range = self._decoder, self._range
-        decoder.checksum_enabled = False
-        has_format = False
         log_range.enter(file.name)
         while (raw := self._read_event(reader)) is not None:
             position = reader.event_position
             if not log_range.wants(raw, position):
                 continue
-            if not has_format:
-                has_format = raw[4] == EventType.FORMAT_DESCRIPTION or self._find_checksum(raw)
+            # Also where the format description is damaged, or the file begins in mid-life.
+            decoder.checksum_enabled = reader.has_checksums is True
             # The rotates in a relay log name files of its source.
             decoder.file = file.name
             try:
@@ -202,7 +198,6 @@ class BinlogFile:
                     if log_range.is_over:
                         return
             except DecodeError as error:
-                has_format = has_format and raw[4] != EventType.FORMAT_DESCRIPTION
                 self._pass_over(reader, error)
         self.torn_bytes += reader.torn_bytes
         log_range.leave(reader.position)
@@ -220,18 +215,10 @@ class BinlogFile:
         """Go on behind damage, and say so; or raise, as the user wishes."""
         if self._on_error == "raise":
             raise error
-        passed = reader.resynchronize(self._decoder.checksum_enabled)
+        passed = reader.resynchronize()
         self.skipped.events += 1
         self.skipped.bytes += passed
         _LOGGER.warning("%s: %d bytes skipped", error, passed)
-
-    def _find_checksum(self, raw: bytes) -> bool:
-        """Whether an event without a format description before it shows that events carry checksums.
-
-        So begins a file in mid-life, or one whose format description is damaged.
-        """
-        self._decoder.checksum_enabled = crc32_matches(raw)
-        return self._decoder.checksum_enabled
 
     def _decode(self, raw: bytes, position: int) -> Iterator[tuple[bytes, Event]]:
         """The event, and those inside of it where it is a compressed transaction; nothing for unwanted rows."""

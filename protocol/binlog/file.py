@@ -18,7 +18,7 @@ from ..constants import (
 )
 from ..errors import DecodeError, TruncatedError, UnsupportedEventError
 from ..wire import unpack_event_header
-from .checksum import crc32_matches
+from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches
 from .encryption import (
     ENCRYPTED_PREFIX_SIZE,
     ENCRYPTION_HEADER_SIZE,
@@ -40,6 +40,7 @@ _POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN, EventType.START_V3}
 # Others that were or are written: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
 _KNOWN_FLAGS: Final = sum(EventFlag) | 0x0002 | 0x0010 | 0x4000
+_CHANGING_STATE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION})
 # In relay logs these may come with the position of another file.
 _ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})
 # Any place whose bytes could be a header: type, high bytes of size and flags. Lookahead, as headers may overlap.
@@ -56,7 +57,9 @@ class RawEventReader:
 
     ``position`` is the offset of the next event, ``event_position`` that of the last one read; both are those of the
     plain file. With ``torn="stop"`` a file whose last event is cut short, or that ends in zeros, ends before that,
-    and ``torn_bytes`` counts what was left over; ``"raise"`` makes it a ``TruncatedError``.
+    and ``torn_bytes`` counts what was left over; ``"raise"`` makes it a ``TruncatedError``. ``has_checksums`` says
+    whether events carry CRC32: as the format description has it, or, if that is damaged or not there, as an event
+    has shown (None: none has).
 
     Raises at once, where the bytes are no binlog file of version 4, ``DecodeError`` (``UnsupportedEventError`` for
     the formats of servers before 5.0, which it names). Where a key is missing or wrong, it or the first
@@ -69,6 +72,7 @@ class RawEventReader:
         self.file = file
         self.event_position = 0
         self.torn_bytes = 0
+        self.has_checksums: bool | None = None
         self._read = read
         self._torn = torn
         self._keys = keys or LogKeys()
@@ -115,24 +119,35 @@ class RawEventReader:
             raw = self._decryptor.decrypt(raw, self.event_position)
             header = unpack_event_header(raw)
         self._header = header
-        if raw[_TYPE_OFFSET] == EventType.MARIADB_START_ENCRYPTION and self._decryptor is None:
-            self._start_decrypting(raw)
+        if self.has_checksums is None or header[1] in _CHANGING_STATE:
+            self._follow(raw)
         return raw
 
-    def resynchronize(self, has_checksums: bool) -> int:
+    def resynchronize(self) -> int:
         """Move on from the event that could not be read or decoded to the next one; the number of bytes passed over.
 
-        ``has_checksums`` says whether events carry CRC32. What can be an event is told by its header, and by its
-        checksum or, without checksums, by its position or its follower's. A candidate whose position does not fit
-        is looked at only if it is smaller than 1 MiB.
+        What can be an event is told by its header, and by its checksum or, without checksums, by its position or its
+        follower's. A candidate whose position does not fit is looked at only if it is smaller than 1 MiB.
         """
-        end = self._own_end(has_checksums)
+        end = self._own_end()
+        self._next = max(self._start, self.event_position + 1 - self._base) if end is None else end
         if end is None:
-            self._scan(has_checksums)
-        else:
-            self._next = end
+            self._find_event()
         self._header = None
         return self.position - self.event_position
+
+    def _follow(self, raw: bytes) -> None:
+        """What the next events' form hangs on."""
+        event_type = raw[_TYPE_OFFSET]
+        if event_type == EventType.FORMAT_DESCRIPTION:
+            algorithm = algorithm_of(raw)
+            # Since there are checksums this event has a right one, whatever it says of the others.
+            is_known = algorithm is None or crc32_matches(raw)
+            self.has_checksums = algorithm == CRC32_ALGORITHM if is_known else None
+        elif self.has_checksums is None and crc32_matches(raw):
+            self.has_checksums = True
+        if event_type == EventType.MARIADB_START_ENCRYPTION and self._decryptor is None:
+            self._start_decrypting(raw)
 
     # Buffer: it holds the last event, for resynchronize(), and what has been read behind it.
 
@@ -172,7 +187,7 @@ class RawEventReader:
         elif BINLOG_MAGIC.startswith(self._buffer):
             self._end()
             self._buffer = b""
-        elif not self._is_event(0, None, False):
+        elif not self._is_event(0, None):
             # What goes on in mid-life, such as a later piece of a file that was split, begins with an event.
             raise self._error(f"no binary log: it begins with {self._buffer[:magic_size].hex(' ')}")
 
@@ -226,7 +241,11 @@ class RawEventReader:
     def _cut_short(self, size: int) -> None:
         """The file ends inside of an event: it is torn, unless the size that says so is damage."""
         header = self._header_at(self._start)
-        if header is None or not self._fits(header, self.event_position, self._header):
+        if header is None or not (
+            _ends_at(header, self.event_position + size)
+            # Without the right position it takes more: that what it holds are not the events behind it.
+            or (self._may_follow(header, self._header) and self._search(self._start + 1) is None)
+        ):
             left = len(self._buffer) - self._start
             raise self._error(
                 f"an event of {size} bytes, of which the file holds {left}", header and header[1]
@@ -292,28 +311,30 @@ class RawEventReader:
         return header if possible else None
 
     def _fits(self, header: _Header, position: int, previous: _Header | None) -> bool:
-        """Whether a header's position can be that of this place.
+        """Whether a header's position can be that of this place, which lies behind an event with ``previous``."""
+        return _ends_at(header, position + header[3]) or self._may_follow(header, previous)
 
-        ``previous`` is the header of the event that ends here, if one does: relay logs and parts of a log have their
-        source's positions, and inside of transactions MariaDB 11.4 has none.
+    @staticmethod
+    def _may_follow(header: _Header, previous: _Header | None) -> bool:
+        """Whether a header's position follows from the one before it, if there is one.
+
+        Relay logs and parts of a log have their source's positions; inside of transactions MariaDB 11.4 has none.
         """
-        _, event_type, _, size, next_position, flags = header
-        if next_position == (position + size) & _POSITION_MASK:
-            return True
         if previous is None:
             return False
+        _, event_type, _, size, next_position, flags = header
         if not next_position or event_type in _ELSEWHERE or flags & EventFlag.ARTIFICIAL:
             return True
-        return previous[4] == 0 or next_position == (previous[4] + size) & _POSITION_MASK
+        return not previous[4] or previous[1] in _ELSEWHERE or _ends_at(header, previous[4] + size)
 
-    def _is_event(self, offset: int, previous: _Header | None, has_checksums: bool) -> bool:
+    def _is_event(self, offset: int, previous: _Header | None) -> bool:
         """Whether an event stands at this place of the buffer, behind one with the header ``previous`` if known."""
         header = self._header_at(offset)
         if header is None:
             return False
         size = header[3]
         fits = self._fits(header, self._base + offset, previous)
-        if has_checksums:
+        if self.has_checksums:
             return (fits or size < CHUNK_SIZE) and self._has_right_checksum(offset, size)
         return fits or (size < CHUNK_SIZE and self._is_followed(offset, header))
 
@@ -333,7 +354,7 @@ class RawEventReader:
         follower = self._header_at(end)
         return follower is not None and self._fits(follower, self._base + end, header)
 
-    def _own_end(self, has_checksums: bool) -> int | None:
+    def _own_end(self) -> int | None:
         """Where the event that could not be decoded ends, if that is the end of the file or the start of an event."""
         header = self._header_at(self._start)
         if header is None:
@@ -341,24 +362,30 @@ class RawEventReader:
         end = self._start + header[3]
         if not self._have(end + 1):
             return end if len(self._buffer) == end else None
-        return end if self._is_event(end, header, has_checksums) else None
+        return end if self._is_event(end, header) else None
 
-    def _scan(self, has_checksums: bool) -> None:
-        """Move to the first event behind the start of the last one; to the end of the file if there is none."""
+    def _find_event(self) -> None:
+        """Move to the first event from ``_next`` on; to the end of the file if there is none."""
+        while (found := self._search(self._next)) is None:
+            # The first bytes of a header may stand at the buffer's end.
+            searched = max(self._next, len(self._buffer) - ENCRYPTED_PREFIX_SIZE + 1)
+            self._drop(min(searched, len(self._buffer)))
+            self._next = 0
+            if not self._have(len(self._buffer) + 1):
+                found = len(self._buffer)
+                break
+        self._next = found
+
+    def _search(self, offset: int) -> int | None:
+        """The place of the first event in the buffer, from ``offset`` on."""
         pattern = _CANDIDATE if self._decryptor is None else _ENCRYPTED_CANDIDATE
-        self._next = max(self._start, self.event_position + 1 - self._base)
-        while True:
-            found = pattern.search(self._buffer, self._next)
-            if found is None:
-                # The first bytes of a header may stand at the buffer's end.
-                searched = max(self._next, len(self._buffer) - ENCRYPTED_PREFIX_SIZE + 1)
-                self._drop(min(searched, len(self._buffer)))
-                self._next = 0
-                if not self._have(len(self._buffer) + 1):
-                    self._next = len(self._buffer)
-                    return
-            elif self._is_event(found.start(), None, has_checksums):
-                self._next = found.start()
-                return
-            else:
-                self._next = found.start() + 1
+        while found := pattern.search(self._buffer, offset):
+            offset = found.start()
+            if self._is_event(offset, None):
+                return offset
+            offset += 1
+        return None
+
+
+def _ends_at(header: _Header, end: int) -> bool:
+    return header[4] == end & _POSITION_MASK
