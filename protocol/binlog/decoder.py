@@ -46,7 +46,7 @@ WantsTable = Callable[[str, str], bool]
 
 _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
 _STATEMENT_END = 1
-# Plain numbers: `&` with a member of an IntFlag takes 0.9 us, twice per event.
+# Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9, twice per event.
 _ARTIFICIAL = int(EventFlag.ARTIFICIAL)
 _IGNORABLE = int(EventFlag.IGNORABLE)
 _SHAPES_KEPT = 4096
