@@ -83,7 +83,7 @@ def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
     types = reader.take(count)
     if not reader.remaining:
         return _build(
-            schema, name, [(_known_type(code), 0) for code in types], (True,) * count, _Fields(), mariadb
+            schema, name, [(_known_type(code), 0) for code in types], (False,) * count, _Fields(), mariadb
         )
     metadata_length = reader.lenenc_int()
     metadata = Reader(reader.data, reader.position, reader.position + metadata_length)
