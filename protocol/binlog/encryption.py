@@ -12,7 +12,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ..constants import ENCRYPTED_BINLOG_MAGIC, EVENT_HEADER_SIZE
+from ..constants import ENCRYPTED_BINLOG_MAGIC
 from ..errors import ConfigurationError, DecodeError
 from ..wire import Reader
 
@@ -30,7 +30,7 @@ _NONCE_SIZE: Final = 12
 # ENCRYPTION_KEY_SYSTEM_DATA: the one key that MariaDB encrypts logs with.
 MARIADB_LOG_KEY: Final = 1
 _SIZE_OFFSET: Final = 9
-# Bytes of an encrypted event that must be there to read its header: its first block begins at 4.
+# What takes to decrypt an event's header: its first block begins at 4.
 ENCRYPTED_PREFIX_SIZE: Final = 4 + _BLOCK
 
 
@@ -108,7 +108,10 @@ class EventDecryptor:
         return ConfigurationError(f"key_file: key {MARIADB_LOG_KEY} in it does not open the log")
 
     def decrypt(self, raw: bytes, position: int) -> bytes:
-        """The plain event of an encrypted one at that offset of the file."""
+        """The plain event of an encrypted one at that offset of the file.
+
+        Of its first ``ENCRYPTED_PREFIX_SIZE`` bytes alone the plain header comes out, with nothing behind it.
+        """
         iv = self._nonce + (position & 0xFFFFFFFF).to_bytes(4, "little")
         moved = raw[4:_SIZE_OFFSET] + raw[:4] + raw[_SIZE_OFFSET + 4 :]
         plain = self._mode(self._algorithm, iv, moved)
@@ -121,10 +124,6 @@ class EventDecryptor:
                 plain[_SIZE_OFFSET:],
             )
         )
-
-    def decrypt_header(self, prefix: bytes, position: int) -> bytes:
-        """The plain header of an event of which at least ``ENCRYPTED_PREFIX_SIZE`` bytes are given."""
-        return self.decrypt(prefix[:ENCRYPTED_PREFIX_SIZE], position)[:EVENT_HEADER_SIZE]
 
 
 def _cbc(algorithm: algorithms.AES, iv: bytes, data: bytes) -> bytes:

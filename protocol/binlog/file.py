@@ -240,17 +240,21 @@ class RawEventReader:
 
     def _cut_short(self, size: int) -> None:
         """The file ends inside of an event: it is torn, unless the size that says so is damage."""
+        left = len(self._buffer) - self._start
         header = self._header_at(self._start)
-        if header is None or not (
-            _ends_at(header, self.event_position + size)
-            # Without the right position it takes more: that what it holds are not the events behind it.
-            or (self._may_follow(header, self._header) and self._search(self._start + 1) is None)
-        ):
-            left = len(self._buffer) - self._start
+        if not self._is_torn(header) and left >= ENCRYPTED_PREFIX_SIZE:
             raise self._error(
                 f"an event of {size} bytes, of which the file holds {left}", header and header[1]
             )
         self._end()
+
+    def _is_torn(self, header: _Header | None) -> bool:
+        if header is None:
+            return False
+        if _ends_at(header, self.event_position + header[3]):
+            return True
+        # Without the right position it takes more: what it holds must not be the events behind it.
+        return self._may_follow(header, self._header) and self._search(self._start + 1) is None
 
     def _is_zero_tail(self) -> bool:
         """Whether nothing but zeros is left, as power losses leave it. What is zero is forgotten."""
@@ -276,7 +280,7 @@ class RawEventReader:
         try:
             decryptor = EventDecryptor(self._keys.mariadb_key, raw[EVENT_HEADER_SIZE:])
         except DecodeError as error:
-            raise self._error(error.reason, raw[_TYPE_OFFSET]) from None
+            raise type(error)(error.reason, self.file, self.event_position, raw[_TYPE_OFFSET]) from None
         self._decryptor = decryptor
         if not self._have(self._next + ENCRYPTED_PREFIX_SIZE):
             return
@@ -293,15 +297,15 @@ class RawEventReader:
 
     def _header_at(self, offset: int) -> _Header | None:
         """The header at this place of the buffer; None if the file ends before it or it can be none."""
-        if self._decryptor is None:
-            if not self._have(offset + EVENT_HEADER_SIZE):
+        if not self._have(offset + EVENT_HEADER_SIZE):
+            return None
+        header = unpack_event_header(self._buffer, offset)
+        if self._decryptor is not None:
+            prefix_size = min(header[3], ENCRYPTED_PREFIX_SIZE)
+            if prefix_size < EVENT_HEADER_SIZE or not self._have(offset + prefix_size):
                 return None
-            header = unpack_event_header(self._buffer, offset)
-        else:
-            if not self._have(offset + ENCRYPTED_PREFIX_SIZE):
-                return None
-            prefix = self._buffer[offset : offset + ENCRYPTED_PREFIX_SIZE]
-            header = unpack_event_header(self._decryptor.decrypt_header(prefix, self._base + offset))
+            prefix = self._buffer[offset : offset + prefix_size]
+            header = unpack_event_header(self._decryptor.decrypt(prefix, self._base + offset))
         _, event_type, _, size, _, flags = header
         possible = (
             event_type in _KNOWN_TYPES
