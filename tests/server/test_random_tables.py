@@ -1,0 +1,191 @@
+"""What the stream yields for random tables equals what SELECT returned at that moment.
+
+200 tables for each server and each form of table metadata: every column type that the server has, in every
+character set, with NULLs, extremes, zero dates and odd names. `RANDOM_TABLES_SEED` repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+import replica
+from protocol.binlog.column import ABSENT
+from protocol.binlog.events import RowsEvent
+from protocol.binlog.table import Table
+from protocol.position import BinlogPosition
+from tests.column_kinds import dialect_of
+from tests.random_tables import RandomTable, Step, connect_plainly, make_table
+from tests.servers import Server
+
+TABLES = 200
+SEED = int(os.environ.get("RANDOM_TABLES_SEED") or random.SystemRandom().randrange(1 << 32))
+
+# A row that is too large for its engine, or an engine without such columns or keys: a table that cannot be.
+IMPOSSIBLE_TABLES = {1118, 1071, 1112, 1163, 1178, 3106, 3756, 4161}
+MAX_IMPOSSIBLE = 0.2
+
+MATRIX = [
+    ("mysql:9.7", "FULL"),
+    ("mysql:9.7", "MINIMAL"),
+    ("mysql:5.6", None),
+    *[
+        (server, level)
+        for server in ("mariadb:10.11", "mariadb:11.8")
+        for level in ("FULL", "MINIMAL", "NO_LOG")
+    ],
+]
+
+Change = tuple[str, Table, tuple[object, ...] | None, tuple[object, ...] | None]
+
+
+@pytest.fixture
+def metadata(server: Server, request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """What table maps hold, set for the server as a whole."""
+    level: str | None = request.param
+    if level is None:
+        yield None
+        return
+    [(usual,)] = server.query("SELECT @@GLOBAL.binlog_row_metadata")
+    server.query(f"SET GLOBAL binlog_row_metadata = '{level}'")
+    try:
+        yield level
+    finally:
+        server.query(f"SET GLOBAL binlog_row_metadata = '{usual}'")
+
+
+@pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)
+async def test_the_stream_equals_select(server: Server, schema: str, metadata: str | None) -> None:
+    print(f"RANDOM_TABLES_SEED={SEED}")
+    rng = random.Random(f"{SEED} {server.name} {metadata}")
+    file, position, *_ = server.query("SHOW BINARY LOGS")[-1]
+    tables = run_tables(rng, server, schema, full=metadata == "FULL")
+    changes: dict[str, list[Change]] = defaultdict(list)
+    async with replica.connect(
+        server.dsn(), start=BinlogPosition(file, int(position)), stop="now", tables=[f"{schema}.*"]
+    ) as stream:
+        async for event in stream:
+            if isinstance(event, RowsEvent):
+                changes[event.table.name] += changes_of(event)
+    names_from = "log" if metadata == "FULL" else "information_schema"
+    problems: list[str] = []
+    for table in tables:
+        problems += check_table(table, changes.pop(table.name, []), names_from)
+    streamed = sum(len(table.columns) for table in tables for step in table.steps for _ in step.ids)
+    print(f"{server.name} {metadata}: about {streamed} values compared")
+    assert not problems, "\n".join([f"{len(problems)} differences:", *problems[:20]])
+    assert not changes
+
+
+def run_tables(rng: random.Random, server: Server, schema: str, *, full: bool) -> list[RandomTable]:
+    """Random tables, with all that has happened to them."""
+    dialect = dialect_of(server, logs_labels=full)
+    tables: list[RandomTable] = []
+    impossible = 0
+    with connect_plainly(server) as connection:
+        while len(tables) < TABLES:
+            table = make_table(rng, dialect, schema, len(tables) + impossible)
+            try:
+                table.run(connection)
+            except pymysql.err.MySQLError as error:
+                if error.args[0] not in IMPOSSIBLE_TABLES:
+                    print(table.create, *(step.sql for step in table.steps), sep="\n")
+                    raise
+                impossible += 1
+                connection.rollback()
+            else:
+                tables.append(table)
+    print(f"{server.name}: {len(tables)} tables, {impossible} more were impossible")
+    assert impossible < MAX_IMPOSSIBLE * TABLES
+    return tables
+
+
+def changes_of(event: Any) -> Iterator[Change]:
+    """The rows of a rows event, as they are: tuples in the order of the columns."""
+    match event:
+        case replica.WriteRowsEvent():
+            yield from (("insert", event.table, None, row) for row in event.rows)
+        case replica.UpdateRowsEvent():
+            yield from (("update", event.table, before, after) for before, after in event.rows)
+        case replica.DeleteRowsEvent():
+            yield from (("delete", event.table, row, None) for row in event.rows)
+
+
+def check_table(table: RandomTable, changes: list[Change], names_from: str) -> Iterator[str]:
+    """The differences between what was done to a table and what was streamed of it."""
+    for logged in {id(change[1]): change[1] for change in changes}.values():
+        yield from check_columns(table, logged, names_from)
+    rest = iter(changes)
+    following = next(rest, None)
+    for step in table.steps:
+        seen: list[int] = []
+        # The rows of a second insert may follow at once, where the update between them changed nothing.
+        while following is not None and following[0] == step.operation and len(seen) < len(step.ids):
+            before, after = following[2:]
+            number = id_of(table, after if before is None else before)
+            seen.append(number)
+            if before is not None:
+                yield from check_image(table, step, before, step.before[number])
+            if after is not None:
+                yield from check_image(table, step, after, step.after[number])
+            following = next(rest, None)
+        if not is_order(step, seen):
+            yield f"{table.quoted}: {step.operation} of {step.ids} came as {seen}"
+    if following is not None:
+        yield f"{table.quoted}: more than was done: {following}"
+
+
+def id_of(table: RandomTable, image: tuple[object, ...] | None) -> int:
+    """Only the id has to be in a MINIMAL image."""
+    assert image is not None
+    number = image[table.id_index]
+    assert isinstance(number, int)
+    return number
+
+
+def check_columns(table: RandomTable, logged: Table, names_from: str) -> Iterator[str]:
+    found = (logged.names_from, list(logged.column_names), sorted(logged.primary_key))
+    expected = (names_from, [column.name for column in table.columns], sorted(table.primary_key))
+    if found != expected:
+        yield f"{table.quoted}: {found} instead of {expected}"
+    # information_schema has the key's columns in the order of the table.
+    if names_from == "log" and list(logged.primary_key) != table.primary_key:
+        yield f"{table.quoted}: key {logged.primary_key} instead of {table.primary_key}"
+    for mine, theirs in zip(table.columns, logged.columns, strict=True):
+        if mine.kind.unsigned is not None and theirs.unsigned != mine.kind.unsigned:
+            yield f"{table.quoted}: {mine.definition} is unsigned: {theirs.unsigned}"
+        if not mine.is_generated and theirs.nullable != mine.is_nullable:
+            yield f"{table.quoted}: {mine.definition} is nullable: {theirs.nullable}"
+
+
+def check_image(
+    table: RandomTable, step: Step, streamed: tuple[object, ...], selected: tuple[str | bytes | None, ...]
+) -> Iterator[str]:
+    for column, value, raw in zip(table.columns, streamed, selected, strict=True):
+        if value is ABSENT:
+            is_right = table.row_image != "FULL"
+        elif raw is None:
+            is_right = value is None
+        else:
+            is_right = column.kind.equals(value, column.kind.read(raw))
+        if not is_right:
+            yield (
+                f"{table.quoted} at the {step.operation}: {column.definition[:200]}: "
+                f"streamed {value!r}, selected {raw!r}"
+            )
+
+
+def is_order(step: Step, seen: list[int]) -> bool:
+    """Inserts come in their order; an update is logged for the rows that it changed, of those it was about."""
+    if step.operation == "insert":
+        return seen == step.ids
+    if step.operation == "delete":
+        return sorted(seen) == sorted(step.ids)
+    changed = {number for number in step.ids if step.before[number] != step.after[number]}
+    return len(set(seen)) == len(seen) and changed <= set(seen) <= set(step.ids)
