@@ -349,13 +349,12 @@ def _label(text: str) -> str:
 def _labels(rng: random.Random, dialect: Dialect, count: int) -> tuple[list[str], str]:
     """Different in every character set, thanks to their numbers. A comma would part the labels of a SET."""
     charset, _, _ = _charset(rng, dialect, but="binary")
-    # information_schema is in utf8mb3: it shows question marks in place of letters beyond U+FFFF. And it shows a
-    # label's DEL where 9.7 selects a question mark, in character sets that have no DEL.
-    unshown = "" if dialect.logs_labels else "\x7f" + "".join(filter("\uffff".__lt__, LETTERS))
-    letters = [letter for letter in LETTERS if letter not in ",\0" + unshown]
-    return [
-        f"{''.join(rng.choices(letters, k=rng.randint(0, 3)))}#{index}" for index in range(count)
-    ], charset
+    # information_schema is in utf8mb3: it shows question marks in place of letters beyond U+FFFF. So does SELECT for
+    # a label's DEL in character sets that have no DEL; the label has it all the same.
+    unshown = "" if dialect.logs_labels else "".join(filter("\uffff".__lt__, LETTERS))
+    letters = [letter for letter in LETTERS if letter not in ",\0\x7f" + unshown]
+    labels = ["".join(rng.choices(letters, k=rng.randint(0, 3))) for _ in range(count)]
+    return [f"{label}#{index}" for index, label in enumerate(labels)], charset
 
 
 # ----------------------------------------------------------------------------- JSON, geometry, vector...
