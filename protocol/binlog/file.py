@@ -290,8 +290,9 @@ class RawEventReader:
                 raise decryptor.wrong_key()
 
     def _is_decrypted(self) -> bool:
+        """Whether the next event's position is right, or 0 as that of a relay log's first rotate."""
         header = self._header_at(self._next)
-        return header is not None and self._fits(header, self.position, self._header)
+        return header is not None and (not header[4] or _ends_at(header, self.position + header[3]))
 
     # Damage: what can be an event, and where the next one is.
 
