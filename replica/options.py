@@ -145,7 +145,10 @@ def parse_dsn(dsn: str) -> dict[str, object]:
         for name, value in found.items()
         if value not in (None, "")
     }
-    for name, text in _query(parts.query):
+    query = _query(parts.query)
+    if query is None:
+        raise ConfigurationError("dsn: behind the ? stand option=value pairs, joined by &")
+    for name, text in query:
         if name not in _READERS:
             raise ConfigurationError(f"dsn: there is no option {name!r}")
         if name in values:
@@ -174,23 +177,21 @@ def parse_start(text: str) -> Start:
     return parse_gtid_set(text)
 
 
-def _query(query: str) -> list[tuple[str, str]]:
-    if not query:
-        return []
-    try:
-        return parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict")
-    except ValueError:
-        raise ConfigurationError("dsn: behind the ? stand option=value pairs, joined by &") from None
-
-
-# What these two catch quotes a part of the DSN, which may be the password. It must not even be the context of what is
-# raised, so that is raised by the caller.
+# What these three catch quotes a part of the DSN, which may be the password. It must not even be the context of
+# what is raised, so that is raised by the caller.
 
 
 def _split(dsn: str) -> tuple[SplitResult, int | None] | None:
     try:
         parts = urlsplit(dsn)
         return parts, parts.port
+    except ValueError:
+        return None
+
+
+def _query(query: str) -> list[tuple[str, str]] | None:
+    try:
+        return parse_qsl(query, keep_blank_values=True, strict_parsing=query != "", errors="strict")
     except ValueError:
         return None
 

@@ -123,6 +123,8 @@ BAD_DSNS = [
     (f"mysql://repl:{SECRET}@db/?heartbeat=1&heartbeat=2", "twice"),
     (f"mysql://repl:{SECRET}@db/?user=other", "twice"),
     (f"mysql://repl:{SECRET}@db/?heartbeat", "option=value"),
+    (f"mysql://repl@db/?password={SECRET}&{SECRET}", "option=value"),
+    (f"mysql://repl@db/?password={SECRET}%FF", "option=value"),
     (f"mysql://repl:{SECRET}@db/?columns=a", "only as an argument"),
     (f"mysql://repl:{SECRET}@db/?heartbeat=soon", "heartbeat"),
     ("mysql://db", "user"),
