@@ -1,0 +1,328 @@
+"""Events as JSON lines: one object per row change, one per other event.
+
+A row change has the keys ``op`` ("insert", "update", "delete"), ``schema``, ``table``, ``ts`` (seconds since 1970),
+``server_id``, ``gtid`` (of its transaction, or null), ``file``, ``position`` (its event's offset), ``row`` (its
+number among the rows at that position, from 0: file, position and row together are unique), ``before`` and ``after``
+(objects by column name, or null). Any other event has ``event`` (its class), ``ts``, ``server_id``, ``gtid``,
+``file``, ``position`` and its own fields. A transaction's number is in the ``XidEvent`` that ends it. A table map
+has a line only where it says something new of its table; a compressed transaction is followed by its events.
+
+Values, none of which loses anything:
+
+    int, YEAR, BIT      number (of up to 64 bits, more than a double's 53)
+    FLOAT, DOUBLE       number that reads back as the same double; what is none is "NaN", "Infinity", "-Infinity"
+    DECIMAL             string, all digits of its scale: "1.50"
+    DATE, DATETIME      string in ISO 8601: "2026-01-31", "2026-01-31T23:59:59.5"; zero and partial dates as MySQL
+                        prints them: "0000-00-00 00:00:00"
+    TIMESTAMP           the same with "+00:00" behind it
+    TIME                string as MySQL prints it: "-838:59:59.000001"
+    strings             string; what is no text in its character set is a lone surrogate escape: "\\udcff"
+    binary strings      {"base64": "..."}; GEOMETRY too
+    ENUM, SET           string; number where the labels are not known
+    VECTOR              list of numbers
+    JSON                the document; JSON's own null is {"$json": null}. What JSON has no type for is an object with
+                        one key: {"$decimal": "1.50"}, {"$date": ...}, {"$datetime": ...}, {"$time": ...},
+                        {"$base64": "...", "$type": 252}. An object of the document whose first key begins with "$"
+                        is {"$json": object}
+    partial JSON        {"$diffs": [{"operation": ..., "path": ..., "value": ...}]} where the log holds no more
+    NULL                null; a column that the row image does not hold has no key
+"""
+
+import json
+import uuid
+from array import array
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final
+
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    Event,
+    FormatDescriptionEvent,
+    GtidEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    PreviousGtidsEvent,
+    QueryEvent,
+    RotateEvent,
+    RowsEvent,
+    StopEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+)
+from protocol.binlog.jsonb import JsonOpaque, JsonValue, decode_json
+from protocol.binlog.status import parse_status_variables
+from protocol.binlog.table import Table
+from protocol.gtid import Gtid, GtidSet, MariadbGtid
+
+from .documents import JsonChanges, JsonDocument, document_cells
+
+JsonObject = dict[str, Any]
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+# Those that stand between transactions, and those that begin one without a GTID.
+_WITHOUT_GTID: Final = (
+    AnonymousGtidEvent,
+    FormatDescriptionEvent,
+    RotateEvent,
+    StopEvent,
+    PreviousGtidsEvent,
+    MariadbGtidListEvent,
+)
+_TABLES_KEPT: Final = 4096
+
+
+class JsonRenderer:
+    """Writes events to ``output``, a line for each object. The events come from a decoder with ``renderer.cells``."""
+
+    def __init__(self, output: BinaryIO) -> None:
+        self.cells = document_cells()
+        self._output = output
+        self._objects = EventObjects()
+
+    def render(self, raw: bytes, position: int, event: Event) -> None:
+        """Write one event; ``raw`` and ``position`` are not used: the event has its own."""
+        self._output.writelines([json_line(value) for value in self._objects.of(event)])
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+
+class EventObjects:
+    """Turns the events of a log, in order, into the objects that this module describes, before values are plain."""
+
+    def __init__(self) -> None:
+        self._gtid: str | None = None
+        self._place = ("", -1)
+        self._row = 0
+        self._tables: dict[tuple[str, str], Table] = {}
+
+    def of(self, event: Event) -> Iterator[JsonObject]:
+        """The objects of one event; values may still be what ``plain`` turns into JSON's types."""
+        if isinstance(event, RowsEvent):
+            return self._changes(event)
+        if isinstance(event, GtidEvent | MariadbGtidEvent):
+            self._gtid = str(event.gtid)
+        elif isinstance(event, _WITHOUT_GTID):
+            self._gtid = None
+        elif isinstance(event, TableMapEvent) and not self._is_news(event.table):
+            return iter(())
+        return iter((self._other(event),))
+
+    def _is_news(self, table: Table) -> bool:
+        key = (table.schema, table.name)
+        known = self._tables.get(key)
+        if known is table or known == table:
+            return False
+        if len(self._tables) >= _TABLES_KEPT:
+            self._tables.clear()
+        self._tables[key] = table
+        return True
+
+    def _changes(self, event: RowsEvent) -> Iterator[JsonObject]:
+        header, table = event.header, event.table
+        place = (event.file, event.position)
+        if place != self._place:
+            self._place, self._row = place, 0
+        for change in event.changes():
+            yield {
+                "op": change.op,
+                "schema": table.schema,
+                "table": table.name,
+                "ts": header.timestamp,
+                "server_id": header.server_id,
+                "gtid": self._gtid,
+                "file": event.file,
+                "position": event.position,
+                "row": self._row,
+                "before": change.before,
+                "after": change.after,
+            }
+            self._row += 1
+
+    def _other(self, event: Event) -> JsonObject:
+        return {
+            "event": type(event).__name__,
+            "ts": event.header.timestamp,
+            "server_id": event.header.server_id,
+            "gtid": self._gtid,
+            "file": event.file,
+            "position": event.position,
+            **_FIELDS.get(type(event), _own_fields)(event),
+        }
+
+
+# ----------------------------------------------------------------------------------------- fields of events
+
+
+def _field_names(event_class: type[Event]) -> tuple[str, ...]:
+    common = {field.name for field in fields(Event)}
+    return tuple(field.name for field in fields(event_class) if field.name not in common)
+
+
+def _own_fields(event: Event) -> JsonObject:
+    return {name: getattr(event, name) for name in _field_names(type(event))}
+
+
+def _query_fields(event: Any) -> JsonObject:
+    values = _own_fields(event)
+    return values | {"status_variables": parse_status_variables(event.status_variables)}
+
+
+def _payload_fields(event: Any) -> JsonObject:
+    return {"compression_type": event.compression_type, "uncompressed_size": event.uncompressed_size}
+
+
+_COLUMN_FIELDS: Final = (
+    *("name", "metadata", "nullable", "unsigned", "charset", "collation", "labels", "visible"),
+    *("geometry_type", "dimension"),
+)
+
+
+def _table_fields(event: Any) -> JsonObject:
+    table: Table = event.table
+    columns = [
+        {"type": column.type.name} | {name: getattr(column, name) for name in _COLUMN_FIELDS}
+        for column in table.columns
+    ]
+    return {
+        "table_id": event.table_id,
+        "schema": table.schema,
+        "table": table.name,
+        "names_from": table.names_from,
+        "primary_key": table.primary_key,
+        "columns": columns,
+    }
+
+
+_FIELDS: Final[Mapping[type[Event], Callable[[Any], JsonObject]]] = MappingProxyType(
+    {
+        QueryEvent: _query_fields,
+        TableMapEvent: _table_fields,
+        TransactionPayloadEvent: _payload_fields,
+    }
+)
+
+
+# ---------------------------------------------------------------------------------------------------- values
+
+
+def _base64(value: bytes) -> JsonObject:
+    return {"base64": b64encode(value).decode("ascii")}
+
+
+def time_text(value: timedelta) -> str:
+    """A TIME as MySQL prints it, with six digits behind the point if it has a fraction: "-838:59:59"."""
+    micros = value // _MICROSECOND
+    seconds, fraction = divmod(abs(micros), 1_000_000)
+    sign = "-" if micros < 0 else ""
+    text = f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{text}.{fraction:06d}" if fraction else text
+
+
+def _float(value: float) -> float | str:
+    if isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def _decimal(value: Decimal) -> str:
+    return f"{value:f}"
+
+
+def _isoformat(value: date) -> str:
+    return value.isoformat()
+
+
+def _changes(value: JsonChanges) -> JsonObject:
+    return {
+        "$diffs": [
+            {"operation": diff.operation, "path": diff.path}
+            | ({"value": _member(decode_json(diff.value))} if diff.operation != "remove" else {})
+            for diff in value.diffs
+        ]
+    }
+
+
+def _document(document: JsonDocument) -> Any:
+    return {"$json": None} if document.value is None else _member(document.value)
+
+
+def _member(value: JsonValue) -> Any:
+    """A value inside of a document."""
+    if isinstance(value, dict):
+        members = {name: _member(member) for name, member in value.items()}
+        return {"$json": members} if next(iter(members), "").startswith("$") else members
+    if isinstance(value, list):
+        return [_member(element) for element in value]
+    make = _TYPED_MEMBERS.get(type(value))
+    return value if make is None else make(value)
+
+
+_TYPED_MEMBERS: Final[Mapping[type, Callable[[Any], Any]]] = MappingProxyType(
+    {
+        float: _float,
+        Decimal: lambda value: {"$decimal": _decimal(value)},
+        date: lambda value: {"$date": value.isoformat()},
+        datetime: lambda value: {"$datetime": value.isoformat()},
+        timedelta: lambda value: {"$time": time_text(value)},
+        bytes: lambda value: {"$base64": b64encode(value).decode("ascii")},
+        JsonOpaque: lambda value: {
+            "$base64": b64encode(value).decode("ascii"),
+            "$type": value.column_type,
+        },
+    }
+)
+
+# What json itself cannot write.
+_VALUES: Final[Mapping[type, Callable[[Any], Any]]] = MappingProxyType(
+    {
+        Decimal: _decimal,
+        date: _isoformat,
+        datetime: _isoformat,
+        timedelta: time_text,
+        bytes: _base64,
+        array: lambda value: value.tolist(),
+        JsonDocument: _document,
+        JsonChanges: _changes,
+        uuid.UUID: str,
+        Gtid: str,
+        GtidSet: str,
+        MariadbGtid: str,
+    }
+)
+
+
+def _plain_value(value: object) -> Any:
+    return _VALUES[type(value)](value)
+
+
+def plain(value: object) -> Any:
+    """``value`` in JSON's own types: dict, list, str, int, float, bool and None."""
+    if isinstance(value, dict):
+        # Certification info of group replication has bytes as keys.
+        return {key if isinstance(key, str) else key.hex(): plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(element) for element in value]
+    if isinstance(value, float):
+        return _float(value)
+    make = _VALUES.get(type(value))
+    return value if make is None else plain(make(value))
+
+
+# The C encoder writes a line in 4 us; what it refuses (keys that are bytes, NaN, lone surrogates) takes the long way.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain_value)
+_ESCAPING_ENCODER: Final = json.JSONEncoder(ensure_ascii=True)
+
+
+def json_line(value: JsonObject) -> bytes:
+    """An object as one line of UTF-8. Where it holds lone surrogates, everything beyond ASCII is escaped."""
+    try:
+        return _ENCODER.encode(value).encode() + b"\n"
+    except (ValueError, TypeError):  # UnicodeEncodeError is a ValueError
+        return _ESCAPING_ENCODER.encode(plain(value)).encode() + b"\n"

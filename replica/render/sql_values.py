@@ -1,0 +1,351 @@
+"""Column values as SQL: literals that store exactly what the log holds, and conditions that find it again.
+
+It takes values decoded with ``sql_cells``: strings as their bytes, ENUM and SET as numbers, documents as
+``JsonDocument``; all others are the documented Python values. What it writes is right for a session in UTC, with
+``SET NAMES utf8mb4`` and without NO_BACKSLASH_ESCAPES. It knows no tables and no statements.
+
+    strings      'abc', _utf8mb4'é'; _sjis 0x82A0 where the server's conversion from utf8mb4 need not lead back
+    binary       0x00FF; VECTOR, UUID and INET too, and GEOMETRY in the server's own form (SRID and WKB), as mysqldump
+                 writes it: that leaves no question of the order of axes
+    FLOAT        the exact binary32 as a DOUBLE literal, which stores and compares exactly
+    ENUM, SET    labels; the number where there are none, or where conversion need not lead back
+    JSON         text; JSON_ARRAY and JSON_OBJECT with typed members where a document holds what JSON text cannot
+
+A document's BLOB, BIT or GEOMETRY members become VARBINARY, and its TIMESTAMPs DATETIME: no SQL writes the others.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocol.binlog.cells import VALUE_CELLS, Cell, CellTable
+from protocol.binlog.column import BLOB_TYPES, Column
+from protocol.binlog.jsonb import JsonValue, decode_json
+from protocol.binlog.jsonb_text import render_json
+from protocol.charset import Charset, charset_by_name
+from protocol.constants import ColumnType
+from protocol.errors import DecodeError
+
+from .documents import JsonChanges, JsonDocument, document_cells
+from .json_lines import time_text
+
+Literal = Callable[[Any], str]
+
+# ------------------------------------------------------------------------------------------------------ cells
+
+
+def _raw_text(column: Column) -> Cell:
+    """A string as its bytes; BINARY(n) is padded, a compressed column uncompressed."""
+    bare = column if column.charset == "binary" else replace(column, charset=None)
+    return VALUE_CELLS[column.type](bare)
+
+
+def _number(column: Column) -> Cell:
+    return VALUE_CELLS[column.type](replace(column, labels=None))
+
+
+_TEXT_TYPES: Final = (
+    *(ColumnType.STRING, ColumnType.VARCHAR, ColumnType.VAR_STRING, *BLOB_TYPES),
+    *(ColumnType.MARIADB_VARCHAR_COMPRESSED, ColumnType.MARIADB_BLOB_COMPRESSED),
+)
+_BINARY_TYPES: Final = (ColumnType.GEOMETRY, ColumnType.VECTOR)
+
+
+def sql_cells() -> CellTable:
+    """The cells whose values this module writes, for ``open_binlog(cells=...)``."""
+    return document_cells(
+        {
+            **dict.fromkeys(_TEXT_TYPES, _raw_text),
+            ColumnType.ENUM: _number,
+            ColumnType.SET: _number,
+            ColumnType.VECTOR: lambda column: Cell(length_bytes=column.metadata),
+        }
+    )
+
+
+# --------------------------------------------------------------------------------------------------- literals
+
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", "'": "\\'", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"}
+)
+_UTF8: Final = frozenset({"ascii", "utf8mb3", "utf8mb4"})
+_UNICODE: Final = _UTF8 | {"ucs2", "utf16", "utf16le", "utf32"}
+# In the sets of East Asia ASCII means itself, but for what national variants have replaced.
+_SHARED_BY_ALL: Final = re.compile(rb"[\x00-\x5b\x5d-\x7d]*")
+
+
+def identifier(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    """Characters as a literal; not for text with surrogate escapes."""
+    quoted = f"'{text.translate(_ESCAPES)}'"
+    return quoted if text.isascii() else f"_utf8mb4{quoted}"
+
+
+def binary_literal(data: bytes) -> str:
+    """Bytes as a literal."""
+    return f"0x{data.hex().upper()}" if data else "''"
+
+
+@cache
+def _is_reversible(name: str) -> bool:
+    """Whether each of a set's characters has one sequence of bytes, to which a server converts it back."""
+    charset = charset_by_name(name)
+    if charset is None or charset.decode is None or name in _UNICODE:
+        return name in _UNICODE
+    return charset.max_bytes == 1 and len(set(charset.decode(bytes(range(256))))) == 256
+
+
+@cache
+def _is_ascii_kept(name: str) -> bool:
+    """Whether the bytes below 128 are ASCII in this set, and convert back: not so in swe7 or armscii8."""
+    charset = charset_by_name(name)
+    if charset is None or charset.decode is None or not _is_reversible(name):
+        return False
+    return charset.decode(bytes(range(128))) == bytes(range(128)).decode("ascii")
+
+
+def _readable(data: bytes, charset: Charset) -> str | None:
+    """The text of a string, if a literal of it in utf8mb4 would be stored as just these bytes."""
+    if charset.decode is None:
+        return None
+    text = charset.decode(data)
+    if _is_reversible(charset.name):
+        return text if _is_plain(text) else None
+    return text if _SHARED_BY_ALL.fullmatch(data) and text == data.decode("ascii") else None
+
+
+def _string_literal(charset: Charset) -> Literal:
+    name = charset.name
+    # Most strings are ASCII, and take one look.
+    is_ascii = _is_ascii_kept(name)
+
+    def literal(data: bytes) -> str:
+        if is_ascii and data.isascii():
+            return f"'{data.decode('ascii').translate(_ESCAPES)}'"
+        text = _readable(data, charset)
+        return f"_{name} 0x{data.hex().upper()}" if text is None else text_literal(text)
+
+    return literal
+
+
+def _float_literal(value: float) -> str:
+    if not isfinite(value):
+        raise DecodeError(f"{value} cannot be stored in a column")
+    text = repr(value)
+    return text if "e" in text else f"{text}e0"
+
+
+def _datetime_literal(value: datetime) -> str:
+    return f"'{value.replace(tzinfo=None).isoformat(' ')}'"
+
+
+_BY_VALUE: Final[Mapping[type, Literal]] = MappingProxyType(
+    {
+        int: str,
+        float: _float_literal,
+        Decimal: lambda value: f"{value:f}",
+        date: lambda value: f"'{value.isoformat()}'",
+        datetime: _datetime_literal,
+        timedelta: lambda value: f"'{time_text(value)}'",
+        str: text_literal,  # a zero or partial date
+        bytes: binary_literal,
+    }
+)
+
+
+def _literal_by_value(value: object) -> str:
+    return _BY_VALUE[type(value)](value)
+
+
+# ------------------------------------------------------------------------------------------------- ENUM and SET
+
+
+def _labels(column: Column) -> tuple[str, ...]:
+    """The labels, if a server takes each of them for the one that is meant; else none."""
+    charset = None if column.charset is None else charset_by_name(column.charset)
+    labels = column.labels or ()
+    if any(not _is_plain(label) for label in labels):
+        return ()
+    if charset is not None and not _is_reversible(charset.name) and not all(map(str.isascii, labels)):
+        return ()
+    return labels
+
+
+def _is_plain(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _enum_literal(column: Column) -> Literal:
+    """The number 0 is the invalid value, which prints as '' and is not the label ''."""
+    literals = ["0", *map(text_literal, _labels(column))]
+    return lambda value: literals[value] if value < len(literals) else str(value)
+
+
+def _set_literal(column: Column) -> Literal:
+    labels = _labels(column)
+
+    def literal(value: int) -> str:
+        if value >> len(labels):
+            return str(value)
+        return text_literal(",".join([label for index, label in enumerate(labels) if value >> index & 1]))
+
+    return literal
+
+
+# -------------------------------------------------------------------------------------------------------- JSON
+
+_JSON_TYPED: Final[Mapping[type, Literal]] = MappingProxyType(
+    {
+        Decimal: lambda value: f"CAST({value:f} AS DECIMAL(65,{max(0, -value.as_tuple().exponent)}))",
+        date: lambda value: f"CAST('{value.isoformat()}' AS DATE)",
+        datetime: lambda value: f"CAST({_datetime_literal(value)} AS DATETIME(6))",
+        timedelta: lambda value: f"CAST('{time_text(value)}' AS TIME(6))",
+    }
+)
+
+
+def _json_literal(document: JsonDocument) -> str:
+    value = document.value
+    if _is_json_text(value):
+        return _json_text_literal(value)
+    expression = _json_member(value)
+    return expression if isinstance(value, dict | list) else f"CAST({expression} AS JSON)"
+
+
+def _json_text_literal(value: JsonValue) -> str:
+    text = render_json(value)
+    # Bytes that are no UTF-8 are left to the server, which will refuse them.
+    return text_literal(text) if _is_plain(text) else f"_utf8mb4 0x{_utf8(text).hex().upper()}"
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _is_json_text(value: JsonValue) -> bool:
+    """Whether the server reads the value back from its text as it is."""
+    if isinstance(value, dict):
+        return all(map(_is_json_text, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_json_text, value))
+    return value is None or isinstance(value, str | int | float)
+
+
+def _json_member(value: JsonValue) -> str:
+    """An expression for what stands inside of JSON_ARRAY, JSON_OBJECT or JSON_SET."""
+    if isinstance(value, dict | list) and _is_json_text(value):
+        return f"CAST({_json_text_literal(value)} AS JSON)"
+    if isinstance(value, list):
+        return f"JSON_ARRAY({', '.join(map(_json_member, value))})"
+    if isinstance(value, dict):
+        pairs = [f"{text_literal(name)}, {_json_member(member)}" for name, member in value.items()]
+        return f"JSON_OBJECT({', '.join(pairs)})"
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
+    typed = _JSON_TYPED.get(type(value))
+    return _literal_by_value(value) if typed is None else typed(value)
+
+
+def json_changes_expression(column: str, changes: JsonChanges) -> str:
+    """A partial update as nested calls over the column's quoted name; functions as ``json_diff.cc`` pairs them."""
+    expression = column
+    for diff in changes.diffs:
+        path = text_literal(diff.path)
+        if diff.operation == "remove":
+            expression = f"JSON_REMOVE({expression}, {path})"
+            continue
+        name = "JSON_REPLACE"
+        if diff.operation == "insert":
+            name = "JSON_ARRAY_INSERT" if diff.path.endswith("]") else "JSON_INSERT"
+        value = decode_json(diff.value)
+        expression = f"{name}({expression}, {path}, {_json_member(value)})"
+    return expression
+
+
+# --------------------------------------------------------------------------------------------------- conditions
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSql:
+    """How values of one column are written.
+
+    ``literal`` is what stores a value, ``equals`` what is equal to it in a key, ``is_same`` a condition that holds
+    for this value and no other, whatever the column's collation says is equal. None of them takes NULL.
+    """
+
+    name: str
+    literal: Literal
+    equals: Literal
+    is_same: Literal
+
+    def assignment(self, value: object) -> str:
+        """``column = value``, for SET."""
+        if isinstance(value, JsonChanges):
+            return f"{self.name} = {json_changes_expression(self.name, value)}"
+        return f"{self.name} = {'NULL' if value is None else self.literal(value)}"
+
+    def value(self, value: object) -> str:
+        """The value, for VALUES."""
+        return "NULL" if value is None else self.literal(value)
+
+    def key_condition(self, value: object) -> str:
+        """For a column of the primary key."""
+        return f"{self.name} IS NULL" if value is None else f"{self.name} = {self.equals(value)}"
+
+    def condition(self, value: object) -> str:
+        """For rows without a key."""
+        return f"{self.name} IS NULL" if value is None else self.is_same(value)
+
+
+def column_sql(column: Column) -> ColumnSql:
+    """How values of ``column`` are written."""
+    name = identifier(column.name)
+    literal = equals = _literal_of(column)
+    if column.type in (ColumnType.ENUM, ColumnType.SET):
+        equals = str
+    form = "{0} <=> {1}"
+    same = equals
+    if column.type in _BINARY_TYPES:
+        form = "CAST({0} AS BINARY) <=> {1}"
+    elif column.type is ColumnType.JSON:
+        form = "CAST({0} AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin <=> {1}"
+        same = _json_text_of
+    elif column.type in _TEXT_TYPES and column.charset not in (None, "binary"):
+        form = "CAST({0} AS BINARY) <=> {1}"
+        same = literal if column.charset in _UTF8 else binary_literal
+    return ColumnSql(name, literal, equals, lambda value: form.format(name, same(value)))
+
+
+def _json_text_of(document: JsonDocument) -> str:
+    return _json_text_literal(document.value)
+
+
+def _literal_of(column: Column) -> Literal:
+    if column.type in _TEXT_TYPES:
+        charset = None if column.charset is None else charset_by_name(column.charset)
+        return binary_literal if charset is None or charset.decode is None else _string_literal(charset)
+    make = _BY_COLUMN.get(column.type)
+    return _literal_by_value if make is None else make(column)
+
+
+_BY_COLUMN: Final[Mapping[ColumnType, Callable[[Column], Literal]]] = MappingProxyType(
+    {
+        ColumnType.ENUM: _enum_literal,
+        ColumnType.SET: _set_literal,
+        ColumnType.JSON: lambda column: _json_literal,
+    }
+)
