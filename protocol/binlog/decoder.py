@@ -5,9 +5,11 @@ events refer to. It never asks a server and never sees a packet; a stream, a fil
 stand before it.
 """
 
+import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
+from zlib import crc32
 
 from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
 from ..errors import (
@@ -22,7 +24,14 @@ from ..errors import (
 from ..wire import Reader, unpack_event_header
 from .bodies import BODY_PARSERS, parse_format_description
 from .cells import CellTable
-from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches, is_mariadb_version, server_version_of
+from .checksum import (
+    CRC32_ALGORITHM,
+    CRC32_RESIDUE,
+    algorithm_of,
+    crc32_matches,
+    is_mariadb_version,
+    server_version_of,
+)
 from .compression import payload_events, uncompress_event_part
 from .description import ColumnDescription, describe_table
 from .events import (
@@ -39,11 +48,13 @@ from .events import (
     UnknownEvent,
 )
 from .rowcode import RowReader
-from .rows import ROWS_FORMATS, MappedTable, RowReaders, RowsFormat, map_table, read_extra
+from .rows import ROWS_FORMATS, MappedTable, RowReaders, map_table
 from .table import Table, parse_table_map
 
 WantsTable = Callable[[str, str], bool]
 
+# NamedTuple's own _make is a Python function.
+_new_header = functools.partial(tuple.__new__, EventHeader)
 _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
 _STATEMENT_END = 1
 # Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9, twice per event.
@@ -52,11 +63,17 @@ _IGNORABLE = int(EventFlag.IGNORABLE)
 _SHAPES_KEPT = 4096
 # A rows event without a table: it only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
 _DUMMY_TABLE_ID = 0x00FFFFFF
-_CHANGING_STATE = frozenset({EventType.ROTATE, EventType.QUERY})
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_HEARTBEATS = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
+_CHANGING_STATE = _HEARTBEATS | {
+    EventType.ROTATE,
+    EventType.FORMAT_DESCRIPTION,
+    EventType.QUERY,
+    EventType.MARIADB_QUERY_COMPRESSED,
+}
 # Every other statement might be a DDL, after which a table's description is asked for again.
 _CHANGING_NO_TABLE = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _WITH_ORIGINAL_SIZE = 1
-_NOT_ADVANCING = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.FORMAT_DESCRIPTION})
 
 
 class EventDecoder:
@@ -97,6 +114,7 @@ class EventDecoder:
         self._fragments: list[bytes] = []
         # Types whose meaning hangs on the decoder's state.
         self._special: dict[int, Callable[[EventHeader, int, Reader], Event | None]] = {
+            **dict.fromkeys(ROWS_FORMATS, self._rows),
             EventType.TABLE_MAP: self._table_map,
             EventType.PRE_GA_WRITE_ROWS: self._pre_ga_rows,
             EventType.PRE_GA_UPDATE_ROWS: self._pre_ga_rows,
@@ -112,10 +130,20 @@ class EventDecoder:
         position and event type filled in; the decoder can be given the next event afterwards.
         """
         try:
-            header = EventHeader._make(unpack_event_header(raw))
+            header = _new_header(unpack_event_header(raw))
         except struct.error:
             raise TruncatedError(f"{len(raw)} bytes are no event", self.file, self.position) from None
-        start = self._start_of(header) if position is None else position
+        _, event_type, _, size, next_position, flags = header
+        if position is not None:
+            start = position
+        elif (
+            # Where the source says nothing, the sum of sizes holds. It also does beyond 4 GiB, where
+            # next_position is cut to 32 bits.
+            not next_position or flags & _ARTIFICIAL or (self.position + size) & 0xFFFFFFFF == next_position
+        ):
+            start = self.position
+        else:
+            start = max(next_position - size, 0)
         try:
             event = self._decode(raw, header, start)
         except DecodeError as error:
@@ -125,9 +153,10 @@ class EventDecoder:
         except _DAMAGE as error:
             damaged = DecodeError(f"the event's content is damaged: {error}")
             raise self._located(damaged, header, start) from error
-        self._advance(header, start)
-        if header.type in _CHANGING_STATE:
-            self._follow(event)
+        if event_type in _CHANGING_STATE or flags & _ARTIFICIAL:
+            self._follow(header, start, event)
+        else:
+            self.position = start + size
         return event
 
     def describe(self, table_id: int, columns: Sequence[ColumnDescription] | None) -> Table:
@@ -194,53 +223,31 @@ class EventDecoder:
         self._fragments.clear()
         return self._decode_inner(whole, start)
 
-    def _follow(self, event: Event | None) -> None:
+    def _follow(self, header: EventHeader, start: int, event: Event | None) -> None:
         """State that later events stand on: where they are, and what is known of tables."""
+        # A format description without a position is repeated for a dump that starts behind it.
+        is_repeated = header.type == EventType.FORMAT_DESCRIPTION and not header.next_position
+        if not (is_repeated or header.type in _HEARTBEATS or header.flags & _ARTIFICIAL):
+            self.position = start + header.size
         if type(event) is RotateEvent:
             self.file, self.position = event.next_file, event.next_position
             self._tables.clear()
         elif type(event) is QueryEvent and event.sql not in _CHANGING_NO_TABLE:
             self._known.clear()
 
-    def _start_of(self, header: EventHeader) -> int:
-        """Where an event of a live stream starts: the source's word, or the sum of sizes where it says nothing.
-
-        ``next_position`` is cut to 32 bits, so that in files over 4 GiB only the sum is true.
-        """
-        end = header.next_position
-        if (
-            not end
-            or header.flags & _ARTIFICIAL
-            or (self.position + header.size) & 0xFFFFFFFF == end
-        ):
-            return self.position
-        return max(end - header.size, 0)
-
-    def _advance(self, header: EventHeader, start: int) -> None:
-        if header.flags & _ARTIFICIAL or (
-            not header.next_position and header.type in _NOT_ADVANCING
-        ):
-            return
-        if header.type not in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2):
-            self.position = start + header.size
-
     def _decode(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
-        event_type = header.type
-        if header.size != len(raw):
-            raise TruncatedError(f"an event of {header.size} bytes in {len(raw)}")
-        if event_type == EventType.FORMAT_DESCRIPTION:
+        event_type, end = header.type, len(raw)
+        if header.size != end:
+            raise TruncatedError(f"an event of {header.size} bytes in {end}")
+        if event_type == _FORMAT_DESCRIPTION:
             return self._format_description(raw, header, start)
-        end = len(raw)
         if self.checksum_enabled:
             end -= CHECKSUM_SIZE
-            if self._verify_checksum and not crc32_matches(raw):
+            if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
                 raise ChecksumError("the checksum does not match the event")
-        body = Reader(raw, self._header_size, end)
-        if body.remaining < 0:
+        if end < self._header_size:
             raise TruncatedError("no room for the header and a checksum")
-        rows_format = ROWS_FORMATS.get(event_type)
-        if rows_format is not None:
-            return self._rows(header, start, body, rows_format)
+        body = Reader(raw, self._header_size, end)
         special = self._special.get(event_type)
         if special is not None:
             return special(header, start, body)
@@ -269,9 +276,8 @@ class EventDecoder:
         return event
 
     def _table_map(self, header: EventHeader, start: int, body: Reader) -> TableMapEvent | None:
-        table_id = body.uint(self._table_id_size)
-        flags = body.uint(2)
-        shape = body.rest()
+        table_id, flags = self._table_id(body)
+        shape = body.data[body.position : body.end]
         mapped = self._known.get(shape)
         if mapped is None:
             logged = parse_table_map(Reader(shape), self._mariadb)
@@ -292,19 +298,24 @@ class EventDecoder:
         shown = map_table(mapped.logged, self._columns.get(str(mapped.logged)))
         mapped.table, mapped.selected = shown.table, shown.selected
 
-    def _rows(
-        self, header: EventHeader, start: int, body: Reader, rows_format: RowsFormat
-    ) -> RowsEvent | None:
-        table_id = body.uint(self._table_id_size)
-        flags = body.uint(2)
+    def _table_id(self, body: Reader) -> tuple[int, int]:
+        """Table id and flags, the post-header of table maps and rows events."""
+        size = self._table_id_size
+        begin = body.skip(size + 2)
+        middle = begin + size
+        data = body.data
+        return int.from_bytes(data[begin:middle], "little"), data[middle] | data[middle + 1] << 8
+
+    def _rows(self, header: EventHeader, start: int, body: Reader) -> RowsEvent | None:
+        table_id, flags = self._table_id(body)
         mapped = self._tables.get(table_id)
         if mapped is None and not (table_id == _DUMMY_TABLE_ID and flags & _STATEMENT_END):
             raise MissingTableMapError(f"rows of table id {table_id}, which no table map describes")
         try:
             if mapped is None or not mapped.is_wanted:
                 return None
-            extra = read_extra(rows_format, body)
-            read_rows = self._row_readers.reader(mapped, rows_format, body)
+            rows_format = ROWS_FORMATS[header.type]
+            extra, read_rows = self._row_readers.reader(mapped, rows_format, body)
             if rows_format.is_compressed:
                 body = Reader(uncompress_event_part(body.rest()))
             rows = self._read(read_rows, body)

@@ -36,6 +36,11 @@ CHUNK_SIZE: Final = 1 << 20
 MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
 _TYPE_OFFSET: Final = 4
+_OLDEST_HEADER_SIZE: Final = 13
+_START_V3_SIZE: Final = 56
+_SERVER_VERSION_SIZE: Final = 50
+# log_event.cc, Format_description_event: the versions whose event types are permuted.
+_OTHER_TYPES: Final = re.compile(r"5\.(1\.[1-5]-a_drop5|1\.4-a_drop6|2\.[0-2]-a_drop6)")
 _POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN, EventType.START_V3}
 # Others that were or are written: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
@@ -212,22 +217,24 @@ class RawEventReader:
             raise header.wrong_key()
 
     def _refuse_old_version(self) -> None:
-        """Binlog versions 1 (3.23) and 3 (4.0, 4.1): their first event is START_V3."""
-        self._have(self._next + EVENT_HEADER_SIZE + 2 + 50)
+        """Binlog versions 1 (3.23) and 3 (4.0, 4.1) begin with START_V3; some trees before 5.1 had other types."""
+        self._have(self._next + EVENT_HEADER_SIZE + 2 + _SERVER_VERSION_SIZE)
         event = self._buffer[self._next :]
-        if event[_TYPE_OFFSET : _TYPE_OFFSET + 1] != bytes([EventType.START_V3]):
-            return
+        event_type = int.from_bytes(event[_TYPE_OFFSET : _TYPE_OFFSET + 1], "little")
         # In version 1 the header ends behind the size.
-        size = int.from_bytes(event[9:13], "little")
-        header_size = EVENT_HEADER_SIZE if size >= EVENT_HEADER_SIZE + 56 else 13
-        version = int.from_bytes(event[header_size : header_size + 2], "little")
-        server = event[header_size + 2 : header_size + 52].split(b"\0", 1)[0].decode("ascii", "replace")
-        raise UnsupportedEventError(
-            f"binlog version {version} of server {server}: versions before 4 (MySQL 5.0) cannot be read",
-            self.file,
-            self.position,
-            EventType.START_V3,
-        )
+        is_short = int.from_bytes(event[9:13], "little") < EVENT_HEADER_SIZE + _START_V3_SIZE
+        body = event[_OLDEST_HEADER_SIZE if is_short else EVENT_HEADER_SIZE :]
+        server = body[2 : 2 + _SERVER_VERSION_SIZE].split(b"\0", 1)[0].decode("ascii", "replace")
+        if event_type == EventType.START_V3:
+            version = int.from_bytes(body[:2], "little")
+            reason = (
+                f"binlog version {version} of server {server}: versions before 4 (MySQL 5.0) cannot be read"
+            )
+        elif event_type == EventType.FORMAT_DESCRIPTION and _OTHER_TYPES.match(server):
+            reason = f"a log of server {server}, a development tree that numbered events in its own way"
+        else:
+            return
+        raise UnsupportedEventError(reason, self.file, self.position, event_type)
 
     def _end(self) -> None:
         left = len(self._buffer) - self._next
@@ -367,7 +374,14 @@ class RawEventReader:
         end = self._start + header[3]
         if not self._have(end + 1):
             return end if len(self._buffer) == end else None
-        return end if self._is_event(end, header) else None
+        follower = self._header_at(end)
+        if follower is None:
+            return None
+        # With the right position it is an event, though it may be damaged, too.
+        is_right = _ends_at(follower, self._base + end + follower[3]) or (
+            header[4] and _ends_at(follower, header[4] + follower[3])
+        )
+        return end if is_right or self._is_event(end, header) else None
 
     def _find_event(self) -> None:
         """Move to the first event from ``_next`` on; to the end of the file if there is none."""

@@ -4,6 +4,8 @@ Layouts: MySQL's ``control_events.h`` (Gtid_event, XA_prepare_event, Transaction
 and ``transaction_payload_event.h`` with its codec.
 """
 
+import functools
+import struct
 import uuid
 from collections.abc import Callable
 
@@ -24,6 +26,8 @@ from .events import (
 )
 from .serialization import read_message, read_signed, read_text, read_unsigned
 
+_GTID_HEADER = struct.Struct("<B16sq")
+_CLOCK = struct.Struct("<qq")
 _LOGICAL_CLOCK = 2
 _LATER_BIT_7_BYTES = 1 << 55
 _LATER_BIT_4_BYTES = 1 << 31
@@ -36,18 +40,24 @@ def xid(header: EventHeader, file: str, position: int, body: Reader) -> XidEvent
 
 def gtid(header: EventHeader, file: str, position: int, body: Reader) -> AnonymousGtidEvent:
     """GTID and ANONYMOUS_GTID. Each server version appended fields; what is not there is None."""
-    flags = body.u8()
-    source_id = uuid.UUID(bytes=body.take(16))
-    sequence = body.sint(8)
+    start = body.skip(_GTID_HEADER.size)
+    flags, source_id, sequence = _GTID_HEADER.unpack_from(body.data, start)
     event: AnonymousGtidEvent
     if header.type == EventType.ANONYMOUS_GTID:
         event = AnonymousGtidEvent(header, file, position, flags)
     else:
-        event = GtidEvent(header, file, position, flags, gtid=Gtid(source_id, sequence))
+        event = GtidEvent(header, file, position, flags, gtid=Gtid(_source_id(source_id), sequence))
     if body.remaining and body.u8() == _LOGICAL_CLOCK:
-        event.last_committed, event.sequence_number = body.sint(8), body.sint(8)
+        start = body.skip(_CLOCK.size)
+        event.last_committed, event.sequence_number = _CLOCK.unpack_from(body.data, start)
         _read_details(event, body)
     return event
+
+
+@functools.lru_cache(maxsize=256)
+def _source_id(data: bytes) -> uuid.UUID:
+    """A log names few servers, and making a UUID takes 1.3 us."""
+    return uuid.UUID(bytes=data)
 
 
 def _read_details(event: AnonymousGtidEvent, body: Reader) -> None:

@@ -48,10 +48,14 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from ..errors import DecodeError, TruncatedError
 from .cells import Cell, Function
 from .column import ABSENT
+
+# Compiled functions of a stream; each takes some 10 KB.
+_READERS_KEPT = 4096
 
 Row = tuple[object, ...]
 RowReader = Callable[[bytes, int, int], list[Any]]
@@ -95,16 +99,23 @@ class RowCompiler:
         """
         reader = self._readers.get(images)
         if reader is None:
-            reader = self._readers[images] = _compile(images, len(self._readers))
+            if len(self._readers) >= _READERS_KEPT:
+                self._forget()
+            reader = self._readers[images] = _compile(images)
         return reader
 
+    def _forget(self) -> None:
+        for reader in self._readers.values():
+            linecache.cache.pop(reader.__code__.co_filename, None)
+        self._readers.clear()
 
-def _compile(images: Sequence[Image], number: int) -> RowReader:
+
+def _compile(images: Sequence[Image]) -> RowReader:
     if not any(image.present for image in images):
         return _empty_rows(images)
     writer = _Writer()
     source = writer.function(images)
-    filename = f"<row reader {id(writer):x}.{number}>"
+    filename = f"<row reader {crc32(source.encode()):08x}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     namespace = writer.namespace
     exec(compile(source, filename, "exec"), namespace)  # the text is made of our own words only

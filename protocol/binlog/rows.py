@@ -6,7 +6,6 @@ Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes versions 1 and 2 a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from ..constants import ColumnType, EventType
 from ..errors import ConfigurationError, DecodeError
@@ -20,7 +19,8 @@ from .table import Table
 RowsEventClass = type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsEvent]
 
 
-class RowsFormat(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsFormat:
     """How a rows event type is laid out.
 
     ``has_extra``: extra row information stands between flags and number of columns (version 2). ``is_compressed``:
@@ -54,14 +54,28 @@ ROWS_FORMATS: dict[int, RowsFormat] = {
     EventType.MARIADB_DELETE_ROWS_COMPRESSED: RowsFormat(DeleteRowsEvent, True, True),
 }
 _NO_CELL = Cell()
+# Combinations of columns per table: with MINIMAL images a wide table can have very many.
+_IMAGES_KEPT = 1024
+
+
+@dataclass(slots=True)
+class KnownImages:
+    """Row readers of one table and rows format, by the bytes between an event's flags and its rows.
+
+    ``prefix_size`` is how many they are without extra row information. Readers are also known by the bytes behind
+    that information, which may differ from event to event (partition ids).
+    """
+
+    prefix_size: int = 0
+    by_prefix: dict[bytes, RowReader] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class MappedTable:
     """A table map that rows events may refer to.
 
-    ``columns`` are those of the log, with what is known of them; ``table`` is what the user sees, and ``selected``
-    the indexes of its columns in ``columns``. ``readers`` are by the bytes that say which images an event holds.
+    ``logged`` has the columns of the log, with what is known of them; ``table`` is what the user sees, and
+    ``selected`` the indexes of its columns in the logged table. ``readers`` are kept for all events of the table.
     ``is_wanted`` is False where the user's filter rejects the table: its rows are passed over unread.
     """
 
@@ -69,7 +83,7 @@ class MappedTable:
     table: Table
     selected: tuple[int, ...]
     is_wanted: bool = True
-    readers: dict[tuple[RowsFormat, bytes], RowReader] = field(default_factory=dict)
+    readers: dict[RowsFormat, KnownImages] = field(default_factory=dict)
 
 
 def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True) -> MappedTable:
@@ -104,27 +118,49 @@ class RowReaders:
         self._cells = cells or CellTable()
         self._compiler = RowCompiler()
 
-    def reader(self, mapped: MappedTable, rows_format: RowsFormat, reader: Reader) -> RowReader:
-        """The row reader for an event; moves ``reader`` from the number of columns to the first row.
+    def reader(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> tuple[bytes, RowReader]:
+        """Extra row information and row reader of an event; moves ``body`` from behind the flags to the first row.
 
         Raises ``DecodeError`` when the event's number of columns is not the table map's.
         """
-        start = reader.position
-        count = reader.lenenc_int()
+        known = mapped.readers.get(rows_format)
+        if known is None:
+            known = mapped.readers[rows_format] = KnownImages()
+        start = body.position
+        end = start + known.prefix_size
+        read_rows = known.by_prefix.get(body.data[start:end])
+        if read_rows is not None and end <= body.end:
+            body.position = end
+            return b"", read_rows
+        extra = read_extra(rows_format, body)
+        read_rows = self._compiled(mapped, rows_format, body, known)
+        if not extra:
+            prefix = body.data[start : body.position]
+            known.prefix_size = len(prefix)
+            known.by_prefix[prefix] = read_rows
+        return extra, read_rows
+
+    def _compiled(
+        self, mapped: MappedTable, rows_format: RowsFormat, body: Reader, known: KnownImages
+    ) -> RowReader:
+        start = body.position
+        count = body.lenenc_int()
         columns = mapped.logged.columns
         if count != len(columns):
             raise DecodeError(f"rows of {count} columns for {mapped.logged}, which has {len(columns)}")
         image_count = 2 if rows_format.has_two_images else 1
-        bitmaps_start = reader.skip(bitmap_size(count) * image_count)
-        key = (rows_format, reader.data[start : reader.position])
-        row_reader = mapped.readers.get(key)
-        if row_reader is None:
-            bitmaps = Reader(reader.data, bitmaps_start, reader.position)
+        bitmaps_start = body.skip(bitmap_size(count) * image_count)
+        key = body.data[start : body.position]
+        read_rows = known.by_prefix.get(key)
+        if read_rows is None:
+            if len(known.by_prefix) >= _IMAGES_KEPT:
+                known.by_prefix.clear()
+            bitmaps = Reader(body.data, bitmaps_start, body.position)
             images = [self._image(columns, bitmaps, mapped.selected) for _ in range(image_count)]
             if rows_format.is_partial:
                 images[1] = self._partial(images[1], columns)
-            row_reader = mapped.readers[key] = self._compiler.reader(*images)
-        return row_reader
+            read_rows = known.by_prefix[key] = self._compiler.reader(*images)
+        return read_rows
 
     def _image(self, columns: Sequence[Column], bitmaps: Reader, selected: tuple[int, ...]) -> Image:
         bits = bits_set(bitmaps.take(bitmap_size(len(columns))), len(columns))

@@ -4,6 +4,7 @@ Layouts: MySQL's ``statement_events.h``, ``load_data_events.h`` and ``control_ev
 MySQL 5.7's, the last that knew them.
 """
 
+import struct
 from decimal import Decimal
 
 from ..constants import EventType
@@ -28,15 +29,19 @@ from .values import read_decimal
 
 LoadParts = tuple[int, int, int, str, str, tuple[str, ...], tuple[bytes, ...], int]
 
+_QUERY_HEADER = struct.Struct("<IIBHH")
 _STRING, _REAL, _INTEGER, _DECIMAL = 0, 1, 2, 4
 _UNSIGNED = 1
 
 
 def query(header: EventHeader, file: str, position: int, body: Reader) -> QueryEvent:
-    """QUERY."""
-    thread_id, exec_time, schema_length, error_code = body.uint(4), body.uint(4), body.u8(), body.uint(2)
-    status_variables = body.take(body.uint(2))
-    schema, sql = _schema(body, schema_length), utf8_text(body.rest())
+    """QUERY. One unpack instead of five reads: every transaction of MySQL 5.x to 9.x begins with one."""
+    start = body.skip(_QUERY_HEADER.size)
+    data = body.data
+    thread_id, exec_time, schema_length, error_code, status_size = _QUERY_HEADER.unpack_from(data, start)
+    status_variables = body.take(status_size)
+    schema = _schema(body, schema_length)
+    sql = utf8_text(data[body.position : body.end])
     return QueryEvent(header, file, position, thread_id, exec_time, error_code, schema, sql, status_variables)
 
 
