@@ -41,7 +41,7 @@ from protocol.constants import EventFlag, EventType, RowsFlag
 from .hexdump import mariadb_hexdump
 from .text_query import DELIMITER
 from .text_rows import name_bytes, quoted_name
-from .text_writer import Spool, TextWriter, timestamp_text, user_value, xid_text
+from .text_writer import Spool, TextWriter, incident_text, timestamp_text, user_value, xid_text
 
 _OPENING = b"""\
 /*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=1*/;
@@ -141,8 +141,10 @@ class MariadbText(TextWriter):
 
     def _write_head(self, raw: bytes, position: int, event: Event) -> None:
         """Rows events' headers wait for their statement's last one; those of all others pull them along."""
-        pieces = [self.header_line(raw, event.header)]
-        if self.hexdump:
+        # The tool prints nothing before the scheme of an encrypted log.
+        has_header = not isinstance(event, StartEncryptionEvent)
+        pieces = [self.header_line(raw, event.header)] if has_header else []
+        if has_header and self.hexdump:
             pieces.append(b"\n" + mariadb_hexdump(raw, position, self.header_size) + b"# Event: ")
         pieces.extend(self._body(event))
         if isinstance(event, RowsEvent) and not event.rows_flags & RowsFlag.STATEMENT_END:
@@ -285,8 +287,7 @@ class MariadbText(TextWriter):
 
     @_body.register
     def _incident(self, event: IncidentEvent) -> Iterator[bytes]:
-        yield b"\n# Incident: %b\n" % name_bytes(event.message)
-        yield b"RELOAD DATABASE; # Shall generate syntax error\n"
+        yield incident_text(event)
 
     @_body.register
     def _annotate_rows(self, event: AnnotateRowsEvent) -> Iterator[bytes]:

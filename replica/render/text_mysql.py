@@ -30,8 +30,10 @@ from protocol.binlog.events import (
     RowsQueryEvent,
     StopEvent,
     TableMapEvent,
+    TransactionContextEvent,
     TransactionPayloadEvent,
     UserVarEvent,
+    ViewChangeEvent,
     XaPrepareEvent,
     XidEvent,
 )
@@ -43,7 +45,7 @@ from protocol.wire import unpack_event_header
 from .hexdump import mysql_hexdump
 from .text_query import DELIMITER, is_transaction_frame
 from .text_rows import name_bytes, quoted_name
-from .text_writer import TextWriter, timestamp_text, user_value, xid_text
+from .text_writer import TextWriter, incident_text, timestamp_text, user_value, xid_text
 
 _OPENING = b"""\
 # The proper term is pseudo_replica_mode, but we use this compatibility alias
@@ -262,8 +264,16 @@ class MysqlText(TextWriter):
 
     @_body.register
     def _incident(self, event: IncidentEvent) -> Iterator[bytes]:
-        yield b"\n# Incident: %b\n" % name_bytes(event.message)
-        yield b"RELOAD DATABASE; # Shall generate syntax error\n"
+        yield incident_text(event)
+
+    @_body.register
+    def _transaction_context(self, event: TransactionContextEvent) -> Iterator[bytes]:
+        server = name_bytes(event.server_uuid)
+        yield b"Transaction_context: server_uuid=%b\tthread_id=%d\n" % (server, event.thread_id)
+
+    @_body.register
+    def _view_change(self, event: ViewChangeEvent) -> Iterator[bytes]:
+        yield b"View_change_log_event: view_id=%b\n" % name_bytes(event.view_id)
 
     @_body.register
     def _previous_gtids(self, event: PreviousGtidsEvent) -> Iterator[bytes]:

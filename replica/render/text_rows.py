@@ -45,9 +45,7 @@ class _TableText:
         self.table = table  # keeps the id by which this is found from being used again
         self.name = quoted_name(table.schema) + b"." + quoted_name(table.name)
         self.lines = [_column_line(table, index) for index in range(len(table.columns))]
-        self._whole_row = b"".join(
-            line.before.replace(b"%", b"%%") + b"%b" + line.after.replace(b"%", b"%%") for line in self.lines
-        )
+        self._whole_row = b"".join(line.before + b"%b" + line.after for line in self.lines)
 
     def image(self, row: Row) -> bytes:
         """The lines of one row image; columns that it does not hold have none."""
@@ -158,8 +156,9 @@ def _mysql_extra(event: RowsEvent) -> bytes:
 
 def _mariadb_extra(event: RowsEvent) -> bytes:
     """A tag (0), a length that counts itself and the format, a format, a payload."""
-    size, number, payload = event.extra[1:2], event.extra[2:3], event.extra[3:]
-    if not size or not number:
+    if len(event.extra) < 3:
         return b""
+    size, number = event.extra[1], event.extra[2]
+    payload = event.extra[3 : 1 + size]
     shown = b"0x" + payload.hex().upper().encode() if payload else b""
-    return b"### Extra row data format: %d, len: %d :%b\n" % (number[0], size[0] - 2, shown)
+    return b"### Extra row data format: %d, len: %d :%b\n" % (number, len(payload), shown)

@@ -10,7 +10,14 @@ from decimal import Decimal
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO
 
-from protocol.binlog.events import Event, EventHeader, FormatDescriptionEvent, RowsEvent, UserVarEvent
+from protocol.binlog.events import (
+    Event,
+    EventHeader,
+    FormatDescriptionEvent,
+    IncidentEvent,
+    RowsEvent,
+    UserVarEvent,
+)
 from protocol.charset import charset_of_collation
 from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, RowsFlag
 
@@ -58,6 +65,15 @@ def timestamp_text(timestamp: int) -> bytes:
 def xid_text(format_id: int, gtrid: bytes, bqual: bytes) -> bytes:
     """An xid as XA statements take it."""
     return b"X'%b',X'%b',%d" % (gtrid.hex().encode(), bqual.hex().encode(), format_id)
+
+
+_INCIDENTS = {0: b"NOTHING", 1: b"LOST_EVENTS"}
+
+
+def incident_text(event: IncidentEvent) -> bytes:
+    """An incident's own text: made so that replaying it fails."""
+    name = _INCIDENTS.get(event.incident, b"%d" % event.incident)
+    return b"\n# Incident: %b\nRELOAD DATABASE; # Shall generate syntax error\n" % name
 
 
 def user_value(event: UserVarEvent) -> bytes:

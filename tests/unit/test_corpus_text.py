@@ -63,7 +63,7 @@ def counts(request: pytest.FixtureRequest) -> Iterator[Counts]:
     capture = request.config.pluginmanager.get_plugin("capturemanager")
     words = f"{total.files} files, {total.lines} lines compared, {total.different} different"
     with capture.global_and_fixture_disabled() if capture else nullcontext():
-        print(f"\nText against the reference tools': {words}.")
+        print(f"\nText against the reference tools: {words}.")
         for name, reason in EXCEPTIONS.items():
             print(f"  Except {name}: {reason}.")
 
