@@ -294,8 +294,8 @@ def open_binlog(
     """
     files = find_log_files(source)
     given: dict[str, object] = {
-        "start": None if isinstance(start, int) else start,
-        "stop": None if isinstance(stop, int) else stop,
+        "start": None if type(start) is int else start,
+        "stop": None if type(stop) is int else stop,
         "tables": tables,
         "exclude_tables": exclude_tables,
         "events": events,
@@ -314,8 +314,8 @@ def open_binlog(
     return BinlogFile(
         files,
         options,
-        start=start if isinstance(start, int) else None if start is None else options.start,
-        stop=stop if isinstance(stop, int) else options.stop,
+        start=start if type(start) is int else None if start is None else options.start,
+        stop=stop if type(stop) is int else options.stop,
         on_error=on_error,
         torn=torn,
         schema=schema,

@@ -47,7 +47,7 @@ class LogFile:
         """Its bytes on disk; None where that cannot be told."""
         try:
             return None if self.path is None else os.stat(self.path).st_size
-        except OSError:
+        except (OSError, ValueError):
             return None
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import struct
 import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+from protocol.binlog.events import QueryEvent, WriteRowsEvent, XidEvent
 from protocol.constants import BINLOG_MAGIC, EventType
+from replica.file import BinlogFile
 
-from .raw_events import format_description, int_rows, int_table_map, query, raw_event
+from .raw_events import format_description, int_rows, int_table_map, query, raw_event, rotate
 
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SOURCE_ID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 
 
@@ -74,3 +80,35 @@ class LogBuilder:
 
     def statement(self, sql: str, *, timestamp: int = 1_700_000_000) -> None:
         self.add(EventType.QUERY, query(sql)[19:], timestamp=timestamp)
+
+
+def numbered_log(count: int = 5, *, first: int = 1, gtids: bool = True, **options: Any) -> LogBuilder:
+    """Transactions 1, 2, 3... of one row each with that number, a minute apart."""
+    log = LogBuilder(**options)
+    for number in range(first, first + count):
+        timestamp = int((NOON + timedelta(minutes=number)).timestamp())
+        log.transaction([number], sequence=number if gtids else None, timestamp=timestamp)
+    return log
+
+
+def numbers(log: BinlogFile) -> list[int]:
+    """The rows of the transactions of `numbered_log`, each with all of its events or none."""
+    with log:
+        events = list(log)
+    found = [row[0] for event in events if isinstance(event, WriteRowsEvent) for row in event.rows]
+    assert found == [event.xid for event in events if isinstance(event, XidEvent)]
+    begun = [event for event in events if isinstance(event, QueryEvent) and event.sql == "BEGIN"]
+    assert len(begun) == len(found)
+    return found
+
+
+def write_logs(folder: Path) -> list[Path]:
+    """Three files with transactions 1-2, 3-4 and 5-6; the numbers of the files gain a digit."""
+    paths = [folder / name for name in ("bin.999998", "bin.999999", "bin.1000000")]
+    for index, path in enumerate(paths):
+        log = numbered_log(2, first=index * 2 + 1)
+        if index < 2:
+            end = len(log.data) + 31 + len(paths[index + 1].name)
+            log.append(rotate(paths[index + 1].name, next_position=end, checksum=True))
+        path.write_bytes(log.data)
+    return paths
