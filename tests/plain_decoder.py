@@ -6,7 +6,8 @@ It shares no code with ``protocol.binlog`` but the reader of JSON documents, and
 
 Sources: MySQL's ``libs/mysql/binlog/event/rows_event.cpp`` (events, optional metadata), ``sql/field.cc``
 (``save_field_metadata``, ``pack``), ``sql/field_common_properties.h`` (which columns have a sign bit),
-``strings/decimal.cc`` and ``mysys/my_time.cc`` (values); MariaDB's ``sql/log_event_server.cc``.
+``strings/decimal.cc`` and ``mysys/my_time.cc`` (values); MariaDB's ``sql/log_event_server.cc`` and
+``sql/field_comp.cc``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tests.plain_values import (
     set_value,
     time2_value,
     timestamp_value,
+    uncompressed,
 )
 
 ABSENT = object()
@@ -418,6 +420,11 @@ def _value(cursor: Cursor, column: PlainColumn, charset: Charset | None) -> obje
         return data if charset is None or charset.decode is None else charset.decode(data)
     if kind in BLOBS:
         data = cursor.take(cursor.number(metadata))
+        return data if charset is None or charset.decode is None else charset.decode(data)
+    if kind in MARIADB_COMPRESSED:
+        varchar_length = 2 if metadata > 255 else 1
+        length_size = varchar_length if kind is ColumnType.MARIADB_VARCHAR_COMPRESSED else metadata
+        data = uncompressed(cursor.take(cursor.number(length_size)))
         return data if charset is None or charset.decode is None else charset.decode(data)
     if kind is ColumnType.GEOMETRY:
         return cursor.take(cursor.number(metadata))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import zlib
 
 from protocol.errors import DecodeError
 
@@ -124,3 +125,23 @@ def set_value(value: int, labels: tuple[str, ...] | None) -> int | str:
     if value >= 1 << len(labels):
         raise DecodeError("plain: no such label")
     return ",".join(label for index, label in enumerate(labels) if value & 1 << index)
+
+
+def uncompressed(stored: bytes) -> bytes:
+    """A value of MariaDB's COMPRESSED columns: as it is behind a zero byte, or length and zlib stream."""
+    if not stored:
+        return b""
+    if stored[0] == 0:
+        return stored[1:]
+    size = stored[0] & 7
+    if stored[0] & 0xF0 != 0x80 or len(stored) <= size:
+        raise DecodeError("plain: not compressed as columns are")
+    length = int.from_bytes(stored[1 : 1 + size], "big")
+    stream = zlib.decompressobj(-15 if stored[0] & 8 else 15)
+    try:
+        data = stream.decompress(stored[1 + size :])
+    except zlib.error as error:
+        raise DecodeError("plain: a broken stream") from error
+    if len(data) != length or not stream.eof:
+        raise DecodeError("plain: another length")
+    return data

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -222,10 +223,22 @@ def _string(rng: random.Random) -> Spec:
     return Spec(ColumnType.STRING, metadata, values, rng.choice(COLLATIONS))
 
 
-def variable(kind: ColumnType) -> Callable[[random.Random], Spec]:
+def compressed(rng: random.Random) -> bytes:
+    """A value of a COMPRESSED column of MariaDB: empty, as it is behind a zero byte, or in a zlib stream."""
+    data = text(rng)
+    if not data or rng.random() < 0.5:
+        return b"\0" + data if data else b""
+    header = rng.choice([0, 8])
+    stream = zlib.compressobj(wbits=-15 if header else 15)
+    size = rng.randint((len(data).bit_length() + 7) // 8, 4)
+    packed = stream.compress(data) + stream.flush()
+    return bytes([0x80 | header | size]) + len(data).to_bytes(size, "big") + packed
+
+
+def variable(kind: ColumnType, content: Values = text) -> Callable[[random.Random], Spec]:
     def make(rng: random.Random) -> Spec:
         length = rng.choice([0, 1, 255, 256, 65535])
-        values = behind_length(2 if length > 255 else 1, text)
+        values = behind_length(2 if length > 255 else 1, content)
         return Spec(kind, length.to_bytes(2, "little"), values, rng.choice(COLLATIONS))
 
     return make
@@ -286,6 +299,8 @@ KINDS: Mapping[str, Callable[[random.Random], Spec]] = MappingProxyType(
         "GEOMETRY": blob(ColumnType.GEOMETRY),
         "VECTOR": blob(ColumnType.VECTOR, lambda rng: rng.randbytes(4 * rng.randrange(6))),
         "JSON": blob(ColumnType.JSON, lambda rng: rng.choice(DOCUMENTS)),
+        "MARIADB_VARCHAR_COMPRESSED": variable(ColumnType.MARIADB_VARCHAR_COMPRESSED, compressed),
+        "MARIADB_BLOB_COMPRESSED": blob(ColumnType.MARIADB_BLOB_COMPRESSED, compressed),
         "ENUM": labelled(ColumnType.ENUM),
         "SET": labelled(ColumnType.SET),
     }
