@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from protocol.binlog.checksum import crc32_matches, is_mariadb_version
 from protocol.binlog.events import Event, FormatDescriptionEvent
+from protocol.constants import EVENT_HEADER_SIZE
 
 from .text_mariadb import MariadbText
 from .text_mysql import MysqlText
@@ -21,6 +22,10 @@ _WRITERS: dict[Flavor, type[TextWriter]] = {"mysql": MysqlText, "mariadb": Maria
 
 class TextRenderer:
     """Writes events to ``output``, each with ``render``, and the end of the text with ``finish``.
+
+        renderer = TextRenderer(sys.stdout.buffer)
+        with open_binlog("binlog.000042", cells=renderer.cells) as log:
+            render_text(log.raw_events(), renderer)
 
     The events must come from a decoder that was made with ``cells=renderer.cells``. ``flavor`` says whose tool to
     follow; without it the first format description decides. ``hexdump`` adds the annotated dump of each event.
@@ -41,7 +46,8 @@ class TextRenderer:
         """
         if self._writer is None:
             self._writer = self._begin(event)
-            self._writer.has_checksums = crc32_matches(raw)  # for a log without a format description
+            # For a log without a format description.
+            self._writer.has_checksums = len(raw) > EVENT_HEADER_SIZE and crc32_matches(raw)
         self._writer.event(raw, position, event)
 
     def finish(self) -> None:

@@ -17,10 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import TransactionPayloadEvent
-from protocol.binlog.file import RawEventReader
-from replica.render.text import TextRenderer
+from replica.file import open_binlog
+from replica.render.text import TextRenderer, render_text
 from replica.render.text_values import quote_mysql
 from tests.servers import Server
 
@@ -345,16 +343,8 @@ def _tool_output(server: Server, path: str, *options: str) -> bytes:
 def _rendered(log: bytes, hexdump: bool = False) -> bytes:
     output = io.BytesIO()
     renderer = TextRenderer(output, hexdump)
-    decoder = EventDecoder(cells=renderer.cells)
-    reader = RawEventReader(io.BytesIO(log).read)
-    while (raw := reader.read_event()) is not None:
-        event = decoder.decode(raw, reader.event_position)
-        assert event is not None
-        renderer.render(raw, reader.event_position, event)
-        if isinstance(event, TransactionPayloadEvent):
-            for inner in decoder.payload_events(event):
-                renderer.render(b"", event.position, inner)
-    renderer.finish()
+    with open_binlog(io.BytesIO(log), cells=renderer.cells) as events:
+        render_text(events.raw_events(), renderer)
     return output.getvalue()
 
 

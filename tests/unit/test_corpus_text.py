@@ -18,11 +18,9 @@ from typing import Any
 
 import pytest
 
-from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import TransactionPayloadEvent
-from protocol.binlog.file import RawEventReader
 from protocol.errors import UnsupportedEventError
-from replica.render.text import TextRenderer
+from replica.file import open_binlog
+from replica.render.text import TextRenderer, render_text
 from replica.render.text_values import Flavor
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
@@ -72,18 +70,8 @@ def rendered(path: Path, flavor: Flavor) -> bytes:
     """The file's text. Checksums are not verified, as the tools do not by default."""
     output = io.BytesIO()
     renderer = TextRenderer(output, flavor=flavor)
-    decoder = EventDecoder(file=path.name, verify_checksum=False, cells=renderer.cells)
-    with path.open("rb") as file:
-        reader = RawEventReader(file.read, file=path.name)
-        while (raw := reader.read_event()) is not None:
-            event = decoder.decode(raw, reader.event_position)
-            if event is None:
-                continue
-            renderer.render(raw, reader.event_position, event)
-            if isinstance(event, TransactionPayloadEvent):
-                for inner in decoder.payload_events(event):
-                    renderer.render(b"", event.position, inner)
-    renderer.finish()
+    with open_binlog(path, verify_checksum=False, cells=renderer.cells) as log:
+        render_text(log.raw_events(), renderer)
     return output.getvalue()
 
 
