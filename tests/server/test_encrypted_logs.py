@@ -1,0 +1,145 @@
+"""Logs that real servers have encrypted, copied out with their keys and read without a server."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.binlog.events import DeleteRowsEvent, Event, RowsEvent, UpdateRowsEvent, WriteRowsEvent
+from protocol.errors import ConfigurationError
+from replica.file import KeyFile, open_binlog
+from tests.servers import Server
+from tests.unit.test_encryption import OPENSSL_FILES
+
+KEYRING = "/var/lib/mysql-keyring/keyring"
+KEY_FILE = "/etc/mysql/log-keys/keys"
+SECRET = "s3cret"
+ROWS = 300
+
+
+def put(server: Server, path: str, content: bytes) -> None:
+    """Write a file inside of the container, readable for all."""
+    data = base64.b64encode(content).decode()
+    server.exec("sh", "-c", f"mkdir -p {Path(path).parent} && echo {data} | base64 -d > {path}")
+
+
+def restart(server: Server) -> None:
+    server.container.get_wrapped_container().restart()
+    server.wait_until_ready()
+
+
+def copy_out(server: Server, path: str, folder: Path) -> Path:
+    chunks, _ = server.container.get_wrapped_container().get_archive(path)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / Path(path).name
+
+
+def copy_logs(server: Server, folder: Path) -> Path:
+    """The index file, beside the logs that it names."""
+    for (
+        name,
+        *_,
+    ) in server.query("SHOW BINARY LOGS"):
+        copy_out(server, f"/var/lib/mysql/{name}", folder)
+    return copy_out(server, "/var/lib/mysql/binlog.index", folder)
+
+
+def write_rows(server: Server) -> None:
+    """ROWS rows inserted, half of them updated, a third deleted, in two log files."""
+    server.query("CREATE DATABASE secrets")
+    server.query("CREATE TABLE secrets.t (id INT PRIMARY KEY, text VARCHAR(2000) CHARACTER SET utf8mb4)")
+    values = ", ".join(f"({number}, REPEAT('{number}é', {number}))" for number in range(ROWS))
+    server.query(f"INSERT INTO secrets.t VALUES {values}")
+    server.query("FLUSH BINARY LOGS")
+    server.query("UPDATE secrets.t SET text = CONCAT('new ', id) WHERE id % 2 = 0")
+    server.query("DELETE FROM secrets.t WHERE id % 3 = 0")
+
+
+def check_rows(server: Server, events: list[Event]) -> None:
+    """The rows in the log, applied one after the other, make the table."""
+    table: dict[int, object] = {}
+    counts = {WriteRowsEvent: 0, UpdateRowsEvent: 0, DeleteRowsEvent: 0}
+    for event in events:
+        if not isinstance(event, RowsEvent) or str(event.table) != "secrets.t":
+            continue
+        for change in event.changes():
+            counts[type(event)] += 1  # type: ignore[index]
+            if change.before is not None:
+                key, _ = change.before.values()
+                del table[key]  # type: ignore[arg-type]
+            if change.after is not None:
+                key, text = change.after.values()
+                table[key] = text.decode() if isinstance(text, bytes) else text  # type: ignore[index]
+    assert list(counts.values()) == [ROWS, ROWS // 2, ROWS // 3]
+    assert table == dict(server.query("SELECT id, text FROM secrets.t"))
+
+
+def test_mysql(extra_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = extra_server("mysql:9.7")
+    # The server opens its keyring as root and goes on as mysql.
+    put(server, KEYRING, b"")
+    server.exec("chown", "-R", "mysql:", str(Path(KEYRING).parent))
+    put(server, "/usr/sbin/mysqld.my", b'{"components": "file://component_keyring_file"}')
+    settings = f'{{"path": "{KEYRING}", "read_only": false}}'
+    put(server, "/usr/lib/mysql/plugin/component_keyring_file.cnf", settings.encode())
+    restart(server)
+    server.query("SET GLOBAL binlog_encryption = ON")
+    write_rows(server)
+    server.query("ALTER INSTANCE ROTATE BINLOG MASTER KEY")
+
+    index = copy_logs(server, tmp_path)
+    keyring = copy_out(server, KEYRING, tmp_path)
+    encrypted = [tmp_path / name for name, _, state in server.query("SHOW BINARY LOGS") if state == "Yes"]
+    assert len(encrypted) >= 3
+    assert all(path.read_bytes().startswith(b"\xfdbin") for path in encrypted)
+    with open_binlog(index, keyring=keyring) as log:
+        check_rows(server, list(log))
+    assert log.torn_bytes == 0
+    with pytest.raises(ConfigurationError, match="keyring"):
+        list(open_binlog(index))
+    # What the server has as the end of its log is the plain file's.
+    with open_binlog(encrypted[-1], keyring=keyring) as log:
+        last = list(log)[-1]
+    assert last.header.next_position == server.query("SHOW BINARY LOG STATUS")[0][1]
+
+
+@pytest.mark.parametrize("algorithm", ["aes_cbc", "aes_ctr"])
+@pytest.mark.parametrize("secret", ["", SECRET])
+def test_mariadb(extra_server: Callable[..., Server], tmp_path: Path, algorithm: str, secret: str) -> None:
+    server = extra_server("mariadb:11.8")
+    # The image has no openssl to encrypt a key file with: this one was made elsewhere.
+    keys = (
+        bytes.fromhex(OPENSSL_FILES[0]) if secret else f"# for tests\n1;{bytes(range(32)).hex()}\n".encode()
+    )
+    put(server, KEY_FILE, keys)
+    settings = [
+        "[mariadbd]",
+        "plugin_load_add=file_key_management",
+        f"file_key_management_filename={KEY_FILE}",
+        f"file_key_management_encryption_algorithm={algorithm}",
+        "encrypt_binlog=ON",
+    ]
+    if secret:
+        settings.append(f"file_key_management_filekey={secret}")
+    put(server, "/etc/mysql/conf.d/encryption.cnf", "\n".join([*settings, ""]).encode())
+    restart(server)
+    assert server.query("SELECT @@encrypt_binlog, @@file_key_management_encryption_algorithm") == [
+        (1, algorithm)
+    ]
+    write_rows(server)
+
+    index = copy_logs(server, tmp_path)
+    key_file = copy_out(server, KEY_FILE, tmp_path)
+    with open_binlog(index, key_file=KeyFile(key_file, secret)) as log:
+        check_rows(server, list(log))
+    assert log.torn_bytes == 0
+    with pytest.raises(ConfigurationError, match="no key file is given"):
+        list(open_binlog(index))
+    with pytest.raises(ConfigurationError, match="does not open the log"):
+        list(open_binlog(index, key_file={1: bytes(32)}))
