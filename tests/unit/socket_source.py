@@ -36,8 +36,9 @@ MYSQL_VARIABLES = {
 class SocketSource:
     """``answers`` are looked up by the beginning of the statement; the longest one wins.
 
-    ``events`` are sent to each dump, one write each, and then the source is silent; ``after_events`` is called with
-    the writer when they are out. ``columns`` are the rows of information_schema.COLUMNS.
+    ``events`` are sent to each dump with a ``pause`` in seconds behind each, and then the source is silent.
+    ``columns`` are the rows of information_schema.COLUMNS. ``silent_for`` is the beginning of a statement that is
+    never answered, or "login".
     """
 
     events: list[bytes] = field(default_factory=list)
@@ -50,6 +51,7 @@ class SocketSource:
     refuses_dump: Err | None = None
     ends_dump: bool = False
     closes_after_events: bool = False
+    pause: float = 0
     port: int = 0
     statements: list[str] = field(default_factory=list)
     dumps: list[BinlogDump | BinlogDumpGtid] = field(default_factory=list)
@@ -64,6 +66,10 @@ class SocketSource:
     def is_open(self) -> bool:
         """Whether a client is still connected."""
         return not all(conversation.done() for conversation in self.conversations)
+
+    def has_been_asked(self, beginning: str) -> bool:
+        """Whether a statement that begins so has come."""
+        return any(sql.startswith(beginning) for sql in self.statements)
 
     async def until_closed(self) -> None:
         """Return when no client is connected."""
@@ -161,6 +167,8 @@ class _Conversation:
         for event in self.source.events:
             self.send(b"\0" + event)
             await self.writer.drain()
+            if self.source.pause:
+                await asyncio.sleep(self.source.pause)
         if self.source.ends_dump:
             self.send(b"\xfe\0\0\2\0")
         if self.source.closes_after_events:
@@ -177,6 +185,13 @@ def _encode(answer: Rows | Err | None, deprecate_eof: bool) -> list[bytes]:
     middle = [] if deprecate_eof else [b"\xfe\0\0\2\0"]
     columns = [ColumnDefinition(f"c{index}", 253).encode() for index in range(width)]
     return [bytes([width]), *columns, *middle, *map(encode_row, answer), end]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return as soon as the condition holds; at the latest after ten seconds, with TimeoutError."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
