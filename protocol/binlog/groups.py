@@ -46,12 +46,18 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
     if header.type == EventType.ANONYMOUS_GTID:
         event = AnonymousGtidEvent(header, file, position, flags)
     else:
-        event = GtidEvent(header, file, position, flags, gtid=Gtid(_source_id(source_id), sequence))
+        event = GtidEvent(header, file, position, flags, gtid=_checked(_source_id(source_id), sequence))
     if body.remaining and body.u8() == _LOGICAL_CLOCK:
         start = body.skip(_CLOCK.size)
         event.last_committed, event.sequence_number = _CLOCK.unpack_from(body.data, start)
         _read_details(event, body)
     return event
+
+
+def _checked(source_id: uuid.UUID, sequence: int, tag: str = "") -> Gtid:
+    if sequence < 1:
+        raise DecodeError(f"a GTID with sequence number {sequence}")
+    return Gtid(source_id, sequence, tag)
 
 
 @functools.lru_cache(maxsize=256)
@@ -117,7 +123,7 @@ def gtid_tagged(header: EventHeader, file: str, position: int, body: Reader) -> 
     flags = named.pop("gtid_flags")
     if not (isinstance(source_id, uuid.UUID) and isinstance(sequence, int) and isinstance(tag, str)):
         raise DecodeError("a GTID that is none")
-    event = GtidEvent(header, file, position, int(str(flags)), gtid=Gtid(source_id, sequence, tag))
+    event = GtidEvent(header, file, position, int(str(flags)), gtid=_checked(source_id, sequence, tag))
     for name, value in named.items():
         setattr(event, name, value)
     if event.original_commit_timestamp is None:
