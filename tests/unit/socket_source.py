@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.commands import BinlogDump, BinlogDumpGtid, Query
-from protocol.constants import Capability, Command, EventType
+from protocol.constants import Capability, Command
 from protocol.messages import Err, Handshake, HandshakeResponse, Ok
 from protocol.packets import MAX_PAYLOAD, FrameStream
 from protocol.results import ColumnDefinition, encode_row
 
 from .fake_source import MARIADB_CAPABILITIES, NONCE, OLD_CAPABILITIES
-from .raw_events import format_description, raw_event, rotate
 
 Rows = Sequence[tuple[str | None, ...]]
 FILE = "binlog.000001"
@@ -208,25 +207,3 @@ async def serving(source: SocketSource) -> AsyncIterator[SocketSource]:
         async with asyncio.timeout(10):
             await asyncio.gather(*source.conversations, return_exceptions=True)
             await server.wait_closed()
-
-
-class Log:
-    """Builds raw events with true end positions: ``Log().query("BEGIN").event(...).raw``."""
-
-    def __init__(self, start: int = 4, file: str = FILE) -> None:
-        self.raw = [rotate(file, start, flags=0x20)]
-        self.position = start
-        description = format_description(algorithm=0)
-        if start == 4:
-            self.event(EventType.FORMAT_DESCRIPTION, description[19:])
-        else:
-            self.raw.append(description)
-
-    def event(self, event_type: int, body: bytes, *, timestamp: int = 1) -> Log:
-        self.position += 19 + len(body)
-        self.raw.append(raw_event(event_type, body, next_position=self.position, timestamp=timestamp))
-        return self
-
-    def add(self, raw: bytes) -> Log:
-        """An event made elsewhere, with its end position put right."""
-        return self.event(raw[4], raw[19:], timestamp=int.from_bytes(raw[:4], "little"))

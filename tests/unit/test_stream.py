@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 
@@ -14,7 +12,7 @@ import replica
 from protocol.binlog.events import Event
 from protocol.commands import BinlogDump, BinlogDumpGtid
 from protocol.constants import EventType
-from protocol.gtid import GtidSet, MariadbGtidSet
+from protocol.gtid import GtidSet
 from protocol.messages import Err
 from replica import (
     BinlogPosition,
@@ -28,57 +26,22 @@ from replica import (
     XidEvent,
 )
 
-from .raw_events import int_rows, int_table_map, query
-from .socket_source import FILE, MYSQL_VARIABLES, UUID, Log, SocketSource, serving, until
-
-XID = struct.pack("<Q", 5)
-INT_COLUMN = ("id", "int", "int", "NO", None, "PRI")
-COLUMNS = [INT_COLUMN]
-GTIDS_ON = MYSQL_VARIABLES | {"gtid_mode": "ON"}
-
-
-def transaction(log: Log, *values: int, name: str = "t", timestamp: int = 1) -> Log:
-    begin = query("BEGIN")
-    log.event(EventType.QUERY, begin[19:], timestamp=timestamp)
-    log.add(int_table_map(name=name)).add(int_rows(list(values)))
-    return log.event(EventType.XID, XID)
-
-
-def gtid(log: Log, sequence: int) -> Log:
-    return log.event(
-        EventType.GTID, b"\0" + bytes.fromhex(UUID.replace("-", "")) + struct.pack("<q", sequence)
-    )
-
-
-def heartbeat(log: Log) -> Log:
-    position = log.position
-    log.event(EventType.HEARTBEAT, FILE.encode())
-    log.raw[-1] = log.raw[-1][:13] + struct.pack("<I", position) + log.raw[-1][17:]
-    log.position = position
-    return log
-
-
-def mysql(log: Log, **given: object) -> SocketSource:
-    return SocketSource(log.raw, columns=list(COLUMNS), **given)  # type: ignore[arg-type]
-
-
-def values(events: list[Event]) -> list[int]:
-    return [row[0] for event in events if isinstance(event, WriteRowsEvent) for row in event.rows]  # type: ignore[misc]
-
-
-def kinds(events: list[Event]) -> list[str]:
-    return [type(event).__name__.removesuffix("Event") for event in events]
-
-
-async def collect(source: SocketSource, count: int | None = None, **given: object) -> list[Event]:
-    """Events from the earliest one up to the stream's end, or so many."""
-    events: list[Event] = []
-    async with replica.connect(source.dsn, **{"start": "earliest", **given}) as stream:  # type: ignore[arg-type]
-        async for event in stream:
-            events.append(event)
-            if len(events) == count:
-                break
-    return events
+from .raw_events import int_table_map, query
+from .scripted_log import (
+    COLUMNS,
+    GTIDS_ON,
+    INT_COLUMN,
+    Log,
+    collect,
+    gtid,
+    heartbeat,
+    kinds,
+    mysql,
+    three_transactions,
+    transaction,
+    values,
+)
+from .socket_source import FILE, UUID, SocketSource, serving, until
 
 
 async def test_events_come_in_order_with_names() -> None:
@@ -468,141 +431,12 @@ async def test_an_idle_look_up_connection_that_was_closed_is_made_anew() -> None
     assert values([first, second]) == [1, 2]
 
 
-# Stops and starts
-
-
-def _positions(log: Log) -> Callable[[int], BinlogPosition]:
-    ends = [4]
-    for number in (1, 2, 3):
-        transaction(log, number, timestamp=100 * number)
-        ends.append(log.position)
-    return lambda index: BinlogPosition(FILE, ends[index])
-
-
-@pytest.mark.parametrize(("offset", "expected"), [(0, [1]), (-1, [1]), (1, [1, 2]), (10_000, [1, 2, 3])])
-async def test_stop_at_a_position_finishes_the_transaction(offset: int, expected: list[int]) -> None:
-    log = Log()
-    end_of_first = _positions(log)(1)
-    stop = BinlogPosition(FILE, end_of_first.position + offset)
-    async with serving(mysql(log)) as source:
-        if offset == 10_000:
-            log.raw.append(Log(start=4, file="binlog.000002").raw[0])
-            transaction(log, 4)
-        assert values(await collect(source, stop=stop)) == expected
-
-
-async def test_stop_where_the_start_is_reads_nothing() -> None:
-    log = Log()
-    place = _positions(log)(1)
-    async with serving(mysql(log)) as source:
-        async with replica.connect(source.dsn, start=place, stop=place) as stream:
-            assert [event async for event in stream] == []
-        assert source.dumps == []
-
-
-async def test_stop_now_is_the_end_of_the_log_at_connect() -> None:
-    log = Log()
-    end = _positions(log)(2)
-    answers = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
-    async with serving(mysql(log, answers=answers)) as source:
-        assert values(await collect(source, stop="now")) == [1, 2]
-
-
-async def test_stop_at_a_position_where_the_source_is_idle() -> None:
-    log = Log()
-    end = _positions(log)(3)
-    heartbeat(log)
-    log.raw[-1] = log.raw[-1][:13] + struct.pack("<I", end.position + 100) + log.raw[-1][17:]
-    async with serving(mysql(log)) as source:
-        stop = BinlogPosition(FILE, end.position + 50)
-        assert values(await collect(source, stop=stop)) == [1, 2, 3]
-
-
-async def test_stop_at_a_time() -> None:
-    log = Log()
-    end = _positions(log)(3)
-    answers = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
-    async with serving(mysql(log, answers=answers)) as source:
-        for second, expected in ((50, []), (200, [1]), (201, [1, 2]), (1000, [1, 2, 3])):
-            stop = datetime.fromtimestamp(second, UTC)
-            assert values(await collect(source, stop=stop)) == expected
-
-
-async def test_stop_at_gtids() -> None:
-    log = Log()
-    log.event(EventType.PREVIOUS_GTIDS, GtidSet(f"{UUID}:1-4").encode())
-    for number in (5, 6, 7):
-        transaction(gtid(log, number), number)
-    async with serving(mysql(log, variables=GTIDS_ON)) as source:
-        assert values(await collect(source, stop=f"{UUID}:5-6")) == [5, 6]
-        assert values(await collect(source, stop=GtidSet(f"{UUID}:1-5"))) == [5]
-        with pytest.raises(replica.ConfigurationError, match="other family"):
-            await collect(source, stop=MariadbGtidSet("0-1-5"))
-
-
-async def test_start_at_a_time_passes_over_what_began_before() -> None:
-    log = Log()
-    end = _positions(log)(3)
-    answers = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
-    answers["SHOW BINARY LOGS"] = [(FILE, "1000")]
-    async with serving(mysql(log, answers=answers)) as source:
-        for second, expected in ((0, [1, 2, 3]), (150, [2, 3]), (200, [2, 3]), (1000, [])):
-            start = datetime.fromtimestamp(second, UTC)
-            async with replica.connect(source.dsn, start=start, stop="now") as stream:
-                events = [event async for event in stream]
-            assert values(events) == expected
-            assert stream.position == end
-
-
-@pytest.mark.parametrize(
-    ("start", "error"),
-    [
-        (GtidSet(f"{UUID}:1-9"), replica.TransactionsUnavailableError),
-        (GtidSet("ffffffff-2222-3333-4444-555555555555:1"), replica.TransactionsUnavailableError),
-        (GtidSet(f"{UUID}:2-4"), replica.TransactionsUnavailableError),
-        (MariadbGtidSet("0-1-5"), replica.ConfigurationError),
-        (Checkpoint(FILE, 500, f"{UUID}:1-9", UUID, 97), replica.TransactionsUnavailableError),
-    ],
-)
-async def test_gtids_that_the_source_cannot_serve(start: object, error: type[Exception]) -> None:
-    gtids = {"SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-4",)]}
-    gtids["SELECT @@GLOBAL.gtid_purged"] = [(f"{UUID}:1",)]
-    async with serving(mysql(Log(), variables=GTIDS_ON, answers=gtids)) as source:
-        with pytest.raises(error):
-            async with replica.connect(source.dsn, start=start):  # type: ignore[arg-type]
-                pass
-        await source.until_closed()
-
-
-async def test_gtids_of_a_source_without_any() -> None:
-    async with serving(mysql(Log())) as source:
-        with pytest.raises(replica.ConfigurationError, match="gtid_mode"):
-            async with replica.connect(source.dsn, start=f"{UUID}:1-4"):
-                pass
-
-
-@pytest.mark.parametrize("identity", [("other-uuid", 97), (None, None)])
-async def test_a_position_of_another_server(identity: tuple[str | None, int | None]) -> None:
-    async with serving(mysql(Log())) as source:
-        with pytest.raises(replica.ConfigurationError, match="of no use on another server"):
-            async with replica.connect(source.dsn, start=Checkpoint(FILE, 500, None, *identity)):
-                pass
-
-
-async def test_a_checkpoint_of_this_server() -> None:
-    async with serving(mysql(Log(500))) as source:
-        async with replica.connect(source.dsn, start=Checkpoint(FILE, 500, None, UUID, 1)) as stream:
-            assert stream.position == BinlogPosition(FILE, 500)
-            await anext(stream)
-        assert source.dumps == [BinlogDump(FILE, 500, source.dumps[0].server_id, 0)]
-
-
 # Handlers
 
 
 async def test_run_calls_handlers_and_closes() -> None:
     log = Log()
-    end = _positions(log)(3)
+    end = three_transactions(log)(3)
     async with serving(mysql(log)) as source:
         stream = replica.connect(source.dsn, start="earliest", stop=end)
         calls: list[object] = []
@@ -624,7 +458,7 @@ async def test_run_calls_handlers_and_closes() -> None:
 
 async def test_a_failing_handler_ends_the_run_and_the_checkpoint_stays() -> None:
     log = Log()
-    end_of_first = _positions(log)(1)
+    end_of_first = three_transactions(log)(1)
     async with serving(mysql(log)) as source:
         stream = replica.connect(source.dsn, start="earliest")
 
