@@ -189,7 +189,7 @@ class _Redo(_Writer):
         super().__init__(output, rows, session)
         self._with_statements = with_statements
         self._is_open = False
-        self._pending = ""  # the beginning of a transaction of which nothing is written yet
+        self._pending: tuple[Event, str] | None = None  # a transaction of which nothing is written yet
         self.write("-- What a binary log did, to do it again.\n" + session.begin())
 
     def write(self, text: str) -> None:
@@ -197,13 +197,14 @@ class _Redo(_Writer):
 
     def begin(self, event: Event, sql: str) -> None:
         self._end("COMMIT")
-        time = self._session.time(event.header.timestamp)
-        self._pending = f"{_comment(self._place(event))}{time}{sql};\n"
+        self._pending = event, sql
 
     def _open(self) -> None:
-        if self._pending:
-            self.write(self._pending)
-            self._pending, self._is_open = "", True
+        if self._pending is not None:
+            event, sql = self._pending
+            time = self._session.time(event.header.timestamp)
+            self.write(f"{_comment(self._place(event))}{time}{sql};\n")
+            self._pending, self._is_open = None, True
 
     def commit(self, event: Event) -> None:
         self._end("COMMIT")
@@ -211,7 +212,7 @@ class _Redo(_Writer):
     def _end(self, sql: str) -> None:
         if self._is_open:
             self.write(f"{sql};\n")
-        self._pending, self._is_open = "", False
+        self._pending, self._is_open = None, False
 
     def statement(self, event: QueryEvent) -> None:
         if event.sql == "ROLLBACK":
@@ -239,10 +240,11 @@ class _Redo(_Writer):
 
     def statement_setting(self, sql: str) -> None:
         if self._with_statements:
+            self._open()
             self.write(sql)
 
     def rows(self, event: RowsEvent) -> None:
-        if not self._is_open and not self._pending:
+        if not self._is_open and self._pending is None:
             # The log begins within a transaction.
             self.begin(event, "BEGIN")
         before, behind = self._around(event)

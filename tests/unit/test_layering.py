@@ -67,6 +67,7 @@ REPLICA = (
     "render",
     "cli",
     "spark",
+    "__main__",
 )
 
 # List -> the package it lies in, its modules from low to high, the lists it stands on.

@@ -1,0 +1,95 @@
+"""Where the command line writes: the output as bytes, messages and progress beside it on standard error."""
+
+import os
+import sys
+import time
+from typing import BinaryIO, Final, TextIO
+
+PROGRAM: Final = "mysql-replica"
+
+_INTERVAL: Final = 0.2  # seconds between two states of the progress line
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+class Console:
+    """Standard output and error of one run."""
+
+    def __init__(self, output: BinaryIO, errors: TextIO) -> None:
+        self.output = output
+        self.errors = errors
+
+    @classmethod
+    def standard(cls) -> "Console":
+        """That of this process."""
+        return cls(sys.stdout.buffer, sys.stderr)
+
+    def note(self, text: str) -> None:
+        """A message of one line on standard error."""
+        line = " ".join(text.split())
+        self.errors.write(f"{PROGRAM}: {line}\n".encode("utf-8", "replace").decode("utf-8"))
+        self.errors.flush()
+
+    def close_output(self) -> None:
+        """Whoever reads the output has gone: whatever is still buffered goes nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.output.fileno())
+        os.close(nowhere)
+
+
+class Progress:
+    """A line on a terminal that is written over: bytes read, rate, time left. ``total`` is None where not known."""
+
+    def __init__(self, errors: TextIO, total: int | None, is_shown: bool) -> None:
+        self._errors = errors
+        self._total = total
+        self._start = self._last = time.monotonic()
+        self._is_shown = is_shown
+        self._width = 0
+
+    def update(self, done: int) -> None:
+        """``done`` bytes have been read."""
+        if not self._is_shown:
+            return
+        now = time.monotonic()
+        if now - self._last < _INTERVAL:
+            return
+        self._last = now
+        self._write(progress_text(done, self._total, now - self._start))
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._width:
+            self._write("")
+            self._errors.write("\r")
+            self._errors.flush()
+            self._width = 0
+
+    def _write(self, text: str) -> None:
+        self._errors.write(f"\r{text.ljust(self._width)}")
+        self._errors.flush()
+        self._width = len(text)
+
+
+def progress_text(done: int, total: int | None, seconds: float) -> str:
+    """Such as "120.0 MB of 1.0 GB (12%), 80.0 MB/s, 0:11 left"."""
+    rate = done / seconds if seconds > 0 else 0.0
+    speed = f"{size_text(rate)}/s"
+    if not total:
+        return f"{size_text(done)}, {speed}"
+    share = f"{size_text(done)} of {size_text(total)} ({min(done / total, 1):.0%}), {speed}"
+    if not rate:
+        return share
+    left = round(max(total - done, 0) / rate)
+    minutes, second = divmod(left, 60)
+    hours, minute = divmod(minutes, 60)
+    clock = f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+    return f"{share}, {clock} left"
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people: "1.5 MB"; units are powers of 1000."""
+    for unit in _UNITS[:-1]:
+        if size < 999.95:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} {_UNITS[-1]}"

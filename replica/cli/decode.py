@@ -1,0 +1,247 @@
+"""``mysql-replica decode``: binlog files as text, JSON, YAML, SQL, or the table of SHOW BINLOG EVENTS."""
+
+import contextlib
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import BinaryIO, Final, Protocol
+
+from protocol.binlog.cells import CellTable
+from protocol.binlog.events import Event
+from protocol.errors import ConfigurationError
+
+from ..file import BinlogFile, KeyFile, open_binlog
+from ..log_files import read_whole
+from ..render.event_table import EventTable
+from ..render.json_lines import JsonRenderer
+from ..render.sql import SqlRenderer
+from ..render.text import TextRenderer
+from ..render.yaml_documents import YamlRenderer
+from .command import Command
+from .console import Console, Progress
+from .schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
+
+_SECRET_FILE: Final = "FILE:"
+# The progress line is looked after once in so many events.
+_PROGRESS_STEP: Final = 256
+
+
+class Renderer(Protocol):
+    """What writes events: each with ``render``, and ``finish`` at the end."""
+
+    def render(self, raw: bytes, position: int, event: Event) -> None:
+        """Write one event."""
+
+    def finish(self) -> None:
+        """Write what was held back."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="binlog or relay log, .index file, or - for standard input")
+    add("-f", "--format", choices=_RENDERERS, help="default: text, as mysqlbinlog -vv prints it")
+    add("--flashback", action="store_true", help="SQL that undoes the changes, the last one first")
+    add("--events", action="store_true", help="the table of SHOW BINLOG EVENTS instead")
+    add("--hexdump", action="store_true", help="with text: add an annotated hex dump of each event")
+    add("-o", "--output", metavar="FILE", help="write there instead of to standard output")
+
+    where = "an offset, FILE:OFFSET, a GTID set, or a time with zone (2026-01-31T12:00:00Z)"
+    add("--start", metavar="PLACE", help=f"{where}: begin there (a GTID set is what you already have)")
+    add("--stop", metavar="PLACE", help=f"{where}: end there, after the open transaction")
+    add(
+        "--tables",
+        metavar="PATTERNS",
+        action="append",
+        help="row changes of these only, such as shop.*,crm.user",
+    )
+    add("--exclude-tables", metavar="PATTERNS", action="append", help="row changes of all but these")
+    add(
+        "--schema",
+        metavar="FILE",
+        help="JSON with column names and types that the log does not hold (see below)",
+    )
+
+    add(
+        "--disable-log-bin",
+        action="store_true",
+        help="with SQL: keep the replay out of the target's binary log",
+    )
+    add("--force", action="store_true", help="go on behind damage and what SQL cannot say, and count it")
+    add("--torn", choices=("stop", "raise"), default="stop", help="where a file ends inside of an event")
+    add("--no-verify-checksum", action="store_true", help="do not check the events' CRC32")
+    add("--keyring", metavar="FILE", help="MySQL's keyring file, for encrypted logs")
+    add("--key", metavar="HEX", help="MySQL's replication key itself: 64 hexadecimal digits")
+    add(
+        "--key-file", metavar="FILE", help="the key file of MariaDB's file_key_management, for encrypted logs"
+    )
+    add("--key-file-secret", metavar="SECRET", help="its file_key_management_filekey, FILE:PATH included")
+    add("--key-file-iterations", metavar="N", type=int, default=0, help="its file_key_management_use_pbkdf2")
+
+
+_EPILOG: Final = f"""\
+A schema file is written by a server with this query (mysql -NBr -e "..."):
+
+{SCHEMA_QUERY.format(schema="shop")}
+
+Replay SQL with: mysql --binary-mode < FILE. Generated columns must be named in a schema file: the log does not tell
+them from others."""
+
+
+def _run(options: Namespace, console: Console) -> int:
+    _check(options)
+    schema = read_schema_file(options.schema) if options.schema else SchemaFile({}, {})
+    with _output(options, console) as output:
+        renderer = _EVENT_TABLE if options.events else _RENDERERS[_format(options)]
+        made = renderer(output, options, schema)
+        cells = getattr(made, "cells", None)
+        with _open(options, schema, cells) as log:
+            # On a terminal that shows the output itself, the line would stand in its way.
+            is_shown = console.errors.isatty() and not output.isatty()
+            progress = Progress(console.errors, log.bytes_total, is_shown)
+            try:
+                _render(log, made, progress)
+            finally:
+                progress.clear()
+                _report(log, made, console)
+        output.flush()
+    return 0
+
+
+def _check(options: Namespace) -> None:
+    """Options that exclude or need one another."""
+    sql = _format(options) == "sql" and not options.events
+    for name, wanted, is_fit in (
+        ("--flashback", options.flashback, sql),
+        ("--disable-log-bin", options.disable_log_bin, sql),
+        ("--hexdump", options.hexdump, _format(options) == "text" and not options.events),
+        ("--events", options.events, options.format is None),
+        ("--key-file-secret", options.key_file_secret, options.key_file),
+        ("--key", options.key, not options.keyring),
+    ):
+        if wanted and not is_fit:
+            raise ConfigurationError(f"{name} does not go together with the other options: {_NEEDS[name]}")
+
+
+_NEEDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--flashback": "it writes SQL (--format sql)",
+        "--disable-log-bin": "it is for SQL (--format sql, --flashback)",
+        "--hexdump": "it is for text (--format text)",
+        "--events": "it is a format of its own (without --format)",
+        "--key-file-secret": "it is for --key-file",
+        "--key": "a keyring has keys already (--keyring)",
+    }
+)
+
+
+def _format(options: Namespace) -> str:
+    chosen: str = options.format or ("sql" if options.flashback else "text")
+    return chosen
+
+
+@contextlib.contextmanager
+def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
+    if options.output is None or options.output == "-":
+        yield console.output
+        return
+    try:
+        file = open(options.output, "wb")  # noqa: SIM115
+    except OSError as error:
+        raise ConfigurationError(f"output: {options.output}: {error.strerror or error}") from error
+    with file:
+        yield file
+
+
+def _open(options: Namespace, schema: SchemaFile, cells: CellTable | None) -> BinlogFile:
+    key_file = None
+    if options.key_file:
+        key_file = KeyFile(options.key_file, _secret(options.key_file_secret), options.key_file_iterations)
+    return open_binlog(
+        options.files,
+        start=_place(options.start),
+        stop=_place(options.stop),
+        tables=_patterns(options.tables),
+        exclude_tables=_patterns(options.exclude_tables),
+        on_error="skip" if options.force else "raise",
+        torn=options.torn,
+        verify_checksum=not options.no_verify_checksum,
+        schema=schema.columns,
+        keyring=_key(options.key) if options.key else options.keyring,
+        key_file=key_file,
+        cells=cells,
+    )
+
+
+def _place(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
+
+
+def _patterns(given: list[str] | None) -> str | None:
+    return ",".join(given) if given else None
+
+
+def _key(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ConfigurationError("key: 64 hexadecimal digits are wanted") from None
+
+
+def _secret(text: str | None) -> str:
+    """As the server takes it: the secret itself, or the file that holds it."""
+    if text is None or not text.startswith(_SECRET_FILE):
+        return text or ""
+    path = text.removeprefix(_SECRET_FILE)
+    return read_whole(path).decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+
+def _render(log: BinlogFile, renderer: Renderer, progress: Progress) -> None:
+    render = renderer.render
+    for number, (raw, position, event) in enumerate(log.raw_events()):
+        render(raw, position, event)
+        if not number % _PROGRESS_STEP:
+            progress.update(log.bytes_read)
+    renderer.finish()
+
+
+def _report(log: BinlogFile, renderer: Renderer, console: Console) -> None:
+    """What is not in the output."""
+    if log.skipped.events:
+        console.note(f"{log.skipped.events} times damage was passed over, {log.skipped.bytes} bytes in all")
+    if log.torn_bytes:
+        console.note(f"{log.file}: its last {log.torn_bytes} bytes are no whole event")
+    if isinstance(renderer, SqlRenderer) and renderer.left_out:
+        console.note(f"{renderer.left_out} events were left out, as no SQL can say what they did")
+
+
+_Make = Callable[[BinaryIO, Namespace, SchemaFile], Renderer]
+
+
+def _sql(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
+    return SqlRenderer(
+        output,
+        flashback=options.flashback,
+        generated=schema.generated,
+        with_statements=not (options.tables or options.exclude_tables),
+        disable_log=options.disable_log_bin,
+        on_unsupported="skip" if options.force else "raise",
+    )
+
+
+_RENDERERS: Final[Mapping[str, _Make]] = MappingProxyType(
+    {
+        "text": lambda output, options, schema: TextRenderer(output, options.hexdump),
+        "json": lambda output, options, schema: JsonRenderer(output),
+        "yaml": lambda output, options, schema: YamlRenderer(output),
+        "sql": _sql,
+    }
+)
+
+
+def _event_table(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
+    return EventTable(output, aligned=output.isatty())
+
+
+_EVENT_TABLE: Final[_Make] = _event_table
+
+COMMAND: Final = Command("decode", "print binlog files", _add_arguments, _run, _EPILOG)

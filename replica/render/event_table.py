@@ -1,0 +1,227 @@
+"""Events as the table of SHOW BINLOG EVENTS: file, start, type, server id, end and a word on what each holds.
+
+Type names and what stands under Info are the servers' own: MySQL's ``pack_info`` functions (``sql/log_event.cc``) and
+MariaDB's (``sql/log_event_server.cc``), each for its own logs.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final
+
+from protocol.binlog.checksum import is_mariadb_version
+from protocol.binlog.events import (
+    AnnotateRowsEvent,
+    AnonymousGtidEvent,
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    BinlogCheckpointEvent,
+    DeleteRowsEvent,
+    Event,
+    ExecuteLoadQueryEvent,
+    FormatDescriptionEvent,
+    GtidEvent,
+    HeartbeatEvent,
+    IncidentEvent,
+    IntvarEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    PreviousGtidsEvent,
+    QueryEvent,
+    RandEvent,
+    RotateEvent,
+    RowsQueryEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    UpdateRowsEvent,
+    UserVarEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.binlog.status import parse_status_variables
+from protocol.constants import EventFlag, EventType
+
+from .sql_values import identifier
+from .text_writer import user_value, xid_text
+
+_COLUMNS: Final = ("Log_name", "Pos", "Event_type", "Server_id", "End_log_pos", "Info")
+_WIDTHS: Final = (16, 10, 20, 10, 11)
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\0": "\\0"})
+
+# Those whose name is not that of the constant, with one capital.
+_TYPE_NAMES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        EventType.RAND: "RAND",
+        EventType.USER_VAR: "User var",
+        EventType.FORMAT_DESCRIPTION: "Format_desc",
+        EventType.PRE_GA_WRITE_ROWS: "Write_rows_event_old",
+        EventType.PRE_GA_UPDATE_ROWS: "Update_rows_event_old",
+        EventType.PRE_GA_DELETE_ROWS: "Delete_rows_event_old",
+        EventType.ANONYMOUS_GTID: "Anonymous_Gtid",
+        EventType.XA_PREPARE: "XA_prepare",
+        EventType.PARTIAL_UPDATE_ROWS: "Update_rows_partial",
+        EventType.GTID_TAGGED: "Gtid_tagged_log_event",
+    }
+)
+_ROWS_FLAGS: Final = (
+    (0x01, "STMT_END_F"),
+    (0x02, "NO_FOREIGN_KEY_CHECKS_F"),
+    (0x04, "RELAXED_UNIQUE_CHECKS_F"),
+    (0x08, "COMPLETE_ROWS_F"),
+    (0x10, "USE_SQL_FOREIGN_KEY_F"),
+)
+_XA_FLAG: Final = 64
+_INSERT_ID: Final = 2
+
+
+class EventTable:
+    """Writes a line for each event: tab-separated and escaped as ``mysql --batch`` does it, or aligned for people."""
+
+    def __init__(self, output: BinaryIO, *, aligned: bool = False) -> None:
+        self._output = output
+        self._aligned = aligned
+        self._is_mariadb = False
+        self._payload_end = 0
+        self._write(_COLUMNS)
+
+    def render(self, raw: bytes, position: int, event: Event) -> None:
+        """Write one event. Those inside of a compressed transaction (``raw`` is empty) stand at its end."""
+        if isinstance(event, FormatDescriptionEvent):
+            self._is_mariadb = is_mariadb_version(event.server_version)
+        end = event.header.next_position
+        if isinstance(event, TransactionPayloadEvent):
+            self._payload_end = end
+        elif not raw:
+            position = end = self._payload_end
+        make = _INFO.get(type(event))
+        info = "" if make is None else make(event, self._is_mariadb)
+        name = type_name(event.header.type)
+        self._write((event.file, str(position), name, str(event.header.server_id), str(end), info))
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def _write(self, fields: tuple[str, ...]) -> None:
+        escaped = [field.translate(_ESCAPES) for field in fields]
+        if self._aligned:
+            padded = [field.ljust(width) for field, width in zip(escaped, _WIDTHS, strict=False)]
+            line = "  ".join([*padded, escaped[-1]])
+        else:
+            line = "\t".join(escaped)
+        self._output.write(line.encode("utf-8", "surrogateescape") + b"\n")
+
+
+def type_name(event_type: int) -> str:
+    """An event type as the servers print it: "Write_rows"."""
+    known = _TYPE_NAMES.get(event_type)
+    if known is not None:
+        return known
+    try:
+        return EventType(event_type).name.removeprefix("MARIADB_").capitalize()
+    except ValueError:
+        return "Unknown"
+
+
+# ------------------------------------------------------------------------------------------------------- Info
+
+
+def _format_description(event: FormatDescriptionEvent, is_mariadb: bool) -> str:
+    return f"Server ver: {event.server_version}, Binlog ver: {event.binlog_version}"
+
+
+def _query(event: QueryEvent, is_mariadb: bool) -> str:
+    use = ""
+    if event.schema and not event.header.flags & EventFlag.SUPPRESS_USE:
+        use = f"use {identifier(event.schema)}; "
+    xid = parse_status_variables(event.status_variables).get("DDL_LOGGED_WITH_XID")
+    return f"{use}{event.sql}" + (f" /* xid={xid} */" if xid is not None else "")
+
+
+def _execute_load_query(event: ExecuteLoadQueryEvent, is_mariadb: bool) -> str:
+    return f"{_query(event, is_mariadb)} ;file_id={event.file_id}"
+
+
+def _gtid(event: GtidEvent, is_mariadb: bool) -> str:
+    return f"SET @@SESSION.GTID_NEXT= '{event.gtid}'"
+
+
+def _mariadb_gtid(event: MariadbGtidEvent, is_mariadb: bool) -> str:
+    begin = ""
+    if event.xid is not None and event.gtid_flags & _XA_FLAG:
+        begin = f"XA START {xid_text(*event.xid).decode()} "
+    elif not event.is_standalone:
+        begin = "BEGIN "
+    commit_id = "" if event.commit_id is None else f" cid={event.commit_id}"
+    return f"{begin}GTID {event.gtid}{commit_id}"
+
+
+def _gtid_list(event: MariadbGtidListEvent, is_mariadb: bool) -> str:
+    return f"[{', '.join(map(str, event.gtids))}]"
+
+
+def _table_map(event: TableMapEvent, is_mariadb: bool) -> str:
+    return f"table_id: {event.table_id} ({event.table})"
+
+
+def _rows(event: Any, is_mariadb: bool) -> str:
+    flags = [name for bit, name in _ROWS_FLAGS if event.rows_flags & bit]
+    shown = flags if not is_mariadb else flags[:1] if event.rows_flags & 1 else []
+    return f"table_id: {event.table_id}" + (f" flags: {' '.join(shown)}" if shown else "")
+
+
+def _xa_prepare(event: XaPrepareEvent, is_mariadb: bool) -> str:
+    xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()
+    return f"XA COMMIT {xid} ONE PHASE" if event.one_phase else f"XA PREPARE {xid}"
+
+
+def _payload(event: TransactionPayloadEvent, is_mariadb: bool) -> str:
+    compression = "NONE" if event.compression_type else "ZSTD"
+    return f"compression='{compression}', decompressed_size={event.uncompressed_size} bytes"
+
+
+def _intvar(event: IntvarEvent, is_mariadb: bool) -> str:
+    return f"{'INSERT_ID' if event.variable == _INSERT_ID else 'LAST_INSERT_ID'}={event.value}"
+
+
+def _user_var(event: UserVarEvent, is_mariadb: bool) -> str:
+    return f"@{identifier(event.name)}={user_value(event).decode()}"
+
+
+def _block(event: AppendBlockEvent, is_mariadb: bool) -> str:
+    return f";file_id={event.file_id};block_len={len(event.block)}"
+
+
+def _incident(event: IncidentEvent, is_mariadb: bool) -> str:
+    name = "LOST_EVENTS" if event.incident == 1 else "NONE"
+    return f"#{event.incident} ({name})" + (f": {event.message}" if event.message else "")
+
+
+_Info = Callable[[Any, bool], str]
+_INFO: Final[Mapping[type[Event], _Info]] = MappingProxyType(
+    {
+        FormatDescriptionEvent: _format_description,
+        RotateEvent: lambda event, _: f"{event.next_file};pos={event.next_position}",
+        QueryEvent: _query,
+        ExecuteLoadQueryEvent: _execute_load_query,
+        XidEvent: lambda event, _: f"COMMIT /* xid={event.xid} */",
+        AnonymousGtidEvent: lambda event, _: "SET @@SESSION.GTID_NEXT= 'ANONYMOUS'",
+        GtidEvent: _gtid,
+        PreviousGtidsEvent: lambda event, _: str(event.gtid_set).replace(",", ",\n"),
+        MariadbGtidEvent: _mariadb_gtid,
+        MariadbGtidListEvent: _gtid_list,
+        BinlogCheckpointEvent: lambda event, _: event.checkpoint_file,
+        AnnotateRowsEvent: lambda event, _: event.sql,
+        RowsQueryEvent: lambda event, _: f"# {event.sql}",
+        TableMapEvent: _table_map,
+        **dict.fromkeys((WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent), _rows),
+        XaPrepareEvent: _xa_prepare,
+        TransactionPayloadEvent: _payload,
+        IntvarEvent: _intvar,
+        RandEvent: lambda event, _: f"rand_seed1={event.seed1},rand_seed2={event.seed2}",
+        UserVarEvent: _user_var,
+        AppendBlockEvent: _block,
+        BeginLoadQueryEvent: _block,
+        IncidentEvent: _incident,
+        HeartbeatEvent: lambda event, _: "",
+    }
+)
