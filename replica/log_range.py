@@ -8,7 +8,13 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 
-from protocol.binlog.events import Event, FormatDescriptionEvent, GtidEvent, MariadbGtidEvent
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    Event,
+    FormatDescriptionEvent,
+    GtidEvent,
+    MariadbGtidEvent,
+)
 from protocol.constants import EventType
 from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
@@ -73,8 +79,8 @@ class LogRange:
     def admits(self, event: Event) -> bool:
         """Whether the user is to see the event; one that lies behind the end makes ``is_over`` true."""
         progress = self._progress
-        begins = progress.begins(event)
-        if begins:
+        # A GTID begins a transaction in any case: the end of the one before may have been lost in damage.
+        if progress.begins(event) or isinstance(event, AnonymousGtidEvent | MariadbGtidEvent):
             self._begin(event)
         elif self._have is not None and not progress.in_transaction:
             # Between transactions: of the file, not of a transaction that was passed over.

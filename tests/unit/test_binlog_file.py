@@ -189,6 +189,16 @@ def test_garbage_between_events(checksum: bool, size: int) -> None:
     assert passed == size
 
 
+@pytest.mark.parametrize("before", [1, 5, 18, 19, 20])
+def test_the_next_event_begins_at_the_end_of_a_piece(before: int) -> None:
+    """The bytes of its header are read in two steps."""
+    log = small_log()
+    size = CHUNK_SIZE * 2 - before - len(log.data)
+    log.data += b"\xee" * size
+    log.transaction([1])
+    assert survivors(log.data) == (log.offsets, size)
+
+
 def test_damage_up_to_the_end() -> None:
     log = small_log()
     garbage = b"\xee" * 5000

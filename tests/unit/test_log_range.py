@@ -14,6 +14,7 @@ from protocol.binlog.events import (
     FormatDescriptionEvent,
     MariadbGtidEvent,
     QueryEvent,
+    WriteRowsEvent,
     XidEvent,
 )
 from protocol.constants import EventType
@@ -176,3 +177,21 @@ def test_mariadb_gtids() -> None:
     assert xids(start="1-1-100") == [1, 2, 3, 4]
     with pytest.raises(ConfigurationError, match="other family"):
         xids(start=f"{SOURCE_ID}:1-2")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "expected"),
+    [
+        (9, [3, 4, 5]),  # rows of a transaction that is passed over
+        (10, [3, 4, 5]),  # its end
+        (11, [3, 4, 5]),  # the GTID of the first one that is wanted
+        (15, [3, 4, 5]),  # its end
+    ],
+)
+def test_damage_does_not_shift_what_is_passed_over(damaged: int, expected: list[int]) -> None:
+    log = numbered_log()
+    log.data[log.offsets[damaged] + 20] ^= 1
+    with open_binlog(io.BytesIO(log.data), start=f"{SOURCE_ID}:1-2", on_error="skip") as file:
+        rows = [event.rows[0][0] for event in file if isinstance(event, WriteRowsEvent)]
+    assert rows == expected
+    assert file.skipped.events == (0 if damaged == 9 else 1)
