@@ -46,7 +46,8 @@ from .sql_rows import RowStatements
 from .sql_session import SqlSession
 from .sql_spool import BackwardSpool
 from .sql_values import identifier, sql_cells
-from .text_writer import user_value, xid_text
+from .text_statements import user_value
+from .text_writer import xid_text
 
 OnUnsupported = Literal["raise", "skip"]
 
@@ -177,7 +178,7 @@ class _Writer:
 
     def _around(self, event: RowsEvent) -> tuple[str, str]:
         checks = not event.rows_flags & RowsFlag.NO_FOREIGN_KEY_CHECKS
-        return self._session.around(checks, self._rows.needs_invalid_labels(event))
+        return self._session.around(checks, self._rows.needs_lenient_mode(event))
 
 
 class _Redo(_Writer):

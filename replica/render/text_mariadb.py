@@ -10,28 +10,21 @@ from typing import BinaryIO
 
 from protocol.binlog.events import (
     AnnotateRowsEvent,
-    AppendBlockEvent,
-    BeginLoadQueryEvent,
     BinlogCheckpointEvent,
     CreateFileEvent,
-    DeleteFileEvent,
     Event,
     ExecuteLoadEvent,
     ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
-    IncidentEvent,
-    IntvarEvent,
     MariadbGtidEvent,
     MariadbGtidListEvent,
     PreGaRowsEvent,
     QueryEvent,
-    RandEvent,
     RotateEvent,
     RowsEvent,
     StartEncryptionEvent,
     StopEvent,
     TableMapEvent,
-    UserVarEvent,
     XaPrepareEvent,
     XidEvent,
 )
@@ -41,7 +34,8 @@ from protocol.constants import EventFlag, EventType, RowsFlag
 from .hexdump import mariadb_hexdump
 from .text_query import DELIMITER
 from .text_rows import name_bytes, quoted_name
-from .text_writer import Spool, TextWriter, incident_text, timestamp_text, user_value, xid_text
+from .text_statements import statement_text
+from .text_writer import Spool, TextWriter, timestamp_text, xid_text
 
 _OPENING = b"""\
 /*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=1*/;
@@ -157,7 +151,7 @@ class MariadbText(TextWriter):
 
     @singledispatchmethod
     def _body(self, event: Event) -> Iterator[bytes]:
-        yield b"\tIgnorable\n# Ignorable event type %d\n" % event.header.type
+        yield statement_text(event) or b"\tIgnorable\n# Ignorable event type %d\n" % event.header.type
 
     @_body.register
     def _format_description(self, event: FormatDescriptionEvent) -> Iterator[bytes]:
@@ -253,41 +247,12 @@ class MariadbText(TextWriter):
         yield b"\tXID = %b\nXA PREPARE %b\n%b\n" % (xid, xid, DELIMITER)
 
     @_body.register
-    def _intvar(self, event: IntvarEvent) -> Iterator[bytes]:
-        variable = {1: b"LAST_INSERT_ID", 2: b"INSERT_ID"}.get(event.variable, b"INVALID_INT")
-        yield b"\tIntvar\nSET %b=%d%b" % (variable, event.value, _END)
-
-    @_body.register
-    def _rand(self, event: RandEvent) -> Iterator[bytes]:
-        yield b"\tRand\nSET @@RAND_SEED1=%d, @@RAND_SEED2=%d%b" % (event.seed1, event.seed2, _END)
-
-    @_body.register
-    def _user_var(self, event: UserVarEvent) -> Iterator[bytes]:
-        yield b"\tUser_var\nSET @%b:=%b%b" % (quoted_name(event.name), user_value(event), _END)
-
-    @_body.register
     def _create_file(self, event: CreateFileEvent) -> Iterator[bytes]:
         yield b"\n#Create_file: file_id: %d  block_len: %d\n" % (event.file_id, len(event.block))
 
     @_body.register
-    def _begin_load_query(self, event: BeginLoadQueryEvent) -> Iterator[bytes]:
-        yield b"\n#Begin_load_query: file_id: %d  block_len: %d\n" % (event.file_id, len(event.block))
-
-    @_body.register
-    def _append_block(self, event: AppendBlockEvent) -> Iterator[bytes]:
-        yield b"\n#Append_block: file_id: %d  block_len: %d\n" % (event.file_id, len(event.block))
-
-    @_body.register
     def _execute_load(self, event: ExecuteLoadEvent) -> Iterator[bytes]:
         yield b"\n#Exec_load: file_id=%d\n" % event.file_id
-
-    @_body.register
-    def _delete_file(self, event: DeleteFileEvent) -> Iterator[bytes]:
-        yield b"\n#Delete_file: file_id=%d\n" % event.file_id
-
-    @_body.register
-    def _incident(self, event: IncidentEvent) -> Iterator[bytes]:
-        yield incident_text(event)
 
     @_body.register
     def _annotate_rows(self, event: AnnotateRowsEvent) -> Iterator[bytes]:

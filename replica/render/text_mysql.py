@@ -12,15 +12,11 @@ from zlib import crc32
 from protocol.binlog.compression import payload_events
 from protocol.binlog.events import (
     AnonymousGtidEvent,
-    AppendBlockEvent,
-    BeginLoadQueryEvent,
-    DeleteFileEvent,
     Event,
     EventHeader,
     ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
     GtidEvent,
-    IncidentEvent,
     IntvarEvent,
     PreviousGtidsEvent,
     QueryEvent,
@@ -44,8 +40,9 @@ from protocol.wire import unpack_event_header
 
 from .hexdump import mysql_hexdump
 from .text_query import DELIMITER, is_transaction_frame
-from .text_rows import name_bytes, quoted_name
-from .text_writer import TextWriter, incident_text, timestamp_text, user_value, xid_text
+from .text_rows import name_bytes
+from .text_statements import statement_text
+from .text_writer import TextWriter, timestamp_text, xid_text
 
 _OPENING = b"""\
 # The proper term is pseudo_replica_mode, but we use this compatibility alias
@@ -165,7 +162,7 @@ class MysqlText(TextWriter):
 
     @singledispatchmethod
     def _body(self, event: Event) -> Iterator[bytes]:
-        yield b"\tIgnorable\n# Unrecognized ignorable event\n"
+        yield statement_text(event) or b"\tIgnorable\n# Unrecognized ignorable event\n"
 
     @_body.register
     def _format_description(self, event: FormatDescriptionEvent) -> Iterator[bytes]:
@@ -236,35 +233,6 @@ class MysqlText(TextWriter):
         xid = xid_text(event.format_id, event.gtrid, event.bqual)
         statement = b"XA COMMIT %b ONE PHASE" % xid if event.one_phase else b"XA PREPARE %b" % xid
         yield b"\tXA PREPARE %b\n%b\n%b\n" % (xid, statement, DELIMITER)
-
-    @_body.register
-    def _intvar(self, event: IntvarEvent) -> Iterator[bytes]:
-        variable = {1: b"LAST_INSERT_ID", 2: b"INSERT_ID"}.get(event.variable, b"INVALID_INT")
-        yield b"\tIntvar\nSET %b=%d%b" % (variable, event.value, _END)
-
-    @_body.register
-    def _rand(self, event: RandEvent) -> Iterator[bytes]:
-        yield b"\tRand\nSET @@RAND_SEED1=%d, @@RAND_SEED2=%d%b" % (event.seed1, event.seed2, _END)
-
-    @_body.register
-    def _user_var(self, event: UserVarEvent) -> Iterator[bytes]:
-        yield b"\tUser_var\nSET @%b:=%b%b" % (quoted_name(event.name), user_value(event), _END)
-
-    @_body.register
-    def _begin_load_query(self, event: BeginLoadQueryEvent) -> Iterator[bytes]:
-        yield b"\n#Begin_load_query: file_id: %d  block_len: %d\n" % (event.file_id, len(event.block))
-
-    @_body.register
-    def _append_block(self, event: AppendBlockEvent) -> Iterator[bytes]:
-        yield b"\n#Append_block: file_id: %d  block_len: %d\n" % (event.file_id, len(event.block))
-
-    @_body.register
-    def _delete_file(self, event: DeleteFileEvent) -> Iterator[bytes]:
-        yield b"\n#Delete_file: file_id=%d\n" % event.file_id
-
-    @_body.register
-    def _incident(self, event: IncidentEvent) -> Iterator[bytes]:
-        yield incident_text(event)
 
     @_body.register
     def _transaction_context(self, event: TransactionContextEvent) -> Iterator[bytes]:

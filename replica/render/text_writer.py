@@ -6,7 +6,6 @@ A subclass per family says what each event's own text is and in which order part
 
 import time
 from collections.abc import Iterable
-from decimal import Decimal
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO
 
@@ -14,11 +13,8 @@ from protocol.binlog.events import (
     Event,
     EventHeader,
     FormatDescriptionEvent,
-    IncidentEvent,
     RowsEvent,
-    UserVarEvent,
 )
-from protocol.charset import charset_of_collation
 from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, RowsFlag
 
 from .text_query import Session
@@ -65,28 +61,6 @@ def timestamp_text(timestamp: int) -> bytes:
 def xid_text(format_id: int, gtrid: bytes, bqual: bytes) -> bytes:
     """An xid as XA statements take it."""
     return b"X'%b',X'%b',%d" % (gtrid.hex().encode(), bqual.hex().encode(), format_id)
-
-
-_INCIDENTS = {0: b"NOTHING", 1: b"LOST_EVENTS"}
-
-
-def incident_text(event: IncidentEvent) -> bytes:
-    """An incident's own text: made so that replaying it fails."""
-    name = _INCIDENTS.get(event.incident, b"%d" % event.incident)
-    return b"\n# Incident: %b\nRELOAD DATABASE; # Shall generate syntax error\n" % name
-
-
-def user_value(event: UserVarEvent) -> bytes:
-    """A user variable's value as an expression; strings in hex, with their character set."""
-    value = event.value
-    if isinstance(value, bytes):
-        charset = charset_of_collation(event.collation)
-        return b"_%b 0x%b" % ((charset.name if charset else "binary").encode(), value.hex().upper().encode())
-    if isinstance(value, float):
-        return b"%.14g" % value
-    if isinstance(value, Decimal):
-        return f"{value:f}".encode()
-    return b"NULL" if value is None else b"%d" % value
 
 
 class TextWriter:
