@@ -24,6 +24,16 @@ _COLUMNS: Final = (
     "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
     "ORDER BY ORDINAL_POSITION"
 )
+# MariaDB logs columns that information_schema does not list, behind those that it does: the period of a system
+# versioned table, and a hash for each unique key over a BLOB or TEXT.
+_HIDDEN: Final = (
+    "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
+    "AND TABLE_TYPE = 'SYSTEM VERSIONED'), (SELECT COUNT(DISTINCT INDEX_NAME) FROM information_schema.STATISTICS "
+    "WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} AND INDEX_TYPE = 'HASH' AND NON_UNIQUE = 0)"
+)
+_PERIOD: Final = tuple(
+    ColumnDescription(name, "timestamp", "timestamp(6)", nullable=False) for name in ("row_start", "row_end")
+)
 # Statements of a transaction that leave all tables as they are; everything else might be a DDL.
 _NO_DDL: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")
 
@@ -71,16 +81,19 @@ class ColumnLookup:
             await session.aclose()
 
     async def _fetch(self, table: Table) -> list[ColumnDescription] | None:
-        sql = _COLUMNS.format(schema=_literal(table.schema), table=_literal(table.name))
         try:
-            rows = await self._query(sql)
+            return await self._describe(table)
         except ServerError as error:
             self._warn(table, str(error))
             return None
+
+    async def _describe(self, table: Table) -> list[ColumnDescription] | None:
+        names = {"schema": _literal(table.schema), "table": _literal(table.name)}
+        rows = await self._query(_COLUMNS.format(**names))
         if not rows:
             self._warn(table, "the user sees no such table there: grant it SELECT, unless the table is gone")
             return None
-        return [
+        found = [
             ColumnDescription(
                 name=_text(name),
                 data_type=_text(data_type).lower(),
@@ -91,6 +104,11 @@ class ColumnLookup:
             )
             for name, data_type, column_type, nullable, charset, key in rows
         ]
+        missing = len(table.columns) - len(found)
+        if missing > 0 and self._session is not None and self._session.handshake.is_mariadb:
+            [(versioned, hashes)] = await self._query(_HIDDEN.format(**names))
+            found += _hidden_columns(missing, versioned != "0", int(_text(hashes)))
+        return found
 
     async def _query(self, sql: str) -> list[tuple[TextValue, ...]]:
         if self._session is not None:
@@ -118,6 +136,19 @@ class ColumnLookup:
                 table,
                 reason,
             )
+
+
+def _hidden_columns(missing: int, is_versioned: bool, hashes: int) -> list[ColumnDescription]:
+    """The hidden columns, if they are just as many as are missing; the period's columns may also be listed ones."""
+    hash_columns = [
+        ColumnDescription(f"DB_ROW_HASH_{number}", "bigint", "bigint(20) unsigned", nullable=False)
+        for number in range(1, hashes + 1)
+    ]
+    hidden = [*_PERIOD, *hash_columns] if is_versioned else hash_columns
+    for columns in (hidden, hash_columns):
+        if len(columns) == missing:
+            return columns
+    return []
 
 
 def _literal(text: str) -> str:
