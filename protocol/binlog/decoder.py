@@ -263,7 +263,10 @@ class EventDecoder:
         if algorithm not in (None, 0, CRC32_ALGORITHM):
             raise DecodeError(f"checksum algorithm {algorithm} is not known")
         end = len(raw) if algorithm is None else len(raw) - CHECKSUM_SIZE - 1
-        if algorithm and self._verify_checksum and not crc32_matches(raw):
+        # With checksums off it has one all the same, but a source that repeats it for a dump from a later
+        # position changes it and leaves the old one there (rpl_binlog_sender.cc).
+        has_valid_checksum = algorithm == CRC32_ALGORITHM or (algorithm is not None and header.next_position)
+        if has_valid_checksum and self._verify_checksum and not crc32_matches(raw):
             raise ChecksumError("the checksum does not match the event")
         body = Reader(raw, EVENT_HEADER_SIZE, end)
         event = parse_format_description(header, self.file, start, body, algorithm)

@@ -80,9 +80,9 @@ class Log:
         self.position = start
         description = format_description(algorithm=0)
         if start == 4:
-            self.event(EventType.FORMAT_DESCRIPTION, description[19:])
-        else:
-            self.raw.append(description)
+            self.position += len(description)
+            description = format_description(algorithm=0, next_position=self.position)
+        self.raw.append(description)
 
     def event(self, event_type: int, body: bytes, *, timestamp: int = 1) -> Log:
         self.position += 19 + len(body)
