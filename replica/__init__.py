@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from protocol.binlog.column import ABSENT, Column
+from protocol.binlog.description import ColumnDescription
 from protocol.binlog.events import (
     AnnotateRowsEvent,
     AnonymousGtidEvent,
@@ -83,12 +84,17 @@ from protocol.errors import (
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
 
+from .file import BinlogFile, KeyFile, open_binlog
 from .options import Options, SchemaMismatch, TlsMode
 from .stream import BinlogStream
 
 __all__ = [
     "connect",
+    "open_binlog",
     "BinlogStream",
+    "BinlogFile",
+    "KeyFile",
+    "ColumnDescription",
     # events
     "Event",
     "EventHeader",
