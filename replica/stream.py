@@ -14,6 +14,7 @@ from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
     Event,
     EventHeader,
+    FormatDescriptionEvent,
     HeartbeatEvent,
     MariadbGtidListEvent,
     QueryEvent,
@@ -253,7 +254,7 @@ class BinlogStream:
             self._has_ended = True
             self._abort()
             return False
-        if event.header.flags & EventFlag.ARTIFICIAL or isinstance(event, HeartbeatEvent):
+        if self._is_internal(event):
             self._internal(event)
             return False
         if self._not_before is not None and self._is_before_start(event, self._not_before):
@@ -266,8 +267,15 @@ class BinlogStream:
             return False
         return True
 
+    def _is_internal(self, event: Event) -> bool:
+        """Whether an event is of the connection, not of the log; so is a description before a start inside a file."""
+        header = event.header
+        if header.flags & EventFlag.ARTIFICIAL or isinstance(event, HeartbeatEvent):
+            return True
+        return isinstance(event, FormatDescriptionEvent) and not header.next_position
+
     def _internal(self, event: Event) -> None:
-        """Events of the connection: where the source is. MariaDB's GTID_LIST at the end of passing over is one."""
+        """Where the source is. MariaDB sends an artificial GTID_LIST when it has passed over what a replica has."""
         if isinstance(event, RotateEvent):
             self._progress.follow(event, self._decoder.file, self._decoder.position)
         elif isinstance(event, HeartbeatEvent):

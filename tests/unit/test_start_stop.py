@@ -138,8 +138,10 @@ async def test_a_position_of_another_server(identity: tuple[str | None, int | No
 
 
 async def test_a_checkpoint_of_this_server() -> None:
-    async with serving(mysql(Log(500))) as source:
+    async with serving(mysql(transaction(Log(500), 1))) as source:
         async with replica.connect(source.dsn, start=Checkpoint(FILE, 500, None, UUID, 1)) as stream:
             assert stream.position == BinlogPosition(FILE, 500)
-            await anext(stream)
+            first = await anext(stream)
+            # The format description, which stands at the start of the file, was only repeated.
+            assert (type(first), first.position) == (replica.QueryEvent, 500)
         assert source.dumps == [BinlogDump(FILE, 500, source.dumps[0].server_id, 0)]

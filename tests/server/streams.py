@@ -1,0 +1,92 @@
+"""What the tests of live streams share: users, places in the log, and reading with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import replica
+from replica import BinlogPosition, BinlogStream, Change, Event, RowsEvent
+from tests.servers import Server
+
+SECONDS = 60
+PASSWORD = "pässword-Secret_1"
+_USER_NUMBERS = itertools.count(1)
+
+MYSQL97_AND_MARIADB118 = ["mysql:9.7", "mariadb:11.8"]
+MYSQL = ["mysql:9.7", "mysql:5.6"]
+MARIADB = ["mariadb:10.11", "mariadb:11.8"]
+
+
+def stream_of(server: Server, user: str | None = None, **options: Any) -> BinlogStream:
+    """A stream of the replica user, or of another one with `PASSWORD`."""
+    dsn = server.dsn() if user is None else server.dsn(user, PASSWORD)
+    return replica.connect(dsn, **options)
+
+
+def end_of_log(server: Server) -> BinlogPosition:
+    file, size, *_ = server.query("SHOW BINARY LOGS")[-1]
+    return BinlogPosition(file, int(size))
+
+
+def executed(server: Server) -> str:
+    """All transactions of the log, as text."""
+    variable = "gtid_executed" if server.family == "mysql" else "gtid_binlog_pos"
+    [(text,)] = server.query(f"SELECT @@GLOBAL.{variable}")
+    return str(text).replace("\n", "")
+
+
+@contextlib.contextmanager
+def user_of(
+    server: Server, grants: str = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT", how: str = "BY"
+) -> Iterator[str]:
+    """The name of a new user with `PASSWORD`, who is dropped afterwards."""
+    name = f"user_{next(_USER_NUMBERS)}"
+    server.query(f"CREATE USER '{name}'@'%' IDENTIFIED {how} '{PASSWORD}'")
+    try:
+        if grants:
+            server.query(f"GRANT {grants} ON *.* TO '{name}'@'%'")
+        yield name
+    finally:
+        server.query(f"DROP USER '{name}'@'%'")
+
+
+async def take(stream: BinlogStream, count: int) -> list[Event]:
+    """The next so many events."""
+    async with asyncio.timeout(SECONDS):
+        return [await anext(stream) for _ in range(count)]
+
+
+async def take_rows(stream: BinlogStream, count: int) -> list[tuple[Any, ...]]:
+    """The next so many rows; of updates, both images."""
+    rows: list[Any] = []
+    async with asyncio.timeout(SECONDS):
+        while len(rows) < count:
+            event = await anext(stream)
+            if isinstance(event, RowsEvent):
+                rows += event.rows  # type: ignore[attr-defined]
+    return rows
+
+
+async def take_changes(stream: BinlogStream, count: int) -> list[Change]:
+    """The next so many changes."""
+    changes: list[Change] = []
+    async with asyncio.timeout(SECONDS):
+        while len(changes) < count:
+            event = await anext(stream)
+            if isinstance(event, RowsEvent):
+                changes += event.changes()
+    return changes
+
+
+async def to_the_end(stream: BinlogStream) -> list[tuple[Any, ...]]:
+    """All rows of a stream with a stop."""
+    rows: list[Any] = []
+    async with asyncio.timeout(SECONDS), stream:
+        async for event in stream:
+            if isinstance(event, RowsEvent):
+                rows += event.rows  # type: ignore[attr-defined]
+    return rows
