@@ -51,7 +51,7 @@ def main() -> int:
         _run(server, _SCHEMA)
         # Names, signs and labels travel with the log from here on.
         server.query("SET GLOBAL binlog_row_metadata = FULL")
-        print(f"replica.connect({server.dsn(password='***')!r}, tables=['shop.*'])\n", flush=True)
+        print(f"replica.connect('mysql://repl:***@127.0.0.1:{server.port}', tables=['shop.*'])\n", flush=True)
         count = asyncio.run(asyncio.wait_for(_watch(server), _TIME_LIMIT))
     print(f"\n{count} row changes, each as it was committed.")
     return 0 if count == _ROWS_CHANGED else 1
