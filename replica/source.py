@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.constants import DumpFlag
-from protocol.errors import ServerError, SourceConfigurationError
+from protocol.errors import DuplicateReplicaError, ServerError, SourceConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet
 
 from .options import AnyGtidSet, Options
@@ -26,6 +26,8 @@ _VARIABLES: Final = (
     "server_id",
     "server_uuid",
 )
+# ER_SOURCE_FATAL_ERROR_READING_BINLOG: the code for whatever a source refuses at a dump, which we do in its place.
+CANNOT_READ_BINLOG: Final = 1236
 _MARIADB_UNDERSTANDS_GTIDS: Final = 4  # sql/log_event.h: MARIA_SLAVE_CAPABILITY_GTID
 _HAS_CHECKSUMS: Final = "SELECT @master_binlog_checksum"
 
@@ -124,6 +126,29 @@ async def identify(session: Session, source: Source, options: Options) -> None:
             f"SET @slave_uuid = '{options.replica_uuid}', @replica_uuid = '{options.replica_uuid}'"
         )
     await session.register()
+
+
+async def find_twin(source: Source, options: Options) -> DuplicateReplicaError | None:
+    """Whether another replica with our id and uuid is why the source has ended the dump.
+
+    Later versions and MariaDB say so; MySQL 5.6 just ends the older dump (rpl_master.cc: kill_zombie_dump_threads),
+    and only its list of replicas tells: by then our own entry is gone from it, or has become the twin's.
+    """
+    if source.is_mariadb or source.version >= (5, 7):
+        return None
+    session = await Session.open(options)
+    try:
+        rows = await session.query("SHOW SLAVE HOSTS")
+    finally:
+        await session.aclose()
+    if not any(row[0] == str(options.server_id) and row[-1] == options.replica_uuid for row in rows):
+        return None
+    return DuplicateReplicaError(
+        CANNOT_READ_BINLOG,
+        "HY000",
+        "another replica with our server_id and uuid has connected, so the source has ended our dump",
+        "give each replica of this source a server_id and a replica uuid of its own",
+    )
 
 
 async def executed_gtids(session: Session, source: Source) -> AnyGtidSet:

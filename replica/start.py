@@ -15,11 +15,9 @@ from protocol.position import BinlogPosition, Checkpoint
 from .options import AnyGtidSet, Start
 from .scan import LogScan
 from .session import Session
-from .source import Source, executed_gtids, log_files, log_status, purged_gtids
+from .source import CANNOT_READ_BINLOG, Source, executed_gtids, log_files, log_status, purged_gtids
 
 FIRST_POSITION = 4  # behind the magic bytes
-# ER_SOURCE_FATAL_ERROR_READING_BINLOG: the code for whatever a source refuses at a dump, which we do in its place.
-CANNOT_READ_BINLOG = 1236
 _COPY_ANEW = "copy the data anew and start from that copy's GTID set"
 
 

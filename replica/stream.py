@@ -34,8 +34,8 @@ from .progress import Progress
 from .scan import ROW_CODES, LogScan
 from .schema import ColumnLookup
 from .session import Session
-from .source import Source, ask, identify, introduce
-from .start import CANNOT_READ_BINLOG, FIRST_POSITION, begin_dump, resolve_start, with_gtids
+from .source import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, introduce
+from .start import FIRST_POSITION, begin_dump, resolve_start, with_gtids
 from .stop import StopPoint, resolve_stop
 
 _SILENT_PERIODS: Final = 2.5
@@ -230,7 +230,9 @@ class BinlogStream:
             raise RuntimeError("a stream is opened by `async with`, or by run()")
         events = await self._session.read_events(self._silence)
         if not events:
-            raise ConnectionLostError(f"{self._options.address} ended the binlog dump")
+            assert self._source is not None
+            twin = await find_twin(self._source, self._options)
+            raise twin or ConnectionLostError(f"{self._options.address} ended the binlog dump")
         self._batch = self._decode(events)
 
     def _decode(self, raw_events: list[bytes]) -> Iterator[Event]:
