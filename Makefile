@@ -4,7 +4,7 @@ VENV   := .venv
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check images servers test test-long demo clean
+.PHONY: help venv check images servers test test-long bench demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -37,6 +37,12 @@ test: $(STAMP) servers  ## the whole test suite, server tests included where Doc
 
 test-long: $(STAMP) servers  ## the whole test suite in its long forms
 	$(VENV)/bin/pytest --long
+
+bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="--quick" shows that it works
+	docker/up.sh
+	docker/images/build.sh mysql:9.7 mariadb:11.8
+	$(VENV)/bin/pip install --quiet --editable '.[test,bench]'
+	$(VENV)/bin/python -m tests.benchmarks $(ARGS)
 
 demo: $(STAMP)  ## start a MySQL in Docker, write rows into it and print the changes as they arrive
 	docker/up.sh

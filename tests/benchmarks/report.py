@@ -1,0 +1,233 @@
+"""From runs to what is printed: medians, ratios, the machine, and the goals with what was measured.
+
+"Times as fast" is another reader's median time divided by ours for the same log, each of them the time of a whole
+process: 2.0 means that ours took half as long.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.contestants import Run
+from tests.benchmarks.logs import Log
+from tests.servers import Server
+
+OURS_FILE = "mysql-replica (file)"
+OURS_LIVE = "mysql-replica (live)"
+PYTHON_PEER = "python-mysql-replication (live)"
+TOOL_FILE = "mysqlbinlog -v (file)"
+
+# What is run on a log but is no contest: names of the readers.
+NOTHING, IMPORT, FILTER, WALK = "nothing", "import_ours", "ours_without_tables", "header_walk"
+COLUMNS, TUPLES = "ours_in_columns", "ours_in_tuples"
+
+_KIB_PER_MB = 1e6 / 1024
+
+
+@dataclass
+class Results:
+    """``names`` are the contestants'. Runs by log and reader; ``failures`` says why one has none for a log."""
+
+    names: list[str] = field(default_factory=list)
+    runs: dict[tuple[str, str], list[Run]] = field(default_factory=dict)
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, log: str, contestant: str, run: Run) -> None:
+        self.runs.setdefault((log, contestant), []).append(run)
+
+    def has(self, log: str, *contestants: str) -> bool:
+        return all((log, contestant) in self.runs for contestant in contestants)
+
+    def seconds(self, log: str, contestant: str) -> float:
+        """Median time of the whole process."""
+        return median(run.seconds for run in self.runs[log, contestant])
+
+    def read_seconds(self, log: str, contestant: str) -> float:
+        """Median time without the process's start and imports."""
+        return median(run.read_seconds for run in self.runs[log, contestant])
+
+    def peak_mb(self, log: str, contestant: str) -> float:
+        return median(run.peak_kib for run in self.runs[log, contestant]) / _KIB_PER_MB
+
+
+@dataclass(frozen=True)
+class Goal:
+    """``measure`` gives the figure of one log; the goal is met if the worst of ``logs`` reaches ``bound``."""
+
+    what: str
+    logs: tuple[str, ...]
+    needs: tuple[str, ...]
+    measure: Callable[[Results, str], float]
+    bound: float
+    at_least: bool = True
+
+    def text(self, results: Results) -> str:
+        """One line of the table of goals."""
+        side, worst = ("at least", min) if self.at_least else ("at most", max)
+        if not all(results.has(log, *self.needs) for log in self.logs):
+            return f"| {self.what} | {side} {self.bound:g} | not measured | |"
+        measured = worst(self.measure(results, log) for log in self.logs)
+        met = measured >= self.bound if self.at_least else measured <= self.bound
+        return f"| {self.what} | {side} {self.bound:g} | {measured:.2f} | {'met' if met else 'missed'} |"
+
+
+def _times_as_fast(other: str, ours: str) -> Callable[[Results, str], float]:
+    return lambda results, log: results.seconds(log, other) / results.seconds(log, ours)
+
+
+def _versus_python(logs: tuple[str, ...], bound: float, what: str) -> Goal:
+    needs = (PYTHON_PEER, OURS_LIVE)
+    return Goal(
+        f"{what}, live: times as fast as python-mysql-replication", logs, needs, _times_as_fast(*needs), bound
+    )
+
+
+def _versus_tool(log: str, bound: float) -> Goal:
+    needs = (OURS_FILE, TOOL_FILE)
+    return Goal(
+        f"{log} from the file: time / mysqlbinlog -v", (log,), needs, _times_as_fast(*needs), bound, False
+    )
+
+
+def _in_columns(log: str, bound: float) -> Goal:
+    needs = (TUPLES, COLUMNS)
+    return Goal(f"{log}: rows/s in columns / in tuples", (log,), needs, _reading(*needs), bound)
+
+
+def _reading(slower: str, faster: str) -> Callable[[Results, str], float]:
+    return lambda results, log: results.read_seconds(log, slower) / results.read_seconds(log, faster)
+
+
+_SIX = ("bulk", "small", "wide", "json", "decimals", "strings")
+GOALS = (
+    _versus_python(("bulk",), 15, "bulk"),
+    _versus_python(("small",), 12, "small"),
+    _versus_python(_SIX, 8, "the slowest of six"),
+    _versus_tool("bulk", 1.2),
+    _versus_tool("small", 1.5),
+    Goal(
+        "bulk, no table wanted: speed / header walk and CRC32",
+        ("bulk",),
+        (WALK, FILTER),
+        _reading(WALK, FILTER),
+        0.5,
+    ),
+    _in_columns("bulk", 0.9),
+    _in_columns("fixed", 2),
+    _in_columns("decimals", 2),
+    Goal(
+        "live time / file time, all six",
+        _SIX,
+        (OURS_LIVE, OURS_FILE),
+        _times_as_fast(OURS_LIVE, OURS_FILE),
+        1.15,
+        False,
+    ),
+    Goal(
+        "bulk, live: MB resident beyond the interpreter's own",
+        ("bulk",),
+        (OURS_LIVE, NOTHING),
+        lambda results, log: results.peak_mb(log, OURS_LIVE) - results.peak_mb(log, NOTHING),
+        80,
+        False,
+    ),
+)
+
+
+def machine() -> str:
+    """Processor, cores, Python."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    model = cpuinfo.partition("model name")[2].partition("\n")[0].strip(" \t:") or platform.machine()
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"{model}, {os.cpu_count()} cores, Linux {platform.release()}, load before the run {load};"
+        f" {platform.python_implementation()} {platform.python_version()}"
+    )
+
+
+def versions(server: Server, mariadb: Server) -> str:
+    """What was run against what."""
+    packages = ("mysql-replica", "mysql-replication", "asyncmy", "PyMySQL")
+    known = [f"{package} {importlib.metadata.version(package)}" for package in packages]
+    tools = [
+        server.exec("mysqlbinlog", "--version").decode().strip(),
+        mariadb.exec("mariadb-binlog", "--version").decode().strip(),
+    ]
+    return "; ".join([f"server MySQL {'.'.join(map(str, server.version))}", *known, *tools])
+
+
+def ratio_table(results: Results, logs: Sequence[Log]) -> Iterator[str]:
+    """How many times as fast as each other reader ours is: for the README."""
+    others = [name for name in results.names if name not in (OURS_FILE, OURS_LIVE)]
+    yield _row(["log", *others])
+    yield _row(["---", *("---:" for _ in others)])
+    for log in logs:
+        yield _row([log.workload.what, *(_ratio(results, log.name, other) for other in others)])
+
+
+def _ratio(results: Results, log: str, other: str) -> str:
+    ours = OURS_LIVE if other.endswith("(live)") else OURS_FILE
+    return f"{_times_as_fast(other, ours)(results, log):.2f}" if results.has(log, other, ours) else "cannot"
+
+
+def seconds_table(results: Results, logs: Sequence[Log]) -> Iterator[str]:
+    """Medians of whole processes, in seconds, with the fastest and the slowest run."""
+    everybody = results.names
+    yield _row(["log", "MB", "row changes", *everybody])
+    yield _row(["---", "---:", "---:", *("---:" for _ in everybody)])
+    for log in logs:
+        cells = [_seconds(results, log.name, name) for name in everybody]
+        yield _row([log.name, f"{log.size / 1e6:.1f}", f"{log.row_changes:,}", *cells])
+
+
+def _seconds(results: Results, log: str, name: str) -> str:
+    if not results.has(log, name):
+        return "cannot"
+    runs = [run.seconds for run in results.runs[log, name]]
+    return f"{median(runs):.2f} ({min(runs):.2f}-{max(runs):.2f})"
+
+
+def details(results: Results, logs: Mapping[str, Log]) -> Iterator[str]:
+    """Measurements without a contestant, and who could not read what."""
+    for (log, name), runs in results.runs.items():
+        if name in results.names:
+            continue
+        seconds = results.read_seconds(log, name)
+        size = logs[log].size / 1e6
+        if name in (NOTHING, IMPORT):
+            yield f"- {name}: {results.seconds(log, name):.3f} s, {results.peak_mb(log, name):.0f} MB resident"
+        elif name in (FILTER, WALK):
+            yield f"- {name} ({log}): {size / seconds:.0f} MB/s, process {results.seconds(log, name):.2f} s"
+        else:
+            yield f"- {name} ({log}): {logs[log].row_changes / seconds:,.0f} rows/s, {len(runs)} runs"
+    for (log, name), reason in results.failures.items():
+        json = " (a table of it has a JSON column)" if logs[log].workload.has_json else ""
+        yield f"- {name} cannot read {log}{json}: {reason}"
+    for name in (OURS_FILE, OURS_LIVE, PYTHON_PEER):
+        peaks = [f"{log} {results.peak_mb(log, name):.0f}" for log in logs if results.has(log, name)]
+        if peaks:
+            yield f"- peak MB resident, {name}: {', '.join(peaks)}"
+
+
+def goal_table(results: Results) -> Iterator[str]:
+    yield _row(["goal", "bound", "measured", ""])
+    yield _row(["---", "---", "---:", "---"])
+    for goal in GOALS:
+        yield goal.text(results)
+
+
+def micro_table(values: Mapping[str, float]) -> Iterator[str]:
+    yield _row(["value", "ns"])
+    yield _row(["---", "---:"])
+    for name, nanoseconds in values.items():
+        yield _row([name, f"{nanoseconds:.0f}"])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
