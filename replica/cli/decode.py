@@ -90,19 +90,21 @@ them from others."""
 def _run(options: Namespace, console: Console) -> int:
     _check(options)
     schema = read_schema_file(options.schema) if options.schema else SchemaFile({}, {})
-    with _output(options, console) as output:
-        renderer = _EVENT_TABLE if options.events else _RENDERERS[_format(options)]
-        made = renderer(output, options, schema)
-        cells = getattr(made, "cells", None)
-        with _open(options, schema, cells) as log:
-            # On a terminal that shows the output itself, the line would stand in its way.
-            is_shown = console.errors.isatty() and not output.isatty()
-            progress = Progress(console.errors, log.bytes_total, is_shown)
-            try:
-                _render(log, made, progress)
-            finally:
-                progress.clear()
-                _report(log, made, console)
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(_output(options, console))
+        make = _event_table if options.events else _RENDERERS[_format(options)]
+        renderer = make(output, options, schema)
+        if isinstance(renderer, SqlRenderer):
+            stack.callback(renderer.close)
+        log = stack.enter_context(_open(options, schema, getattr(renderer, "cells", None)))
+        # On a terminal that shows the output itself, the line would stand in its way.
+        is_shown = console.errors.isatty() and not output.isatty()
+        progress = Progress(console.errors, log.bytes_total, is_shown)
+        try:
+            _render(log, renderer, progress)
+        finally:
+            progress.clear()
+            _report(log, renderer, console)
         output.flush()
     return 0
 
@@ -241,7 +243,5 @@ _RENDERERS: Final[Mapping[str, _Make]] = MappingProxyType(
 def _event_table(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
     return EventTable(output, aligned=output.isatty())
 
-
-_EVENT_TABLE: Final[_Make] = _event_table
 
 COMMAND: Final = Command("decode", "print binlog files", _add_arguments, _run, _EPILOG)

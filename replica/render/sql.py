@@ -112,6 +112,10 @@ class SqlRenderer:
         """Write what is held back, and the end."""
         self._writer.finish()
 
+    def close(self) -> None:
+        """Forget what is held back: for who gives up before ``finish``."""
+        self._writer.close()
+
 
 class _Writer:
     """What redoing and undoing have in common. ``write`` takes one piece of text, which stays whole."""
@@ -127,6 +131,9 @@ class _Writer:
 
     def finish(self) -> None:
         raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is held back."""
 
     def format_description(self, event: FormatDescriptionEvent) -> None:
         is_mariadb = is_mariadb_version(event.server_version)
@@ -331,6 +338,9 @@ class _Undo(_Writer):
             self._drop()
         self._output.write(head.encode())
         self._spool.write_backwards(self._output)
+
+    def close(self) -> None:
+        self._spool.close()
 
 
 def _unsupported(event: Event, reason: str) -> UnsupportedEventError:

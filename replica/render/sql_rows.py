@@ -4,6 +4,7 @@ Text only: what stands around the statements, and in which order they come, is `
 with ``sql_cells``.
 """
 
+import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from protocol.binlog.column import ABSENT
@@ -20,6 +21,15 @@ _TABLES_KEPT = 512
 # Rows of one INSERT: as many as reach one of these, which every server's max_allowed_packet has room for.
 _MAX_INSERTED = 500
 _MAX_INSERT_SIZE = 1 << 18
+_BINARY32 = struct.Struct("<f")
+_POWERS_OF_TEN = frozenset(
+    sign * value
+    for sign in (1, -1)
+    for value in (
+        *(10.0**exponent for exponent in range(309)),
+        *(_BINARY32.unpack(_BINARY32.pack(10.0**exponent))[0] for exponent in range(39)),
+    )
+)
 # Hidden columns of functional indexes (item_create.cc, make_functional_index_column_name).
 _HIDDEN = "!hidden!"
 
@@ -65,17 +75,25 @@ class RowStatements:
                 self._check_image(event, row)
             yield from table.inserts(event.rows[::-1])
 
-    def needs_invalid_labels(self, event: RowsEvent) -> bool:
-        """Whether an ENUM's invalid value, which strict SQL modes do not let in, has to be stored."""
-        indexes = self._table(event).enum_indexes
-        if not indexes:
+    def needs_lenient_mode(self, event: RowsEvent) -> bool:
+        """Whether a row holds a value that columns can hold, but that strict SQL modes do not let in again.
+
+        That is the invalid value of ENUM, and a power of ten in FLOAT or DOUBLE: FLOAT(9,3) ends at 999999.999, and
+        in binary32 that is 1000000.
+        """
+        table = self._table(event)
+        if not table.enums and not table.floats:
             return False
         rows: Iterator[Row] = (
             (image for pair in event.rows for image in pair)
             if isinstance(event, UpdateRowsEvent)
             else iter(getattr(event, "rows", ()))
         )
-        return any(row[index] == 0 for row in rows for index in indexes)
+        return any(
+            any(row[index] == 0 for index in table.enums)
+            or any(row[index] in _POWERS_OF_TEN for index in table.floats)
+            for row in rows
+        )
 
     def _table(self, event: RowsEvent) -> "_TableSql":
         table = self._tables.get(id(event.table))
@@ -118,7 +136,11 @@ class _TableSql:
         self.written = [index for index in readable if table.column_names[index] not in generated]
         self._compared = readable
         self._key = [table.column_names.index(name) for name in table.primary_key]
-        self.enum_indexes = [index for index in self.written if table.columns[index].type is ColumnType.ENUM]
+        self.enums = self._of_type(ColumnType.ENUM)
+        self.floats = self._of_type(ColumnType.FLOAT, ColumnType.DOUBLE)
+
+    def _of_type(self, *types: ColumnType) -> list[int]:
+        return [index for index in self.written if self.table.columns[index].type in types]
 
     def inserts(self, rows: Sequence[Row]) -> Iterator[str]:
         """INSERT statements of many rows each. All rows of an event hold the same columns."""

@@ -57,13 +57,13 @@ class SqlSession:
         self._statements = None
         return _ROWS
 
-    def around(self, checks_foreign_keys: bool, has_invalid_labels: bool) -> tuple[str, str]:
+    def around(self, checks_foreign_keys: bool, is_lenient: bool) -> tuple[str, str]:
         """What stands before and behind row changes that need other settings than the usual ones."""
         before, behind = [], []
         if not checks_foreign_keys:
             before.append("@@session.foreign_key_checks=0")
             behind.append("@@session.foreign_key_checks=1")
-        if has_invalid_labels:
+        if is_lenient:
             before.append(f"@@session.sql_mode='{_LENIENT}'")
             behind.append(f"@@session.sql_mode='{_STRICT}'")
         return (f"SET {', '.join(before)};\n", f"SET {', '.join(behind)};\n") if before else ("", "")

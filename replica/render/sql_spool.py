@@ -41,3 +41,7 @@ class BackwardSpool:
                 file.seek(end)
                 output.write(file.read(length))
         self.size = 0
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._file.close()

@@ -283,20 +283,20 @@ def json_changes_expression(column: str, changes: JsonChanges) -> str:
 class ColumnSql:
     """How values of one column are written.
 
-    ``literal`` is what stores a value, ``equals`` what is equal to it in a key, ``is_same`` a condition that holds
+    ``literal`` is what stores a value. ``is_equal`` is a condition for a column of a key, ``is_same`` one that holds
     for this value and no other, whatever the column's collation says is equal. None of them takes NULL.
     """
 
     name: str
     literal: Literal
-    equals: Literal
+    is_equal: Literal
     is_same: Literal
 
     def assignment(self, value: object) -> str:
         """``column = value``, for SET."""
         if isinstance(value, JsonChanges):
             return f"{self.name} = {json_changes_expression(self.name, value)}"
-        return f"{self.name} = {'NULL' if value is None else self.literal(value)}"
+        return f"{self.name} = {self.value(value)}"
 
     def value(self, value: object) -> str:
         """The value, for VALUES."""
@@ -304,7 +304,7 @@ class ColumnSql:
 
     def key_condition(self, value: object) -> str:
         """For a column of the primary key."""
-        return f"{self.name} IS NULL" if value is None else f"{self.name} = {self.equals(value)}"
+        return f"{self.name} IS NULL" if value is None else self.is_equal(value)
 
     def condition(self, value: object) -> str:
         """For rows without a key."""
@@ -313,21 +313,32 @@ class ColumnSql:
 
 def column_sql(column: Column) -> ColumnSql:
     """How values of ``column`` are written."""
-    name = identifier(column.name)
-    literal = equals = _literal_of(column)
-    if column.type in (ColumnType.ENUM, ColumnType.SET):
-        equals = str
-    form = "{0} <=> {1}"
-    same = equals
-    if column.type in _BINARY_TYPES:
-        form = "CAST({0} AS BINARY) <=> {1}"
+    name, literal = identifier(column.name), _literal_of(column)
+    compared: Literal = literal
+    equal_form = same_form = "{0} = {1}"
+    if column.type is ColumnType.ENUM:
+        compared = str
+    elif column.type is ColumnType.SET:
+        # As a number it is signed, as bits it is not.
+        equal_form = same_form = "{0} | 0 = {1}"
+        compared = str
+    elif column.type in (ColumnType.FLOAT, ColumnType.DOUBLE):
+        # Of a bare FLOAT(9,3), MySQL says unread that it is never 1000000, which 999999.999 is in binary32.
+        equal_form = same_form = "{0} + 0e0 = {1}"
+    elif column.type in _BINARY_TYPES:
+        same_form = "CAST({0} AS BINARY) = {1}"
     elif column.type is ColumnType.JSON:
-        form = "CAST({0} AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin <=> {1}"
-        same = _json_text_of
+        same_form = "CAST({0} AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin = {1}"
+        compared = _json_text_of
     elif column.type in _TEXT_TYPES and column.charset not in (None, "binary"):
-        form = "CAST({0} AS BINARY) <=> {1}"
+        same_form = "CAST({0} AS BINARY) = {1}"
         same = literal if column.charset in _UTF8 else binary_literal
-    return ColumnSql(name, literal, equals, lambda value: form.format(name, same(value)))
+        return ColumnSql(name, literal, _form(equal_form, name, literal), _form(same_form, name, same))
+    return ColumnSql(name, literal, _form(equal_form, name, compared), _form(same_form, name, compared))
+
+
+def _form(form: str, name: str, write: Literal) -> Literal:
+    return lambda value: form.format(name, write(value))
 
 
 def _json_text_of(document: JsonDocument) -> str:
