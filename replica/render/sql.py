@@ -39,6 +39,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
+from protocol.charset import charset_of_collation
 from protocol.constants import RowsFlag
 from protocol.errors import UnsupportedEventError
 
@@ -365,7 +366,10 @@ def _rand(writer: _Writer, event: RandEvent) -> None:
 
 
 def _user_var(writer: _Writer, event: UserVarEvent) -> None:
-    value = user_value(event).decode()
+    value = "NULL" if event.value is None else value_literal(event.value)
+    if isinstance(event.value, bytes):
+        charset = charset_of_collation(event.collation, mariadb=True)
+        value = f"_{charset.name if charset else 'binary'} {binary_literal(event.value)}"
     writer.statement_setting(f"SET @{identifier(event.name)} := {value};\n")
 
 

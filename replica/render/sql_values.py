@@ -163,7 +163,8 @@ _BY_VALUE: Final[Mapping[type, Literal]] = MappingProxyType(
 )
 
 
-def _literal_by_value(value: object) -> str:
+def value_literal(value: object) -> str:
+    """A value of any type but a string's, by the type that it has in Python."""
     return _BY_VALUE[type(value)](value)
 
 
@@ -257,7 +258,7 @@ def _json_member(value: JsonValue) -> str:
     if isinstance(value, bytes):
         return f"X'{value.hex().upper()}'"
     typed = _JSON_TYPED.get(type(value))
-    return _literal_by_value(value) if typed is None else typed(value)
+    return value_literal(value) if typed is None else typed(value)
 
 
 def json_changes_expression(column: str, changes: JsonChanges) -> str:
@@ -350,7 +351,7 @@ def _literal_of(column: Column) -> Literal:
         charset = None if column.charset is None else charset_by_name(column.charset)
         return binary_literal if charset is None or charset.decode is None else _string_literal(charset)
     make = _BY_COLUMN.get(column.type)
-    return _literal_by_value if make is None else make(column)
+    return value_literal if make is None else make(column)
 
 
 _BY_COLUMN: Final[Mapping[ColumnType, Callable[[Column], Literal]]] = MappingProxyType(
