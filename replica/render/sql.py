@@ -46,8 +46,7 @@ from protocol.errors import UnsupportedEventError
 from .sql_rows import RowStatements
 from .sql_session import SqlSession
 from .sql_spool import BackwardSpool
-from .sql_values import identifier, sql_cells
-from .text_statements import user_value
+from .sql_values import binary_literal, identifier, sql_cells, value_literal
 from .text_writer import xid_text
 
 OnUnsupported = Literal["raise", "skip"]
