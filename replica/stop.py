@@ -1,7 +1,7 @@
 """Where a stream ends: every kind of ``stop`` resolved to a condition that is asked between transactions."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from protocol.binlog.events import Event, HeartbeatEvent
@@ -9,7 +9,7 @@ from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition
 
-from .options import AnyGtidSet, Stop
+from .options import AnyGtidSet, Options, Stop
 from .progress import Progress
 from .scan import LogScan
 from .session import Session
@@ -39,14 +39,15 @@ class StopPoint:
             return True
         return self._has_passed(event.file, event.position)
 
-    def is_idle_at(self, heartbeat: HeartbeatEvent, now: float) -> bool:
-        """Whether a source that has nothing more to send just now has nothing more to send before the end.
-
-        ``now`` is the source's clock.
-        """
-        if self.timestamp is not None and now >= self.timestamp + 1:
-            return True
+    def has_passed(self, heartbeat: HeartbeatEvent) -> bool:
+        """Whether a source that has sent everything up to there has sent everything up to the end."""
         return self._has_passed(heartbeat.source_file, heartbeat.source_position)
+
+    def seconds_left(self, now: float) -> float | None:
+        """How long, by the source's clock, until ``settle`` can say where the end lies; None if that is known."""
+        if self.timestamp is None or self.position is not None:
+            return None
+        return max(self.timestamp + 1 - now, 0)
 
     def _has_passed(self, file: str, position: int) -> bool:
         return self.position is not None and file != "" and BinlogPosition(file, position) >= self.position
@@ -64,22 +65,30 @@ async def resolve_stop(stop: Stop, session: Session, source: Source, scan: LogSc
     if isinstance(stop, BinlogPosition):
         return StopPoint(position=stop)
     if isinstance(stop, datetime):
-        # Of a time that has come, nothing can follow what the log holds now.
-        second = math.ceil(stop.timestamp())
-        held = await _held_now(session, source, scan) if second <= source.now else StopPoint()
-        return StopPoint(held.position, held.gtid_set, second)
+        point = StopPoint(timestamp=math.ceil(stop.timestamp()))
+        return point if point.seconds_left(source.now) else await _settled(point, session, source, scan)
     if isinstance(stop, GtidSet | MariadbGtidSet):
         if isinstance(stop, MariadbGtidSet) != source.is_mariadb:
             raise ConfigurationError(f"stop: {stop} is of the other family of servers than the source")
         return StopPoint(gtid_set=stop)
-    return await _held_now(session, source, scan)
+    return await _settled(StopPoint(), session, source, scan)
 
 
-async def _held_now(session: Session, source: Source, scan: LogScan) -> StopPoint:
-    """What the source holds. Both conditions are true of the same place; a stream knows the one or the other.
+async def settle(point: StopPoint, options: Options, source: Source) -> StopPoint:
+    """The same condition for a time that has come: the end is what the log holds now."""
+    session = await Session.open(options)
+    try:
+        return await _settled(point, session, source, LogScan(options, source))
+    finally:
+        await session.aclose()
 
-    The position is asked for first, so that the set, taken a moment later, is not reached before it.
+
+async def _settled(point: StopPoint, session: Session, source: Source, scan: LogScan) -> StopPoint:
+    """The same condition, or that everything has come which the source holds now.
+
+    Position and set are of the same place; a stream knows the one or the other. The position is asked for first, so
+    that the set, taken a moment later, is not reached before it.
     """
     position = await log_end(session, source, scan)
     gtid_set = await executed_gtids(session, source) if source.has_gtids else None
-    return StopPoint(position=position, gtid_set=gtid_set or None)
+    return replace(point, position=position, gtid_set=gtid_set or None)

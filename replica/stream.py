@@ -23,7 +23,13 @@ from protocol.binlog.events import (
     TransactionPayloadEvent,
 )
 from protocol.constants import EventFlag, EventType
-from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
+from protocol.errors import (
+    ConnectionLostError,
+    DecodeError,
+    PositionInsideEventError,
+    ReplicaError,
+    SourceSilentError,
+)
 from protocol.position import BinlogPosition, Checkpoint
 from protocol.wire import unpack_event_header
 
@@ -36,7 +42,7 @@ from .schema import ColumnLookup
 from .session import Session
 from .source import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, introduce
 from .start import FIRST_POSITION, begin_dump, resolve_start, with_gtids
-from .stop import StopPoint, resolve_stop
+from .stop import StopPoint, resolve_stop, settle
 
 _SILENT_PERIODS: Final = 2.5
 _BEFORE_FIRST: Final = frozenset(
@@ -226,12 +232,22 @@ class BinlogStream:
         await begin_dump(start, session, source, options.server_id)
 
     async def _refill(self) -> None:
-        if self._session is None:
+        """Read what comes next; or find out where the end lies, when the time to stop at has come."""
+        session, source = self._session, self._source
+        if session is None or source is None:
             raise RuntimeError("a stream is opened by `async with`, or by run()")
-        events = await self._session.read_events(self._silence)
+        left = None if self._stop is None else self._stop.seconds_left(source.now)
+        silence = self._silence if left is None else min(left, self._silence or left)
+        try:
+            events = await session.read_events(silence)
+        except SourceSilentError:
+            if self._stop is None or left != silence:
+                raise
+            self._stop = await settle(self._stop, self._options, source)
+            self._end_if_reached(self._stop)
+            return
         if not events:
-            assert self._source is not None
-            twin = await find_twin(self._source, self._options)
+            twin = await find_twin(source, self._options)
             raise twin or ConnectionLostError(f"{self._options.address} ended the binlog dump")
         self._batch = self._decode(events)
 
@@ -315,8 +331,7 @@ class BinlogStream:
 
     def _is_behind_stop(self, event: Event, stop: StopPoint) -> bool:
         if isinstance(event, HeartbeatEvent):
-            assert self._source is not None
-            return not self._progress.in_transaction and stop.is_idle_at(event, self._source.now)
+            return not self._progress.in_transaction and stop.has_passed(event)
         return self._progress.begins(event) and stop.excludes(event)
 
     async def _describe(self, event: TableMapEvent) -> TableMapEvent:
@@ -339,6 +354,10 @@ class BinlogStream:
     def _follow(self, event: Event) -> None:
         """The event is done."""
         is_between = self._progress.follow(event, self._decoder.file, self._decoder.position)
-        if is_between and self._stop is not None and self._stop.is_reached(self._progress):
+        if is_between and self._stop is not None:
+            self._end_if_reached(self._stop)
+
+    def _end_if_reached(self, stop: StopPoint) -> None:
+        if not self._progress.in_transaction and stop.is_reached(self._progress):
             self._has_ended = True
             self._abort()
