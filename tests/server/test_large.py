@@ -1,0 +1,78 @@
+"""Large things arrive whole and in little memory: a row of 40 MB, and a transaction of 200,000 rows."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.servers import Server
+
+from .streams import end_of_log
+
+ROOT = Path(__file__).parents[2]
+MEGABYTE = 1 << 20
+LIMIT_KB = 400 << 10
+
+
+async def consume(server: Server, schema: str, start: object, rows: int) -> dict[str, Any]:
+    """What a process of its own sees."""
+    command = (
+        sys.executable,
+        "-m",
+        "tests.server.consumer",
+        server.dsn(),
+        f"{schema}.*",
+        str(start),
+        str(rows),
+    )
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(120):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0
+    result: dict[str, Any] = json.loads(output)
+    print(server.name, result)
+    return result
+
+
+async def test_a_row_of_40_megabytes(server: Server, schema: str) -> None:
+    pattern = bytes(range(256)) * 4
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b LONGBLOB)")
+    start = end_of_log(server)
+    server.query(
+        f"INSERT INTO {schema}.t VALUES (1, REPEAT(UNHEX('{pattern.hex()}'), {40 * MEGABYTE // len(pattern)}))"
+    )
+    seen = await consume(server, schema, start, 1)
+    expected = b"1\0" + pattern * (40 * MEGABYTE // len(pattern)) + b"\n"
+    assert (seen["rows"], seen["longest"]) == (1, 40 * MEGABYTE)
+    assert seen["digest"] == hashlib.sha256(expected).hexdigest()
+    assert seen["peak_kb"] < LIMIT_KB
+
+
+async def test_a_transaction_of_200000_rows(server: Server, schema: str) -> None:
+    server.query(f"CREATE TABLE {schema}.digits (d INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {schema}.digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)")
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, name VARCHAR(40))")
+    start = end_of_log(server)
+    digits = ", ".join(f"{schema}.digits AS d{place}" for place in range(6))
+    number = " + ".join(f"d{place}.d * {10**place}" for place in range(6))
+    # Ordered, so that the log is.
+    server.query(
+        f"INSERT INTO {schema}.t SELECT n, CONCAT('row number ', n) FROM (SELECT {number} AS n FROM {digits}) AS x "
+        "WHERE n < 200000 ORDER BY n"
+    )
+    seen = await consume(server, schema, start, 200_000)
+    expected = hashlib.sha256()
+    for row in range(200_000):
+        expected.update(f"{row}\0row number {row}\n".encode())
+    assert (seen["rows"], seen["transactions"]) == (200_000, 1)
+    assert seen["digest"] == expected.hexdigest()
+    assert seen["peak_kb"] < LIMIT_KB
