@@ -121,7 +121,8 @@ def _readable(data: bytes, charset: Charset) -> str | None:
     text = charset.decode(data)
     if _is_reversible(charset.name):
         return text if _is_plain(text) else None
-    return text if _SHARED_BY_ALL.fullmatch(data) and text == data.decode("ascii") else None
+    is_shared = charset.max_bytes > 1 and _SHARED_BY_ALL.fullmatch(data)
+    return text if is_shared and text == data.decode("ascii") else None
 
 
 def _string_literal(charset: Charset) -> Literal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
@@ -73,7 +74,10 @@ def written(make: Callable[[BinaryIO], Any], *events: Event) -> bytes:
     """All that a renderer writes for some events."""
     output = io.BytesIO()
     renderer = make(output)
-    for event in events:
-        renderer.render(b"raw", event.position, event)
-    renderer.finish()
+    with contextlib.ExitStack() as stack:
+        if hasattr(renderer, "close"):
+            stack.callback(renderer.close)
+        for event in events:
+            renderer.render(b"raw", event.position, event)
+        renderer.finish()
     return output.getvalue()
