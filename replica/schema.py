@@ -47,6 +47,7 @@ class ColumnLookup:
         self._known: dict[Table, list[ColumnDescription] | None] = {}
         self._nameless: set[Table] = set()
         self._has_warned = False
+        self._is_closed = False
 
     async def columns(self, table: Table) -> list[ColumnDescription] | None:
         """The columns of a table as the log describes it; None where the source does not show them."""
@@ -70,15 +71,16 @@ class ColumnLookup:
             self._nameless.clear()
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once; whoever asks just now gets ``ConnectionLostError``."""
+        self._is_closed = True
         if self._session is not None:
             self._session.abort()
 
     async def aclose(self) -> None:
-        """Close the connection."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.aclose()
+        """Close the connection, and return when it is closed."""
+        self.abort()
+        if self._session is not None:
+            await self._session.aclose()
 
     async def _fetch(self, table: Table) -> list[ColumnDescription] | None:
         try:
@@ -115,8 +117,19 @@ class ColumnLookup:
             # The server closes an idle connection after wait_timeout, with or without a last word (4031).
             with contextlib.suppress(ServerError, ConnectionLostError):
                 return await self._run(self._session, sql)
-        self._session = await Session.open(self._options)
-        return await self._run(self._session, sql)
+        self._check_open()
+        session = await Session.open(self._options)
+        try:
+            self._check_open()
+        except ConnectionLostError:
+            await session.aclose()
+            raise
+        self._session = session
+        return await self._run(session, sql)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionLostError("the stream was closed while column names were looked up")
 
     async def _run(self, session: Session, sql: str) -> list[tuple[TextValue, ...]]:
         try:

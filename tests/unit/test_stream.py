@@ -264,6 +264,31 @@ async def test_a_cancelled_look_up_is_repeated() -> None:
     assert rows.table.column_names == ("id",)
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+async def test_closing_during_a_look_up_leaves_nothing(asked_before: bool) -> None:
+    log = transaction(Log(), 1)
+    source = mysql(log, silent_for="" if asked_before else "SELECT COLUMN_NAME")
+    if asked_before:
+        log.add(query("CREATE TABLE u (a INT)"))
+        transaction(log, 2, name="u")
+    async with serving(source):
+        stream = replica.connect(source.dsn, start="earliest", events=RowsEvent)
+
+        async def consume() -> list[int]:
+            seen: list[Event] = []
+            async for event in stream:
+                seen.append(event)
+                source.silent_for = "SELECT COLUMN_NAME"
+            return values(seen)
+
+        async with stream:
+            consuming = asyncio.create_task(consume())
+            await until(lambda: sum("COLUMN_NAME" in sql for sql in source.statements) == 1 + asked_before)
+            await stream.aclose()
+            assert await consuming == [1] * asked_before
+        await source.until_closed()
+
+
 async def test_a_full_socket_leaves_other_tasks_their_turn() -> None:
     log = Log()
     for number in range(200):
