@@ -209,11 +209,16 @@ def _render(log: BinlogFile, renderer: Renderer, progress: Progress) -> None:
 def _report(log: BinlogFile, renderer: Renderer, console: Console) -> None:
     """What is not in the output."""
     if log.skipped.events:
-        console.note(f"{log.skipped.events} times damage was passed over, {log.skipped.bytes} bytes in all")
+        events, skipped = _count(log.skipped.events, "event"), _count(log.skipped.bytes, "byte")
+        console.note(f"damage was passed over: {events}, {skipped}")
     if log.torn_bytes:
-        console.note(f"{log.file}: its last {log.torn_bytes} bytes are no whole event")
+        console.note(f"{log.file}: no whole event in its last {_count(log.torn_bytes, 'byte')}")
     if isinstance(renderer, SqlRenderer) and renderer.left_out:
-        console.note(f"{renderer.left_out} events were left out, as no SQL can say what they did")
+        console.note(f"left out, as no SQL can say what they did: {_count(renderer.left_out, 'event')}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 _Make = Callable[[BinaryIO, Namespace, SchemaFile], Renderer]

@@ -47,7 +47,7 @@ def test_text_stays_text(text: str) -> None:
 
 
 def test_equal_values_are_written_twice() -> None:
-    value = {"a": [1]}
+    value: Any = {"a": [1]}
     assert b"&" not in written(YamlRenderer, inserts(ORDERS, (JsonDocument(value), JsonDocument(value))))
 
 
