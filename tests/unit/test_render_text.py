@@ -38,8 +38,8 @@ from protocol.errors import DecodeError
 from protocol.gtid import MariadbGtid
 from replica.render.hexdump import mariadb_hexdump, mysql_hexdump
 from replica.render.text import TextRenderer
-from replica.render.text_values import Flavor, JsonDiffText
 from replica.render.text_statements import user_value
+from replica.render.text_values import Flavor, JsonDiffText
 
 CREATED = 1_700_000_000  # 231114 22:13:20
 
