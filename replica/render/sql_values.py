@@ -131,7 +131,7 @@ def _string_literal(charset: Charset) -> Literal:
     is_ascii = _is_ascii_kept(name)
 
     def literal(data: bytes) -> str:
-        if is_ascii and data.isascii():
+        if not data or (is_ascii and data.isascii()):
             return f"'{data.decode('ascii').translate(_ESCAPES)}'"
         text = _readable(data, charset)
         return f"_{name} 0x{data.hex().upper()}" if text is None else text_literal(text)

@@ -50,6 +50,7 @@ LITERALS: list[tuple[Column, object, str]] = [
     (text_column("sjis"), b"\x82\xa0", "_sjis 0x82A0"),
     (text_column("swe7"), b"a]", "_utf8mb4'aÅ'"),
     (text_column("armscii8"), b"a'", "_armscii8 0x6127"),
+    (text_column("armscii8"), b"", "''"),
     (text_column("binary"), b"\0\xff", "0x00FF"),
     (text_column("binary"), b"", "''"),
     (text_column(None), b"a", "0x61"),
