@@ -7,12 +7,14 @@ import io
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from protocol.binlog.events import DeleteRowsEvent, Event, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 from protocol.errors import ConfigurationError
 from replica.file import KeyFile, open_binlog
+from replica.render.text import TextRenderer, render_text
 from tests.servers import Server
 from tests.unit.test_encryption import OPENSSL_FILES
 
@@ -80,6 +82,25 @@ def check_rows(server: Server, events: list[Event]) -> None:
     assert table == dict(server.query("SELECT id, text FROM secrets.t"))
 
 
+def check_text(server: Server, path: Path, **keys: Any) -> int:
+    """Row lines equal those of the server's own tool, which gets the log from the server, decrypted; their number."""
+    output = io.BytesIO()
+    renderer = TextRenderer(output)
+    with open_binlog(path, cells=renderer.cells, **keys) as log:
+        render_text(log.raw_events(), renderer)
+    tool = "mysqlbinlog" if server.family == "mysql" else "mariadb-binlog"
+    theirs = server.exec(
+        *("env", "TZ=UTC", tool, "-vv", "--base64-output=decode-rows", "--read-from-remote-server"),
+        *("--host=127.0.0.1", "--user=root", f"--password={server.root_password}", path.name),
+    )
+    ours, expected = (
+        [line for line in text.split(b"\n") if line.startswith(b"###")]
+        for text in (output.getvalue(), theirs)
+    )
+    assert ours == expected
+    return len(ours)
+
+
 def test_mysql(extra_server: Callable[..., Server], tmp_path: Path) -> None:
     server = extra_server("mysql:9.7")
     # The server opens its keyring as root and goes on as mysql.
@@ -101,6 +122,7 @@ def test_mysql(extra_server: Callable[..., Server], tmp_path: Path) -> None:
     with open_binlog(index, keyring=keyring) as log:
         check_rows(server, list(log))
     assert log.torn_bytes == 0
+    assert sum(check_text(server, path, keyring=keyring) for path in encrypted) > ROWS
     with pytest.raises(ConfigurationError, match="keyring"):
         list(open_binlog(index))
     # What the server has as the end of its log is the plain file's.
@@ -139,6 +161,9 @@ def test_mariadb(extra_server: Callable[..., Server], tmp_path: Path, algorithm:
     with open_binlog(index, key_file=KeyFile(key_file, secret)) as log:
         check_rows(server, list(log))
     assert log.torn_bytes == 0
+    names = [name for name, *_ in server.query("SHOW BINARY LOGS")]
+    keys = KeyFile(key_file, secret)
+    assert sum(check_text(server, tmp_path / name, key_file=keys) for name in names) > ROWS
     with pytest.raises(ConfigurationError, match="no key file is given"):
         list(open_binlog(index))
     with pytest.raises(ConfigurationError, match="does not open the log"):
