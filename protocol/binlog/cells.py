@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..charset import charset_by_name
+from ..charset import Charset, charset_by_name
 from ..constants import ColumnType
 from ..errors import DecodeError
 from .column import ABSENT, BLOB_TYPES, INTEGER_TYPES, Column
@@ -80,9 +80,13 @@ def _length_bytes(column: Column) -> int:
     return 2 if column.metadata > 255 else 1
 
 
+def _charset(column: Column) -> Charset | None:
+    return None if column.charset is None else charset_by_name(column.charset)
+
+
 def _text(column: Column, length_bytes: int) -> Cell:
     """A character string by its character set; bytes where there is none that Python could decode."""
-    charset = None if column.charset is None else charset_by_name(column.charset)
+    charset = _charset(column)
     if charset is None or charset.decode is None:
         return Cell(length_bytes=length_bytes)
     if charset.codec == "utf-8":
@@ -107,7 +111,7 @@ def _blob(column: Column) -> Cell:
 
 def _compressed(column: Column, length_bytes: int) -> Cell:
     """A MariaDB ``COMPRESSED`` column: as its type, behind the compression."""
-    charset = None if column.charset is None else charset_by_name(column.charset)
+    charset = _charset(column)
     decode = None if charset is None else charset.decode
     if decode is None:
         return Cell("{f}({v})", uncompress_column, length_bytes=length_bytes)

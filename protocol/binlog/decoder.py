@@ -285,7 +285,7 @@ class EventDecoder:
         if mapped is None:
             logged = parse_table_map(Reader(shape), self._mariadb)
             wanted = self._wants_table is None or self._wants_table(logged.schema, logged.name)
-            mapped = MappedTable(logged, logged, tuple(range(len(logged.columns))), wanted)
+            mapped = map_table(logged, None, wanted)
             if wanted and logged.names_from is not None:
                 self._show(mapped)
             if len(self._known) >= _SHAPES_KEPT:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ..constants import ENCRYPTED_BINLOG_MAGIC
 from ..errors import ConfigurationError, DecodeError
-from ..wire import Reader
+from ..wire import Reader, utf8_text
 
 ReadBytes = Callable[[int], bytes]
 
@@ -62,7 +62,7 @@ class EncryptionHeader:
                 raise DecodeError(f"an encrypted log whose header has an unknown field {kind}")
         if len(fields) != 3:
             raise DecodeError("an encrypted log whose header lacks the key's id, the password or its IV")
-        key_id = fields[_FIELD_KEY_ID].decode("utf-8", "surrogateescape")
+        key_id = utf8_text(fields[_FIELD_KEY_ID])
         return cls(key_id, fields[_FIELD_PASSWORD], fields[_FIELD_IV])
 
     def decrypting(self, read: ReadBytes, master_key: bytes) -> ReadBytes:

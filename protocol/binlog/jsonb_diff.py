@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import DecodeError
-from ..wire import Reader
+from ..wire import Reader, utf8_text
 from .jsonb import JsonValue, decode_json
 
 Operation = Literal["replace", "insert", "remove"]
@@ -41,7 +41,7 @@ def read_json_diffs(data: bytes) -> list[JsonDiff]:
         if number >= len(_OPERATIONS):
             raise DecodeError(f"JSON diff operation {number}")
         operation = _OPERATIONS[number]
-        path = reader.lenenc_bytes().decode("utf-8", "surrogateescape")
+        path = utf8_text(reader.lenenc_bytes())
         value = b"" if operation == "remove" else reader.lenenc_bytes()
         diffs.append(JsonDiff(operation, path, value))
     return diffs
