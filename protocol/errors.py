@@ -16,6 +16,7 @@
     │   ├── TransactionsUnavailableError   the source has purged, or never had, what is asked for
     │   └── DuplicateReplicaError      another replica with our id took the connection over
     ├── SourceConfigurationError       the source is set up so that rows cannot be streamed
+    ├── SourceChangedError             another server answers where a position is known of the one before only
     ├── SchemaMismatchError            column names known from elsewhere do not fit the logged table
     └── DecodeError                    the binary log itself: file, position, event_type
         ├── TruncatedError             the data ends inside of an event or value
@@ -112,6 +113,10 @@ class DuplicateReplicaError(ServerError):
 
 class SourceConfigurationError(ReplicaError):
     """The source's settings do not allow row events to be streamed; the message names the setting."""
+
+
+class SourceChangedError(ReplicaError):
+    """Another server answers, or the same one with another log, and only a position says where to go on."""
 
 
 class SchemaMismatchError(ReplicaError):

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from protocol.errors import ConfigurationError, TransactionsUnavailableError
+from protocol.errors import ConfigurationError, SourceChangedError, TransactionsUnavailableError
 from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint
 
@@ -41,7 +41,8 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
     """The point that ``start`` means on this source.
 
     Raises ``TransactionsUnavailableError`` when the source has purged, or never had, transactions that are needed,
-    and ``ConfigurationError`` for a start of the other family or of another server.
+    ``ConfigurationError`` for a start of the other family, and ``SourceChangedError`` for a
+    position of another server.
     """
     if isinstance(start, Checkpoint):
         return await _from_checkpoint(start, session, source)
@@ -113,21 +114,26 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
 async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:
     if checkpoint.gtid_set is not None and source.has_gtids:
         return await _from_gtids(parse_gtid_set(checkpoint.gtid_set), session, source)
-    known = [
-        (then, now)
-        for then, now in (
-            (checkpoint.server_uuid, source.server_uuid),
-            (checkpoint.server_id, source.server_id),
-        )
-        if then is not None and now is not None
-    ]
-    if not known or known[0][0] != known[0][1]:
-        raise ConfigurationError(
-            f"start: the checkpoint is of server {checkpoint.server_uuid or checkpoint.server_id}, this is "
-            f"{source.server_uuid or source.server_id}: a position is of no use on another server, and there is no "
-            "GTID set to find the place by"
-        )
+    check_same_server((checkpoint.server_uuid, checkpoint.server_id), source)
     return StartPoint(checkpoint.file, checkpoint.position)
+
+
+def is_same_server(identity: tuple[str | None, int | None], source: Source) -> bool:
+    """Whether a source is the server of that uuid (MySQL) or, where there is none, of that server id (MariaDB)."""
+    for then, now in zip(identity, (source.server_uuid, source.server_id), strict=True):
+        if then is not None and now is not None:
+            return then == now
+    return False
+
+
+def check_same_server(identity: tuple[str | None, int | None], source: Source) -> None:
+    """Raise ``SourceChangedError`` where a position of one server would be looked for in the log of another."""
+    if not is_same_server(identity, source):
+        raise SourceChangedError(
+            f"the place to go on is a position of server {identity[0] or identity[1]}, this is "
+            f"{source.server_uuid or source.server_id}: a position is of no use on another server, and there is no "
+            "GTID set to find the place by -- start from a GTID set to be able to change servers"
+        )
 
 
 async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartPoint:

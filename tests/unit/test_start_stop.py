@@ -132,7 +132,7 @@ async def test_gtids_of_a_source_without_any() -> None:
 @pytest.mark.parametrize("identity", [("other-uuid", 97), (None, None)])
 async def test_a_position_of_another_server(identity: tuple[str | None, int | None]) -> None:
     async with serving(mysql(Log())) as source:
-        with pytest.raises(replica.ConfigurationError, match="of no use on another server"):
+        with pytest.raises(replica.SourceChangedError, match="of no use on another server"):
             async with replica.connect(source.dsn, start=Checkpoint(FILE, 500, None, *identity)):
                 pass
 
