@@ -66,6 +66,24 @@ SERVERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mariadb:11.8": ("--server-id=1108",),
     }
 )
+# Process 1 of a container whose server a test may kill: the container and its published port outlive the server,
+# which is started again as soon as no file says to wait. The entry point is ours, or that of the official images.
+_SUPERVISOR = """
+entry=$(command -v docker-entrypoint.sh || command -v entrypoint.sh)
+while true; do
+    "$entry" "$@" &
+    echo $! >/run/server.pid
+    wait $!
+    while [[ -e /run/server.down ]]; do sleep 0.05; done
+done
+"""
+# Nothing that was committed may be lost with such a server, nor sent before it cannot be lost any more. Large BLOBs
+# are not its business, and a small redo log is soon made.
+_DURABLE_ARGUMENTS = (
+    "--innodb-flush-log-at-trx-commit=1",
+    "--sync-binlog=1",
+    "--loose-innodb-log-file-size=48M",
+)
 _EXTRA_SERVER_IDS = itertools.count(9001)
 _SCHEMA_NUMBERS = itertools.count(1)
 
@@ -162,6 +180,11 @@ class ServerPool:
         """Another server, with a new server id. The arguments follow the usual ones, so they win."""
         return self._start(name, (f"--server-id={next(_EXTRA_SERVER_IDS)}", *arguments))
 
+    def start_supervised(self, name: str, *arguments: str) -> Server:
+        """As `start()`, and the server can be killed and comes up again: see `tests.faults.container`."""
+        arguments = (f"--server-id={next(_EXTRA_SERVER_IDS)}", *_DURABLE_ARGUMENTS, *arguments)
+        return self._start(name, arguments, ("bash", "-c", _SUPERVISOR, "supervisor", server_program(name)))
+
     def stop(self, container: DockerContainer) -> None:
         """Remove a container with its data."""
         self._containers.remove(container)
@@ -175,10 +198,10 @@ class ServerPool:
             self.stop(container)
         self._shared.clear()
 
-    def _start(self, name: str, arguments: tuple[str, ...]) -> Server:
+    def _start(self, name: str, arguments: tuple[str, ...], command: tuple[str, ...] = ()) -> Server:
         self._check_docker()
         for attempt in itertools.count(1):
-            container, port = _new_container(name, arguments)
+            container, port = _new_container(name, arguments, command)
             self._containers.append(container)
             try:
                 container.start()
@@ -207,6 +230,10 @@ class ServerPool:
 
 def family_of(name: str) -> Family:
     return "mariadb" if name.startswith("mariadb:") else "mysql"
+
+
+def server_program(name: str) -> str:
+    return "mariadbd" if family_of(name) == "mariadb" else "mysqld"
 
 
 def _docker_trouble() -> str:
@@ -252,7 +279,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _new_container(name: str, arguments: tuple[str, ...]) -> tuple[DockerContainer, int]:
+def _new_container(
+    name: str, arguments: tuple[str, ...], command: tuple[str, ...] = ()
+) -> tuple[DockerContainer, int]:
     """The container, not yet started, and the port of 127.0.0.1 it will publish.
 
     The port is chosen here because one chosen by Docker changes when the container is restarted. For
@@ -261,7 +290,7 @@ def _new_container(name: str, arguments: tuple[str, ...]) -> tuple[DockerContain
     port = _free_port()
     container = DockerContainer(name, labels={OWNER_LABEL: f"{socket.gethostname()}:{os.getpid()}"})
     container.with_env(f"{family_of(name).upper()}_ROOT_PASSWORD", ROOT_PASSWORD)
-    container.with_command([*_COMMON_ARGUMENTS, *SERVERS[name], *arguments])
+    container.with_command([*command, *_COMMON_ARGUMENTS, *SERVERS[name], *arguments])
     # with_bind_ports() knows no host address and would publish on all interfaces.
     container.ports["3306/tcp"] = (HOST, port)  # type: ignore[assignment]
     return container, port

@@ -2,8 +2,8 @@
 
 `server` runs a test on all four; `mysql97`, `mysql56`, `mariadb1011` and `mariadb118` are single ones.
 `@pytest.mark.parametrize("server", [...], indirect=True)` runs a test on some. `extra_server` starts one with
-other arguments for a single test. Tests share servers, so each works in a schema of its own (`schema`,
-`Server.fresh_schema()`) and begins at the log position it finds.
+other arguments for a single test, `supervised_server` one that may be killed. Tests share servers, so each works
+in a schema of its own (`schema`, `Server.fresh_schema()`) and begins at the log position it finds.
 """
 
 from __future__ import annotations
@@ -63,18 +63,32 @@ def mariadb118(server_pool: ServerPool) -> Server:
 @pytest.fixture
 def extra_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> Iterator[Callable[..., Server]]:
     """`extra_server("mysql:9.7", "--skip-log-bin")`: a server of this test alone, removed when it ends."""
+    yield from _starter(request, server_pool, server_pool.start)
+
+
+@pytest.fixture
+def supervised_server(
+    request: pytest.FixtureRequest, server_pool: ServerPool
+) -> Iterator[Callable[..., Server]]:
+    """As `extra_server`, with a server that `tests.faults.container` can kill and start again."""
+    yield from _starter(request, server_pool, server_pool.start_supervised)
+
+
+def _starter(
+    request: pytest.FixtureRequest, pool: ServerPool, start: Callable[..., Server]
+) -> Iterator[Callable[..., Server]]:
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *arguments: str) -> Server:
+        def start_one(name: str, *arguments: str) -> Server:
             try:
-                server = server_pool.start(name, *arguments)
+                server = start(name, *arguments)
             except ServerUnavailableError as error:
                 pytest.skip(str(error))
-            stack.callback(server_pool.stop, server.container)
+            stack.callback(pool.stop, server.container)
             request.node.stash.setdefault(_extra_servers, set()).add(name)
             return server
 
-        yield start
+        yield start_one
 
 
 @pytest.fixture

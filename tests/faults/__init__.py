@@ -1,0 +1,1 @@
+"""What goes wrong between a source and a replica, done on purpose: cuts, stalls, flipped bits, killed servers."""

@@ -1,0 +1,39 @@
+"""Kills a server that `ServerPool.start_supervised()` has started, by SIGKILL and inside its container.
+
+The container and its published port stay, as on a machine whose server process dies. Nothing here waits for asyncio:
+call it through `asyncio.to_thread()`.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tests.servers import Server
+
+_DOWN = "/run/server.down"
+_DEAD_SECONDS = 10
+
+
+def kill(server: Server, *, stays_down: bool = False) -> None:
+    """End the server process without a chance to clean up; its supervisor starts it again unless told not to."""
+    hold = f"touch {_DOWN};" if stays_down else ""
+    # The shell's own kill: the images have no other.
+    server.exec("bash", "-c", f"{hold} kill -KILL $(</run/server.pid)")
+
+
+def start(server: Server) -> None:
+    """Let a server come up that was to stay down, and wait until it answers."""
+    server.exec("rm", "-f", _DOWN)
+    server.wait_until_ready()
+
+
+def restart(server: Server) -> None:
+    """Kill the server and wait until it answers again."""
+    process = server.exec("cat", "/run/server.pid")
+    kill(server)
+    # What answers at once may still be the one that is about to die.
+    deadline = time.monotonic() + _DEAD_SECONDS
+    while server.exec("cat", "/run/server.pid") == process:
+        assert time.monotonic() < deadline, "the supervisor does not start the server again"
+        time.sleep(0.05)
+    server.wait_until_ready()
