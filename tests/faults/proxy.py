@@ -43,13 +43,8 @@ class Fault:
 
 def plan(rng: random.Random, *, cuts: int, stalls: int, flips: int, reach: int) -> list[Fault]:
     """So many faults of each kind in random order, all within ``reach`` bytes; half of the cuts are resets."""
-    resets = cuts // 2
-    kinds: list[Kind] = [
-        *["fin"] * (cuts - resets),
-        *["rst"] * resets,
-        *["stall"] * stalls,
-        *["flip"] * flips,
-    ]
+    wanted: dict[Kind, int] = {"fin": cuts - cuts // 2, "rst": cuts // 2, "stall": stalls, "flip": flips}
+    kinds = [kind for kind, count in wanted.items() for _ in range(count)]
     rng.shuffle(kinds)
     weights = [math.exp(rng.uniform(0, math.log(_SPREAD))) for _ in kinds]
     unit = reach / max(sum(weights), 1)
