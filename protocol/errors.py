@@ -16,7 +16,12 @@
     │   ├── TransactionsUnavailableError   the source has purged, or never had, what is asked for
     │   └── DuplicateReplicaError      another replica with our id took the connection over
     ├── SourceConfigurationError       the source is set up so that rows cannot be streamed
+    │   └── StatementFormatError       rows changed by a statement that the log holds instead of the rows
     ├── SourceChangedError             another server answers where a position is known of the one before only
+    ├── LostEventsError                the source says that its own log lacks events
+    ├── TransactionOutcomeError        a transaction has not ended as it must have for what is asked of it
+    ├── RolledBackToSavepointError     changes of an open transaction that were delivered do not stand any more
+    ├── CheckpointError                a store cannot load or save the checkpoint
     ├── SchemaMismatchError            column names known from elsewhere do not fit the logged table
     └── DecodeError                    the binary log itself: file, position, event_type
         ├── TruncatedError             the data ends inside of an event or value
@@ -115,8 +120,39 @@ class SourceConfigurationError(ReplicaError):
     """The source's settings do not allow row events to be streamed; the message names the setting."""
 
 
+class StatementFormatError(SourceConfigurationError):
+    """A statement that changes rows stands in the log instead of the rows (binlog_format is not ROW)."""
+
+
 class SourceChangedError(ReplicaError):
     """Another server answers, or the same one with another log, and only a position says where to go on."""
+
+
+class LostEventsError(ReplicaError):
+    """The source has logged an incident: changes were made that are missing from its log."""
+
+
+class TransactionOutcomeError(ReplicaError):
+    """A transaction was not committed, or not yet, and what was asked of it needs that."""
+
+
+class RolledBackToSavepointError(ReplicaError):
+    """Of the changes of this transaction that were delivered, only the first ``changes_kept`` still stand.
+
+    The source has rolled back to a savepoint after they were logged. Undo the others and iterate the transaction
+    again: it goes on behind this point.
+    """
+
+    def __init__(self, message: str, changes_kept: int) -> None:
+        super().__init__(message, changes_kept)
+        self.changes_kept = changes_kept
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class CheckpointError(ReplicaError):
+    """A checkpoint store cannot load or save; the message names the place and the remedy."""
 
 
 class SchemaMismatchError(ReplicaError):
