@@ -178,6 +178,11 @@ class FaultProxy:
         """Slow down what the server sends; None: as fast as it goes."""
         self._rate = bytes_per_second
 
+    def damage_next(self, distance: int, bit: int) -> None:
+        """Flip a bit of what is sent next in a dump, behind so many bytes."""
+        self._faults.appendleft(Fault("flip", distance, bit=bit))
+        self._since = 0
+
     def retarget(self, port: int) -> None:
         """Later connections go to another server."""
         self._target = port

@@ -91,7 +91,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`end` is the number of the last change. With `is_repeated` it is first rolled back in the middle."""
+    """`end` is the number of the last change. With `is_repeated` it is rolled back first, whole and in parts."""
 
     runs: tuple[Run, ...]
     end: int

@@ -30,9 +30,9 @@ class Writer:
         self.server = server
         self.committed = 0
         self.reconnects = 0
-        self._schema = schema
-        self._workload = workload
+        self.workload = workload
         self.pause = pause
+        self._schema = schema
         self._stopped = threading.Event()
         self._ends = {0: 0} | {done.end: i + 1 for i, done in enumerate(workload.transactions)}
 
@@ -50,7 +50,7 @@ class Writer:
     def run(self) -> None:
         """Write the whole workload."""
         connection: pymysql.Connection[Any] | None = None
-        transactions = self._workload.transactions
+        transactions = self.workload.transactions
         done = 0
         while done < len(transactions) and not self._stopped.is_set():
             try:
@@ -71,7 +71,7 @@ class Writer:
 
     def assert_all_is_there(self) -> None:
         """The server holds exactly what the workload leaves behind."""
-        for table, rows in self._workload.final_rows().items():
+        for table, rows in self.workload.final_rows().items():
             assert self.server.query(f"SELECT n, touched FROM {self._schema}.{table} ORDER BY n") == rows, (
                 table
             )
@@ -105,6 +105,11 @@ class Writer:
                     cursor.execute(_statement(run))
                 connection.rollback()
             for run in transaction.runs:
+                if transaction.is_repeated:
+                    # The savepoint is logged; what was rolled back to it is not, and comes again.
+                    cursor.execute("SAVEPOINT before_run")
+                    cursor.execute(_statement(run))
+                    cursor.execute("ROLLBACK TO SAVEPOINT before_run")
                 cursor.execute(_statement(run))
             cursor.execute(f"UPDATE {PROGRESS} SET n = {transaction.end}")
         connection.commit()
