@@ -24,7 +24,7 @@ async def main(dsn: str, tables: str, start: str, seconds: str) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + float(seconds)
     numbers: list[object] = []
-    async with replica.connect(dsn, tables=tables, start=start, heartbeat=1.0) as stream:
+    async with replica.connect(dsn, tls="disabled", tables=tables, start=start, heartbeat=1.0) as stream:
         async for event in stream:
             if not isinstance(event, WriteRowsEvent):
                 continue

@@ -14,13 +14,13 @@ _SECONDS = 30
 
 def follow(replica: Server, source: Server) -> None:
     """Make a server the replica of another one, from the source's present state on."""
-    executed = executed(source)
+    known = executed(source)
     if replica.family == "mysql":
         replica.query("RESET BINARY LOGS AND GTIDS")
-        replica.query(f"SET GLOBAL gtid_purged = '{executed}'")
+        replica.query(f"SET GLOBAL gtid_purged = '{known}'")
     else:
         replica.query("RESET MASTER")
-        replica.query(f"SET GLOBAL gtid_slave_pos = '{executed}'")
+        replica.query(f"SET GLOBAL gtid_slave_pos = '{known}'")
     switch(replica, source)
 
 
@@ -57,7 +57,9 @@ def catch_up(replica: Server, source: Server) -> None:
 def promote(replica: Server) -> None:
     """Make a replica a source of its own."""
     for statement in (
-        ("STOP REPLICA", "RESET REPLICA ALL") if replica.family == "mysql" else ("STOP SLAVE", "RESET SLAVE ALL")
+        ("STOP REPLICA", "RESET REPLICA ALL")
+        if replica.family == "mysql"
+        else ("STOP SLAVE", "RESET SLAVE ALL")
     ):
         replica.query(statement)
 
