@@ -14,7 +14,7 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from .errors import ConfigurationError, DecodeError
 from .wire import Reader
@@ -52,6 +52,22 @@ class Gtid:
 
     def __str__(self) -> str:
         return f"{_tsid_text(self.source_id, self.tag)}:{self.sequence}"
+
+
+class _OpenGtid:
+    """A ``Gtid`` in the making: the constructor of a frozen class takes three times as long, 0.4 us a transaction."""
+
+    __slots__ = ("sequence", "source_id", "tag")
+
+
+def new_gtid(source_id: uuid.UUID, sequence: int, tag: str) -> Gtid:
+    """``Gtid(source_id, sequence, tag)``."""
+    gtid: Any = _OpenGtid()
+    gtid.source_id = source_id
+    gtid.sequence = sequence
+    gtid.tag = tag
+    gtid.__class__ = Gtid
+    return gtid  # type: ignore[no-any-return]
 
 
 class Interval(NamedTuple):
@@ -293,6 +309,20 @@ class MariadbGtid:
 
     def __str__(self) -> str:
         return f"{self.domain_id}-{self.server_id}-{self.sequence}"
+
+
+class _OpenMariadbGtid:
+    __slots__ = ("domain_id", "sequence", "server_id")
+
+
+def new_mariadb_gtid(domain_id: int, server_id: int, sequence: int) -> MariadbGtid:
+    """``MariadbGtid(domain_id, server_id, sequence)``, as ``new_gtid``."""
+    gtid: Any = _OpenMariadbGtid()
+    gtid.domain_id = domain_id
+    gtid.server_id = server_id
+    gtid.sequence = sequence
+    gtid.__class__ = MariadbGtid
+    return gtid  # type: ignore[no-any-return]
 
 
 class MariadbGtidSet:

@@ -5,7 +5,6 @@ events refer to. It never asks a server and never sees a packet; a stream, a fil
 stand before it.
 """
 
-import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -38,6 +37,7 @@ from .events import (
     Event,
     EventHeader,
     FormatDescriptionEvent,
+    HeaderFields,
     PartialRowDataEvent,
     PreGaRowsEvent,
     QueryEvent,
@@ -46,17 +46,36 @@ from .events import (
     TableMapEvent,
     TransactionPayloadEvent,
     UnknownEvent,
+    new_header,
 )
+from .frequent import FREQUENT_PARSERS, FrequentParser
 from .rowcode import RowReader
 from .rows import ROWS_FORMATS, MappedTable, RowReaders, map_table
+from .statements import query
 from .table import Table, parse_table_map
 
 WantsTable = Callable[[str, str], bool]
 
-# NamedTuple's own _make is a Python function.
-_new_header = functools.partial(tuple.__new__, EventHeader)
+_new = object.__new__
 _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
 _STATEMENT_END = 1
+# Table id in 6 bytes and flags: what table maps and rows events begin with.
+_unpack_table_id = struct.Struct("<IHH").unpack_from
+_BEHIND_TABLE_ID = EVENT_HEADER_SIZE + 8
+_WITH_TABLE_ID = frozenset(
+    {
+        *ROWS_FORMATS,
+        EventType.TABLE_MAP,
+        EventType.PRE_GA_WRITE_ROWS,
+        EventType.PRE_GA_UPDATE_ROWS,
+        EventType.PRE_GA_DELETE_ROWS,
+    }
+)
+# QUERY begins with thread and execution time; what stands behind them is kept, if it is short.
+_unpack_thread = struct.Struct("<II").unpack_from
+_STATEMENT = EVENT_HEADER_SIZE + 8
+_LONG_STATEMENT = 512
+_STATEMENTS_KEPT = 256
 # Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9, twice per event.
 _ARTIFICIAL = int(EventFlag.ARTIFICIAL)
 _IGNORABLE = int(EventFlag.IGNORABLE)
@@ -68,7 +87,6 @@ _HEARTBEATS = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
 _CHANGING_STATE = _HEARTBEATS | {
     EventType.ROTATE,
     EventType.FORMAT_DESCRIPTION,
-    EventType.QUERY,
     EventType.MARIADB_QUERY_COMPRESSED,
 }
 # Every other statement might be a DDL, after which a table's description is asked for again.
@@ -112,51 +130,65 @@ class EventDecoder:
         self._known: dict[bytes, MappedTable] = {}
         self._row_readers = RowReaders(cells)
         self._fragments: list[bytes] = []
-        # Types whose meaning hangs on the decoder's state.
-        self._special: dict[int, Callable[[EventHeader, int, Reader], Event | None]] = {
+        self._is_odd = False
+        self._statements: dict[bytes, tuple[int, str, str, bytes]] = {}
+        self._parsers: dict[int, FrequentParser] = {
+            **FREQUENT_PARSERS,
             **dict.fromkeys(ROWS_FORMATS, self._rows),
             EventType.TABLE_MAP: self._table_map,
+            EventType.QUERY: self._query,
+        }
+        self._frequent = self._parsers
+        # Other types whose meaning hangs on the decoder's state.
+        self._special: dict[int, Callable[[EventHeader, int, Reader], Event | None]] = {
             EventType.PRE_GA_WRITE_ROWS: self._pre_ga_rows,
             EventType.PRE_GA_UPDATE_ROWS: self._pre_ga_rows,
             EventType.PRE_GA_DELETE_ROWS: self._pre_ga_rows,
             EventType.MARIADB_PARTIAL_ROW_DATA: self._partial_row_data,
         }
 
-    def decode(self, raw: bytes, position: int | None = None) -> Event | None:
+    def decode(
+        self, raw: bytes, position: int | None = None, header: HeaderFields | None = None
+    ) -> Event | None:
         """One whole event, header and checksum included; None for rows and table maps that are not wanted.
 
-        ``position`` overrides where the event starts, for files, whose offsets are known. Raises ``DecodeError``
-        (``TruncatedError``, ``ChecksumError``, ``UnsupportedEventError``, ``MissingTableMapError``) with file,
-        position and event type filled in; the decoder can be given the next event afterwards.
+        ``position`` overrides where the event starts, for files, whose offsets are known; ``header`` are the numbers
+        of its header, where they have been unpacked. Raises ``DecodeError`` (``TruncatedError``, ``ChecksumError``,
+        ``UnsupportedEventError``, ``MissingTableMapError``) with file, position and event type filled in; the
+        decoder can be given the next event afterwards.
         """
-        try:
-            header = _new_header(unpack_event_header(raw))
-        except struct.error:
-            raise TruncatedError(f"{len(raw)} bytes are no event", self.file, self.position) from None
+        if header is None:
+            try:
+                header = unpack_event_header(raw)
+            except struct.error:
+                raise TruncatedError(f"{len(raw)} bytes are no event", self.file, self.position) from None
         _, event_type, _, size, next_position, flags = header
-        if position is not None:
-            start = position
-        elif (
+        if position is None:
+            position = self.position
             # Where the source says nothing, the sum of sizes holds. It also does beyond 4 GiB, where
             # next_position is cut to 32 bits.
-            not next_position or flags & _ARTIFICIAL or (self.position + size) & 0xFFFFFFFF == next_position
-        ):
-            start = self.position
-        else:
-            start = max(next_position - size, 0)
+            if next_position and (position + size) & 0xFFFFFFFF != next_position and not flags & _ARTIFICIAL:
+                position = max(next_position - size, 0)
         try:
-            event = self._decode(raw, header, start)
+            if size != len(raw):
+                raise TruncatedError(f"an event of {size} bytes in {len(raw)}")
+            parse = self._frequent.get(event_type)
+            if parse is None or flags & _ARTIFICIAL:
+                return self._decode(raw, new_header(header), position)
+            if self.checksum_enabled:
+                if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
+                    raise ChecksumError("the checksum does not match the event")
+                event = parse(header, self.file, position, raw, size - CHECKSUM_SIZE)
+            else:
+                event = parse(header, self.file, position, raw, size)
         except DecodeError as error:
-            raise self._located(error, header, start) from error.__cause__
+            raise self._located(error, event_type, position) from error.__cause__
         except ReplicaError:
             raise
         except _DAMAGE as error:
             damaged = DecodeError(f"the event's content is damaged: {error}")
-            raise self._located(damaged, header, start) from error
-        if event_type in _CHANGING_STATE or flags & _ARTIFICIAL:
-            self._follow(header, start, event)
-        else:
-            self.position = start + size
+            raise self._located(damaged, event_type, position) from error
+        self.position = position + size
         return event
 
     def describe(self, table_id: int, columns: Sequence[ColumnDescription] | None) -> Table:
@@ -193,7 +225,7 @@ class EventDecoder:
                 if inner is not None:
                     yield inner
         except DecodeError as error:
-            raise self._located(error, event.header, event.position) from error.__cause__
+            raise self._located(error, event.header.type, event.position) from error.__cause__
 
     def _decode_inner(self, raw: bytes, position: int) -> Event | None:
         """An event without a checksum that stands inside of another one."""
@@ -204,7 +236,7 @@ class EventDecoder:
             self.checksum_enabled, self.position = outer
 
     def _pre_ga_rows(self, header: EventHeader, start: int, body: Reader) -> PreGaRowsEvent:
-        table_id, flags = body.uint(self._table_id_size), body.uint(2)
+        table_id, flags = body.uint(6), body.uint(2)
         return PreGaRowsEvent(header, self.file, start, table_id, flags, body.rest())
 
     def _partial_row_data(self, header: EventHeader, start: int, body: Reader) -> Event | None:
@@ -223,10 +255,22 @@ class EventDecoder:
         self._fragments.clear()
         return self._decode_inner(whole, start)
 
+    def _decode(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
+        """Events of the types that are not frequent, or that are not of the log."""
+        if header.type == _FORMAT_DESCRIPTION:
+            event: Event | None = self._format_description(raw, header, start)
+        else:
+            event = self._parse(raw, header, start)
+        if header.type in _CHANGING_STATE or header.flags & _ARTIFICIAL:
+            self._follow(header, start, event)
+        else:
+            self.position = start + header.size
+        return event
+
     def _follow(self, header: EventHeader, start: int, event: Event | None) -> None:
         """State that later events stand on: where they are, and what is known of tables."""
         # A format description without a position is repeated for a dump that starts behind it.
-        is_repeated = header.type == EventType.FORMAT_DESCRIPTION and not header.next_position
+        is_repeated = header.type == _FORMAT_DESCRIPTION and not header.next_position
         if not (is_repeated or header.type in _HEARTBEATS or header.flags & _ARTIFICIAL):
             self.position = start + header.size
         if type(event) is RotateEvent:
@@ -235,19 +279,21 @@ class EventDecoder:
         elif type(event) is QueryEvent and event.sql not in _CHANGING_NO_TABLE:
             self._known.clear()
 
-    def _decode(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
-        event_type, end = header.type, len(raw)
-        if header.size != end:
-            raise TruncatedError(f"an event of {header.size} bytes in {end}")
-        if event_type == _FORMAT_DESCRIPTION:
-            return self._format_description(raw, header, start)
+    def _parse(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
+        event_type, end = header.type, header.size
         if self.checksum_enabled:
             end -= CHECKSUM_SIZE
             if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
                 raise ChecksumError("the checksum does not match the event")
         if end < self._header_size:
             raise TruncatedError("no room for the header and a checksum")
-        body = Reader(raw, self._header_size, end)
+        if self._is_odd:
+            raw = self._in_usual_form(raw[:end], event_type)
+            end = len(raw)
+        frequent = self._parsers.get(event_type)
+        if frequent is not None:
+            return frequent(header, self.file, start, raw, end)
+        body = Reader(raw, EVENT_HEADER_SIZE, end)
         special = self._special.get(event_type)
         if special is not None:
             return special(header, start, body)
@@ -257,6 +303,13 @@ class EventDecoder:
         if header.flags & _IGNORABLE:
             return UnknownEvent(header, self.file, start, body.rest())
         raise UnsupportedEventError("an event type that is not known, and not flagged as ignorable")
+
+    def _in_usual_form(self, raw: bytes, event_type: int) -> bytes:
+        """With a header of 19 bytes and table ids of 6, whatever the format description says."""
+        body = raw[self._header_size :]
+        if self._table_id_size == 4 and event_type in _WITH_TABLE_ID:
+            body = body[:4] + b"\0\0" + body[4:]
+        return raw[:EVENT_HEADER_SIZE] + body
 
     def _format_description(self, raw: bytes, header: EventHeader, start: int) -> FormatDescriptionEvent:
         algorithm = algorithm_of(raw)
@@ -275,57 +328,108 @@ class EventDecoder:
         self._mariadb = is_mariadb_version(server_version_of(raw))
         self._header_size = event.header_size
         self._table_id_size = _table_id_size(event.post_header_sizes)
+        self._is_odd = (self._header_size, self._table_id_size) != (EVENT_HEADER_SIZE, 6)
+        self._frequent = {} if self._is_odd else self._parsers
         self._tables.clear()
         return event
 
-    def _table_map(self, header: EventHeader, start: int, body: Reader) -> TableMapEvent | None:
-        table_id, flags = self._table_id(body)
-        shape = body.data[body.position : body.end]
-        mapped = self._known.get(shape)
-        if mapped is None:
-            logged = parse_table_map(Reader(shape), self._mariadb)
-            wanted = self._wants_table is None or self._wants_table(logged.schema, logged.name)
-            mapped = map_table(logged, None, wanted)
-            if wanted and logged.names_from is not None:
-                self._show(mapped)
-            if len(self._known) >= _SHAPES_KEPT:
-                self._known.clear()
-            self._known[shape] = mapped
+    def _query(self, header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> QueryEvent:
+        """A statement. Those that begin and end transactions differ in thread and time alone, if at all."""
+        known = self._statements.get(raw[_STATEMENT:end]) if end < _LONG_STATEMENT else None
+        if known is None:
+            return self._new_query(header, file, position, raw, end)
+        event = _new(QueryEvent)
+        event.header = new_header(header)
+        event.file = file
+        event.position = position
+        event.thread_id, event.exec_time = _unpack_thread(raw, EVENT_HEADER_SIZE)
+        event.error_code, event.schema, event.sql, event.status_variables = known
+        return event
+
+    def _new_query(self, header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> QueryEvent:
+        event = query(new_header(header), file, position, Reader(raw, EVENT_HEADER_SIZE, end))
+        if event.sql not in _CHANGING_NO_TABLE:
+            self._known.clear()
+        elif end < _LONG_STATEMENT:
+            if len(self._statements) >= _STATEMENTS_KEPT:
+                self._statements.clear()
+            known = event.error_code, event.schema, event.sql, event.status_variables
+            self._statements[raw[_STATEMENT:end]] = known
+        return event
+
+    def _table_map(
+        self, header: HeaderFields, file: str, position: int, raw: bytes, end: int
+    ) -> TableMapEvent | None:
+        if end < _BEHIND_TABLE_ID:
+            raise TruncatedError("no room for a table id")
+        table_id, high, flags = _unpack_table_id(raw, EVENT_HEADER_SIZE)
+        if high:
+            table_id |= high << 32
+        shape = raw[_BEHIND_TABLE_ID:end]
+        mapped = self._known.get(shape) or self._new_table(shape)
         self._tables[table_id] = mapped
         if not mapped.is_wanted:
             return None
-        return TableMapEvent(header, self.file, start, table_id, flags, mapped.table)
+        event = _new(TableMapEvent)
+        event.header = new_header(header)
+        event.file = file
+        event.position = position
+        event.table_id = table_id
+        event.table_map_flags = flags
+        event.table = mapped.table
+        return event
+
+    def _new_table(self, shape: bytes) -> MappedTable:
+        logged = parse_table_map(Reader(shape), self._mariadb)
+        wanted = self._wants_table is None or self._wants_table(logged.schema, logged.name)
+        mapped = map_table(logged, None, wanted)
+        if wanted and logged.names_from is not None:
+            self._show(mapped)
+        if len(self._known) >= _SHAPES_KEPT:
+            self._known.clear()
+        self._known[shape] = mapped
+        return mapped
 
     def _show(self, mapped: MappedTable) -> None:
         """Apply the user's choice of columns, once the names are known."""
         shown = map_table(mapped.logged, self._columns.get(str(mapped.logged)))
         mapped.table, mapped.selected = shown.table, shown.selected
 
-    def _table_id(self, body: Reader) -> tuple[int, int]:
-        """Table id and flags, the post-header of table maps and rows events."""
-        size = self._table_id_size
-        begin = body.skip(size + 2)
-        middle = begin + size
-        data = body.data
-        return int.from_bytes(data[begin:middle], "little"), data[middle] | data[middle + 1] << 8
-
-    def _rows(self, header: EventHeader, start: int, body: Reader) -> RowsEvent | None:
-        table_id, flags = self._table_id(body)
+    def _rows(self, header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> RowsEvent | None:
+        if end < _BEHIND_TABLE_ID:
+            raise TruncatedError("no room for a table id")
+        table_id, high, flags = _unpack_table_id(raw, EVENT_HEADER_SIZE)
+        if high:
+            table_id |= high << 32
         mapped = self._tables.get(table_id)
         if mapped is None and not (table_id == _DUMMY_TABLE_ID and flags & _STATEMENT_END):
             raise MissingTableMapError(f"rows of table id {table_id}, which no table map describes")
-        try:
-            if mapped is None or not mapped.is_wanted:
-                return None
-            rows_format = ROWS_FORMATS[header.type]
-            extra, read_rows = self._row_readers.reader(mapped, rows_format, body)
-            if rows_format.is_compressed:
-                body = Reader(uncompress_event_part(body.rest()))
-            rows = self._read(read_rows, body)
-        finally:
-            if flags & _STATEMENT_END:
-                self._tables.clear()
-        return rows_format.event_class(header, self.file, start, table_id, mapped.table, flags, extra, rows)
+        if flags & _STATEMENT_END:
+            self._tables.clear()
+        if mapped is None or not mapped.is_wanted:
+            return None
+        rows_format = ROWS_FORMATS[header[1]]
+        known = mapped.readers.get(rows_format)
+        if known is not None:
+            # All events of a table but the first: RowReaders.reader() without its Reader.
+            start = _BEHIND_TABLE_ID + known.prefix_size
+            read_rows = known.by_prefix.get(raw[_BEHIND_TABLE_ID:start])
+            if read_rows is not None and start <= end and not rows_format.is_compressed:
+                try:
+                    rows = read_rows(raw, start, end)
+                except (IndexError, struct.error) as error:
+                    raise TruncatedError("the data ends inside of a row") from error
+                return rows_format.event_class(
+                    new_header(header), file, position, table_id, mapped.table, flags, b"", rows
+                )
+        body = Reader(raw, _BEHIND_TABLE_ID, end)
+        extra, read_rows = self._row_readers.reader(mapped, rows_format, body)
+        if rows_format.is_compressed:
+            body = Reader(uncompress_event_part(body.rest()))
+        rows = self._read(read_rows, body)
+        return rows_format.event_class(
+            new_header(header), file, position, table_id, mapped.table, flags, extra, rows
+        )
 
     def _read(self, read_rows: RowReader, body: Reader) -> list[Any]:
         try:
@@ -333,9 +437,9 @@ class EventDecoder:
         except (IndexError, struct.error) as error:
             raise TruncatedError("the data ends inside of a row") from error
 
-    def _located(self, error: DecodeError, header: EventHeader, start: int) -> DecodeError:
+    def _located(self, error: DecodeError, event_type: int, start: int) -> DecodeError:
         if error.file is None:
-            error.file, error.position, error.event_type = self.file, start, header.type
+            error.file, error.position, error.event_type = self.file, start, event_type
         return error
 
 

@@ -4,7 +4,8 @@ Every event has ``header``, ``file`` (binlog file name, empty if not known) and 
 start in that file). Events are slotted but not frozen: freezing triples the cost of making one.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, NamedTuple
@@ -28,6 +29,12 @@ class EventHeader(NamedTuple):
     size: int
     next_position: int
     flags: int
+
+
+# The same six numbers, as they are unpacked.
+HeaderFields = tuple[int, int, int, int, int, int]
+# NamedTuple's own _make is a Python function.
+new_header: Callable[[HeaderFields], EventHeader] = functools.partial(tuple.__new__, EventHeader)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..constants import EventType
 from ..errors import DecodeError
-from ..gtid import Gtid, GtidSet
+from ..gtid import Gtid, GtidSet, new_gtid
 from ..wire import Reader, utf8_text
 from .events import (
     AnonymousGtidEvent,
@@ -22,7 +22,6 @@ from .events import (
     TransactionPayloadEvent,
     ViewChangeEvent,
     XaPrepareEvent,
-    XidEvent,
 )
 from .serialization import read_message, read_signed, read_text, read_unsigned
 
@@ -33,11 +32,6 @@ _LATER_BIT_7_BYTES = 1 << 55
 _LATER_BIT_4_BYTES = 1 << 31
 
 
-def xid(header: EventHeader, file: str, position: int, body: Reader) -> XidEvent:
-    """XID."""
-    return XidEvent(header, file, position, body.uint(8))
-
-
 def gtid(header: EventHeader, file: str, position: int, body: Reader) -> AnonymousGtidEvent:
     """GTID and ANONYMOUS_GTID. Each server version appended fields; what is not there is None."""
     start = body.skip(_GTID_HEADER.size)
@@ -46,7 +40,7 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
     if header.type == EventType.ANONYMOUS_GTID:
         event = AnonymousGtidEvent(header, file, position, flags)
     else:
-        event = GtidEvent(header, file, position, flags, gtid=_checked(_source_id(source_id), sequence))
+        event = GtidEvent(header, file, position, flags, gtid=checked_gtid(source_id, sequence))
     if body.remaining and body.u8() == _LOGICAL_CLOCK:
         start = body.skip(_CLOCK.size)
         event.last_committed, event.sequence_number = _CLOCK.unpack_from(body.data, start)
@@ -54,10 +48,11 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
     return event
 
 
-def _checked(source_id: uuid.UUID, sequence: int, tag: str = "") -> Gtid:
+def checked_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
+    """The GTID of an event. Raises ``DecodeError`` for a sequence number that none can have."""
     if sequence < 1:
         raise DecodeError(f"a GTID with sequence number {sequence}")
-    return Gtid(source_id, sequence, tag)
+    return new_gtid(_source_id(source_id), sequence, tag)
 
 
 @functools.lru_cache(maxsize=256)
@@ -86,18 +81,18 @@ def _pair(body: Reader, size: int, later_bit: int) -> tuple[int, int]:
     return immediate, immediate
 
 
-def _read_uuid(body: Reader) -> uuid.UUID:
+def _read_source_id(body: Reader) -> bytes:
     """Sixteen numbers, not bytes: those from 128 on take two bytes."""
     octets = [read_unsigned(body) for _ in range(16)]
     if max(octets) > 255:
         raise DecodeError("a source id that is none")
-    return uuid.UUID(bytes=bytes(octets))
+    return bytes(octets)
 
 
 # Field ids of Gtid_event::define_fields, and the attribute that each becomes.
 _TAGGED_FIELDS: dict[int, tuple[str, Callable[[Reader], object]]] = {
     0: ("gtid_flags", read_unsigned),
-    1: ("source_id", _read_uuid),
+    1: ("source_id", _read_source_id),
     2: ("sequence", read_signed),
     3: ("tag", read_text),
     4: ("last_committed", read_signed),
@@ -121,9 +116,10 @@ def gtid_tagged(header: EventHeader, file: str, position: int, body: Reader) -> 
         raise DecodeError("a GTID event without flags, source id or sequence number")
     source_id, sequence, tag = named.pop("source_id"), named.pop("sequence"), named.pop("tag", "")
     flags = named.pop("gtid_flags")
-    if not (isinstance(source_id, uuid.UUID) and isinstance(sequence, int) and isinstance(tag, str)):
+    if not (isinstance(source_id, bytes) and isinstance(sequence, int) and isinstance(tag, str)):
         raise DecodeError("a GTID that is none")
-    event = GtidEvent(header, file, position, int(str(flags)), gtid=_checked(source_id, sequence, tag))
+    gtid = checked_gtid(source_id, sequence, tag)
+    event = GtidEvent(header, file, position, int(str(flags)), gtid=gtid)
     for name, value in named.items():
         setattr(event, name, value)
     if event.original_commit_timestamp is None:

@@ -8,7 +8,6 @@ from ..gtid import MariadbGtid
 from ..wire import Reader, utf8_text
 from .compression import uncompress_event_part
 from .events import (
-    AnnotateRowsEvent,
     BinlogCheckpointEvent,
     EventHeader,
     MariadbGtidEvent,
@@ -66,10 +65,6 @@ def gtid_list(header: EventHeader, file: str, position: int, body: Reader) -> Ma
         raise DecodeError(f"a GTID list of {count} entries in {body.remaining} bytes")
     gtids = tuple(MariadbGtid(body.uint(4), body.uint(4), body.uint(8)) for _ in range(count))
     return MariadbGtidListEvent(header, file, position, gtids, word >> 28)
-
-
-def annotate_rows(header: EventHeader, file: str, position: int, body: Reader) -> AnnotateRowsEvent:
-    return AnnotateRowsEvent(header, file, position, utf8_text(body.rest()))
 
 
 def binlog_checkpoint(header: EventHeader, file: str, position: int, body: Reader) -> BinlogCheckpointEvent:
