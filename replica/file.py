@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Final, Literal, Self
 
 from protocol.binlog.cells import CellTable
@@ -18,12 +19,13 @@ from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.description import ColumnDescription
 from protocol.binlog.events import (
     Event,
+    HeaderFields,
     HeartbeatEvent,
     RotateEvent,
     TableMapEvent,
     TransactionPayloadEvent,
 )
-from protocol.binlog.file import RawEventReader, TornTail
+from protocol.binlog.file import LocatedEvent, RawEventReader, TornTail
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError, TruncatedError
 from protocol.gtid import GtidSet, MariadbGtidSet
@@ -38,6 +40,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 OnError = Literal["raise", "skip"]
 RawEvent = tuple[bytes, int, Event]
+
+_HIDDEN: Final = frozenset({HeartbeatEvent, TransactionPayloadEvent, RotateEvent})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class BinlogFile:
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
         self._files = files
         self._wanted = options.events
+        self._wants_all = Event in options.events
         self._range = LogRange(files, start, stop)
         self._on_error = on_error
         self._torn = torn
@@ -105,10 +110,15 @@ class BinlogFile:
             on_schema_mismatch=options.on_schema_mismatch,
             cells=cells,
         )
+        self._decode = self._decode_described if schema or options.columns else self._decoder.decode
         self._open: OpenLogFile | None = None
         self._bytes_before = 0
-        self._iterator = self._run()
+        self._raw = b""  # of the last event
+        self._is_raw_wanted = False
         self._error: ReplicaError | None = None
+        self._events = self._read()
+        # Behind its end a generator forgets the error that it ended with.
+        self._iterator = chain(self._events, iter(self._raise_again, None))
 
     def __repr__(self) -> str:
         return f"<BinlogFile {self.file}>"
@@ -119,19 +129,12 @@ class BinlogFile:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[Event]:
+        # The same one each time, and no method of ours for each event.
+        return self._iterator
 
     def __next__(self) -> Event:
-        while True:
-            _, _, event = self._advance()
-            # Not of the log, as in a live stream: what a source says to its replica, and the envelope of its content.
-            kind = type(event)
-            if kind is HeartbeatEvent or kind is TransactionPayloadEvent:
-                continue
-            if kind is RotateEvent and not event.header.next_position:
-                continue
-            return event
+        return next(self._iterator)
 
     @property
     def bytes_read(self) -> int:
@@ -145,62 +148,91 @@ class BinlogFile:
         it, has no bytes of its own: ``b""``. It goes on where iterating was, and the other way round.
         """
         while True:
+            self._is_raw_wanted = True
             try:
-                yield self._advance()
-            except StopIteration:
+                event = next(self._iterator, None)
+            finally:
+                self._is_raw_wanted = False
+            if event is None:
                 return
+            yield self._raw, event.position, event
 
     def close(self) -> None:
         """Close the files; the iteration ends."""
-        self._iterator.close()
-        if self._open is not None:
-            self._open.close()
+        self._events.close()
 
-    def _advance(self) -> RawEvent:
+    def _raise_again(self) -> None:
         if self._error is not None:
             raise self._error
+
+    def _read(self) -> Generator[Event, None, None]:
         try:
-            return next(self._iterator)
+            for file in self._range.choose(self._files):
+                self.file = file.name
+                self._open = OpenLogFile(file, self._torn)
+                with closing(self._open):
+                    yield from self._read_file(file, self._open)
+                self._bytes_before += self._open.bytes_read
+                self._open = None
+                if self._range.is_over:
+                    return
         except ReplicaError as error:
             self._error = error
             raise
 
-    def _run(self) -> Generator[RawEvent, None, None]:
-        for file in self._range.choose(self._files):
-            self.file = file.name
-            self._open = OpenLogFile(file, self._torn)
-            with closing(self._open):
-                yield from self._read(file, self._open)
-            self._bytes_before += self._open.bytes_read
-            self._open = None
-            if self._range.is_over:
-                return
-
-    def _read(self, file: LogFile, opened: OpenLogFile) -> Iterator[RawEvent]:
+    def _read_file(self, file: LogFile, opened: OpenLogFile) -> Generator[Event, None, None]:
         """The events of one open file."""
         reader = RawEventReader(opened.read, file=file.name, torn=self._torn, keys=self._keys)
-        decoder, log_range = self._decoder, self._range
-        log_range.enter(file.name)
+        decode, wants_all, wanted = self._decode, self._wants_all, self._wanted
+        self._range.enter(file.name)
+        is_at_end = False
+        while not is_at_end:
+            # All but the rarest events take this loop, and nothing else; it delegates to no other generator.
+            while batch := self._read_batch(reader):
+                for raw, position, header in batch:
+                    try:
+                        event = decode(raw, position, header)
+                    except DecodeError as error:
+                        reader.step_back(raw, position, header)
+                        self._pass_over(reader, error)
+                        break
+                    if event is not None and (wants_all or isinstance(event, wanted)):
+                        self._raw = raw
+                        yield event
+            is_at_end = yield from self._read_with_care(reader)
+            if self._range.is_over:
+                return
+        self.torn_bytes += reader.torn_bytes
+        self._range.leave(reader.position)
+
+    def _read_batch(self, reader: RawEventReader) -> list[LocatedEvent]:
+        """Events that only need to be decoded."""
+        if not self._range.is_everything:
+            return []
+        self._prepare(reader)
+        return reader.read_batch()
+
+    def _read_with_care(self, reader: RawEventReader) -> Generator[Event, None, bool]:
+        """One event after the other, until the next may come in batches; true at the end of the file or range."""
+        log_range = self._range
         while (raw := self._read_event(reader)) is not None:
             position = reader.event_position
             if not log_range.wants(raw, position):
                 continue
-            # Also where the format description is damaged, or the file begins in mid-life.
-            decoder.checksum_enabled = reader.has_checksums is True
-            # The rotates in a relay log name files of its source.
-            decoder.file = file.name
+            self._prepare(reader)
             try:
-                for inner_raw, event in self._decode(raw, position):
-                    if log_range.admits(event) and isinstance(event, self._wanted):
-                        yield inner_raw, position, event
+                for event in self._decode_whole(raw, position):
+                    if log_range.admits(event) and isinstance(event, self._wanted) and self._is_shown(event):
+                        yield event
                     if not log_range.is_over:
                         log_range.follow(event, reader.position)
                     if log_range.is_over:
-                        return
+                        return True
             except DecodeError as error:
                 self._pass_over(reader, error)
-        self.torn_bytes += reader.torn_bytes
-        log_range.leave(reader.position)
+            if log_range.is_everything:
+                return False
+        return True
 
     def _read_event(self, reader: RawEventReader) -> bytes | None:
         while True:
@@ -220,17 +252,39 @@ class BinlogFile:
         self.skipped.bytes += passed
         _LOGGER.warning("%s: %d bytes skipped", error, passed)
 
-    def _decode(self, raw: bytes, position: int) -> Iterator[tuple[bytes, Event]]:
+    def _prepare(self, reader: RawEventReader) -> None:
+        # Also where the format description is damaged, or the file begins in mid-life.
+        self._decoder.checksum_enabled = reader.has_checksums is True
+        # The rotates in a relay log name files of its source.
+        self._decoder.file = reader.file
+
+    def _decode_whole(self, raw: bytes, position: int) -> Iterator[Event]:
         """The event, and those inside of it where it is a compressed transaction; nothing for unwanted rows."""
-        event = self._decoder.decode(raw, position)
+        event = self._decode(raw, position)
         if event is None:
             return
-        self._describe(event)
-        yield raw, event
+        self._raw = raw
+        yield event
         if type(event) is TransactionPayloadEvent:
             for inner in self._decoder.payload_events(event):
                 self._describe(inner)
-                yield b"", inner
+                self._raw = b""
+                yield inner
+
+    def _is_shown(self, event: Event) -> bool:
+        """Not shown as in a live stream: what a source says to its replica, and the envelope of its content."""
+        kind = type(event)
+        if self._is_raw_wanted or kind not in _HIDDEN:
+            return True
+        return kind is RotateEvent and event.header.next_position != 0
+
+    def _decode_described(
+        self, raw: bytes, position: int, header: HeaderFields | None = None
+    ) -> Event | None:
+        event = self._decoder.decode(raw, position, header)
+        if event is not None:
+            self._describe(event)
+        return event
 
     def _describe(self, event: Event) -> None:
         """Names for a table whose map has none, from the user."""

@@ -50,6 +50,11 @@ class LogRange:
         self._progress = Progress(files[0].name, FIRST_POSITION, None, has_gtids=True)
         self._file = ""
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether all that is still to come belongs to the range: nothing needs to be asked or told any more."""
+        return self._stop is None and self._have is None and not self._is_passing and self._start is None
+
     def choose(self, files: Sequence[LogFile]) -> Sequence[LogFile]:
         """The files from the one on in which the range begins."""
         if self._start is None:

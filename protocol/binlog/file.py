@@ -30,6 +30,8 @@ from .keys import LogKeys
 
 TornTail = Literal["stop", "raise"]
 _Header = tuple[int, int, int, int, int, int]
+# A raw event, its offset in the file, and the numbers of its header.
+LocatedEvent = tuple[bytes, int, _Header]
 
 CHUNK_SIZE: Final = 1 << 20
 # max_allowed_packet ends at 1 GiB; what an event adds to one row or statement stays far below 1 MiB.
@@ -46,6 +48,15 @@ _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN, EventType.START
 # Others that were or are written: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
 _KNOWN_FLAGS: Final = sum(EventFlag) | 0x0002 | 0x0010 | 0x4000
 _CHANGING_STATE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION})
+# Types that a batch does not hold: the same, and what is more than an event, or none, of the log.
+_NOT_IN_BATCHES: Final = _CHANGING_STATE | {
+    EventType.ROTATE,
+    EventType.HEARTBEAT,
+    EventType.HEARTBEAT_V2,
+    EventType.TRANSACTION_PAYLOAD,
+}
+# Few enough that what a batch holds does not set off the collection of garbage.
+_BATCH_SIZE: Final = 64
 # In relay logs these may come with the position of another file.
 _ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})
 # Any place whose bytes could be a header: type, high bytes of size and flags. Lookahead, as headers may overlap.
@@ -127,6 +138,36 @@ class RawEventReader:
         if self.has_checksums is None or header[1] in _CHANGING_STATE:
             self._follow(raw)
         return raw
+
+    def read_batch(self) -> list[LocatedEvent]:
+        """The next events, as far as they need no care: a dozen bytecodes an event instead of two hundred.
+
+        Empty where ``read_event`` has to look: at the end of what was read of the file, at damage, in encrypted
+        files, and at events that are no plain part of the log: FORMAT_DESCRIPTION, START_ENCRYPTION, ROTATE,
+        TRANSACTION_PAYLOAD and heartbeats.
+        """
+        batch: list[LocatedEvent] = []
+        if self._decryptor is not None or self.has_checksums is None:
+            return batch
+        buffer, base, start = self._buffer, self._base, self._next
+        size = len(buffer)
+        while start + EVENT_HEADER_SIZE <= size and len(batch) < _BATCH_SIZE:
+            header = unpack_event_header(buffer, start)
+            end = start + header[3]
+            if end > size or header[3] < EVENT_HEADER_SIZE or header[1] in _NOT_IN_BATCHES:
+                break
+            batch.append((buffer[start:end], base + start, header))
+            start = end
+        if batch:
+            self.step_back(*batch[-1])
+        return batch
+
+    def step_back(self, raw: bytes, position: int, header: _Header) -> None:
+        """Go back to an event of the last batch, as the last one that was read."""
+        self.event_position = position
+        self._start = position - self._base
+        self._next = self._start + len(raw)
+        self._header = header
 
     def resynchronize(self) -> int:
         """Move on from the event that could not be read or decoded to the next one; the number of bytes passed over.
