@@ -49,7 +49,7 @@ from .events import (
     new_header,
 )
 from .frequent import FREQUENT_PARSERS, FrequentParser
-from .rowcode import RowReader
+from .rowcode import RowCompiler, RowReader
 from .rows import ROWS_FORMATS, MappedTable, RowReaders, map_table
 from .statements import query
 from .table import Table, parse_table_map
@@ -100,7 +100,8 @@ class EventDecoder:
     ``file`` and ``position`` say where the next event stands; both follow rotates and sizes. ``wants_table`` is
     asked once per table (schema, name): rows of tables that it rejects are not decoded. ``columns`` maps
     ``"schema.table"`` to the only column names wanted. With ``on_schema_mismatch="positional"`` a description that
-    does not fit leaves the names ``@1``... instead of raising. ``cells`` replaces what values become.
+    does not fit leaves the names ``@1``... instead of raising. ``cells`` replaces what values become, and
+    ``row_compiler`` what rows become.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class EventDecoder:
         columns: Mapping[str, Sequence[str]] | None = None,
         on_schema_mismatch: Literal["error", "positional"] = "error",
         cells: CellTable | None = None,
+        row_compiler: RowCompiler | None = None,
     ) -> None:
         self.file = file
         self.position = position
@@ -128,7 +130,7 @@ class EventDecoder:
         self._table_id_size = 6
         self._tables: dict[int, MappedTable] = {}
         self._known: dict[bytes, MappedTable] = {}
-        self._row_readers = RowReaders(cells)
+        self._row_readers = RowReaders(cells, row_compiler)
         self._fragments: list[bytes] = []
         self._is_odd = False
         self._statements: dict[bytes, tuple[int, str, str, bytes]] = {}

@@ -114,9 +114,9 @@ def read_extra(rows_format: RowsFormat, reader: Reader) -> bytes:
 class RowReaders:
     """Finds the compiled reader for an event; keeps them for all tables of a stream."""
 
-    def __init__(self, cells: CellTable | None = None) -> None:
+    def __init__(self, cells: CellTable | None = None, compiler: RowCompiler | None = None) -> None:
         self._cells = cells or CellTable()
-        self._compiler = RowCompiler()
+        self._compiler = compiler or RowCompiler()
 
     def reader(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> tuple[bytes, RowReader]:
         """Extra row information and row reader of an event; moves ``body`` from behind the flags to the first row.
