@@ -15,6 +15,7 @@ from protocol.messages import TextValue
 
 from .options import Options
 from .session import Session
+from .statements import FRAME
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -34,8 +35,6 @@ _HIDDEN: Final = (
 _PERIOD: Final = tuple(
     ColumnDescription(name, "timestamp", "timestamp(6)", nullable=False) for name in ("row_start", "row_end")
 )
-# Statements of a transaction that leave all tables as they are; everything else might be a DDL.
-_NO_DDL: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")
 
 
 class ColumnLookup:
@@ -66,7 +65,7 @@ class ColumnLookup:
 
     def statement(self, sql: str) -> None:
         """A statement of the log: if it may have changed a table, what is known is forgotten."""
-        if self._known and not sql.startswith(_NO_DDL):
+        if self._known and not sql.startswith(FRAME):
             self._known.clear()
             self._nameless.clear()
 
