@@ -353,8 +353,17 @@ def _full_metadata(rng: random.Random, specs: list[Spec], mariadb: bool) -> dict
     return optional
 
 
-def random_log(rng: random.Random, kinds: list[str]) -> Log:
-    """A table with a column of each of the kinds, in order, and one to four rows."""
+@dataclass
+class TableInLog:
+    """A table with the body of its table map; ``specs`` make the values of its columns."""
+
+    mariadb: bool
+    specs: list[Spec]
+    table_map: bytes
+
+
+def random_table(rng: random.Random, kinds: list[str]) -> TableInLog:
+    """A table with a column of each of the kinds, in order."""
     specs = [KINDS[kind](rng) for kind in kinds]
     mariadb = rng.random() < 0.5
     make_metadata = rng.choice([lambda *_: {}, _minimal_metadata, _full_metadata, _full_metadata])
@@ -367,18 +376,32 @@ def random_log(rng: random.Random, kinds: list[str]) -> Log:
         [rng.random() < 0.5 for _ in specs],
         make_metadata(rng, specs, mariadb),
     )
+    return TableInLog(mariadb, specs, table_map)
+
+
+def random_log(rng: random.Random, kinds: list[str]) -> Log:
+    """A table with a column of each of the kinds, in order, and one to four rows."""
+    table = random_table(rng, kinds)
+    event, body = random_rows(rng, table, rng.randint(1, 4))
+    return Log(table.mariadb, rng.random() < 0.5, table.table_map, event, body)
+
+
+def random_rows(
+    rng: random.Random, table: TableInLog, count: int, *, nulls: float = 0.2
+) -> tuple[EventType, bytes]:
+    """Type and body of a rows event with so many rows; ``nulls`` is the share of the values that are NULL."""
+    specs = table.specs
     event = rng.choice(ROWS_EVENTS)
     images = [_present(rng, len(specs)) for _ in range(2 if event in UPDATES else 1)]
     if not any(map(any, images)):
         images[0][0] = True
     rows = b"".join(
-        encoder.row_image(image, [None if rng.random() < 0.2 else spec.values(rng) for spec in specs])
-        for _ in range(rng.randint(1, 4))
+        encoder.row_image(image, [None if rng.random() < nulls else spec.values(rng) for spec in specs])
+        for _ in range(count)
         for image in images
     )
     extra = rng.choice([b"", b"\x00\x03abc"])
-    body = encoder.rows_event(event, TABLE_ID, len(specs), images, rows, extra)
-    return Log(mariadb, rng.random() < 0.5, table_map, event, body)
+    return event, encoder.rows_event(event, TABLE_ID, len(specs), images, rows, extra)
 
 
 def _present(rng: random.Random, width: int) -> list[bool]:
