@@ -21,6 +21,7 @@ from typing import Final, Literal, Self
 HOST: Final = "127.0.0.1"
 _DUMP_COMMANDS: Final = (0x12, 0x1E)  # COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID
 _CHUNK: Final = 64 << 10
+_POLL_SECONDS: Final = 0.01
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)  # struct linger
 # Distances between faults reach from a few bytes, so that some lie within the login, to very many.
 _SPREAD: Final = 100_000
@@ -138,11 +139,17 @@ class FaultProxy:
     async def __aexit__(self, *exception: object) -> None:
         assert self._listener is not None
         self._listener.close()
-        for link in [*self._links, *self._unnoticed]:
-            link.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._light.set()
+        # Nothing is cancelled: each connection's task ends when its sockets do.
+        while self._tasks:
+            for link in list(self._links):
+                link.close()
+            await asyncio.wait(self._tasks, timeout=_POLL_SECONDS)
+        for link in self._unnoticed:
+            link.close_server()
+            if link.server is not None:
+                with contextlib.suppress(OSError):
+                    await link.server.wait_closed()
         await self._listener.wait_closed()
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -18,7 +18,7 @@ ANSWER = bytes(range(256)) * 40
 SECONDS = 10
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def source() -> AsyncIterator[tuple[int, list[asyncio.StreamWriter]]]:
     """Answers each packet it gets with `ANSWER`; yields its port and its open connections."""
     connections: list[asyncio.StreamWriter] = []
@@ -39,6 +39,12 @@ async def source() -> AsyncIterator[tuple[int, list[asyncio.StreamWriter]]]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1], connections
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def read_all(reader: asyncio.StreamReader) -> tuple[bytes, str]:
@@ -67,7 +73,7 @@ async def test_a_cut_lies_at_its_byte(kind: Kind, distance: int) -> None:
             assert len(received) == distance
         assert proxy.counts == {kind: 1}
         assert (proxy.pending, len(proxy.history)) == (0, 1)
-        writer.close()
+        await closed(writer)
 
 
 async def test_distances_go_on_over_connections() -> None:
@@ -78,7 +84,7 @@ async def test_distances_go_on_over_connections() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(QUERY + QUERY)
             lengths.append(len((await read_all(reader))[0]))
-            writer.close()
+            await closed(writer)
         assert lengths == [100, len(ANSWER) + 50]
 
 
@@ -100,7 +106,7 @@ async def test_flips_wait_for_the_dump_in_pieces_too(command: bytes) -> None:
         assert [(i, a ^ b) for i, (a, b) in enumerate(zip(ANSWER, damaged, strict=True)) if a != b] == [
             (7, 8)
         ]
-        writer.close()
+        await closed(writer)
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
@@ -115,7 +121,7 @@ async def test_a_stall_keeps_the_connection_open(is_seen: bool) -> None:
                 await reader.readexactly(1)
         assert not reader.at_eof()
         assert len(connections) == 1
-        writer.close()
+        await closed(writer)
         async with asyncio.timeout(SECONDS):
             while proxy.open_connections or len(connections) == is_seen:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -138,8 +144,8 @@ async def test_a_black_hole_holds_what_comes_and_new_connections() -> None:
             assert await late_reader.readexactly(len(ANSWER)) == ANSWER
         proxy.cut_now()
         assert [(await read_all(each))[1] for each in (reader, late_reader)] == ["rst", "rst"]
-        writer.close()
-        late_writer.close()
+        await closed(writer)
+        await closed(late_writer)
 
 
 def test_a_plan_has_what_was_asked_for_and_is_repeated_by_its_seed() -> None:
