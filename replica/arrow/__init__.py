@@ -1,0 +1,35 @@
+"""Rows as Arrow columns, without a tuple or a Python object per value: for files and for Spark (extra ``[arrow]``).
+
+    events with undecoded rows -> batches of them -> where rows begin -> where values stand -> arrays
+
+``rawrows`` is what a decoder leaves undecoded; ``plan``, ``offsets`` and ``offsetcode`` find where each row begins,
+``places`` where the values of a column are. ``numbers``, ``decimals``, ``temporal``, ``binary``, ``text``, ``labels``
+and ``documents`` turn those into arrays, all of a batch at once; ``schema`` says which of them serves a column.
+``assemble`` and ``builder`` make the batches of one table, ``reader`` does so from a stream of events. Nothing here
+opens files or speaks to a server.
+"""
+
+from protocol.errors import MissingExtraError
+
+try:
+    import numpy  # noqa: F401
+    import pyarrow  # noqa: F401
+except ImportError:
+    raise MissingExtraError("Reading rows as columns", "arrow") from None
+
+from .arrays import Losses
+from .builder import BATCH_ROWS, BatchBuilder
+from .rawrows import RawRowCompiler
+from .reader import BatchReader
+from .schema import METADATA_COLUMNS, Images, batch_schema
+
+__all__ = [
+    "BATCH_ROWS",
+    "METADATA_COLUMNS",
+    "BatchBuilder",
+    "BatchReader",
+    "Images",
+    "Losses",
+    "RawRowCompiler",
+    "batch_schema",
+]

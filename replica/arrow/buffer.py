@@ -1,0 +1,46 @@
+"""The rows of many events as one run of bytes, and reading numbers from many places of it at once.
+
+It knows neither rows nor columns. A numpy view with a stride of one byte holds the number that begins at each byte;
+indexing it with positions gathers them without a loop in Python: 5 ns a number, where a matrix of byte indexes takes
+18.
+"""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Positions = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Unsigned = npt.NDArray[np.uint64]
+
+_Number = TypeVar("_Number", bound=np.generic)
+# What may be read from a place of no bytes: a NULL's, of a type of up to 30, and up to 7 more behind a short number.
+_PADDING = bytes(64)
+
+
+class RowBuffer:
+    """``data`` is what was given, one behind the other, and zeros behind it; ``size`` is without those."""
+
+    __slots__ = ("_views", "data", "size")
+
+    def __init__(self, parts: Iterable[bytes | memoryview]) -> None:
+        self.data = b"".join((*parts, _PADDING))
+        self.size = len(self.data) - len(_PADDING)
+        self._views: dict[tuple[type, int], npt.NDArray[Any]] = {}
+
+    def numbers(self, dtype: type[_Number], offset: int = 0) -> npt.NDArray[_Number]:
+        """A view that holds at index i the number whose first byte is i + ``offset``, little-endian."""
+        view = self._views.get((dtype, offset))
+        if view is None:
+            kind = np.dtype(dtype)
+            count = len(self.data) - offset - kind.itemsize + 1
+            view = np.ndarray((max(count, 0),), kind, self.data, offset, strides=(1,))
+            self._views[dtype, offset] = view
+        return view
+
+    def strided(self, dtype: type[_Number], where: range) -> npt.NDArray[_Number]:
+        """A view of the numbers at places that lie equally far apart."""
+        return np.ndarray((len(where),), np.dtype(dtype), self.data, where.start, strides=(where.step,))

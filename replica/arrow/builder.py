@@ -1,0 +1,135 @@
+"""Batches of one table's row changes: rows events with undecoded rows in, RecordBatches out.
+
+It is the core of every columnar reader and knows no files, streams and transactions. Events are kept as they are
+until there are enough of them; then all of their rows become columns at once.
+"""
+
+import struct
+from collections.abc import Hashable, Iterator, Sequence
+
+import pyarrow as pa
+
+from protocol.binlog.events import RowsEvent
+from protocol.binlog.table import Table
+from protocol.errors import ConfigurationError, DecodeError, ReplicaError
+
+from .arrays import Losses
+from .assemble import PendingRows, assemble
+from .schema import METADATA_COLUMNS, Images, batch_columns, schema_of
+
+BATCH_ROWS = 65_536
+# Of the log; a batch takes some three times as much while it is made.
+BATCH_BYTES = 32 << 20
+# What may come of damaged rows, as in the decoder.
+_DAMAGE = (IndexError, struct.error, ValueError, OverflowError, ArithmeticError, DecodeError)
+# Until the first batch has shown how many bytes a row takes.
+_FIRST_ROW_SIZE = 64
+
+
+class BatchBuilder:
+    """Gathers the rows events of one table, as long as its columns stay the same.
+
+    Events come from a decoder with a ``RawRowCompiler``. ``columns`` (None: all), ``images`` and ``metadata`` say
+    what the batches hold, as for ``BinlogFile.arrow``; ``schema`` is theirs. ``losses`` counts what Arrow could not
+    hold of the batches that were made. Raises ``ConfigurationError`` for names that there are not.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        columns: Sequence[str] | None = None,
+        images: Images = "after",
+        metadata: Sequence[str] = METADATA_COLUMNS,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+        losses: Losses | None = None,
+    ) -> None:
+        if batch_rows < 1 or batch_bytes < 1:
+            raise ConfigurationError(f"batch_rows: a batch of {batch_rows} rows and {batch_bytes} bytes")
+        self.table = table
+        self.losses = losses or Losses()
+        self._columns = batch_columns(table, columns)
+        self.schema = schema_of(self._columns, images, metadata)
+        self._batch_rows = batch_rows
+        self._batch_bytes = batch_bytes
+        self._row_size = float(_FIRST_ROW_SIZE)
+        self._pending: list[PendingRows] = []
+        self._bytes = 0
+
+    def fits(self, table: Table) -> bool:
+        """Whether an event's table has the columns of the batches: only then may the event be appended."""
+        if table is self.table:
+            return True
+        if (table.schema, table.name, table.columns) != (
+            self.table.schema,
+            self.table.name,
+            self.table.columns,
+        ):
+            return False
+        self.table = table
+        return True
+
+    def append(self, event: RowsEvent, gtid: Hashable = None) -> bool:
+        """Take an event, whose ``rows`` are undecoded; whether it is time to ``flush``.
+
+        ``str(gtid)`` becomes ``_gtid``. Nothing is read yet: damage shows in ``flush``.
+        """
+        for rows in event.rows:  # type: ignore[attr-defined]
+            self._pending.append(PendingRows(event, rows, gtid))
+            self._bytes += rows.end - rows.start
+        return self._bytes >= self._batch_bytes or self._bytes >= self._batch_rows * self._row_size
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """The batches of all that was appended, of about ``batch_rows`` rows each.
+
+        Raises ``DecodeError`` (with file, position and event type) for an event whose rows are damaged, behind the
+        batches of the events before it. Called again it goes on behind that event.
+        """
+        while self._pending:
+            batch, taken = self._next_batch()
+            self._pending = self._pending[taken:]
+            self._bytes = sum(map(_size, self._pending))
+            yield from self._cut(batch)
+
+    def _next_batch(self) -> tuple[pa.RecordBatch, int]:
+        """A batch of as many events as can be read, and how many they are."""
+        taken = len(self._pending)
+        while True:
+            pending = self._pending[:taken]
+            try:
+                batch, losses = assemble(pending, self._columns, self.schema)
+            except _DAMAGE as error:
+                if isinstance(error, ReplicaError) and not isinstance(error, DecodeError):
+                    raise
+                if taken > 1:
+                    taken //= 2
+                    continue
+                self._pending = self._pending[1:]
+                raise _located(error, pending[0].event) from error.__cause__
+            self.losses.add(losses)
+            if batch.num_rows:
+                self._row_size = sum(map(_size, pending)) / batch.num_rows
+            return batch, taken
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """In equal parts, where it came out much larger than it was to be."""
+        rows = batch.num_rows
+        parts = max(1, round(rows / self._batch_rows))
+        for part in range(parts):
+            start, end = rows * part // parts, rows * (part + 1) // parts
+            if end > start:
+                yield batch.slice(start, end - start)
+
+
+def _size(pending: PendingRows) -> int:
+    return pending.rows.end - pending.rows.start
+
+
+def _located(error: Exception, event: RowsEvent) -> DecodeError:
+    if not isinstance(error, DecodeError):
+        located = DecodeError(f"the event's content is damaged: {error}")
+        located.__cause__ = error
+        error = located
+    error.file, error.position, error.event_type = event.file, event.position, event.header.type
+    return error

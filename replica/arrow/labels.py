@@ -1,0 +1,61 @@
+"""ENUM and SET columns as their labels: each label, or combination of labels, becomes text once for all values."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from protocol.binlog.column import Column
+from protocol.binlog.values import enum_label, set_labels
+
+from .arrays import ArrowColumn, Losses
+from .buffer import Positions, Unsigned
+from .numbers import index, indexes
+from .places import Places
+from .text import STRING, valid_text
+
+# Combinations of a SET's labels that are kept as text.
+_TEXTS_KEPT = 1 << 16
+
+
+def enum(column: Column) -> ArrowColumn:
+    """The label; 0 is the empty string that marks an invalid value. Its number where labels are not known."""
+    return _labelled(column, enum_label)
+
+
+def label_set(column: Column) -> ArrowColumn:
+    """The comma-joined labels in definition order; the bits where labels are not known."""
+    return _labelled(column, set_labels)
+
+
+def _labelled(column: Column, text_of: Callable[[int, Sequence[str]], str]) -> ArrowColumn:
+    labels, size = column.labels, column.metadata
+    if not labels:
+        return index(column)
+    texts: dict[int, str] = {}
+
+    def convert(places: Places, losses: Losses) -> pa.Array:
+        stored = indexes(places, size)
+        if places.valid is not None:
+            stored *= places.valid
+        values, which = _distinct(stored, size)
+        if len(texts) > _TEXTS_KEPT:
+            texts.clear()
+        for value in values:
+            if value not in texts:
+                texts[value] = valid_text(text_of(value, labels))
+        distinct = pa.array([texts[value] for value in values], STRING)
+        null = None if places.valid is None else ~places.valid
+        return distinct.take(pa.array(which, mask=null))
+
+    return ArrowColumn(STRING, convert)
+
+
+def _distinct(stored: Unsigned, size: int) -> tuple[list[int], Positions]:
+    """The distinct values, and for each value which of them it is."""
+    if size > 2:
+        values, which = np.unique(stored, return_inverse=True)
+        return values.tolist(), which
+    small = stored.astype(np.int64)
+    is_there = np.bincount(small) > 0
+    return np.flatnonzero(is_there).tolist(), (np.cumsum(is_there) - 1)[small]

@@ -1,0 +1,136 @@
+"""A stream of events as batches of one table's row changes: for files, and for whatever else has events in order.
+
+It keeps what a row change needs of the events around it (its transaction's GTID), and begins anew where the table's
+columns change. It opens nothing: ``BinlogFile.arrow`` gives it its events.
+"""
+
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from typing import Self
+
+import pyarrow as pa
+
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    Event,
+    GtidEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    RowsEvent,
+)
+from protocol.errors import DecodeError, ReplicaError
+
+from .arrays import Losses
+from .builder import BATCH_ROWS, BatchBuilder
+from .schema import METADATA_COLUMNS, Images
+
+
+class BatchReader:
+    """RecordBatches of one table, in the order of the log; an iterator.
+
+        for batch in log.arrow(table="shop.orders"):
+            print(batch.num_rows)
+
+    ``events`` are those of a decoder with a ``RawRowCompiler``. ``table`` is ``"schema.table"``. ``schema`` is that
+    of the last batch (None before the first): it changes where the table does. ``losses`` counts the values that
+    Arrow could not hold. Damage raises as reading ``events`` does, behind the batches of what comes before it;
+    damaged rows are passed over where there is ``on_damage``, which is told.
+    """
+
+    def __init__(
+        self,
+        events: Iterator[Event],
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        images: Images = "after",
+        metadata: Sequence[str] = METADATA_COLUMNS,
+        batch_rows: int = BATCH_ROWS,
+        on_damage: Callable[[DecodeError], None] | None = None,
+    ) -> None:
+        self.table = table
+        self.schema: pa.Schema | None = None
+        self.losses = Losses()
+        self._events = events
+        self._columns = columns
+        self._images = images
+        self._metadata = metadata
+        self._batch_rows = batch_rows
+        self._on_damage = on_damage
+        self._builder: BatchBuilder | None = None
+        self._gtid: Hashable = None
+        self._is_gtid_new = False
+        self._error: ReplicaError | None = None
+        self._batches = self._read()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        for batch in self._batches:
+            return batch
+        if self._error is not None:
+            raise self._error
+        raise StopIteration
+
+    def _read(self) -> Generator[pa.RecordBatch, None, None]:
+        try:
+            while (event := self._next_event()) is not None:
+                if isinstance(event, RowsEvent):
+                    yield from self._add(event)
+                else:
+                    self._follow(event)
+            yield from self._flush()
+        except ReplicaError as error:
+            self._error = error
+
+    def _next_event(self) -> Event | None:
+        """None at the end, and where the events end in an error: it is raised when all before it was yielded."""
+        try:
+            return next(self._events, None)
+        except ReplicaError as error:
+            self._error = error
+            return None
+
+    def _follow(self, event: Event) -> None:
+        """Which transaction the next rows belong to."""
+        if isinstance(event, AnonymousGtidEvent | MariadbGtidEvent):
+            self._gtid = event.gtid if isinstance(event, GtidEvent | MariadbGtidEvent) else None
+            self._is_gtid_new = True
+        elif isinstance(event, QueryEvent) and event.sql == "BEGIN":
+            if not self._is_gtid_new:
+                # This transaction has none: the one before is another's.
+                self._gtid = None
+            self._is_gtid_new = False
+
+    def _add(self, event: RowsEvent) -> Iterator[pa.RecordBatch]:
+        if self._builder is None or not self._builder.fits(event.table):
+            if str(event.table) != self.table:
+                return
+            yield from self._flush()
+            self._builder = BatchBuilder(
+                event.table,
+                columns=self._columns,
+                images=self._images,
+                metadata=self._metadata,
+                batch_rows=self._batch_rows,
+                losses=self.losses,
+            )
+        if self._builder.append(event, self._gtid):
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        builder = self._builder
+        if builder is None:
+            return
+        batches = builder.flush()
+        while True:
+            try:
+                for batch in batches:
+                    self.schema = builder.schema
+                    yield batch
+                return
+            except DecodeError as error:
+                if self._on_damage is None:
+                    raise
+                self._on_damage(error)
+                batches = builder.flush()

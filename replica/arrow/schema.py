@@ -1,0 +1,173 @@
+"""The Arrow schema of a table: which type each column has, and what makes its arrays.
+
+| column | Arrow type |
+|---|---|
+| integers | int8 to int64, uint8 to uint64; MEDIUMINT has 32 bits |
+| YEAR; BIT(n) | int16; uint64 |
+| FLOAT, DOUBLE | float, double |
+| DECIMAL(p, s) | decimal128(p, s) up to 38 digits, else decimal256(p, s) |
+| DATE | date32 |
+| DATETIME(f); TIMESTAMP(f); TIME(f) | timestamp[us]; timestamp[us, UTC]; duration[us] |
+| CHAR, VARCHAR, TEXT | string; binary where their character set is not known |
+| BINARY, VARBINARY, BLOB, GEOMETRY | binary |
+| ENUM, SET | string; uint16 and uint64 where labels are not known |
+| JSON | string: the text that SELECT gives |
+| VECTOR | list<float> |
+
+Every column may hold nulls, whatever the table says: a MINIMAL image leaves columns out, and of dates Arrow holds
+only those that exist. A functional index over JSON, which a table map lists and no row holds, is no column here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from protocol.binlog.column import BLOB_TYPES, Column
+from protocol.binlog.table import Table
+from protocol.constants import ColumnType
+from protocol.errors import ConfigurationError
+
+from . import decimals, documents, labels, numbers, temporal, text
+from .arrays import ArrowColumn
+from .binary import binary, padded_binary, vector
+
+Images = Literal["after", "both"]
+
+BEFORE: Final = "_before"
+BEFORE_ABSENT: Final = "_before_absent"
+_NAMES: Final = pa.list_(pa.string())
+
+METADATA_FIELDS: Final[Mapping[str, pa.Field]] = MappingProxyType(
+    {
+        name: pa.field(name, arrow_type, nullable=nullable)
+        for name, arrow_type, nullable in (
+            ("_op", pa.string(), False),
+            ("_ts", pa.timestamp("us", "UTC"), False),
+            ("_gtid", pa.string(), True),
+            ("_file", pa.string(), False),
+            ("_pos", pa.uint64(), False),
+            ("_row", pa.uint32(), False),
+            ("_absent", _NAMES, True),
+        )
+    }
+)
+METADATA_COLUMNS: Final = tuple(METADATA_FIELDS)
+
+
+def _string(column: Column) -> ArrowColumn:
+    return padded_binary(column) if column.charset == "binary" else _characters(column)
+
+
+def _characters(column: Column) -> ArrowColumn:
+    return binary(column) if text.known_charset(column) is None else text.text(column)
+
+
+def _nothing(column: Column) -> ArrowColumn:
+    """A type that has no place in a row: the decoder refuses rows that hold one."""
+    return ArrowColumn(pa.null(), lambda places, losses: pa.nulls(len(places)))
+
+
+_MAKERS: Final[Mapping[ColumnType, Callable[[Column], ArrowColumn]]] = MappingProxyType(
+    {
+        ColumnType.TINY: numbers.integer,
+        ColumnType.SHORT: numbers.integer,
+        ColumnType.INT24: numbers.medium_integer,
+        ColumnType.LONG: numbers.integer,
+        ColumnType.LONGLONG: numbers.integer,
+        ColumnType.FLOAT: lambda column: numbers.floating(pa.float32(), np.float32),
+        ColumnType.DOUBLE: lambda column: numbers.floating(pa.float64(), np.float64),
+        ColumnType.NEWDECIMAL: decimals.decimal,
+        ColumnType.BIT: numbers.bit,
+        ColumnType.YEAR: numbers.year,
+        ColumnType.DATE: temporal.date,
+        ColumnType.NEWDATE: temporal.date,
+        ColumnType.TIME: temporal.old_time,
+        ColumnType.DATETIME: temporal.old_datetime,
+        ColumnType.TIMESTAMP: temporal.old_timestamp,
+        ColumnType.TIME2: temporal.time2,
+        ColumnType.DATETIME2: temporal.datetime2,
+        ColumnType.TIMESTAMP2: temporal.timestamp2,
+        ColumnType.STRING: _string,
+        ColumnType.VARCHAR: _characters,
+        ColumnType.VAR_STRING: _characters,
+        **dict.fromkeys(BLOB_TYPES, _characters),
+        ColumnType.MARIADB_VARCHAR_COMPRESSED: text.compressed,
+        ColumnType.MARIADB_BLOB_COMPRESSED: text.compressed,
+        ColumnType.ENUM: labels.enum,
+        ColumnType.SET: labels.label_set,
+        ColumnType.JSON: documents.document,
+        ColumnType.GEOMETRY: binary,
+        ColumnType.VECTOR: vector,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumn:
+    """A column of batches. ``index`` is its place among the table's columns, ``name`` is in valid Unicode."""
+
+    index: int
+    name: str
+    arrow: ArrowColumn
+
+    @property
+    def field(self) -> pa.Field:
+        """Its field of the schema."""
+        return pa.field(self.name, self.arrow.type)
+
+
+def batch_columns(table: Table, names: Sequence[str] | None = None) -> tuple[BatchColumn, ...]:
+    """The table's columns, or those named, in the order of the table.
+
+    Raises ``ConfigurationError`` for a name that the table does not have.
+    """
+    unknown = set(names or ()).difference(table.column_names)
+    if unknown:
+        raise ConfigurationError(f"columns: {table} has no column {', '.join(sorted(unknown))}")
+    return tuple(
+        BatchColumn(index, text.valid_text(column.name), _MAKERS.get(column.type, _nothing)(column))
+        for index, column in enumerate(table.columns)
+        if column.type is not ColumnType.TYPED_ARRAY and (names is None or column.name in names)
+    )
+
+
+def batch_schema(
+    table: Table,
+    *,
+    columns: Sequence[str] | None = None,
+    images: Images = "after",
+    metadata: Sequence[str] = METADATA_COLUMNS,
+) -> pa.Schema:
+    """The schema of a table's batches: its columns, what was asked for of ``METADATA_COLUMNS``, the before image.
+
+    Raises ``ConfigurationError`` for names that there are not, or twice.
+    """
+    return schema_of(batch_columns(table, columns), images, metadata)
+
+
+def schema_of(columns: Sequence[BatchColumn], images: Images, metadata: Sequence[str]) -> pa.Schema:
+    """The schema of batches with these columns."""
+    fields = [column.field for column in columns]
+    unknown = set(metadata).difference(METADATA_FIELDS)
+    if unknown:
+        raise ConfigurationError(
+            f"metadata: {', '.join(sorted(unknown))} is none of {', '.join(METADATA_FIELDS)}"
+        )
+    if images == "both":
+        before = pa.struct([column.field for column in columns])
+        added = [pa.field(BEFORE, before), pa.field(BEFORE_ABSENT, _NAMES)]
+    elif images == "after":
+        added = []
+    else:
+        raise ConfigurationError(f"images: 'after' or 'both', not {images!r}")
+    added = [field for name, field in METADATA_FIELDS.items() if name in metadata] + added
+    taken = {field.name for field in added}.intersection(column.name for column in columns)
+    if taken:
+        raise ConfigurationError(
+            f"metadata: the table has a column {', '.join(sorted(taken))} itself: name those that are wanted"
+        )
+    return pa.schema([*fields, *added])

@@ -1,0 +1,219 @@
+"""Columns of dates and times: packed bit fields to days and microseconds, all values of a batch at once.
+
+The storage formats are those of ``protocol.binlog.values``, and so is what can have been stored: anything else raises
+``DecodeError``. Zero, partial and impossible dates, which are MySQL's own text there, are null here, and counted.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from protocol.binlog.column import Column
+from protocol.binlog.values import fraction_size
+from protocol.errors import DecodeError
+
+from .arrays import ArrowColumn, Losses, fixed_array
+from .buffer import Flags, Positions
+from .places import Places
+
+DATE = pa.date32()
+DATETIME = pa.timestamp("us")
+TIMESTAMP = pa.timestamp("us", "UTC")
+TIME = pa.duration("us")
+
+_MONTHS = 13  # month 0 is that of partial dates
+_LAST_MONTH = 9999 * _MONTHS + 12
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+_MAX_TIME_HOURS = 838
+_DATETIME_BIAS = 0x20000
+
+
+class _Calendar(NamedTuple):
+    """By year * 13 + month: the day (since 1970) before the first, and how many days there are (0: no such month)."""
+
+    day_before: Positions
+    length: Positions
+
+
+@cache
+def _calendar() -> _Calendar:
+    """The years 1 to 9999 in the proleptic Gregorian calendar; two tables of 1 MB."""
+    months = np.arange("0001-01", "10000-02", dtype="datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    starts = months[:-1].reshape(9999, 12)
+    day_before, length = np.zeros((10_000, _MONTHS), np.int64), np.zeros((10_000, _MONTHS), np.int64)
+    day_before[1:, 1:] = starts - 1
+    length[1:, 1:] = np.diff(months).reshape(9999, 12)
+    return _Calendar(day_before.ravel(), length.ravel())
+
+
+class _Days(NamedTuple):
+    """Days since 1970, right where ``is_real``."""
+
+    days: Positions
+    is_real: Flags
+
+
+def _days(places: Places, year_month: Positions, day: Positions) -> _Days:
+    """``year_month`` is year * 13 + month. Raises ``DecodeError`` for what no server stores."""
+    if places.is_any((year_month < 0) | (year_month > _LAST_MONTH) | (day > 31)):
+        raise DecodeError("a year, month and day that cannot be a stored date")
+    calendar = _calendar()
+    year_month = year_month.clip(0, _LAST_MONTH)
+    is_real = (day > 0) & (day <= calendar.length[year_month])
+    return _Days(calendar.day_before[year_month] + day, is_real)
+
+
+def _kept(places: Places, is_real: Flags, losses: Losses) -> Flags | None:
+    """Which values stay; what does not, and is not NULL, is counted."""
+    if is_real.all():
+        return places.valid
+    if places.valid is None:
+        kept = is_real
+        losses.dates += len(kept) - int(np.count_nonzero(kept))
+    else:
+        kept = places.valid & is_real
+        losses.dates += int(np.count_nonzero(places.valid)) - int(np.count_nonzero(kept))
+    return kept
+
+
+def _clock(
+    places: Places, hour: Positions, minute: Positions, second: Positions, micro: Positions
+) -> Positions:
+    """Microseconds since midnight."""
+    if places.is_any((hour > 23) | (minute > 59) | (second > 59) | (micro >= _SECOND)):
+        raise DecodeError("hours, minutes and seconds that cannot be a stored time of day")
+    return ((hour * 60 + minute) * 60 + second) * _SECOND + micro
+
+
+def _big_endian(places: Places, size: int) -> Positions:
+    return places.big_endian(0, size).astype(np.int64)
+
+
+def _fraction(fsp: int) -> tuple[int, int]:
+    """Bits of the fraction, and the microseconds that its unit counts."""
+    size = fraction_size(fsp)
+    return 8 * size, 100 ** (3 - size)
+
+
+def _column(
+    arrow_type: pa.DataType, convert: Callable[[Places, Losses], pa.Array]
+) -> Callable[[Column], ArrowColumn]:
+    column = ArrowColumn(arrow_type, convert)
+    return lambda _: column
+
+
+# ------------------------------------------------------------------------------------------------ dates
+
+
+def _dates(places: Places, losses: Losses) -> pa.Array:
+    """3 bytes little-endian: 15 bits year, 4 month, 5 day."""
+    stored = (places.numbers(np.uint32) & 0xFFFFFF).astype(np.int64)
+    month = stored >> 5 & 15
+    if places.is_any(month > 12):
+        raise DecodeError("a month beyond December cannot be a stored date")
+    days, is_real = _days(places, (stored >> 9) * _MONTHS + month, stored & 31)
+    return fixed_array(DATE, days.astype(np.int32), _kept(places, is_real, losses))
+
+
+def datetime2(column: Column) -> ArrowColumn:
+    """DATETIME(f) since 5.6: 1 bit sign, 17 bits year * 13 + month, 5 day, 5 hour, 6 minute, 6 second; fraction."""
+    bits, unit = _fraction(column.metadata)
+    size = 5 + bits // 8
+
+    def convert(places: Places, losses: Losses) -> pa.Array:
+        # Eight bytes with the sign bit, which is always set, would be negative.
+        whole = places.big_endian(0, size)
+        micro = (whole & np.uint64((1 << bits) - 1)).astype(np.int64) * unit
+        packed = (whole >> np.uint64(bits)).astype(np.int64)
+        days, is_real = _days(places, (packed >> 22) - _DATETIME_BIAS, packed >> 17 & 31)
+        clock = _clock(places, packed >> 12 & 31, packed >> 6 & 63, packed & 63, micro)
+        return fixed_array(DATETIME, days * _DAY + clock, _kept(places, is_real, losses))
+
+    return ArrowColumn(DATETIME, convert)
+
+
+def _old_datetimes(places: Places, losses: Losses) -> pa.Array:
+    """8 bytes little-endian: the decimal number YYYYMMDDhhmmss."""
+    stored = places.numbers(np.uint64)
+    date, clock = (part.astype(np.int64) for part in np.divmod(stored, np.uint64(1_000_000)))
+    year, month = date // 10_000, date // 100 % 100
+    if places.is_any(month > 12):
+        raise DecodeError("a month beyond December cannot be a stored date")
+    days, is_real = _days(places, year * _MONTHS + month, date % 100)
+    time = _clock(places, clock // 10_000, clock // 100 % 100, clock % 100, np.zeros_like(clock))
+    return fixed_array(DATETIME, days * _DAY + time, _kept(places, is_real, losses))
+
+
+# ------------------------------------------------------------------------------------------ timestamps
+
+
+def timestamp2(column: Column) -> ArrowColumn:
+    """TIMESTAMP(f) since 5.6: 4 bytes big-endian of seconds since 1970, unsigned, and the fraction."""
+    bits, unit = _fraction(column.metadata)
+    size = 4 + bits // 8
+
+    def convert(places: Places, losses: Losses) -> pa.Array:
+        whole = _big_endian(places, size)
+        micro = (whole & ((1 << bits) - 1)) * unit
+        if bits and places.is_any(micro >= _SECOND):
+            raise DecodeError("a second or more in the fraction of a TIMESTAMP")
+        moments = (whole >> bits) * _SECOND + micro
+        return fixed_array(TIMESTAMP, moments, _kept(places, whole != 0, losses))
+
+    return ArrowColumn(TIMESTAMP, convert)
+
+
+def _old_timestamps(places: Places, losses: Losses) -> pa.Array:
+    """4 bytes little-endian of seconds since 1970."""
+    seconds = places.numbers(np.uint32).astype(np.int64)
+    return fixed_array(TIMESTAMP, seconds * _SECOND, _kept(places, seconds != 0, losses))
+
+
+# ------------------------------------------------------------------------------------------------- TIME
+
+
+def _durations(
+    places: Places,
+    is_negative: Flags,
+    hours: Positions,
+    minute: Positions,
+    second: Positions,
+    micro: Positions,
+) -> pa.Array:
+    if places.is_any((hours > _MAX_TIME_HOURS) | (minute > 59) | (second > 59) | (micro >= _SECOND)):
+        raise DecodeError("hours, minutes and seconds that cannot be a stored TIME")
+    length = ((hours * 60 + minute) * 60 + second) * _SECOND + micro
+    return fixed_array(TIME, np.where(is_negative, -length, length), places.valid)
+
+
+def time2(column: Column) -> ArrowColumn:
+    """TIME(f) since 5.6: 3 bytes big-endian and the fraction, together one number with a bias."""
+    bits, unit = _fraction(column.metadata)
+    size, bias = 3 + bits // 8, 0x800000 << bits
+
+    def convert(places: Places, losses: Losses) -> pa.Array:
+        stored = _big_endian(places, size) - bias
+        magnitude = np.abs(stored)
+        micro = (magnitude & ((1 << bits) - 1)) * unit
+        packed = magnitude >> bits
+        return _durations(places, stored < 0, packed >> 12, packed >> 6 & 63, packed & 63, micro)
+
+    return ArrowColumn(TIME, convert)
+
+
+def _old_times(places: Places, losses: Losses) -> pa.Array:
+    """3 bytes little-endian, signed: the decimal number hhmmss."""
+    stored = (places.numbers(np.int32) << 8 >> 8).astype(np.int64)
+    number = np.abs(stored)
+    none = np.zeros_like(number)
+    return _durations(places, stored < 0, number // 10_000, number // 100 % 100, number % 100, none)
+
+
+date = _column(DATE, _dates)
+old_datetime = _column(DATETIME, _old_datetimes)
+old_timestamp = _column(TIMESTAMP, _old_timestamps)
+old_time = _column(TIME, _old_times)
