@@ -60,6 +60,7 @@ from protocol.binlog.table import Table
 from protocol.errors import (
     AuthenticationError,
     BinlogNotFoundError,
+    CheckpointError,
     ChecksumError,
     ConfigurationError,
     ConnectionLostError,
@@ -75,6 +76,7 @@ from protocol.errors import (
     ReplicaError,
     SchemaMismatchError,
     ServerError,
+    SourceChangedError,
     SourceConfigurationError,
     SourceSilentError,
     TransactionsUnavailableError,
@@ -84,8 +86,12 @@ from protocol.errors import (
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
 
+from .checkpoint import CheckpointStore, FileCheckpointStore
 from .file import BinlogFile, KeyFile, open_binlog
 from .options import Options, SchemaMismatch, TlsMode
+from .reconnect import Failure, ReconnectPolicy
+from .resume import TransactionRestarted
+from .status import StatusHook, StreamStatus
 from .stream import BinlogStream
 
 __all__ = [
@@ -148,6 +154,13 @@ __all__ = [
     "GtidSet",
     "MariadbGtid",
     "MariadbGtidSet",
+    # a stream that lives long
+    "ReconnectPolicy",
+    "Failure",
+    "CheckpointStore",
+    "FileCheckpointStore",
+    "StreamStatus",
+    "TransactionRestarted",
     # errors
     "ReplicaError",
     "ConfigurationError",
@@ -165,6 +178,8 @@ __all__ = [
     "TransactionsUnavailableError",
     "DuplicateReplicaError",
     "SourceConfigurationError",
+    "SourceChangedError",
+    "CheckpointError",
     "SchemaMismatchError",
     "DecodeError",
     "TruncatedError",
@@ -201,12 +216,18 @@ def connect(
     connect_timeout: float | None = None,
     verify_checksum: bool | None = None,
     on_schema_mismatch: SchemaMismatch | None = None,
+    reconnect: ReconnectPolicy | bool | None = None,
+    checkpoints: CheckpointStore | None = None,
+    checkpoint_interval: float | None = None,
+    on_status: StatusHook | None = None,
+    status_interval: float | None = None,
 ) -> BinlogStream:
     """A stream of the changes of a MySQL or MariaDB source; nothing is connected before it is opened.
 
-    ``dsn`` is ``mysql://user:password@host:port/?option=value``, with the options below but ``events``, ``columns``
-    and ``ssl_context``; arguments win over it. The user needs REPLICATION SLAVE; SELECT where the log has no column
-    names, REPLICATION CLIENT (MariaDB: BINLOG MONITOR) to find the log's end without reading.
+    ``dsn`` is ``mysql://user:password@host:port/?option=value``, with the options below but ``events``, ``columns``,
+    ``ssl_context``, ``checkpoints`` and ``on_status``; arguments win over it. The user needs REPLICATION SLAVE;
+    SELECT where the log has no column names, REPLICATION CLIENT (MariaDB: BINLOG MONITOR) to find the log's end
+    without reading.
 
     Where:
         host, port: default localhost and 3306. ``unix_socket``: the path of a socket instead.
@@ -231,6 +252,13 @@ def connect(
         verify_checksum: check each event's CRC32 (default).
         on_schema_mismatch: ``"error"`` (default), or ``"positional"``: names ``@1``, ``@2``... where column
             names from information_schema do not fit the log.
+        reconnect: what to do when the connection is lost: a ``ReconnectPolicy``, which by default waits ever longer
+            and tries for ever, or False to raise. The first connection is tried once.
+        checkpoints: a store such as ``FileCheckpointStore("shop.ckpt")``. What it holds wins over ``start``. The
+            checkpoint is saved at most every ``checkpoint_interval`` seconds (1 by default; 0: at each
+            transaction), and at the end.
+        on_status: called with a ``StreamStatus`` when the stream's state changes and, while it is iterated, every
+            ``status_interval`` seconds, 10 by default.
 
     Raises ``ConfigurationError``, which names the option, for what cannot be used.
     """

@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint
+
+from .checkpoint import CheckpointStore
+from .reconnect import NoReconnect, ReconnectPolicy
+from .status import StatusHook
 
 AnyGtidSet = GtidSet | MariadbGtidSet
 Start = Literal["now", "earliest"] | BinlogPosition | AnyGtidSet | Checkpoint | datetime
@@ -81,6 +85,11 @@ class Options:
     connect_timeout: float = 10.0
     verify_checksum: bool = True
     on_schema_mismatch: SchemaMismatch = "error"
+    reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
+    checkpoints: CheckpointStore | None = None
+    checkpoint_interval: float = 1.0
+    on_status: StatusHook | None = None
+    status_interval: float = 10.0
 
     @property
     def address(self) -> str:
@@ -348,6 +357,24 @@ def _columns(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType(columns)
 
 
+def _reconnect(name: str, value: object) -> ReconnectPolicy:
+    if isinstance(value, ReconnectPolicy):
+        return value
+    return ReconnectPolicy() if _boolean(name, value) else NoReconnect()
+
+
+def _store(name: str, value: object) -> CheckpointStore:
+    if not all(callable(getattr(value, method, None)) for method in ("load", "save")):
+        raise _wrong(name, value, "a store with the methods load() and save(), such as FileCheckpointStore")
+    return cast("CheckpointStore", value)
+
+
+def _hook(name: str, value: object) -> StatusHook:
+    if not callable(value):
+        raise _wrong(name, value, "a function of a StreamStatus")
+    return value
+
+
 _READERS: Final[Mapping[str, _Reader]] = MappingProxyType(
     {
         "host": _text,
@@ -373,9 +400,14 @@ _READERS: Final[Mapping[str, _Reader]] = MappingProxyType(
         "connect_timeout": _seconds(0.001, 86400),
         "verify_checksum": _boolean,
         "on_schema_mismatch": _choice("error", "positional"),
+        "reconnect": _reconnect,
+        "checkpoints": _store,
+        "checkpoint_interval": _seconds(0, 86400),
+        "on_status": _hook,
+        "status_interval": _seconds(0.01, 86400),
     }
 )
-_TEXT_OPTIONS: Final = _READERS.keys() - {"events", "columns", "ssl_context"}
+_TEXT_OPTIONS: Final = _READERS.keys() - {"events", "columns", "ssl_context", "checkpoints", "on_status"}
 assert _READERS.keys() <= {option.name for option in fields(Options)}
 
 

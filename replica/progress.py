@@ -66,6 +66,11 @@ class Progress:
         """Whether a transaction has begun and not ended."""
         return self._state is not _State.OUTSIDE
 
+    @property
+    def open_gtid(self) -> Gtid | MariadbGtid | None:
+        """That of the transaction that has begun and not ended, if it has one."""
+        return self._gtid
+
     def begins(self, event: Event) -> bool:
         """Whether this event, the next one, begins a transaction."""
         return self._state is _State.OUTSIDE and type(event) in _BEGINNING
@@ -82,6 +87,10 @@ class Progress:
             return False
         self.file, self.position = file, position
         return True
+
+    def reopen(self) -> None:
+        """The log is read again from the last boundary on."""
+        self._state, self._gtid = _State.OUTSIDE, None
 
     def idle(self, file: str, position: int) -> None:
         """The source has sent everything up to a place: where it passed over transactions, no event has said so."""

@@ -26,6 +26,7 @@ class Session:
         self._transport = transport
         self._connection = connection
         self._options = options
+        self.bytes_received = 0
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
@@ -95,24 +96,47 @@ class Session:
         self._connection.send_dump_gtid(gtid_set, server_id, flags)
         self._flush()
 
+    @property
+    def connection_id(self) -> int:
+        """What the server calls this connection: the Id of SHOW PROCESSLIST."""
+        return self.handshake.connection_id
+
+    @property
+    def dump_ended(self) -> bool:
+        """Whether the source has ended the dump, and all its events have been taken."""
+        return self._connection.dump_ended
+
+    def next_events(self) -> list[bytes]:
+        """All whole raw events at hand; may be empty."""
+        return self._connection.next_events()
+
+    async def wait(self, limit: float | None) -> bool:
+        """Take in the next bytes that come; False when none have come within ``limit`` seconds (None: for ever)."""
+        try:
+            async with asyncio.timeout(limit):
+                await self._receive()
+        except TimeoutError:
+            return False
+        return True
+
     async def read_events(self, silence: float | None) -> list[bytes]:
         """All whole raw events at hand, at least one; empty when the source has ended the dump.
 
         Raises ``SourceSilentError`` when nothing comes for ``silence`` seconds (None: wait for ever).
         """
-        connection = self._connection
         while True:
-            events = connection.next_events()
-            if events or connection.dump_ended:
+            events = self.next_events()
+            if events or self.dump_ended:
                 return events
-            try:
-                async with asyncio.timeout(silence):
-                    await self._receive()
-            except TimeoutError:
-                raise SourceSilentError(
-                    f"{self._options.address} sent neither events nor heartbeats for {silence:g} s -- the "
-                    "connection is dead, or the source is too busy to answer"
-                ) from None
+            if not await self.wait(silence):
+                raise self.silent(silence or 0)
+
+    def silent(self, seconds: float) -> SourceSilentError:
+        """The error for a source that has said nothing for so long."""
+        return SourceSilentError(
+            f"{self._options.address} sent neither events nor heartbeats for {seconds:g} s -- the connection is "
+            "dead, or the source is too busy to answer"
+        )
 
     def abort(self) -> None:
         """Close at once; whoever waits for data is woken."""
@@ -164,6 +188,7 @@ class Session:
             raise ConnectionLostError(
                 f"{self._options.address} closed the connection during {self._connection.phase.value}"
             )
+        self.bytes_received += len(data)
         self._connection.receive_data(data)
 
     def _flush(self) -> None:

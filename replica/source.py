@@ -151,6 +151,24 @@ async def find_twin(source: Source, options: Options) -> DuplicateReplicaError |
     )
 
 
+async def is_seeking(source: Source, options: Options, connection_id: int) -> bool:
+    """Whether the source still looks for the first transaction to send over that connection.
+
+    While it does it may be silent for long. It says so in the list of its connections, of which everybody sees their
+    own. A dump that "has sent all" has nothing to look for: then what it sent did not arrive.
+    """
+    session = await Session.open(options)
+    try:
+        rows = await session.query("SHOW PROCESSLIST")
+    finally:
+        await session.aclose()
+    # Id, User, Host, db, Command, Time, State
+    states = [
+        str(row[6]) for row in rows if row[0] == str(connection_id) and str(row[4]).startswith("Binlog")
+    ]
+    return bool(states) and "has sent all" not in states[0]
+
+
 async def executed_gtids(session: Session, source: Source) -> AnyGtidSet:
     """All transactions of the source's log. Everybody may ask this."""
     if source.is_mariadb:

@@ -47,7 +47,7 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
     if isinstance(start, Checkpoint):
         return await _from_checkpoint(start, session, source)
     if isinstance(start, GtidSet | MariadbGtidSet):
-        return await _from_gtids(start, session, source)
+        return await from_gtids(start, session, source)
     if isinstance(start, datetime):
         return await _from_time(start, session, scan)
     if isinstance(start, BinlogPosition):
@@ -73,7 +73,7 @@ async def _from_position(start: BinlogPosition, session: Session, source: Source
     return StartPoint(start.file, start.position, gtid_set)
 
 
-async def _from_gtids(gtid_set: AnyGtidSet, session: Session, source: Source) -> StartPoint:
+async def from_gtids(gtid_set: AnyGtidSet, session: Session, source: Source) -> StartPoint:
     if isinstance(gtid_set, MariadbGtidSet) != source.is_mariadb and gtid_set:
         family = "MariaDB" if source.is_mariadb else "MySQL"
         raise ConfigurationError(f"start: {gtid_set} is no GTID set of {family}, which the source is")
@@ -113,7 +113,7 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
 
 async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:
     if checkpoint.gtid_set is not None and source.has_gtids:
-        return await _from_gtids(parse_gtid_set(checkpoint.gtid_set), session, source)
+        return await from_gtids(parse_gtid_set(checkpoint.gtid_set), session, source)
     check_same_server((checkpoint.server_uuid, checkpoint.server_id), source)
     return StartPoint(checkpoint.file, checkpoint.position)
 

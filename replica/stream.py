@@ -1,19 +1,21 @@
-"""The live stream: connect, decode, filter, follow transactions, hand events to the user. One pull loop, no queue.
+"""The live stream: connect, decode, filter, follow transactions, hand events to the user, reconnect. One pull loop.
 
-    Session.read_events -> EventDecoder.decode -> filters -> the user -> Progress
+    Dump.read -> EventDecoder.decode -> filters -> the user -> Progress
 
 An event counts as done when the user comes back for the next one: only then does the checkpoint move. Where bytes are
 at hand nothing is awaited per event; ``Transport.read`` gives other tasks their turn before each chunk of at most
 some 256 KB.
 """
 
+import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
 
-from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
+    DeleteRowsEvent,
     Event,
-    EventHeader,
     FormatDescriptionEvent,
     HeartbeatEvent,
     MariadbGtidListEvent,
@@ -21,32 +23,40 @@ from protocol.binlog.events import (
     RotateEvent,
     TableMapEvent,
     TransactionPayloadEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
 )
-from protocol.constants import EventFlag, EventType
-from protocol.errors import (
-    ConnectionLostError,
-    DecodeError,
-    PositionInsideEventError,
-    ReplicaError,
-    SourceSilentError,
-)
+from protocol.constants import EventFlag
+from protocol.errors import CheckpointError, ProtocolError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
-from protocol.wire import unpack_event_header
 
 from .callbacks import AnyEvent, AnyHandler, Handlers
-from .filters import table_filter
+from .dump import Dump
+from .opening import Broken, open_again, open_first
 from .options import Options
 from .progress import Progress
-from .scan import ROW_CODES, LogScan
+from .reconnect import FailureCount
+from .resume import (
+    FILE_EVENTS,
+    CannotResumeError,
+    Delivered,
+    Replay,
+    ReplayEnd,
+    transaction_restarted,
+)
+from .scan import ROW_CODES
 from .schema import ColumnLookup
-from .session import Session
-from .source import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, introduce
-from .start import FIRST_POSITION, begin_dump, resolve_start, with_gtids
-from .stop import StopPoint, resolve_stop, settle
+from .source import Source
+from .start import FIRST_POSITION, is_same_server
+from .status import StreamState, StreamStatus
+from .stop import StopPoint, settle
+from .upkeep import Upkeep
 
-_SILENT_PERIODS: Final = 2.5
-_BEFORE_FIRST: Final = frozenset(
-    {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.HEARTBEAT, EventType.HEARTBEAT_V2}
+_LOGGER: Final = logging.getLogger(__name__)
+_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
+# What may be of the connection instead of the log, or changes what is known of tables.
+_SPECIAL: Final = frozenset(
+    {FormatDescriptionEvent, HeartbeatEvent, MariadbGtidListEvent, QueryEvent, RotateEvent, TableMapEvent}
 )
 
 
@@ -60,28 +70,40 @@ class BinlogStream:
     Iterating needs ``async with`` (or ``run()``), which connects and disconnects. Leaving the loop and iterating
     again goes on with the next event. ``aclose()`` ends the loop, from another task too. One task iterates at a time.
 
-    Iterating raises ``ConnectionLostError`` when the network or the source fails (``SourceSilentError`` when neither
-    events nor heartbeats came for 2.5 heartbeat periods), ``ServerError`` when the source refuses,
-    ``DecodeError`` for a log that cannot be read, and ``SchemaMismatchError``. The stream is over then.
+    When the connection is lost, the stream connects again, as the options' ``reconnect`` says, and goes on with the
+    very next row. What cannot pass is raised, and the stream is over then: ``ConnectionLostError`` and
+    ``SourceSilentError`` if ``reconnect`` gives up, ``ServerError`` when the source refuses, ``SourceChangedError``,
+    ``DecodeError`` for a log that cannot be read, ``SchemaMismatchError``, and ``CheckpointError`` of the store.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._silence = options.heartbeat * _SILENT_PERIODS or None
         self._wants_all_events = Event in options.events
         self._handlers = Handlers()
         self._lookup = ColumnLookup(options)
-        self._session: Session | None = None
+        self._dump: Dump | None = None
         self._source: Source | None = None
         self._stop: StopPoint | None = None
-        self._progress = Progress("", FIRST_POSITION, None, has_gtids=False)
-        self._decoder = EventDecoder()
-        self._expects_first = False
         self._not_before: int | None = None
-        self._batch: Iterator[Event] = iter(())
-        self._delivered: Event | None = None
+        self._by_gtid = False
+        self._progress = Progress("", FIRST_POSITION, None, has_gtids=False)
+        self._upkeep = Upkeep(options)
+        # The events at hand; None where something is to be awaited in between.
+        self._batch: Iterator[Event | None] = iter(())
         self._undescribed: TableMapEvent | None = None
-        self._has_ended = False
+        # The last event that was handed out or passed over, and whether the user is still at work on it.
+        self._event: Event | None = None
+        self._raw = b""
+        self._inner = 0
+        self._is_pending = False
+        self._delivered = Delivered()
+        self._rows_before = 0
+        self._replay: Replay | None = None
+        self._broken: Broken | None = None
+        self._failures = FailureCount()
+        self._retry_at = 0.0
+        self._is_fresh = True
+        self._closing = asyncio.Event()
         self._error: ReplicaError | None = None
 
     def __repr__(self) -> str:
@@ -91,38 +113,30 @@ class BinlogStream:
         await self._connect()
         return self
 
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        try:
+            await self.aclose()
+        except CheckpointError as error:
+            if kind is None:
+                raise
+            # What has ended the loop matters more.
+            _LOGGER.error("%s", error)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        if self._delivered is not None:
-            delivered, self._delivered = self._delivered, None
-            self._follow(delivered)
-        if self._error is not None:
-            raise self._error
-        try:
-            while not self._has_ended:
-                if self._undescribed is not None:
-                    described = await self._describe(self._undescribed)
-                    if self._offer(described):
-                        return described
+        while True:
+            try:
                 for event in self._batch:
-                    if self._is_for_user(event) and self._offer(event):
+                    if event is not None:
                         return event
-                    if self._has_ended or self._undescribed is not None:
-                        break
-                else:
-                    await self._refill()
-        except ReplicaError as error:
-            # aclose() makes whoever reads find a closed connection.
-            if not self._has_ended:
-                self._error = error
-                self._abort()
-                raise
-        raise StopAsyncIteration
+                    await self._attend()
+                await self._refill()
+            except ReplicaError as error:
+                await self._lose(error)
+            except CannotResumeError as difference:
+                return await self._restart(str(difference))
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -142,6 +156,12 @@ class BinlogStream:
         """File and offset of ``checkpoint``; None as long as the file is not known."""
         progress = self._progress
         return BinlogPosition(progress.file, progress.position) if progress.file else None
+
+    @property
+    def status(self) -> StreamStatus:
+        """How the stream stands now."""
+        session = None if self._dump is None else self._dump.session
+        return self._upkeep.status(self._progress, self._source, session, self._event)
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
@@ -165,124 +185,310 @@ class BinlogStream:
         caller; the checkpoint stays before the transaction that the event belongs to.
         """
         try:
-            if self._session is None:
+            if self._source is None:
                 await self._connect()
             async for event in self:
                 await self._handlers.call(event)
         finally:
             await self.aclose()
 
+    async def acknowledge(self) -> None:
+        """All that was delivered so far is done: the checkpoint moves, and the store has it on return."""
+        self._finish_pending()
+        await self._save()
+
     async def aclose(self) -> None:
         """End the stream and close its connections. May be called twice, and from any task."""
-        self._has_ended = True
+        self._closing.set()
+        self._batch = iter(())
         self._abort()
-        if self._session is not None:
-            await self._session.aclose()
+        self._show("closed")
+        if self._dump is not None:
+            await self._dump.session.aclose()
         await self._lookup.aclose()
+        if not isinstance(self._error, CheckpointError):
+            await self._save()
+
+    # Connections.
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._closing.is_set()
 
     def _abort(self) -> None:
-        if self._session is not None:
-            self._session.abort()
+        if self._dump is not None:
+            self._dump.session.abort()
         self._lookup.abort()
 
+    def _end(self) -> None:
+        self._closing.set()
+        self._abort()
+
     async def _connect(self) -> None:
-        if self._session is not None or self._has_ended:
+        if self._source is not None or self._has_ended:
             raise RuntimeError("a stream is opened once: make another one with start=stream.checkpoint")
-        session = await Session.open(self._options)
+        self._show("connecting")
+        stored = await self._upkeep.load()
+        opening = await open_first(self._options, stored or self._options.start)
+        dump = opening.dump
         try:
-            await self._begin(session)
+            self._stop, self._not_before = opening.stop, opening.start.not_before
+            self._by_gtid = opening.start.by_gtid
+            self._progress = opening.progress
+            self._source = dump.source
+            if self._stop is not None and self._stop.is_reached(self._progress):
+                self._end()
+            if not self._has_ended:
+                await dump.start()
+            self._upkeep.is_unsaved = stored is None
+            await self._save()
         except BaseException:
-            session.abort()
+            dump.session.abort()
             raise
-        self._session = session
+        self._use(dump)
+
+    def _use(self, dump: Dump) -> None:
+        self._dump, self._source = dump, dump.source
+        self._is_fresh = True
+        self._show("seeking" if dump.is_seeking else "streaming")
         if self._has_ended:
             # Nothing is to come, or aclose() was called meanwhile.
-            session.abort()
+            dump.session.abort()
 
-    async def _begin(self, session: Session) -> None:
-        """Get to know the source, find start and stop, and ask for the dump."""
-        options = self._options
-        source = await ask(session)
-        source.check()
-        has_checksums = await introduce(session, source, options)
-        scan = LogScan(options, source)
-        start = await resolve_start(options.start, session, source, scan)
-        if options.stop is not None:
-            self._stop = await resolve_stop(options.stop, session, source, scan)
-            if self._stop.gtid_set is not None and self._stop.position is None:
-                start = await with_gtids(start, scan)
-        self._source = source
-        self._progress = Progress(start.file, start.position, start.gtid_set, source.has_gtids)
-        self._not_before = start.not_before
-        self._expects_first = not start.by_gtid and start.position > FIRST_POSITION
-        self._decoder = EventDecoder(
-            file=start.file,
-            position=start.position,
-            mariadb=source.is_mariadb,
-            verify_checksum=options.verify_checksum,
-            wants_table=table_filter(options.tables, options.exclude_tables),
-            columns=options.columns,
-            on_schema_mismatch=options.on_schema_mismatch,
-        )
-        self._decoder.checksum_enabled = has_checksums
-        if self._stop is not None and self._stop.is_reached(self._progress):
-            self._has_ended = True
+    async def _lose(self, error: ReplicaError) -> None:
+        """What has failed may pass: go on later from here. Or raise it, now and whenever the user comes back."""
+        # aclose() makes whoever reads find a closed connection.
+        if self._has_ended:
+            self._finish_pending()
+            raise StopAsyncIteration
+        if self._error is None:
+            try:
+                failure = self._failures.add(error)
+                delay = self._options.reconnect.delay(failure)
+            except ReplicaError as final:
+                self._error = final
+        if self._error is not None:
+            self._abort()
+            self._show("closed", self._error)
+            raise self._error
+        self._retry_at = asyncio.get_running_loop().time() + delay
+        log = _LOGGER.info if failure.attempt else _LOGGER.warning
+        log("%s -- trying again in %.1f s", error, delay)
+        self._break_off()
+        self._show("waiting", error)
+
+    def _break_off(self) -> None:
+        """Drop the connection and remember how far it had come."""
+        self._batch = iter(())
+        self._undescribed = None
+        dump, self._dump = self._dump, None
+        if dump is None:
             return
-        await identify(session, source, options)
-        await begin_dump(start, session, source, options.server_id)
+        dump.session.abort()
+        self._upkeep.lost(dump.session)
+        if self._replay is not None:
+            # The place to come back to is still that of the connection before.
+            return
+        source, event, progress = dump.source, self._event, self._progress
+        end = None
+        if event is not None:
+            is_open, gtid = progress.in_transaction, progress.open_gtid
+            end = ReplayEnd(event.file, event.position, self._inner, is_open, gtid)
+        self._broken = Broken(
+            progress,
+            self._by_gtid,
+            (source.server_uuid, source.server_id),
+            end,
+            self._delivered,
+            dump.decoder,
+        )
+
+    async def _reconnect(self, broken: Broken) -> None:
+        left = self._retry_at - asyncio.get_running_loop().time()
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._closing.wait()
+        if self._has_ended:
+            return
+        self._show("connecting")
+        dump, self._replay = await open_again(self._options, broken)
+        broken.progress.reopen()
+        if not is_same_server(broken.identity, dump.source):
+            # Its place says nothing of this server's log.
+            self._event = None
+        self._upkeep.counters.reconnects += 1
+        self._use(dump)
+
+    async def _restart(self, reason: str) -> Event:
+        """The delivered part of the open transaction is void: say so, and read again from the last boundary."""
+        counters, progress = self._upkeep.counters, self._progress
+        counters.restarts += 1
+        rows = counters.rows - self._rows_before
+        self._break_off()
+        assert self._broken is not None
+        end = self._broken.end
+        gtid = None if end is None else end.gtid
+        _LOGGER.warning("transaction %s is delivered again from its beginning: %s", gtid, reason)
+        self._delivered = Delivered()
+        self._event, self._replay = None, None
+        self._broken = Broken(
+            progress, self._by_gtid, self._broken.identity, None, self._delivered, self._broken.decoder
+        )
+        progress.reopen()
+        self._rows_before = counters.rows
+        return transaction_restarted((progress.file, progress.position), gtid, rows, reason)
 
     async def _refill(self) -> None:
-        """Read what comes next; or find out where the end lies, when the time to stop at has come."""
-        session, source = self._session, self._source
-        if session is None or source is None:
-            raise RuntimeError("a stream is opened by `async with`, or by run()")
-        left = None if self._stop is None else self._stop.seconds_left(source.now)
-        silence = self._silence if left is None else min(left, self._silence or left)
-        try:
-            events = await session.read_events(silence)
-        except SourceSilentError:
-            if self._stop is None or left != silence:
-                raise
-            self._stop = await settle(self._stop, self._options, source)
-            self._end_if_reached(self._stop)
+        """Read what comes next, for as long as nothing else is due."""
+        if self._error is not None:
+            raise self._error
+        if self._has_ended:
+            self._finish_pending()
+            raise StopAsyncIteration
+        dump = self._dump
+        if dump is None:
+            if self._broken is None:
+                raise RuntimeError("a stream is opened by `async with`, or by run()")
+            await self._reconnect(self._broken)
             return
-        if not events:
-            twin = await find_twin(source, self._options)
-            raise twin or ConnectionLostError(f"{self._options.address} ended the binlog dump")
-        self._batch = self._decode(events)
+        stop = self._stop
+        left = None if stop is None else stop.seconds_left(dump.source.now)
+        limits = [limit for limit in (left, self._upkeep.limit()) if limit is not None]
+        events = await dump.read(min(limits, default=None))
+        if events is not None:
+            self._batch = self._events(dump, events)
+        elif stop is not None and left is not None and not stop.seconds_left(dump.source.now):
+            # The time to stop at has come: now it can be said where the end lies.
+            self._stop = await settle(stop, self._options, dump.source)
+            self._end_if_reached(self._stop)
+        if self._is_due():
+            await self._attend()
 
-    def _decode(self, raw_events: list[bytes]) -> Iterator[Event]:
+    # What is awaited between events.
+
+    def _is_due(self) -> bool:
+        """Whether the checkpoint is to be saved, or the status to be shown."""
+        now = asyncio.get_running_loop().time()
+        return self._upkeep.is_save_due(now) or self._upkeep.is_status_due(now)
+
+    async def _attend(self) -> None:
+        """Do what a generator cannot: look columns up, save the checkpoint. Also show the status."""
+        if self._undescribed is not None:
+            await self._describe(self._undescribed)
+        now = asyncio.get_running_loop().time()
+        if self._upkeep.is_save_due(now):
+            await self._save()
+        if self._upkeep.is_status_due(now):
+            self._upkeep.show(self.status, now)
+
+    async def _save(self) -> None:
+        await self._upkeep.save(self.checkpoint, asyncio.get_running_loop().time())
+
+    def _show(self, state: StreamState, error: ReplicaError | None = None) -> None:
+        """The state may have changed."""
+        if self._upkeep.turn(state, error):
+            self._upkeep.show(self.status, asyncio.get_running_loop().time())
+
+    async def _describe(self, event: TableMapEvent) -> None:
+        """Names for a table whose map has none; a cancelled call is repeated when the iteration goes on."""
+        columns = await self._lookup.columns(event.table)
+        assert self._dump is not None
+        event.table = self._dump.decoder.describe(event.table_id, columns)
+        if event.table.names_from is None:
+            self._lookup.settle(event.table)
+        self._undescribed = None
+
+    # Events.
+
+    def _events(self, dump: Dump, raw_events: list[bytes]) -> Iterator[Event | None]:
         """Decode one event when it is asked for: what the decoder knows must be that of the event before."""
-        decoder = self._decoder
+        self._upkeep.received()
         for raw in raw_events:
             if self._not_before is not None and raw[4:5] in ROW_CODES:
                 continue
-            event = self._decode_first(raw) if self._expects_first else decoder.decode(raw)
+            event = dump.decode(raw)
             if type(event) is TransactionPayloadEvent:
-                yield from decoder.payload_events(event)
+                for number, inner in enumerate(dump.decoder.payload_events(event), 1):
+                    yield from self._hand_out(dump, inner, b"", number)
             elif event is not None:
-                yield event
+                yield from self._hand_out(dump, event, raw, 0)
+            if self._has_ended:
+                return
 
-    def _is_for_user(self, event: Event) -> bool:
-        """Whether an event is of the log and lies between start and stop.
-
-        What is not is done at once. May end the stream, or put a table aside whose columns are to be looked up.
-        """
+    def _hand_out(self, dump: Dump, event: Event, raw: bytes, inner: int) -> Iterator[Event | None]:
+        """Give one event to the user, if it is for the user; when this goes on, the user is done with it."""
+        kind = type(event)
+        if kind in _SPECIAL:
+            if self._is_internal(event):
+                self._internal(event, dump)
+                return
+            if isinstance(event, TableMapEvent) and self._lookup.is_needed(event.table):
+                self._undescribed = event
+                while self._undescribed is not None:
+                    yield None
+            elif isinstance(event, QueryEvent):
+                self._lookup.statement(event.sql)
         if self._stop is not None and self._is_behind_stop(event, self._stop):
-            self._has_ended = True
-            self._abort()
-            return False
-        if self._is_internal(event):
-            self._internal(event)
-            return False
+            self._end()
+            return
+        if self._replay is not None:
+            replay = self._replay
+            if self._passes_over(replay, event, raw, inner, dump):
+                return
+            raw = replay.trimmed or raw
         if self._not_before is not None and self._is_before_start(event, self._not_before):
-            self._follow(event)
+            self._finish(event, dump)
+            return
+        if self._is_fresh:
+            self._is_fresh = False
+            self._failures.forget()
+            self._show("streaming")
+        rows = len(event.rows) if kind in _ROWS else 0  # type: ignore[attr-defined]
+        self._event, self._raw, self._inner, self._rows = event, raw, inner, rows
+        if self._wants_all_events or isinstance(event, self._options.events):
+            counters = self._upkeep.counters
+            counters.events += 1
+            counters.rows += rows
+            self._is_pending = True
+            yield event
+            if not self._is_pending:
+                return
+            self._is_pending = False
+        self._finish(event, dump)
+        if self._upkeep.is_unsaved and self._is_due():
+            yield None
+
+    def _finish_pending(self) -> None:
+        """The user is done with the event that was handed out last."""
+        if self._is_pending and self._event is not None and self._dump is not None:
+            self._is_pending = False
+            self._finish(self._event, self._dump)
+
+    def _finish(self, event: Event, dump: Dump) -> None:
+        """The event is done."""
+        decoder = dump.decoder
+        if self._progress.follow(event, decoder.file, decoder.position):
+            if self._by_gtid:
+                self._delivered.end()
+            self._rows_before = self._upkeep.counters.rows
+            self._upkeep.is_unsaved = True
+            if self._stop is not None:
+                self._end_if_reached(self._stop)
+        elif self._by_gtid:
+            self._delivered.add(event, self._raw, self._rows, decoder)
+
+    def _passes_over(self, replay: Replay, event: Event, raw: bytes, inner: int, dump: Dump) -> bool:
+        """Whether the user already has the event; the transaction that it belongs to is followed all the same."""
+        passes = replay.passes(event, raw, inner, dump.decoder)
+        if passes is None or (passes is False and replay.is_over):
+            self._replay = None
+        if passes is False:
             return False
-        if isinstance(event, QueryEvent):
-            self._lookup.statement(event.sql)
-        elif isinstance(event, TableMapEvent) and self._lookup.is_needed(event.table):
-            self._undescribed = event
-            return False
+        self._event, self._raw, self._inner = event, raw, inner
+        self._upkeep.counters.skipped += 1
+        if not (self._by_gtid and isinstance(event, FILE_EVENTS)):
+            self._progress.follow(event, dump.decoder.file, dump.decoder.position)
         return True
 
     def _is_internal(self, event: Event) -> bool:
@@ -292,72 +498,37 @@ class BinlogStream:
             return True
         return isinstance(event, FormatDescriptionEvent) and not header.next_position
 
-    def _internal(self, event: Event) -> None:
+    def _internal(self, event: Event, dump: Dump) -> None:
         """Where the source is. MariaDB sends an artificial GTID_LIST when it has passed over what a replica has."""
         if isinstance(event, RotateEvent):
-            self._progress.follow(event, self._decoder.file, self._decoder.position)
+            if self._is_fresh and not self._by_gtid and self._progress.file not in ("", event.next_file):
+                # It is the one event without a checksum.
+                raise ProtocolError(
+                    f"asked for {self._progress.file}, the source begins with {event.next_file}"
+                )
+            if self._replay is None:
+                self._progress.follow(event, dump.decoder.file, dump.decoder.position)
         elif isinstance(event, HeartbeatEvent):
-            self._progress.idle(event.source_file, event.source_position)
+            self._heartbeat(event)
         elif isinstance(event, MariadbGtidListEvent):
             self._progress.idle(event.file, event.header.next_position)
+
+    def _heartbeat(self, event: HeartbeatEvent) -> None:
+        """The source has sent all up to there, and is well."""
+        self._failures.forget()
+        self._upkeep.heard()
+        if self._stop is not None and not self._progress.in_transaction and self._stop.has_passed(event):
+            self._end()
+        self._progress.idle(event.source_file, event.source_position)
 
     def _is_before_start(self, event: Event, not_before: int) -> bool:
         if self._progress.begins(event) and event.header.timestamp >= not_before:
             self._not_before = None
         return self._not_before is not None
 
-    def _decode_first(self, raw: bytes) -> Event | None:
-        """The first event from a position: in the middle of an event a source may send what looks like one."""
-        position = self._decoder.position
-        try:
-            event = self._decoder.decode(raw)
-        except DecodeError as error:
-            raise self._not_an_event(position, error.reason) from error
-        header = EventHeader._make(unpack_event_header(raw))
-        if header.type in _BEFORE_FIRST or header.flags & EventFlag.ARTIFICIAL:
-            return event
-        if header.next_position not in (0, (position + header.size) & 0xFFFFFFFF):
-            raise self._not_an_event(position, f"it says that it ends at {header.next_position}")
-        self._expects_first = False
-        return event
-
-    def _not_an_event(self, position: int, reason: str) -> PositionInsideEventError:
-        return PositionInsideEventError(
-            CANNOT_READ_BINLOG,
-            "HY000",
-            f"what stands at {self._decoder.file}:{position} is no event: {reason}",
-            "start at the end position of an event, or at 4 for the beginning of the file",
-        )
-
     def _is_behind_stop(self, event: Event, stop: StopPoint) -> bool:
-        if isinstance(event, HeartbeatEvent):
-            return not self._progress.in_transaction and stop.has_passed(event)
         return self._progress.begins(event) and stop.excludes(event)
-
-    async def _describe(self, event: TableMapEvent) -> TableMapEvent:
-        """Names for a table whose map has none; a cancelled call is repeated when the iteration goes on."""
-        columns = await self._lookup.columns(event.table)
-        event.table = self._decoder.describe(event.table_id, columns)
-        if event.table.names_from is None:
-            self._lookup.settle(event.table)
-        self._undescribed = None
-        return event
-
-    def _offer(self, event: Event) -> bool:
-        """Whether the user gets the event; one that the user has not asked for is done at once."""
-        if self._wants_all_events or isinstance(event, self._options.events):
-            self._delivered = event
-            return True
-        self._follow(event)
-        return False
-
-    def _follow(self, event: Event) -> None:
-        """The event is done."""
-        is_between = self._progress.follow(event, self._decoder.file, self._decoder.position)
-        if is_between and self._stop is not None:
-            self._end_if_reached(self._stop)
 
     def _end_if_reached(self, stop: StopPoint) -> None:
         if not self._progress.in_transaction and stop.is_reached(self._progress):
-            self._has_ended = True
-            self._abort()
+            self._end()

@@ -53,9 +53,10 @@ def kinds(events: list[Event]) -> list[str]:
 
 
 async def collect(source: SocketSource, count: int | None = None, **given: object) -> list[Event]:
-    """Events from the earliest one up to the stream's end, or so many."""
+    """Events from the earliest one up to the stream's end, or so many. A lost connection is an error."""
     events: list[Event] = []
-    async with replica.connect(source.dsn, **{"start": "earliest", **given}) as stream:  # type: ignore[arg-type]
+    options = {"start": "earliest", "reconnect": False, **given}
+    async with replica.connect(source.dsn, **options) as stream:  # type: ignore[arg-type]
         async for event in stream:
             events.append(event)
             if len(events) == count:

@@ -324,7 +324,7 @@ async def test_a_full_socket_leaves_other_tasks_their_turn() -> None:
 async def test_a_lost_connection() -> None:
     async with (
         serving(mysql(transaction(Log(), 1), closes_after_events=True)) as source,
-        replica.connect(source.dsn, start="earliest", events=RowsEvent) as stream,
+        replica.connect(source.dsn, start="earliest", events=RowsEvent, reconnect=False) as stream,
     ):
         assert values([await anext(stream)]) == [1]
         for _ in range(2):

@@ -1,0 +1,110 @@
+"""Opening the source's log: for the first time where the user's ``start`` says, and again where it broke off.
+
+Decides from which place a dump is asked for and what of it the consumer already has. It reads no events.
+"""
+
+from dataclasses import dataclass
+
+from protocol.binlog.decoder import EventDecoder
+
+from .dump import Dump, Greeted
+from .options import Options, Start
+from .progress import Progress
+from .resume import Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
+from .start import (
+    FIRST_POSITION,
+    StartPoint,
+    check_same_server,
+    from_gtids,
+    is_same_server,
+    resolve_start,
+    with_gtids,
+)
+from .stop import StopPoint, resolve_stop
+
+# server_uuid and server_id.
+Identity = tuple[str | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOpening:
+    """What came of ``start`` and ``stop`` on this source. The dump has not been asked for yet."""
+
+    dump: Dump
+    start: StartPoint
+    stop: StopPoint | None
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """How far a stream had come when its connection was lost.
+
+    ``end`` is the last event that is done, None if there was none; ``delivered`` what is known of the open
+    transaction's rows, as ``decoder`` has read them.
+    """
+
+    progress: Progress
+    by_gtid: bool
+    identity: Identity
+    end: ReplayEnd | None
+    delivered: Delivered
+    decoder: EventDecoder
+
+
+async def open_first(options: Options, start: Start) -> FirstOpening:
+    """Connect and find start and stop. Raises what ``Session``, ``resolve_start`` and ``resolve_stop`` raise."""
+    greeted = await Greeted.open(options)
+    session, source = greeted.session, greeted.source
+    try:
+        scan = greeted.scan(options)
+        point = await resolve_start(start, session, source, scan)
+        stop = None
+        if options.stop is not None:
+            stop = await resolve_stop(options.stop, session, source, scan)
+            if stop.gtid_set is not None and stop.position is None:
+                point = await with_gtids(point, scan)
+        progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
+        return FirstOpening(Dump(greeted, options, point, is_known=False), point, stop, progress)
+    except BaseException:
+        session.abort()
+        raise
+
+
+async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | None]:
+    """Connect again and ask for the log from the last boundary on; also what of it is to be passed over.
+
+    Raises ``SourceChangedError`` when another server answers and there is only a position to go on by, and
+    ``TransactionsUnavailableError`` when it does not have what was read. Raises ``CannotResumeError`` when the open
+    transaction cannot be compared.
+    """
+    greeted = await Greeted.open(options)
+    try:
+        start = await _resume_point(greeted, broken)
+        replay = _replay(greeted, broken)
+        dump = Dump(greeted, options, start, is_known=True)
+        await dump.start()
+    except BaseException:
+        greeted.session.abort()
+        raise
+    return dump, replay
+
+
+async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
+    progress = broken.progress
+    if broken.by_gtid and progress.gtid_set is not None:
+        return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
+    if progress.file or progress.position > FIRST_POSITION:
+        check_same_server(broken.identity, greeted.source)
+    return StartPoint(progress.file, progress.position)
+
+
+def _replay(greeted: Greeted, broken: Broken) -> Replay | None:
+    end = broken.end
+    if end is None:
+        return None
+    if not broken.by_gtid or is_same_server(broken.identity, greeted.source):
+        return PositionReplay(end, broken.by_gtid)
+    if not end.is_open:
+        return None
+    return RowReplay(end, broken.delivered.segments(broken.decoder), broken.delivered.trailing)
