@@ -35,6 +35,7 @@ from .filters import table_filter
 from .log_files import LogFile, LogSource, OpenLogFile, find_log_files, read_whole
 from .log_range import LogRange
 from .options import Options, SchemaMismatch, Start, Stop
+from .transactions import FileTransactions
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class BinlogFile:
         self._raw = b""  # of the last event
         self._is_raw_wanted = False
         self._error: ReplicaError | None = None
+        self._transactions: FileTransactions | None = None
         self._events = self._read()
         # Behind its end a generator forgets the error that it ended with.
         self._iterator = chain(self._events, iter(self._raise_again, None))
@@ -147,19 +149,32 @@ class BinlogFile:
         Unlike iterating it leaves nothing out. An event of a compressed transaction, which follows the one that holds
         it, has no bytes of its own: ``b""``. It goes on where iterating was, and the other way round.
         """
-        while True:
-            self._is_raw_wanted = True
-            try:
-                event = next(self._iterator, None)
-            finally:
-                self._is_raw_wanted = False
-            if event is None:
-                return
-            yield self._raw, event.position, event
+        while (found := self._next_raw()) is not None:
+            yield found
+
+    def transactions(self) -> FileTransactions:
+        """The log's transactions as units, from begin to commit, each iterated change by change.
+
+        It goes on where iterating was. ``ConfigurationError`` for a log with ``events`` or ``on_error="skip"``:
+        transactions are whole.
+        """
+        if not self._wants_all or self._on_error == "skip":
+            raise ConfigurationError("transactions() needs all events: leave out events= and on_error='skip'")
+        if self._transactions is None:
+            self._transactions = FileTransactions(self._next_raw)
+        return self._transactions
 
     def close(self) -> None:
         """Close the files; the iteration ends."""
         self._events.close()
+
+    def _next_raw(self) -> RawEvent | None:
+        self._is_raw_wanted = True
+        try:
+            event = next(self._iterator, None)
+        finally:
+            self._is_raw_wanted = False
+        return None if event is None else (self._raw, event.position, event)
 
     def _raise_again(self) -> None:
         if self._error is not None:
