@@ -1,5 +1,6 @@
 """What a stream does beside handing out events: count, show its status, save its checkpoint. It reads no log."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,6 +63,13 @@ class Upkeep:
         except BaseException:
             self.is_unsaved = True
             raise
+
+    def is_due(self) -> bool:
+        """Whether something is to be saved or shown, by the running loop's clock."""
+        if self._keeper is None and self._options.on_status is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        return self.is_save_due(now) or self.is_status_due(now)
 
     def is_save_due(self, now: float) -> bool:
         """Whether ``save`` should be called, by a clock that only goes forward."""

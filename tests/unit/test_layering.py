@@ -66,6 +66,7 @@ REPLICA = (
     "dump",
     "opening",
     "upkeep",
+    "delivery",
     "stream",
     "log_files",
     "log_range",

@@ -1,0 +1,307 @@
+"""From a dump's raw events to what the user gets, one at a time, and how far the user has come with them.
+
+    raw events -> EventDecoder.decode -> what of it is for the user -> Progress, when the user comes back
+
+It knows start, stop, transactions and what was delivered before a reconnect; it opens and awaits nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from protocol.binlog.events import (
+    DeleteRowsEvent,
+    Event,
+    FormatDescriptionEvent,
+    HeartbeatEvent,
+    MariadbGtidListEvent,
+    QueryEvent,
+    RotateEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+)
+from protocol.constants import EventFlag
+from protocol.errors import ProtocolError
+from protocol.gtid import Gtid, MariadbGtid
+
+from .dump import Dump
+from .opening import Broken, FirstOpening
+from .options import Options
+from .progress import Progress
+from .resume import FILE_EVENTS, Delivered, Replay, ReplayEnd, TransactionRestarted, transaction_restarted
+from .scan import ROW_CODES
+from .schema import ColumnLookup
+from .start import FIRST_POSITION, is_same_server
+from .stop import StopPoint
+from .upkeep import Upkeep
+
+_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
+# What may be of the connection instead of the log, or holds other events.
+_SPECIAL: Final = frozenset(
+    {FormatDescriptionEvent, HeartbeatEvent, MariadbGtidListEvent, RotateEvent, TransactionPayloadEvent}
+)
+
+
+class Delivery:
+    """Hands out the events of one stream, over however many dumps.
+
+    ``progress`` is how far the user has come; ``newest`` the last event that was handed out or passed over. Where
+    ``undescribed`` is set, its columns are to be looked up before the events go on. ``ahead`` is called when the
+    first new event or sign of life has come over a dump, ``end`` when the stream's end is reached (``is_over``).
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        lookup: ColumnLookup,
+        upkeep: Upkeep,
+        ahead: Callable[[], None],
+        end: Callable[[], None],
+    ) -> None:
+        self.progress = Progress("", FIRST_POSITION, None, has_gtids=False)
+        self.stop: StopPoint | None = None
+        self.newest: Event | None = None
+        self.undescribed: TableMapEvent | None = None
+        self._wanted = options.events
+        self._wants_all = Event in options.events
+        self._lookup = lookup
+        self._upkeep = upkeep
+        self._ahead = ahead
+        self._end_stream = end
+        self.is_over = False
+        self._by_gtid = False
+        self._not_before: int | None = None
+        # Of the newest event: its bytes, number inside of a compressed transaction, row changes; and whether the
+        # user is still at work on it.
+        self._raw = b""
+        self._inner = 0
+        self._rows = 0
+        self._is_pending = False
+        self._delivered = Delivered()
+        self._rows_before = 0
+        self._replay: Replay | None = None
+        self._is_fresh = True
+        self._needs_care = True
+
+    def begin(self, opening: FirstOpening) -> bool:
+        """The stream begins there; whether that is its end already."""
+        self.progress, self.stop = opening.progress, opening.stop
+        self._not_before, self._by_gtid = opening.start.not_before, opening.start.by_gtid
+        return self.stop is not None and self.stop.is_reached(self.progress)
+
+    def go_on(self, dump: Dump, broken: Broken, replay: Replay | None) -> None:
+        """A new dump has begun at the last boundary; what of it is ``replay`` was handed out before."""
+        self._replay = replay
+        self.progress.reopen()
+        if not is_same_server(broken.identity, dump.source):
+            # Its place says nothing of this server's log.
+            self.newest = None
+        self._is_fresh = self._needs_care = True
+
+    def break_off(self, dump: Dump, before: Broken | None) -> Broken:
+        """The dump is over; how far it had come. ``before`` is the same of the dump before it."""
+        self.undescribed = None
+        if self._replay is not None and before is not None:
+            # The place to come back to is still that one.
+            return before
+        end = None
+        if self.newest is not None:
+            progress, newest = self.progress, self.newest
+            end = ReplayEnd(
+                newest.file, newest.position, self._inner, progress.in_transaction, progress.open_gtid
+            )
+        identity = (dump.source.server_uuid, dump.source.server_id)
+        return Broken(self.progress, self._by_gtid, identity, end, self._delivered, dump.decoder)
+
+    def restart(self, broken: Broken, reason: str) -> tuple[TransactionRestarted, Broken]:
+        """The delivered part of the open transaction is void: the marker, and from where to read it again."""
+        progress, rows = self.progress, self._upkeep.counters.rows
+        gtid: Gtid | MariadbGtid | None = None if broken.end is None else broken.end.gtid
+        marker = transaction_restarted(
+            (progress.file, progress.position), gtid, rows - self._rows_before, reason
+        )
+        self._upkeep.counters.restarts += 1
+        self._rows_before = rows
+        self._delivered, self._replay, self.newest = Delivered(), None, None
+        progress.reopen()
+        return marker, Broken(progress, self._by_gtid, broken.identity, None, self._delivered, broken.decoder)
+
+    def events(self, dump: Dump, raw_events: list[bytes]) -> Iterator[Event | None]:
+        """Each event for the user; None where something is to be awaited. Raises ``CannotResumeError``.
+
+        One event is decoded when it is asked for: what the decoder knows must be that of the event before.
+        """
+        self._upkeep.received()
+        progress, counters, decoder = self.progress, self._upkeep.counters, dump.decoder
+        wants_all, wanted, by_gtid = self._wants_all, self._wanted, self._by_gtid
+        for raw in raw_events:
+            if self._not_before is not None and raw[4:5] in ROW_CODES:
+                continue
+            event = dump.decode(raw)
+            if event is None:
+                continue
+            kind = type(event)
+            if (
+                self._needs_care
+                or kind in _SPECIAL
+                or (kind is TableMapEvent and event.table.names_from is None)  # type: ignore[attr-defined]
+            ):
+                yield from self._with_care(dump, event, raw)
+                if self.is_over:
+                    return
+                continue
+            # All that is left takes this path: what follows is _hand_out() without a generator of its own.
+            if kind is QueryEvent:
+                self._lookup.statement(event.sql)  # type: ignore[attr-defined]
+            if self.stop is not None and progress.begins(event) and self.stop.excludes(event):
+                self._end()
+                return
+            rows = len(event.rows) if kind in _ROWS else 0  # type: ignore[attr-defined]
+            self.newest, self._raw, self._inner, self._rows = event, raw, 0, rows
+            if wants_all or isinstance(event, wanted):
+                counters.events += 1
+                counters.rows += rows
+                self._is_pending = True
+                yield event
+                if not self._is_pending:
+                    continue
+                self._is_pending = False
+            if progress.follow(event, decoder.file, decoder.position):
+                if self._pass_boundary():
+                    yield None
+                if self.is_over:
+                    return
+            elif by_gtid:
+                self._delivered.add(event, raw, rows, decoder)
+
+    def finish_pending(self, dump: Dump | None) -> None:
+        """The user is done with the event that was handed out last."""
+        if self._is_pending and self.newest is not None and dump is not None:
+            self._is_pending = False
+            self._finish(self.newest, dump)
+
+    def end_if_reached(self) -> None:
+        """End the stream where nothing behind the last boundary is wanted."""
+        if self.stop is not None and not self.progress.in_transaction and self.stop.is_reached(self.progress):
+            self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._end_stream()
+
+    def _with_care(self, dump: Dump, event: Event, raw: bytes) -> Iterator[Event | None]:
+        if type(event) is TransactionPayloadEvent:
+            for number, inner in enumerate(dump.decoder.payload_events(event), 1):
+                yield from self._hand_out(dump, inner, b"", number)
+        else:
+            yield from self._hand_out(dump, event, raw, 0)
+
+    def _hand_out(self, dump: Dump, event: Event, raw: bytes, inner: int) -> Iterator[Event | None]:
+        """Give one event to the user, if it is for the user; when this goes on, the user is done with it."""
+        if type(event) in _SPECIAL and self._is_internal(event):
+            self._internal(event, dump)
+            return
+        if isinstance(event, TableMapEvent) and self._lookup.is_needed(event.table):
+            self.undescribed = event
+            while self.undescribed is not None:
+                yield None
+        elif isinstance(event, QueryEvent):
+            self._lookup.statement(event.sql)
+        if self.stop is not None and self.progress.begins(event) and self.stop.excludes(event):
+            self._end()
+            return
+        if self._replay is not None:
+            replay = self._replay
+            if self._passes_over(replay, event, raw, inner, dump):
+                return
+            raw = replay.trimmed or raw
+        if self._not_before is not None and self._is_before_start(event, self._not_before):
+            self._finish(event, dump)
+            return
+        if self._is_fresh:
+            self._is_fresh = False
+            self._ahead()
+        self._needs_care = self._replay is not None or self._not_before is not None
+        rows = len(event.rows) if type(event) in _ROWS else 0  # type: ignore[attr-defined]
+        self.newest, self._raw, self._inner, self._rows = event, raw, inner, rows
+        if self._wants_all or isinstance(event, self._wanted):
+            self._upkeep.counters.events += 1
+            self._upkeep.counters.rows += rows
+            self._is_pending = True
+            yield event
+            if not self._is_pending:
+                return
+            self._is_pending = False
+        if self._finish(event, dump):
+            yield None
+
+    def _finish(self, event: Event, dump: Dump) -> bool:
+        """The event is done. Whether something is to be awaited now."""
+        decoder = dump.decoder
+        if self.progress.follow(event, decoder.file, decoder.position):
+            return self._pass_boundary()
+        if self._by_gtid:
+            self._delivered.add(event, self._raw, self._rows, decoder)
+        return False
+
+    def _pass_boundary(self) -> bool:
+        """What was done lies between two transactions. Whether something is to be awaited now."""
+        if self._by_gtid:
+            self._delivered.end()
+        upkeep = self._upkeep
+        self._rows_before = upkeep.counters.rows
+        upkeep.is_unsaved = True
+        if self.stop is not None:
+            self.end_if_reached()
+        return upkeep.is_due()
+
+    def _passes_over(self, replay: Replay, event: Event, raw: bytes, inner: int, dump: Dump) -> bool:
+        """Whether the user already has the event; the transaction that it belongs to is followed all the same."""
+        passes = replay.passes(event, raw, inner, dump.decoder)
+        if passes is None or (passes is False and replay.is_over):
+            self._replay = None
+        if passes is False:
+            return False
+        self.newest, self._raw, self._inner = event, raw, inner
+        self._upkeep.counters.skipped += 1
+        if not (self._by_gtid and isinstance(event, FILE_EVENTS)):
+            self.progress.follow(event, dump.decoder.file, dump.decoder.position)
+        return True
+
+    def _is_internal(self, event: Event) -> bool:
+        """Whether an event is of the connection, not of the log; so is a description before a start inside a file."""
+        header = event.header
+        if header.flags & EventFlag.ARTIFICIAL or isinstance(event, HeartbeatEvent):
+            return True
+        return isinstance(event, FormatDescriptionEvent) and not header.next_position
+
+    def _internal(self, event: Event, dump: Dump) -> None:
+        """Where the source is. MariaDB sends an artificial GTID_LIST when it has passed over what a replica has."""
+        if isinstance(event, RotateEvent):
+            self._artificial_rotate(event, dump)
+        elif isinstance(event, HeartbeatEvent):
+            self._heartbeat(event)
+        elif isinstance(event, MariadbGtidListEvent):
+            self.progress.idle(event.file, event.header.next_position)
+
+    def _artificial_rotate(self, event: RotateEvent, dump: Dump) -> None:
+        progress = self.progress
+        if self._is_fresh and not self._by_gtid and progress.file not in ("", event.next_file):
+            # It is the one event without a checksum.
+            raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
+        if self._replay is None:
+            progress.follow(event, dump.decoder.file, dump.decoder.position)
+
+    def _heartbeat(self, event: HeartbeatEvent) -> None:
+        """The source has sent all up to there, and is well."""
+        self._ahead()
+        self._upkeep.heard()
+        if self.stop is not None and not self.progress.in_transaction and self.stop.has_passed(event):
+            self._end()
+        self.progress.idle(event.source_file, event.source_position)
+
+    def _is_before_start(self, event: Event, not_before: int) -> bool:
+        if self.progress.begins(event) and event.header.timestamp >= not_before:
+            self._not_before = None
+        return self._not_before is not None
