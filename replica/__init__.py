@@ -66,6 +66,7 @@ from protocol.errors import (
     ConnectionLostError,
     DecodeError,
     DuplicateReplicaError,
+    LostEventsError,
     MissingExtraError,
     MissingTableMapError,
     PositionError,
@@ -74,11 +75,14 @@ from protocol.errors import (
     PrivilegeError,
     ProtocolError,
     ReplicaError,
+    RolledBackToSavepointError,
     SchemaMismatchError,
     ServerError,
     SourceChangedError,
     SourceConfigurationError,
     SourceSilentError,
+    StatementFormatError,
+    TransactionOutcomeError,
     TransactionsUnavailableError,
     TruncatedError,
     UnsupportedEventError,
@@ -88,11 +92,13 @@ from protocol.position import BinlogPosition, Checkpoint
 
 from .checkpoint import CheckpointStore, FileCheckpointStore
 from .file import BinlogFile, KeyFile, open_binlog
+from .grouping import Xid
 from .options import Options, SchemaMismatch, TlsMode
 from .reconnect import Failure, ReconnectPolicy
 from .resume import TransactionRestarted
 from .status import StatusHook, StreamStatus
 from .stream import BinlogStream
+from .transactions import FileTransaction, FileTransactions, Transaction, Transactions
 
 __all__ = [
     "connect",
@@ -161,6 +167,11 @@ __all__ = [
     "FileCheckpointStore",
     "StreamStatus",
     "TransactionRestarted",
+    "Transaction",
+    "Transactions",
+    "FileTransaction",
+    "FileTransactions",
+    "Xid",
     # errors
     "ReplicaError",
     "ConfigurationError",
@@ -186,6 +197,10 @@ __all__ = [
     "ChecksumError",
     "UnsupportedEventError",
     "MissingTableMapError",
+    "StatementFormatError",
+    "RolledBackToSavepointError",
+    "TransactionOutcomeError",
+    "LostEventsError",
 ]
 
 

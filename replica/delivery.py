@@ -181,6 +181,14 @@ class Delivery:
             self._is_pending = False
             self._finish(self.newest, dump)
 
+    def progress_behind(self, dump: Dump | None) -> Progress:
+        """How far the user will have come when all events that were handed out are done."""
+        if not self._is_pending or self.newest is None or dump is None:
+            return self.progress
+        behind = self.progress.copy()
+        behind.follow(self.newest, dump.decoder.file, dump.decoder.position)
+        return behind
+
     def end_if_reached(self) -> None:
         """End the stream where nothing behind the last boundary is wanted."""
         if self.stop is not None and not self.progress.in_transaction and self.stop.is_reached(self.progress):

@@ -92,6 +92,12 @@ class Progress:
         """The log is read again from the last boundary on."""
         self._state, self._gtid = _State.OUTSIDE, None
 
+    def copy(self) -> "Progress":
+        """One that goes its own way from here on."""
+        other = Progress(self.file, self.position, self.gtid_set, self._has_gtids)
+        other._state, other._gtid = self._state, self._gtid
+        return other
+
     def idle(self, file: str, position: int) -> None:
         """The source has sent everything up to a place: where it passed over transactions, no event has said so."""
         if self._state is _State.OUTSIDE and file == self.file and position > self.position:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
 
 from protocol.binlog.events import Event, TableMapEvent
-from protocol.errors import CheckpointError, ReplicaError
+from protocol.errors import CheckpointError, ConfigurationError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
 from .callbacks import AnyEvent, AnyHandler, Handlers
@@ -22,12 +22,14 @@ from .delivery import Delivery
 from .dump import Dump
 from .opening import Broken, open_again, open_first
 from .options import Options
+from .progress import Progress
 from .reconnect import FailureCount
 from .resume import CannotResumeError
 from .schema import ColumnLookup
 from .source import Source
 from .status import StreamState, StreamStatus
 from .stop import settle
+from .transactions import Transactions
 from .upkeep import Upkeep
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ class BinlogStream:
         self._retry_at = 0.0
         self._closing = asyncio.Event()
         self._error: ReplicaError | None = None
+        self._transactions: Transactions | None = None
+        self._is_grouping = False
 
     def __repr__(self) -> str:
         return f"<BinlogStream of {self._options.address}>"
@@ -89,13 +93,15 @@ class BinlogStream:
             try:
                 for event in self._batch:
                     if event is not None:
+                        if self._transactions is not None:
+                            self._group(event)
                         return event
                     await self._attend()
                 await self._refill()
             except ReplicaError as error:
                 await self._lose(error)
             except CannotResumeError as difference:
-                return self._restart(str(difference))
+                return self._group(self._restart(str(difference)))
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -104,11 +110,7 @@ class BinlogStream:
         ``gtid_set`` is None where it is not known: without GTIDs, and on MySQL after a start inside of a file until
         the next file begins. After a start by GTIDs ``file`` is empty until the first event.
         """
-        progress, source = self._delivery.progress, self._source
-        if source is None:
-            return None
-        gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
-        return Checkpoint(progress.file, progress.position, gtid_set, source.server_uuid, source.server_id)
+        return None if self._source is None else _checkpoint(self._delivery.progress, self._source)
 
     @property
     def position(self) -> BinlogPosition | None:
@@ -121,6 +123,18 @@ class BinlogStream:
         """How the stream stands now."""
         session = None if self._dump is None else self._dump.session
         return self._upkeep.status(self._delivery.progress, self._source, session, self._delivery.newest)
+
+    def transactions(self) -> Transactions:
+        """The transactions of the source as units, from begin to commit, each iterated change by change.
+
+        It goes on where iterating was, and the other way round. ``ConfigurationError`` for a stream with ``events``:
+        transactions are whole.
+        """
+        if Event not in self._options.events:
+            raise ConfigurationError("transactions() needs all events: leave out events=")
+        if self._transactions is None:
+            self._transactions = Transactions(self._next_to_group, self._checkpoint_behind)
+        return self._transactions
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
@@ -167,6 +181,25 @@ class BinlogStream:
         await self._lookup.aclose()
         if not isinstance(self._error, CheckpointError):
             await self._save()
+
+    # Transactions.
+
+    def _group(self, event: Event) -> Event:
+        """The user has the event, by whichever way."""
+        if self._transactions is not None and not self._is_grouping:
+            self._transactions.follow(event)
+        return event
+
+    async def _next_to_group(self) -> Event:
+        self._is_grouping = True
+        try:
+            return await self.__anext__()
+        finally:
+            self._is_grouping = False
+
+    def _checkpoint_behind(self) -> Checkpoint:
+        assert self._source is not None
+        return _checkpoint(self._delivery.progress_behind(self._dump), self._source)
 
     # Connections.
 
@@ -322,3 +355,8 @@ class BinlogStream:
         if event.table.names_from is None:
             self._lookup.settle(event.table)
         self._delivery.undescribed = None
+
+
+def _checkpoint(progress: Progress, source: Source) -> Checkpoint:
+    gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
+    return Checkpoint(progress.file, progress.position, gtid_set, source.server_uuid, source.server_id)
