@@ -382,26 +382,40 @@ def random_table(rng: random.Random, kinds: list[str]) -> TableInLog:
 def random_log(rng: random.Random, kinds: list[str]) -> Log:
     """A table with a column of each of the kinds, in order, and one to four rows."""
     table = random_table(rng, kinds)
-    event, body = random_rows(rng, table, rng.randint(1, 4))
-    return Log(table.mariadb, rng.random() < 0.5, table.table_map, event, body)
+    form = random_form(rng, table)
+    body = random_rows(rng, table, form, rng.randint(1, 4))
+    return Log(table.mariadb, rng.random() < 0.5, table.table_map, form.event, body)
+
+
+@dataclass
+class RowsForm:
+    """A type of rows events, and the columns that each of a row's images holds."""
+
+    event: EventType
+    images: list[list[bool]]
+
+
+def random_form(rng: random.Random, table: TableInLog) -> RowsForm:
+    """A form that rows of a table may have."""
+    event = rng.choice(ROWS_EVENTS)
+    images = [_present(rng, len(table.specs)) for _ in range(2 if event in UPDATES else 1)]
+    if not any(map(any, images)):
+        images[0][0] = True
+    return RowsForm(event, images)
 
 
 def random_rows(
-    rng: random.Random, table: TableInLog, count: int, *, nulls: float = 0.2
-) -> tuple[EventType, bytes]:
-    """Type and body of a rows event with so many rows; ``nulls`` is the share of the values that are NULL."""
+    rng: random.Random, table: TableInLog, form: RowsForm, count: int, *, nulls: float = 0.2
+) -> bytes:
+    """The body of a rows event with so many rows; ``nulls`` is the share of the values that are NULL."""
     specs = table.specs
-    event = rng.choice(ROWS_EVENTS)
-    images = [_present(rng, len(specs)) for _ in range(2 if event in UPDATES else 1)]
-    if not any(map(any, images)):
-        images[0][0] = True
     rows = b"".join(
         encoder.row_image(image, [None if rng.random() < nulls else spec.values(rng) for spec in specs])
         for _ in range(count)
-        for image in images
+        for image in form.images
     )
     extra = rng.choice([b"", b"\x00\x03abc"])
-    return event, encoder.rows_event(event, TABLE_ID, len(specs), images, rows, extra)
+    return encoder.rows_event(form.event, TABLE_ID, len(specs), form.images, rows, extra)
 
 
 def _present(rng: random.Random, width: int) -> list[bool]:
