@@ -247,7 +247,11 @@ class Delivery:
     def _finish(self, event: Event, dump: Dump) -> bool:
         """The event is done. Whether something is to be awaited now."""
         decoder = dump.decoder
-        if self.progress.follow(event, decoder.file, decoder.position):
+        is_between = self.progress.follow(event, decoder.file, decoder.position)
+        if self._replay is not None:
+            # Of the new server's file; the transaction that was open is to come again, and is still open.
+            return False
+        if is_between:
             return self._pass_boundary()
         if self._by_gtid:
             self._delivered.add(event, self._raw, self._rows, decoder)

@@ -36,8 +36,9 @@ class SocketSource:
     """``answers`` are looked up by the beginning of the statement; the longest one wins.
 
     ``events`` are sent to each dump with a ``pause`` in seconds behind each, and then the source is silent.
-    ``columns`` are the rows of information_schema.COLUMNS. ``silent_for`` is the beginning of a statement that is
-    never answered, or "login".
+    ``events_for`` says instead what a dump gets; the first connections are cut after so many bytes of theirs as
+    ``cuts`` has, and ``on_cut`` is called then. ``columns`` are the rows of information_schema.COLUMNS.
+    ``silent_for`` is the beginning of a statement that is never answered, or "login".
     """
 
     events: list[bytes] = field(default_factory=list)
@@ -50,6 +51,9 @@ class SocketSource:
     refuses_dump: Err | None = None
     ends_dump: bool = False
     closes_after_events: bool = False
+    events_for: Callable[[BinlogDump | BinlogDumpGtid], list[bytes]] | None = None
+    cuts: list[int] = field(default_factory=list)
+    on_cut: Callable[[], None] = lambda: None
     pause: float = 0
     port: int = 0
     statements: list[str] = field(default_factory=list)
@@ -163,7 +167,15 @@ class _Conversation:
         if self.source.refuses_dump is not None:
             self.send(self.source.refuses_dump.encode())
             return
-        for event in self.source.events:
+        source = self.source
+        events = source.events if source.events_for is None else source.events_for(source.dumps[-1])
+        if source.cuts:
+            whole = b"".join(self.frames.encode(b"\0" + event) for event in events)
+            self.writer.write(whole[: source.cuts.pop(0)])
+            await self.writer.drain()
+            source.on_cut()
+            raise ConnectionResetError
+        for event in events:
             self.send(b"\0" + event)
             await self.writer.drain()
             if self.source.pause:
