@@ -11,8 +11,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from inspect import GEN_CREATED, getgeneratorstate
 from itertools import chain
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from protocol.binlog.cells import CellTable
 from protocol.binlog.decoder import EventDecoder
@@ -36,6 +38,9 @@ from .log_files import LogFile, LogSource, OpenLogFile, find_log_files, read_who
 from .log_range import LogRange
 from .options import Options, SchemaMismatch, Start, Stop
 from .transactions import FileTransactions
+
+if TYPE_CHECKING:
+    from .arrow import BatchReader, Images
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -104,14 +109,15 @@ class BinlogFile:
         self._schema = schema or {}
         self._columns = options.columns
         self._keys = keys or LogKeys()
-        self._decoder = EventDecoder(
+        self._wants_table = table_filter(options.tables, options.exclude_tables)
+        self._make_decoder = partial(
+            EventDecoder,
             verify_checksum=options.verify_checksum,
-            wants_table=table_filter(options.tables, options.exclude_tables),
             columns=options.columns,
             on_schema_mismatch=options.on_schema_mismatch,
             cells=cells,
         )
-        self._decode = self._decode_described if schema or options.columns else self._decoder.decode
+        self._use(self._make_decoder(wants_table=self._wants_table))
         self._open: OpenLogFile | None = None
         self._bytes_before = 0
         self._raw = b""  # of the last event
@@ -164,6 +170,55 @@ class BinlogFile:
             self._transactions = FileTransactions(self._next_raw)
         return self._transactions
 
+    def arrow(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        images: "Images" = "after",
+        metadata: Sequence[str] | None = None,
+        batch_rows: int = 65_536,
+    ) -> "BatchReader":
+        """One table's row changes as Arrow RecordBatches, in order; the types are those of ``replica.arrow.schema``.
+
+        ``table`` is ``"schema.table"``. A row is a row change: what an insert or update leaves, or what was deleted.
+        A column that an update's after image leaves out has not changed, and is the before image's. With
+        ``images="both"`` the struct ``_before`` is the row before an update (null for other changes), and
+        ``_before_absent`` names the columns that it lacks.
+        ``columns`` are the only ones wanted, in the table's order. ``metadata`` are those wanted of ``_op``
+        (``insert``, ``update``, ``delete``), ``_ts`` (the event's time), ``_gtid``, ``_file``, ``_pos`` (the event's
+        start), ``_row`` (number in the event) and ``_absent`` (names of the columns that no image holds, null if
+        there are none); None: all. Batches have about ``batch_rows`` rows, fewer if those are long; where the table's
+        columns change, a batch ends and the next one has another schema.
+
+        Null is also what Arrow cannot hold: a zero, partial or impossible date. Characters that are none of their set
+        are U+FFFD. ``BatchReader.losses`` counts both.
+
+        Raises ``MissingExtraError`` without the extra ``[arrow]``, and ``ConfigurationError`` for unknown names, here
+        or when the table is met, and once events have been read: open the log again. Batches raise as events do.
+        """
+        from .arrow import METADATA_COLUMNS, SURROUNDING_EVENTS, BatchReader, RawRowCompiler
+
+        if getgeneratorstate(self._events) != GEN_CREATED:
+            raise ConfigurationError("arrow() comes before all reading: open the log again")
+        wants_table = self._wants_table
+
+        def is_wanted(schema: str, name: str) -> bool:
+            return f"{schema}.{name}" == table and (wants_table is None or wants_table(schema, name))
+
+        reader = BatchReader(
+            self._iterator,
+            table,
+            columns=columns,
+            images=images,
+            metadata=METADATA_COLUMNS if metadata is None else metadata,
+            batch_rows=batch_rows,
+            on_damage=self._count_skipped if self._on_error == "skip" else None,
+        )
+        self._use(self._make_decoder(wants_table=is_wanted, row_compiler=RawRowCompiler()))
+        self._wanted += SURROUNDING_EVENTS
+        return reader
+
     def close(self) -> None:
         """Close the files; the iteration ends."""
         self._events.close()
@@ -175,6 +230,10 @@ class BinlogFile:
         finally:
             self._is_raw_wanted = False
         return None if event is None else (self._raw, event.position, event)
+
+    def _use(self, decoder: EventDecoder) -> None:
+        self._decoder = decoder
+        self._decode = self._decode_described if self._schema or self._columns else decoder.decode
 
     def _raise_again(self) -> None:
         if self._error is not None:
@@ -262,7 +321,9 @@ class BinlogFile:
         """Go on behind damage, and say so; or raise, as the user wishes."""
         if self._on_error == "raise":
             raise error
-        passed = reader.resynchronize()
+        self._count_skipped(error, reader.resynchronize())
+
+    def _count_skipped(self, error: DecodeError, passed: int) -> None:
         self.skipped.events += 1
         self.skipped.bytes += passed
         _LOGGER.warning("%s: %d bytes skipped", error, passed)

@@ -20,12 +20,13 @@ except ImportError:
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder
 from .rawrows import RawRowCompiler
-from .reader import BatchReader
+from .reader import SURROUNDING_EVENTS, BatchReader
 from .schema import METADATA_COLUMNS, Images, batch_schema
 
 __all__ = [
     "BATCH_ROWS",
     "METADATA_COLUMNS",
+    "SURROUNDING_EVENTS",
     "BatchBuilder",
     "BatchReader",
     "Images",

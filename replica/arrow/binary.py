@@ -12,7 +12,7 @@ import pyarrow as pa
 from protocol.binlog.column import Column
 from protocol.errors import DecodeError
 
-from .arrays import MAX_BYTES, ArrowColumn, Losses, object_array, offset_buffer, valid_bits
+from .arrays import MAX_BYTES, ArrowColumn, Losses, offset_buffer, valid_bits
 from .buffer import Flags, Positions
 from .places import Places
 
@@ -77,10 +77,14 @@ def padded_binary(column: Column) -> ArrowColumn:
     def convert(places: Places, losses: Losses) -> pa.Array:
         length = places.length
         assert length is not None
-        if not places.is_any(length < size):
+        is_short = length < size
+        if not places.is_any(is_short):
             return gather(places).array(pa.binary())
-        values = [None if value is None else value.ljust(size, b"\0") for value in places.values()]
-        return object_array(values, pa.binary())
+        values = places.buffer.pieces(size, places.positions)
+        short = np.flatnonzero(is_short)
+        values[short] *= np.arange(size) < length[short, np.newaxis]
+        lengths = np.full(len(values), size, np.int64)
+        return variable_array(pa.binary(), lengths, pa.py_buffer(values), places.valid)
 
     return ArrowColumn(pa.binary(), convert)
 

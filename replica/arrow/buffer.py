@@ -17,8 +17,8 @@ Bytes = npt.NDArray[np.uint8]
 Unsigned = npt.NDArray[np.uint64]
 
 _Number = TypeVar("_Number", bound=np.generic)
-# What may be read from a place of no bytes: a NULL's, of a type of up to 30, and up to 7 more behind a short number.
-_PADDING = bytes(64)
+# What may be read behind the last value: a NULL has a place but no bytes, a BINARY(255) may have lost its zeros.
+_PADDING = bytes(300)
 
 
 class RowBuffer:
@@ -40,6 +40,12 @@ class RowBuffer:
             view = np.ndarray((max(count, 0),), kind, self.data, offset, strides=(1,))
             self._views[dtype, offset] = view
         return view
+
+    def pieces(self, size: int, where: Positions) -> Bytes:
+        """The ``size`` bytes (1 to 255) from each of these places on, as rows of a matrix."""
+        count = len(self.data) - size + 1
+        view = np.ndarray((count,), np.dtype(f"V{size}"), self.data, strides=(1,))
+        return view[where].view(np.uint8).reshape(-1, size)
 
     def strided(self, dtype: type[_Number], where: range) -> npt.NDArray[_Number]:
         """A view of the numbers at places that lie equally far apart."""

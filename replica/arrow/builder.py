@@ -31,7 +31,8 @@ class BatchBuilder:
 
     Events come from a decoder with a ``RawRowCompiler``. ``columns`` (None: all), ``images`` and ``metadata`` say
     what the batches hold, as for ``BinlogFile.arrow``; ``schema`` is theirs. ``losses`` counts what Arrow could not
-    hold of the batches that were made. Raises ``ConfigurationError`` for names that there are not.
+    hold of the batches that were made; ``failed_bytes`` is the size of the event for which ``flush`` raised last.
+    Raises ``ConfigurationError`` for names that there are not.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class BatchBuilder:
         batch_bytes: int = BATCH_BYTES,
         losses: Losses | None = None,
     ) -> None:
-        if batch_rows < 1 or batch_bytes < 1:
-            raise ConfigurationError(f"batch_rows: a batch of {batch_rows} rows and {batch_bytes} bytes")
+        check_batch_rows(batch_rows)
         self.table = table
         self.losses = losses or Losses()
+        self.failed_bytes = 0
         self._columns = batch_columns(table, columns)
         self.schema = schema_of(self._columns, images, metadata)
         self._batch_rows = batch_rows
@@ -106,6 +107,7 @@ class BatchBuilder:
                     taken //= 2
                     continue
                 self._pending = self._pending[1:]
+                self.failed_bytes = pending[0].event.header.size
                 raise _located(error, pending[0].event) from error.__cause__
             self.losses.add(losses)
             if batch.num_rows:
@@ -120,6 +122,12 @@ class BatchBuilder:
             start, end = rows * part // parts, rows * (part + 1) // parts
             if end > start:
                 yield batch.slice(start, end - start)
+
+
+def check_batch_rows(batch_rows: int) -> None:
+    """Raises ``ConfigurationError`` unless a batch may have so many rows."""
+    if batch_rows < 1:
+        raise ConfigurationError(f"batch_rows: {batch_rows} is not a number of rows")
 
 
 def _size(pending: PendingRows) -> int:

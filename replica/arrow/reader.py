@@ -5,7 +5,7 @@ columns change. It opens nothing: ``BinlogFile.arrow`` gives it its events.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -17,11 +17,14 @@ from protocol.binlog.events import (
     QueryEvent,
     RowsEvent,
 )
-from protocol.errors import DecodeError, ReplicaError
+from protocol.errors import ConfigurationError, DecodeError, ReplicaError
 
 from .arrays import Losses
-from .builder import BATCH_ROWS, BatchBuilder
-from .schema import METADATA_COLUMNS, Images
+from .builder import BATCH_ROWS, BatchBuilder, check_batch_rows
+from .schema import METADATA_COLUMNS, Images, schema_of
+
+# Beside rows events, what a reader needs to be shown.
+SURROUNDING_EVENTS: Final = (AnonymousGtidEvent, MariadbGtidEvent, QueryEvent)
 
 
 class BatchReader:
@@ -33,7 +36,8 @@ class BatchReader:
     ``events`` are those of a decoder with a ``RawRowCompiler``. ``table`` is ``"schema.table"``. ``schema`` is that
     of the last batch (None before the first): it changes where the table does. ``losses`` counts the values that
     Arrow could not hold. Damage raises as reading ``events`` does, behind the batches of what comes before it;
-    damaged rows are passed over where there is ``on_damage``, which is told.
+    damaged rows are passed over where there is ``on_damage``, which is told, and the size of their event. Raises
+    ``ConfigurationError`` for a table without a schema and for names that there are not.
     """
 
     def __init__(
@@ -45,8 +49,12 @@ class BatchReader:
         images: Images = "after",
         metadata: Sequence[str] = METADATA_COLUMNS,
         batch_rows: int = BATCH_ROWS,
-        on_damage: Callable[[DecodeError], None] | None = None,
+        on_damage: Callable[[DecodeError, int], None] | None = None,
     ) -> None:
+        if "." not in table:
+            raise ConfigurationError(f"table: 'schema.table', not {table!r}")
+        schema_of((), images, metadata)
+        check_batch_rows(batch_rows)
         self.table = table
         self.schema: pa.Schema | None = None
         self.losses = Losses()
@@ -132,5 +140,5 @@ class BatchReader:
             except DecodeError as error:
                 if self._on_damage is None:
                     raise
-                self._on_damage(error)
+                self._on_damage(error, builder.failed_bytes)
                 batches = builder.flush()
