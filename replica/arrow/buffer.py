@@ -17,8 +17,9 @@ Bytes = npt.NDArray[np.uint8]
 Unsigned = npt.NDArray[np.uint64]
 
 _Number = TypeVar("_Number", bound=np.generic)
-# What may be read behind the last value: a NULL has a place but no bytes, a BINARY(255) may have lost its zeros.
-_PADDING = bytes(300)
+# What may be read behind the last value: a NULL has a place but no bytes, and BINARY loses its zeros (a table map
+# has room for lengths up to 1023).
+_PADDING = bytes(1024)
 
 
 class RowBuffer:
@@ -42,7 +43,7 @@ class RowBuffer:
         return view
 
     def pieces(self, size: int, where: Positions) -> Bytes:
-        """The ``size`` bytes (1 to 255) from each of these places on, as rows of a matrix."""
+        """The ``size`` bytes (1 to 1023) from each of these places on, as rows of a matrix."""
         count = len(self.data) - size + 1
         view = np.ndarray((count,), np.dtype(f"V{size}"), self.data, strides=(1,))
         return view[where].view(np.uint8).reshape(-1, size)
