@@ -28,7 +28,7 @@ from protocol.gtid import Gtid, MariadbGtid
 from .dump import Dump
 from .opening import Broken, FirstOpening
 from .options import Options
-from .progress import Progress
+from .progress import BEGINNING, OUTSIDE, STEPS, Progress
 from .resume import FILE_EVENTS, Delivered, Replay, ReplayEnd, TransactionRestarted, transaction_restarted
 from .scan import ROW_CODES
 from .schema import ColumnLookup
@@ -37,6 +37,7 @@ from .stop import StopPoint
 from .upkeep import Upkeep
 
 _ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
+_NOTHING: Final = (None, b"", 0, 0)
 # What may be of the connection instead of the log, or holds other events.
 _SPECIAL: Final = frozenset(
     {FormatDescriptionEvent, HeartbeatEvent, MariadbGtidListEvent, RotateEvent, TransactionPayloadEvent}
@@ -46,7 +47,7 @@ _SPECIAL: Final = frozenset(
 class Delivery:
     """Hands out the events of one stream, over however many dumps.
 
-    ``progress`` is how far the user has come; ``newest`` the last event that was handed out or passed over. Where
+    ``progress`` is how far the user has come, ``newest`` the last event that was handed out or passed over. Where
     ``undescribed`` is set, its columns are to be looked up before the events go on. ``ahead`` is called when the
     first new event or sign of life has come over a dump, ``end`` when the stream's end is reached (``is_over``).
     """
@@ -61,7 +62,6 @@ class Delivery:
     ) -> None:
         self.progress = Progress("", FIRST_POSITION, None, has_gtids=False)
         self.stop: StopPoint | None = None
-        self.newest: Event | None = None
         self.undescribed: TableMapEvent | None = None
         self._wanted = options.events
         self._wants_all = Event in options.events
@@ -72,17 +72,19 @@ class Delivery:
         self.is_over = False
         self._by_gtid = False
         self._not_before: int | None = None
-        # Of the newest event: its bytes, number inside of a compressed transaction, row changes; and whether the
-        # user is still at work on it.
-        self._raw = b""
-        self._inner = 0
-        self._rows = 0
+        # The newest event, its bytes, its number inside of a compressed transaction and its row changes; and whether
+        # the user is still at work on it.
+        self._newest: tuple[Event | None, bytes, int, int] = _NOTHING
         self._is_pending = False
         self._delivered = Delivered()
         self._rows_before = 0
         self._replay: Replay | None = None
         self._is_fresh = True
         self._needs_care = True
+
+    @property
+    def newest(self) -> Event | None:
+        return self._newest[0]
 
     def begin(self, opening: FirstOpening) -> bool:
         """The stream begins there; whether that is its end already."""
@@ -96,7 +98,7 @@ class Delivery:
         self.progress.reopen()
         if not is_same_server(broken.identity, dump.source):
             # Its place says nothing of this server's log.
-            self.newest = None
+            self._newest = _NOTHING
         self._is_fresh = self._needs_care = True
 
     def break_off(self, dump: Dump, before: Broken | None) -> Broken:
@@ -106,11 +108,10 @@ class Delivery:
             # The place to come back to is still that one.
             return before
         end = None
-        if self.newest is not None:
-            progress, newest = self.progress, self.newest
-            end = ReplayEnd(
-                newest.file, newest.position, self._inner, progress.in_transaction, progress.open_gtid
-            )
+        newest, _, inner, _ = self._newest
+        if newest is not None:
+            progress = self.progress
+            end = ReplayEnd(newest.file, newest.position, inner, progress.in_transaction, progress.open_gtid)
         identity = (dump.source.server_uuid, dump.source.server_id)
         return Broken(self.progress, self._by_gtid, identity, end, self._delivered, dump.decoder)
 
@@ -123,7 +124,7 @@ class Delivery:
         )
         self._upkeep.counters.restarts += 1
         self._rows_before = rows
-        self._delivered, self._replay, self.newest = Delivered(), None, None
+        self._delivered, self._replay, self._newest = Delivered(), None, _NOTHING
         progress.reopen()
         return marker, Broken(progress, self._by_gtid, broken.identity, None, self._delivered, broken.decoder)
 
@@ -132,9 +133,15 @@ class Delivery:
 
         One event is decoded when it is asked for: what the decoder knows must be that of the event before.
         """
-        self._upkeep.received()
-        progress, counters, decoder = self.progress, self._upkeep.counters, dump.decoder
-        wants_all, wanted, by_gtid = self._wants_all, self._wanted, self._by_gtid
+        upkeep, progress, decoder = self._upkeep, self.progress, dump.decoder
+        counters, delivered, lookup, stop = upkeep.counters, self._delivered, self._lookup, self.stop
+        wants_all, wanted, by_gtid, has_duties = (
+            self._wants_all,
+            self._wanted,
+            self._by_gtid,
+            upkeep.has_duties,
+        )
+        upkeep.received()
         for raw in raw_events:
             if self._not_before is not None and raw[4:5] in ROW_CODES:
                 continue
@@ -151,14 +158,15 @@ class Delivery:
                 if self.is_over:
                     return
                 continue
-            # All that is left takes this path: what follows is _hand_out() without a generator of its own.
-            if kind is QueryEvent:
-                self._lookup.statement(event.sql)  # type: ignore[attr-defined]
-            if self.stop is not None and progress.begins(event) and self.stop.excludes(event):
+            # All that is left takes this path: what follows is what _hand_out() and _finish() do, in one piece. Their
+            # calls took 0.8 us of the 1.3 that an event takes behind the decoder.
+            if kind is QueryEvent and event.sql != "BEGIN":  # type: ignore[attr-defined]
+                lookup.statement(event.sql)  # type: ignore[attr-defined]
+            if stop is not None and progress.state is OUTSIDE and kind in BEGINNING and stop.excludes(event):
                 self._end()
                 return
             rows = len(event.rows) if kind in _ROWS else 0  # type: ignore[attr-defined]
-            self.newest, self._raw, self._inner, self._rows = event, raw, 0, rows
+            self._newest = event, raw, 0, rows
             if wants_all or isinstance(event, wanted):
                 counters.events += 1
                 counters.rows += rows
@@ -167,13 +175,19 @@ class Delivery:
                 if not self._is_pending:
                     continue
                 self._is_pending = False
-            if progress.follow(event, decoder.file, decoder.position):
-                if self._pass_boundary():
-                    yield None
-                if self.is_over:
-                    return
-            elif by_gtid:
-                self._delivered.add(event, raw, rows, decoder)
+            step = STEPS.get(kind)
+            if step is not None:
+                step(progress, event)
+            if progress.state is not OUTSIDE:
+                if by_gtid:
+                    delivered.add(event, raw, rows, decoder)
+                continue
+            progress.file, progress.position = decoder.file, decoder.position
+            self._pass_boundary()
+            if self.is_over:
+                return
+            if has_duties and upkeep.is_due():
+                yield None
 
     def finish_pending(self, dump: Dump | None) -> None:
         """The user is done with the event that was handed out last."""
@@ -232,7 +246,7 @@ class Delivery:
             self._ahead()
         self._needs_care = self._replay is not None or self._not_before is not None
         rows = len(event.rows) if type(event) in _ROWS else 0  # type: ignore[attr-defined]
-        self.newest, self._raw, self._inner, self._rows = event, raw, inner, rows
+        self._newest = event, raw, inner, rows
         if self._wants_all or isinstance(event, self._wanted):
             self._upkeep.counters.events += 1
             self._upkeep.counters.rows += rows
@@ -252,13 +266,15 @@ class Delivery:
             # Of the new server's file; the transaction that was open is to come again, and is still open.
             return False
         if is_between:
-            return self._pass_boundary()
+            self._pass_boundary()
+            return self._upkeep.is_due()
         if self._by_gtid:
-            self._delivered.add(event, self._raw, self._rows, decoder)
+            _, raw, _, rows = self._newest
+            self._delivered.add(event, raw, rows, decoder)
         return False
 
-    def _pass_boundary(self) -> bool:
-        """What was done lies between two transactions. Whether something is to be awaited now."""
+    def _pass_boundary(self) -> None:
+        """What was done lies between two transactions."""
         if self._by_gtid:
             self._delivered.end()
         upkeep = self._upkeep
@@ -266,7 +282,6 @@ class Delivery:
         upkeep.is_unsaved = True
         if self.stop is not None:
             self.end_if_reached()
-        return upkeep.is_due()
 
     def _passes_over(self, replay: Replay, event: Event, raw: bytes, inner: int, dump: Dump) -> bool:
         """Whether the user already has the event; the transaction that it belongs to is followed all the same."""
@@ -275,7 +290,7 @@ class Delivery:
             self._replay = None
         if passes is False:
             return False
-        self.newest, self._raw, self._inner = event, raw, inner
+        self._newest = event, raw, inner, 0
         self._upkeep.counters.skipped += 1
         if not (self._by_gtid and isinstance(event, FILE_EVENTS)):
             self.progress.follow(event, dump.decoder.file, dump.decoder.position)

@@ -40,10 +40,16 @@ _OPENING: Final = ("BEGIN", "XA START")
 _CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
 
 
-class _State(Enum):
+class State(Enum):
+    """Where the log stands with its transactions."""
+
     OUTSIDE = "no transaction is open"
     ANNOUNCED = "its GTID has come; what follows says whether it is a transaction or one statement"
     OPEN = "its end is to come"
+
+
+# An attribute of an Enum costs more than a name.
+OUTSIDE: Final = State.OUTSIDE
 
 
 class Progress:
@@ -58,13 +64,13 @@ class Progress:
         self.position = position
         self.gtid_set = None if gtid_set is None else gtid_set.copy()
         self._has_gtids = has_gtids
-        self._state = _State.OUTSIDE
+        self.state = State.OUTSIDE
         self._gtid: Gtid | MariadbGtid | None = None
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction has begun and not ended."""
-        return self._state is not _State.OUTSIDE
+        return self.state is not State.OUTSIDE
 
     @property
     def open_gtid(self) -> Gtid | MariadbGtid | None:
@@ -73,77 +79,74 @@ class Progress:
 
     def begins(self, event: Event) -> bool:
         """Whether this event, the next one, begins a transaction."""
-        return self._state is _State.OUTSIDE and type(event) in _BEGINNING
+        return self.state is State.OUTSIDE and type(event) in BEGINNING
 
     def follow(self, event: Event, file: str, position: int) -> bool:
         """Take in the next event, behind which the log goes on at ``file`` and ``position``.
 
         Returns whether that place lies between two transactions.
         """
-        step = _STEPS.get(type(event))
+        step = STEPS.get(type(event))
         if step is not None:
             step(self, event)
-        if self._state is not _State.OUTSIDE:
+        if self.state is not State.OUTSIDE:
             return False
         self.file, self.position = file, position
         return True
 
     def reopen(self) -> None:
         """The log is read again from the last boundary on."""
-        self._state, self._gtid = _State.OUTSIDE, None
+        self.state, self._gtid = State.OUTSIDE, None
 
     def copy(self) -> "Progress":
         """One that goes its own way from here on."""
         other = Progress(self.file, self.position, self.gtid_set, self._has_gtids)
-        other._state, other._gtid = self._state, self._gtid
+        other.state, other._gtid = self.state, self._gtid
         return other
 
     def idle(self, file: str, position: int) -> None:
         """The source has sent everything up to a place: where it passed over transactions, no event has said so."""
-        if self._state is _State.OUTSIDE and file == self.file and position > self.position:
+        if self.state is State.OUTSIDE and file == self.file and position > self.position:
             self.position = position
 
-    def _finish(self) -> None:
-        self._state = _State.OUTSIDE
+    def _finish(self, event: Event | None = None) -> None:
+        self.state = State.OUTSIDE
         gtid, self._gtid = self._gtid, None
         # The family of the set is that of the source's GTIDs, as is the family of the events.
         if gtid is not None and self.gtid_set is not None:
             self.gtid_set.add(gtid)  # type: ignore[arg-type]
 
     def _anonymous(self, event: AnonymousGtidEvent) -> None:
-        self._state, self._gtid = _State.ANNOUNCED, None
+        self.state, self._gtid = State.ANNOUNCED, None
 
     def _gtid_begins(self, event: GtidEvent) -> None:
-        self._state, self._gtid = _State.ANNOUNCED, event.gtid
+        self.state, self._gtid = State.ANNOUNCED, event.gtid
 
     def _mariadb_gtid_begins(self, event: MariadbGtidEvent) -> None:
-        self._state = _State.ANNOUNCED if event.is_standalone else _State.OPEN
+        self.state = State.ANNOUNCED if event.is_standalone else State.OPEN
         self._gtid = event.gtid
 
     def _query(self, event: QueryEvent) -> None:
-        if self._state is not _State.OPEN:
+        if self.state is not State.OPEN:
             if event.sql.startswith(_OPENING):
-                self._state = _State.OPEN
+                self.state = State.OPEN
             else:
                 self._finish()
         elif event.sql in _CLOSING:
             self._finish()
 
-    def _end(self, event: Event) -> None:
-        self._finish()
-
     def _inside(self, event: Event) -> None:
-        self._state = _State.OPEN
+        self.state = State.OPEN
 
     def _format_description(self, event: FormatDescriptionEvent) -> None:
         # At the start of a file nothing is open: what was, the source has lost in a crash. A description without a
         # position is the one that precedes a start in the middle of a file.
         if event.header.next_position:
-            self._state, self._gtid = _State.OUTSIDE, None
+            self.state, self._gtid = State.OUTSIDE, None
 
     def _rotate(self, event: RotateEvent) -> None:
         if event.header.next_position:
-            self._state, self._gtid = _State.OUTSIDE, None
+            self.state, self._gtid = State.OUTSIDE, None
 
     def _previous_gtids(self, event: PreviousGtidsEvent) -> None:
         if self.gtid_set is None and self._has_gtids:
@@ -154,16 +157,16 @@ class Progress:
             self.gtid_set = MariadbGtidSet(event.gtids)
 
 
-_STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingProxyType(
+STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingProxyType(
     {
         AnonymousGtidEvent: Progress._anonymous,
         GtidEvent: Progress._gtid_begins,
         MariadbGtidEvent: Progress._mariadb_gtid_begins,
         QueryEvent: Progress._query,
-        XidEvent: Progress._end,
-        XaPrepareEvent: Progress._end,
-        TransactionPayloadEvent: Progress._end,
-        IncidentEvent: Progress._end,
+        XidEvent: Progress._finish,
+        XaPrepareEvent: Progress._finish,
+        TransactionPayloadEvent: Progress._finish,
+        IncidentEvent: Progress._finish,
         TableMapEvent: Progress._inside,
         WriteRowsEvent: Progress._inside,
         UpdateRowsEvent: Progress._inside,
@@ -174,4 +177,4 @@ _STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingPr
         MariadbGtidListEvent: Progress._gtid_list,
     }
 )
-_BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent, QueryEvent, TableMapEvent})
+BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent, QueryEvent, TableMapEvent})

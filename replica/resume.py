@@ -132,9 +132,10 @@ class Delivered:
     def add(self, event: Event, raw: bytes, rows: int, decoder: EventDecoder) -> None:
         """An event of the open transaction is done; ``rows`` are its row changes."""
         self._kept.append((event, raw, rows))
-        self._kept_bytes += len(raw)
-        if self._kept_bytes > _KEPT_BYTES:
-            self._fold(decoder)
+        if rows:
+            self._kept_bytes += len(raw)
+            if self._kept_bytes > _KEPT_BYTES:
+                self._fold(decoder)
 
     def end(self) -> None:
         """The transaction has ended, and all of it is done."""

@@ -43,6 +43,7 @@ class Upkeep:
             if options.checkpoints is None
             else CheckpointKeeper(options.checkpoints, options.checkpoint_interval)
         )
+        self.has_duties = self._keeper is not None or options.on_status is not None
         self._state: StreamState = "new"
         self._last_error: ReplicaError | None = None
         self._shown_at = float("-inf")
@@ -66,7 +67,7 @@ class Upkeep:
 
     def is_due(self) -> bool:
         """Whether something is to be saved or shown, by the running loop's clock."""
-        if self._keeper is None and self._options.on_status is None:
+        if not self.has_duties:
             return False
         now = asyncio.get_running_loop().time()
         return self.is_save_due(now) or self.is_status_due(now)
