@@ -50,6 +50,7 @@ class State(Enum):
 
 # An attribute of an Enum costs more than a name.
 OUTSIDE: Final = State.OUTSIDE
+OPEN: Final = State.OPEN
 
 
 class Progress:
