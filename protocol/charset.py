@@ -14,17 +14,17 @@ SELECT gives. It knows no columns.
 
 import codecs
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
 from . import charset_tables as tables
 from .charset_tables import WideSet
+from .records import record
 
 Decode = Callable[[bytes], str]
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class Charset:
     """A character set. ``decode`` is None for ``binary``: its values stay bytes.
 

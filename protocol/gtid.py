@@ -13,10 +13,10 @@ import struct
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from .errors import ConfigurationError, DecodeError
+from .records import record
 from .wire import Reader
 
 # GNO_END in sql/rpl_gtid.h: the first number that is no sequence any more.
@@ -33,7 +33,7 @@ _MARIADB_GTID = re.compile(r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})")
 _unpack_interval = struct.Struct("<QQ").iter_unpack
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class Gtid:
     """One transaction of a MySQL source: ``3e11fa47-71ca-11e1-9e33-c80aa9429562:23`` or ``...:tag:23``."""
 
@@ -288,7 +288,7 @@ def _uncover(ends: list[int], start: int, end: int) -> None:
     ends[low:high] = [start] * (low % 2) + [end] * (high % 2)
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class MariadbGtid:
     """One transaction of a MariaDB source: ``0-1-100``."""
 

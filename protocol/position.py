@@ -6,11 +6,12 @@ which transactions lie before it. Nothing here reads or writes files.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import total_ordering
 
 from .errors import ConfigurationError
 from .gtid import parse_gtid_set
+from .records import record
 
 CHECKPOINT_VERSION = 1
 
@@ -19,7 +20,7 @@ _NUMBERED_FILE = re.compile(r"(.*)\.([0-9]{1,20})", re.DOTALL)
 
 
 @total_ordering
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class BinlogPosition:
     """The byte offset ``position`` in the binlog file ``file``: ``binlog.000003:154``.
 
@@ -56,7 +57,7 @@ class BinlogPosition:
         return f"{self.file}:{self.position}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class Checkpoint:
     """The point between two transactions at which a replica goes on.
 

@@ -1,9 +1,9 @@
 """What is known of one logged column, from TABLE_MAP and its optional metadata. It reads no row."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from ..constants import ColumnType
+from ..records import record
 
 
 class Absent:
@@ -29,7 +29,7 @@ class Absent:
 ABSENT: Final = Absent()
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class Column:
     """One column of a logged table.
 

@@ -6,15 +6,16 @@ comparing count and types. It asks no server and never guesses: what does not fi
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..constants import ColumnType
 from ..errors import SchemaMismatchError
+from ..records import record
 from .column import BLOB_TYPES, Column
 from .table import Table
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class ColumnDescription:
     """One row of information_schema.COLUMNS, in the server's own words.
 

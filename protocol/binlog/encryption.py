@@ -7,13 +7,13 @@ bytes: the file's password, encrypted with a key of the keyring, makes the key o
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ..constants import ENCRYPTED_BINLOG_MAGIC
 from ..errors import ConfigurationError, DecodeError
+from ..records import record
 from ..wire import Reader, utf8_text
 
 ReadBytes = Callable[[int], bytes]
@@ -34,7 +34,7 @@ _SIZE_OFFSET: Final = 9
 ENCRYPTED_PREFIX_SIZE: Final = 4 + _BLOCK
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class EncryptionHeader:
     """What stands at the start of an encrypted MySQL log: how its password was encrypted, and with which key."""
 

@@ -63,7 +63,7 @@ def xid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) ->
     if end < _XID_END:
         raise TruncatedError(f"an XID event that ends at its byte {end}")
     event = _new(XidEvent)
-    event.header = new_header(header)
+    event.header_fields = header
     event.file = file
     event.position = position
     (event.xid,) = unpack_u64(raw, _BODY)
@@ -88,7 +88,7 @@ def gtid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -
     else:
         event = _new(GtidEvent)
         event.gtid = groups.checked_gtid(source, sequence)
-    event.header = new_header(header)
+    event.header_fields = header
     event.file = file
     event.position = position
     event.gtid_flags = flags
@@ -115,7 +115,7 @@ def mariadb_gtid(header: HeaderFields, file: str, position: int, raw: bytes, end
     if not is_usual:
         return mariadb.gtid(new_header(header), file, position, Reader(raw, _BODY, end))
     event = _new(MariadbGtidEvent)
-    event.header = new_header(header)
+    event.header_fields = header
     event.file = file
     event.position = position
     event.gtid = new_mariadb_gtid(domain_id, header[2], sequence)

@@ -9,12 +9,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ..errors import ConfigurationError, TruncatedError
+from ..records import record
 from ..wire import Reader
 
 _KEY_SIZES: Final = (16, 24, 32)
@@ -32,7 +33,7 @@ _BLOCK: Final = 16
 _KEY_LINE: Final = re.compile(rb"\s*([0-9]{1,10});([0-9a-fA-F]+)(?![0-9a-fA-F])")
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class LogKeys:
     """The keys at hand. ``keyring`` is MySQL's, by key id; ``key_file`` MariaDB's, by key number.
 

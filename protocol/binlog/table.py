@@ -4,19 +4,20 @@ Nothing here reads rows or asks a server. Layout: MySQL's ``libs/mysql/binlog/ev
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from ..charset import charset_of_collation
 from ..constants import ColumnType
 from ..errors import DecodeError
+from ..records import record
 from ..wire import Reader, bitmap_size, bits_set, utf8_text
 from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class Table:
     """A table as a TABLE_MAP event describes it.
 
@@ -39,7 +40,7 @@ class Table:
         return f"{self.schema}.{self.name}"
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Fields:
     """Optional metadata as read, before it is dealt out to the columns."""
 
@@ -55,7 +56,7 @@ class _Fields:
     dimensions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Collations:
     """Collation ids of some columns: listed one by one, or a default with exceptions by index."""
 

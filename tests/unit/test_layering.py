@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-GROUND = ("errors", "constants", "charset_tables", "charset", "wire", "gtid", "position")
+GROUND = ("records", "errors", "constants", "charset_tables", "charset", "wire", "gtid", "position")
 CONVERSATION = ("packets", "auth", "messages", "refusals", "results", "commands", "connection", "acceptor")
 BINLOG = (
     "column",
@@ -25,6 +25,8 @@ BINLOG = (
     "values",
     "compression",
     "jsonb",
+    "jsonb_shapes",
+    "jsonb_decoder",
     "jsonb_text",
     "jsonb_diff",
     "cells",
