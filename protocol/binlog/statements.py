@@ -25,7 +25,7 @@ from .events import (
     RandEvent,
     UserVarEvent,
 )
-from .values import read_decimal
+from .values import decimal_reader
 
 LoadParts = tuple[int, int, int, str, str, tuple[str, ...], tuple[bytes, ...], int]
 
@@ -120,7 +120,7 @@ def _decimal(raw: bytes) -> Decimal:
     precision, scale = raw[0], raw[1]
     if not 0 < precision <= 81 or scale > precision:
         raise DecodeError(f"a user variable of DECIMAL({precision},{scale})")
-    return read_decimal(raw.ljust(2 + 40, b"\0"), 2, precision, scale)
+    return decimal_reader(precision, scale)(raw.ljust(2 + 40, b"\0"), 2)
 
 
 def incident(header: EventHeader, file: str, position: int, body: Reader) -> IncidentEvent:

@@ -1,8 +1,9 @@
 """Readers of column values that are more than an integer, a float or a run of bytes.
 
-Temporal types in their old and new forms, DECIMAL, BIT, ENUM, SET, VECTOR: from the bytes of a row image to
+Temporal types in their old and new forms, DECIMAL, ENUM, SET, VECTOR: from the bytes of a row image to
 the Python value that the values table promises. What repeats per row is worked out once: ``*_reader()``
-return closures made for one precision. It knows no columns, no metadata bytes and no NULL.
+return closures made for one precision. It knows no columns, no metadata bytes and no NULL. What most rows hold
+is read faster by ``expressions``; these readers are what they must agree with, and read the rest.
 
 Every ``f(data, position)`` reads a fixed number of bytes, and the caller guarantees that they are there.
 Bytes that no server could have stored raise ``DecodeError``.
@@ -35,26 +36,26 @@ _unpack_u32_be = struct.Struct(">I").unpack_from
 _from_timestamp = datetime.fromtimestamp
 
 _MAX_YEAR = 9999
-_MAX_TIME_HOURS = 838
+MAX_TIME_HOURS = 838
 _MAX_MICROSECOND = 999_999
 
 
 # ---------------------------------------------------------------------------------------------- DECIMAL
 
 # Digits left over beside groups of nine -> bytes (decimal.cc: dig2bytes).
-_DIGITS_TO_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+DIGITS_TO_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _GROUP_DIGITS = 9
 # decimal.h: nine groups of nine. Columns end at 65 digits; JSON may hold what calculations produced.
-_MAX_PRECISION = 81
+MAX_PRECISION = 81
 
 # scaleb() only moves the exponent, but rounds to its context: ours has room for every DECIMAL, whatever
 # precision the program that uses us has set.
-_scaleb = Context(prec=_MAX_PRECISION).scaleb
+_scaleb = Context(prec=MAX_PRECISION).scaleb
 
 
-def _decimal_groups(precision: int, scale: int) -> list[int]:
+def decimal_groups(precision: int, scale: int) -> list[int]:
     """Digits of each stored group, from the left."""
-    if not 0 <= scale <= precision <= _MAX_PRECISION or precision == 0:
+    if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
         raise DecodeError(f"DECIMAL({precision},{scale}) is not a type that a server could have")
     full_before, lead = divmod(precision - scale, _GROUP_DIGITS)
     full_after, trail = divmod(scale, _GROUP_DIGITS)
@@ -64,7 +65,7 @@ def _decimal_groups(precision: int, scale: int) -> list[int]:
 
 def decimal_size(precision: int, scale: int) -> int:
     """Bytes that a DECIMAL(precision, scale) takes."""
-    return sum(_DIGITS_TO_BYTES[digits] for digits in _decimal_groups(precision, scale))
+    return sum(DIGITS_TO_BYTES[digits] for digits in decimal_groups(precision, scale))
 
 
 def decimal_reader(precision: int, scale: int) -> Callable[[bytes, int], Decimal]:
@@ -73,15 +74,10 @@ def decimal_reader(precision: int, scale: int) -> Callable[[bytes, int], Decimal
     Groups of up to nine digits, each a big-endian integer; the first bit is set for values >= 0, and all
     other bits of negative values are inverted.
     """
-    groups = _decimal_groups(precision, scale)
-    if len(groups) == 2 and 3 not in (_DIGITS_TO_BYTES[digits] for digits in groups):
+    groups = decimal_groups(precision, scale)
+    if len(groups) == 2 and 3 not in (DIGITS_TO_BYTES[digits] for digits in groups):
         return _two_group_reader(groups[0], groups[1], scale)
     return _many_group_reader(groups, scale)
-
-
-def read_decimal(data: bytes, position: int, precision: int, scale: int) -> Decimal:
-    """One DECIMAL(precision, scale); ``decimal_reader`` is for many."""
-    return decimal_reader(precision, scale)(data, position)
 
 
 def _decimal_error() -> DecodeError:
@@ -91,11 +87,11 @@ def _decimal_error() -> DecodeError:
 def _two_group_reader(first: int, second: int, scale: int) -> Callable[[bytes, int], Decimal]:
     """For shapes like DECIMAL(10,2): 280 ns; the general reader takes 400, by way of text it is 530."""
     codes = {1: "B", 2: "H", 4: "I"}
-    unpack = struct.Struct(f">{codes[_DIGITS_TO_BYTES[first]]}{codes[_DIGITS_TO_BYTES[second]]}").unpack_from
-    sign = 1 << (8 * _DIGITS_TO_BYTES[first] - 1)
+    unpack = struct.Struct(f">{codes[DIGITS_TO_BYTES[first]]}{codes[DIGITS_TO_BYTES[second]]}").unpack_from
+    sign = 1 << (8 * DIGITS_TO_BYTES[first] - 1)
     first_limit = 10**first
     second_limit = 10**second
-    second_mask = (1 << 8 * _DIGITS_TO_BYTES[second]) - 1
+    second_mask = (1 << 8 * DIGITS_TO_BYTES[second]) - 1
     exponent = Decimal(-scale)
 
     def read(data: bytes, position: int) -> Decimal:
@@ -115,7 +111,7 @@ def _two_group_reader(first: int, second: int, scale: int) -> Callable[[bytes, i
 
 
 def _many_group_reader(groups: list[int], scale: int) -> Callable[[bytes, int], Decimal]:
-    sizes = [_DIGITS_TO_BYTES[digits] for digits in groups]
+    sizes = [DIGITS_TO_BYTES[digits] for digits in groups]
     size = sum(sizes)
     sign = 1 << (8 * size - 1)
     inverted = sign - 1
@@ -144,22 +140,6 @@ def _many_group_reader(groups: list[int], scale: int) -> Callable[[bytes, int], 
     return read
 
 
-def read_old_decimal(data: bytes, position: int, size: int) -> Decimal:
-    """The DECIMAL of before MySQL 5.0 (type 0): a number as text in ``size`` characters, padded on the left.
-
-    The table map does not carry the size (``Field_decimal`` saves no metadata); it must be known from
-    elsewhere.
-    """
-    text = data[position : position + size]
-    try:
-        value = Decimal(text.decode("ascii").strip(" \0"))
-    except (UnicodeDecodeError, ArithmeticError):
-        raise DecodeError(f"{text!r} is not a DECIMAL") from None
-    if not value.is_finite():
-        raise DecodeError(f"{text!r} is not a DECIMAL")
-    return value
-
-
 # --------------------------------------------------------------------------- dates that Python cannot hold
 
 
@@ -180,7 +160,7 @@ def _clock_text(hour: int, minute: int, second: int, microsecond: int, fsp: int)
     return f"{hour:02d}:{minute:02d}:{second:02d}{_fraction_text(microsecond, fsp)}"
 
 
-# --------------------------------------------------------------------------------------- DATE and YEAR
+# ------------------------------------------------------------------------------------------------ DATE
 
 
 def read_date(data: bytes, position: int) -> DateValue:
@@ -190,15 +170,6 @@ def read_date(data: bytes, position: int) -> DateValue:
         return date(high << 7 | low >> 9, low >> 5 & 15, low & 31)
     except ValueError:
         return _date_text(high << 7 | low >> 9, low >> 5 & 15, low & 31)
-
-
-read_newdate = read_date
-
-
-def read_year(data: bytes, position: int) -> int:
-    """YEAR, 1 byte: 0, or years since 1900."""
-    stored = data[position]
-    return stored + 1900 if stored else 0
 
 
 # ------------------------------------------------------------- DATETIME, TIMESTAMP, TIME since MySQL 5.6
@@ -267,11 +238,6 @@ def _read_datetime2_0(data: bytes, position: int) -> DatetimeValue:
         return _packed_datetime_text(high << 32 | low, 0, 0)
 
 
-def read_datetime2(data: bytes, position: int, fsp: int) -> DatetimeValue:
-    """One DATETIME(fsp); ``datetime2_reader`` is for many."""
-    return datetime2_reader(fsp)(data, position)
-
-
 def timestamp2_reader(fsp: int) -> Callable[[bytes, int], DatetimeValue]:
     """A reader for TIMESTAMP(fsp): 4 bytes big-endian of seconds since 1970 (unsigned: MariaDB 11.5 counts
     up to 2106) and the fraction. Aware, in UTC; zero is MySQL's text. 330 ns without a fraction, 490 with.
@@ -300,11 +266,6 @@ def _read_timestamp2_0(data: bytes, position: int) -> DatetimeValue:
     return _from_timestamp(seconds, UTC) if seconds else "0000-00-00 00:00:00"
 
 
-def read_timestamp2(data: bytes, position: int, fsp: int) -> DatetimeValue:
-    """One TIMESTAMP(fsp); ``timestamp2_reader`` is for many."""
-    return timestamp2_reader(fsp)(data, position)
-
-
 def time2_reader(fsp: int) -> Callable[[bytes, int], timedelta]:
     """A reader for TIME(fsp): 3 bytes big-endian and the fraction, together one number with a bias.
 
@@ -321,17 +282,12 @@ def time2_reader(fsp: int) -> Callable[[bytes, int], timedelta]:
         packed = magnitude >> bits
         microsecond = (magnitude & mask) * unit
         hours, minute, second = packed >> 12, packed >> 6 & 63, packed & 63
-        if hours > _MAX_TIME_HOURS or minute > 59 or second > 59 or microsecond > _MAX_MICROSECOND:
+        if hours > MAX_TIME_HOURS or minute > 59 or second > 59 or microsecond > _MAX_MICROSECOND:
             raise DecodeError(f"{hours}:{minute}:{second} and {microsecond} us cannot be a stored TIME")
         seconds = hours * 3600 + minute * 60 + second
         return timedelta(0, seconds, microsecond) if stored >= 0 else timedelta(0, -seconds, -microsecond)
 
     return read
-
-
-def read_time2(data: bytes, position: int, fsp: int) -> timedelta:
-    """One TIME(fsp); ``time2_reader`` is for many."""
-    return time2_reader(fsp)(data, position)
 
 
 # ----------------------------------------------------------------- their forms of before MySQL 5.6
@@ -359,18 +315,13 @@ def read_time(data: bytes, position: int) -> timedelta:
     stored = _from_bytes(data[position : position + 3], "little", signed=True)
     magnitude = abs(stored)
     hours, minute, second = magnitude // 10000, magnitude // 100 % 100, magnitude % 100
-    if hours > _MAX_TIME_HOURS or minute > 59 or second > 59:
+    if hours > MAX_TIME_HOURS or minute > 59 or second > 59:
         raise DecodeError(f"{stored} cannot be a stored TIME")
     seconds = hours * 3600 + minute * 60 + second
     return timedelta(0, seconds if stored >= 0 else -seconds)
 
 
-# ------------------------------------------------------------------------------ BIT, ENUM, SET, VECTOR
-
-
-def read_bit(data: bytes, position: int, size: int) -> int:
-    """BIT(n), ``size`` bytes big-endian."""
-    return _from_bytes(data[position : position + size], "big")
+# ----------------------------------------------------------------------------------- ENUM, SET, VECTOR
 
 
 def enum_label(value: int, labels: Sequence[str]) -> str:

@@ -47,6 +47,7 @@ THROUGH_ROWS = (
     "ENUM",
     "SET",
     "BIT",
+    "YEAR",
 )
 
 pytestmark = pytest.mark.skipif(not VECTORS.exists(), reason="the corpus is not here")
