@@ -30,7 +30,15 @@ from .dump import Dump
 from .opening import Broken, FirstOpening
 from .options import Options
 from .progress import BEGINNING, OPEN, OUTSIDE, STEPS, Progress
-from .resume import FILE_EVENTS, Delivered, Replay, ReplayEnd, TransactionRestarted, transaction_restarted
+from .resume import (
+    COMPARED_BYTES,
+    FILE_EVENTS,
+    Delivered,
+    Replay,
+    ReplayEnd,
+    TransactionRestarted,
+    transaction_restarted,
+)
 from .scan import ROW_CODES
 from .schema import ColumnLookup
 from .start import FIRST_POSITION, is_same_server
@@ -122,10 +130,18 @@ class Delivery:
             # The place to come back to is still that one.
             return before
         end = None
-        newest, _, inner, _ = self._newest
+        newest, raw, inner, _ = self._newest
         if newest is not None:
             progress = self.progress
-            end = ReplayEnd(newest.file, newest.position, inner, progress.in_transaction, progress.open_gtid)
+            end = ReplayEnd(
+                newest.file,
+                newest.position,
+                inner,
+                progress.in_transaction,
+                progress.open_gtid,
+                # One that has lost rows on the way is no use for comparing.
+                raw if len(raw) == newest.header.size <= COMPARED_BYTES else b"",
+            )
         identity = (dump.source.server_uuid, dump.source.server_id)
         return Broken(self.progress, self._by_gtid, identity, end, self._delivered, dump.decoder)
 
@@ -286,9 +302,6 @@ class Delivery:
         """The event is done. Whether something is to be awaited now."""
         decoder = dump.decoder
         is_between = self.progress.follow(event, decoder.file, decoder.position)
-        if self._replay is not None:
-            # Of the new server's file; the transaction that was open is to come again, and is still open.
-            return False
         if is_between:
             self._pass_boundary()
             return self._upkeep.is_due()
@@ -310,7 +323,7 @@ class Delivery:
     def _passes_over(self, replay: Replay, event: Event, raw: bytes, inner: int, dump: Dump) -> bool:
         """Whether the user already has the event; the transaction that it belongs to is followed all the same."""
         passes = replay.passes(event, raw, inner, dump.decoder)
-        if passes is None or (passes is False and replay.is_over):
+        if not passes:
             self._replay = None
         if passes is False:
             return False

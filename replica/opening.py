@@ -91,11 +91,14 @@ async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | N
 
 
 async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
-    progress = broken.progress
+    progress, end = broken.progress, broken.end
     if broken.by_gtid and progress.gtid_set is not None:
         return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)
+    if end is not None and not end.is_open and end.closes(progress.file, progress.position):
+        # The event before the boundary comes again, to show that this still is the log that was read.
+        return StartPoint(end.file, end.position)
     return StartPoint(progress.file, progress.position)
 
 

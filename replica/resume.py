@@ -34,13 +34,15 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.rows import ROWS_FORMATS, read_extra
 from protocol.constants import CHECKSUM_SIZE, EventType
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import BinlogPosition
 from protocol.wire import Reader, bitmap_size
 
 # Raw rows events of an open transaction are kept as they are up to here, then as hashes: hashing costs time.
 _KEPT_BYTES: Final = 4 << 20
+#: An event of more bytes is not kept for being compared.
+COMPARED_BYTES: Final = 1 << 20
 #: Events that belong to a file and not to a transaction.
 FILE_EVENTS: Final = (
     FormatDescriptionEvent,
@@ -171,7 +173,8 @@ class Delivered:
 class ReplayEnd:
     """The last event that is done: its place, and the transaction that it lies in (``is_open``) or has ended.
 
-    ``inner`` is its number within a compressed transaction, from 1 on; else 0.
+    ``inner`` is its number within a compressed transaction, from 1 on; else 0. ``raw`` are its bytes, by which the
+    log is known again; empty where they are too many to keep.
     """
 
     file: str
@@ -179,6 +182,15 @@ class ReplayEnd:
     inner: int
     is_open: bool
     gtid: Gtid | MariadbGtid | None
+    raw: bytes = b""
+
+    def closes(self, file: str, position: int) -> bool:
+        """Whether that place lies right behind the event, and it can be told from another."""
+        return (
+            bool(self.raw)
+            and not self.inner
+            and (file, position) == (self.file, self.position + len(self.raw))
+        )
 
 
 class Replay(ABC):
@@ -186,11 +198,6 @@ class Replay(ABC):
 
     # The raw event that was last seen, without the rows that were taken from it; empty if none were.
     trimmed: bytes = b""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether an event that is not passed over is the first of all that are not."""
-        return True
 
     @abstractmethod
     def passes(self, event: Event, raw: bytes, inner: int, decoder: EventDecoder) -> bool | None:
@@ -219,12 +226,26 @@ class PositionReplay(Replay):
             _check_gtid(event, self._end.gtid)
         here = (event.file, event.position, inner)
         if here == self._place:
+            self._compare(raw)
             return None
         if _is_before(here, self._place):
             return True
         if self._end.is_open:
             raise CannotResumeError(f"the log lacks what was read at {self._end.file}:{self._end.position}")
         return False
+
+    def _compare(self, raw: bytes) -> None:
+        """A source that lost the end of its log in a crash writes other events in its place."""
+        end = self._end
+        if end.raw in (b"", raw):
+            return
+        if end.is_open:
+            raise CannotResumeError(f"another event than before stands at {end.file}:{end.position}")
+        raise SourceChangedError(
+            f"another event than before stands at {end.file}:{end.position}: the source lost the end of its log in a "
+            "crash (sync_binlog other than 1), or was restored -- what was read from there on may never have been "
+            "committed: copy the data anew, or start from a position that you know to be good"
+        )
 
 
 class RowReplay(Replay):
@@ -241,14 +262,11 @@ class RowReplay(Replay):
         self._trailing = list(trailing)
         self._current: _Segment | None = None
 
-    @property
-    def is_over(self) -> bool:
-        return not self._segments and not self._trailing
-
     def passes(self, event: Event, raw: bytes, inner: int, decoder: EventDecoder) -> bool | None:
         """As for all; an event that the consumer has a part of loses its rows."""
         if isinstance(event, FILE_EVENTS):
-            return False
+            # To who reads on in a transaction, the beginning of a file would say that the source has lost its end.
+            return True
         _check_gtid(event, self._gtid)
         if self._segments:
             if isinstance(event, _AnyRowsEvent):

@@ -405,3 +405,17 @@ async def test_the_checkpoint_survives_a_reconnect() -> None:
         assert first is not None
         assert stream.position > first
         assert stream.position == BinlogPosition(FILE, event.position + event.header.size)
+
+
+async def test_by_position_a_log_that_was_written_anew_is_noticed() -> None:
+    log, other = plain_log(), split_transaction(split_transaction(Log(), *TRANSACTIONS[0]), [4, 5, 6])
+    # All but the third transaction; of the second one another was written.
+    other.raw[-1] = other.raw[-1][:19] + b"\x09" + other.raw[-1][20:]
+    source = mysql(other, events_for=from_position(other))
+    source.cuts = [size_of(source, BinlogDump("", 4, 1, 0))]
+    changed = split_transaction(split_transaction(Log(), *TRANSACTIONS[0]), [4, 5, 6])
+    source.on_cut = lambda: setattr(source, "events_for", from_position(changed))
+    assert len(b"".join(changed.raw)) < len(b"".join(log.raw))
+    async with serving(source):
+        with pytest.raises(replica.SourceChangedError, match="another event than before"):
+            await read(source, 10)
