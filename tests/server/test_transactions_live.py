@@ -1,0 +1,193 @@
+"""Transactions of real sources as they come: huge ones, leaving and going on, lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replica.transactions import Transaction
+from tests.servers import Server
+
+from .grouped import compressing, insert, on_mysql97, on_three, run, short, stream_from
+from .streams import SECONDS, end_of_log, executed, stream_of, user_of
+
+ROOT = Path(__file__).parents[2]
+
+
+# Huge ones
+
+NUMBERED = "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, text VARCHAR(200))"
+
+
+def many_rows(server: Server, schema: str, doublings: int) -> int:
+    """One transaction of so many rows of 200 bytes."""
+    statements = ["INSERT INTO t (text) VALUES (REPEAT('x', 200))"]
+    statements += ["INSERT INTO t (text) SELECT text FROM t"] * doublings
+    run(server, schema, "BEGIN", *statements, "COMMIT")
+    return 1 << doublings
+
+
+async def consume(server: Server, schema: str, start: object) -> dict[str, Any]:
+    """What a process of its own sees of the next transaction."""
+    command = ("-m", "tests.server.transaction_consumer", server.dsn(), f"{schema}.*", str(start))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(120):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0
+    result: dict[str, Any] = json.loads(output)
+    print(server.name, result)
+    return result
+
+
+@on_three
+@pytest.mark.parametrize("is_compressed", [False, True])
+async def test_a_huge_transaction_in_little_memory(server: Server, schema: str, is_compressed: bool) -> None:
+    if is_compressed and server.name == "mysql:5.6":
+        return
+    run(server, schema, NUMBERED)
+    seen = []
+    with compressing(server) if is_compressed else contextlib.nullcontext():
+        for doublings in (8, 17):
+            start = end_of_log(server)
+            count = many_rows(server, schema, doublings)
+            seen.append(await consume(server, schema, start))
+            [(total,)] = server.query(f"SELECT SUM(id) FROM {schema}.t")
+            assert (seen[-1]["rows"], seen[-1]["total"], seen[-1]["outcome"]) == (count, total, "commit")
+            run(server, schema, "TRUNCATE TABLE t")
+    # The second one has 25 MB of rows.
+    assert seen[1]["peak_kb"] - seen[0]["peak_kb"] < 16 << 10
+
+
+# Leaving, going on, losing the connection
+
+
+@on_three
+async def test_leaving_and_going_on(server: Server, schema: str) -> None:
+    run(server, schema, "CREATE TABLE t (id INT PRIMARY KEY)")
+    async with asyncio.timeout(SECONDS), stream_of(server, tables=f"{schema}.*") as stream:
+        transactions = stream.transactions()
+        for first in (10, 20, 30, 40):
+            run(server, schema, f"INSERT INTO t VALUES ({first}), ({first + 1}), ({first + 2})")
+        seen = []
+        async for tx in transactions:
+            async for change in tx:
+                seen.append(short(change))
+                break
+            seen += [short(change) async for change in tx]
+            break
+        # The next is left after one row, the third is not read.
+        async for tx in stream.transactions():
+            seen.append(short(await anext(tx)))
+            break
+        await anext(transactions)
+        tx = await anext(transactions)
+        kinds = [type(event).__name__ async for event in tx.events()]
+        assert kinds[-2:] == ["WriteRowsEvent", "XidEvent"]
+    assert seen == insert(10, 11, 12, 20)
+
+
+@on_three
+async def test_closing_within_a_transaction(server: Server, schema: str) -> None:
+    run(server, schema, "CREATE TABLE t (id INT PRIMARY KEY)")
+    async with asyncio.timeout(SECONDS), stream_of(server, tables=f"{schema}.*") as stream:
+        run(server, schema, "INSERT INTO t VALUES (1), (2)")
+        async for tx in stream.transactions():
+            async for _ in tx:
+                await stream.aclose()
+            assert tx.outcome is None
+            with pytest.raises(RuntimeError, match="at its end"):
+                _ = tx.checkpoint
+
+
+def kill_dump(server: Server, user: str) -> None:
+    """Have the server end the connection on which a user gets the log; others may still be ending."""
+    [number] = [
+        row[0] for row in server.query("SHOW PROCESSLIST") if row[1] == user and "Binlog Dump" in row[4]
+    ]
+    server.query(f"KILL {number}")
+
+
+@on_three
+@pytest.mark.parametrize("by_gtid", [True, False])
+async def test_a_connection_lost_within_a_transaction(
+    server: Server, schema: str, user: str, by_gtid: bool
+) -> None:
+    run(server, schema, NUMBERED)
+    start = executed(server) if by_gtid else end_of_log(server)
+    # More than the buffers on the way can hold.
+    count = many_rows(server, schema, 17)
+    run(server, schema, "INSERT INTO t (text) VALUES ('last')")
+    seen = []
+    options = {"user": user, "tls": "disabled"}
+    async with asyncio.timeout(SECONDS), stream_from(server, schema, start, **options) as stream:
+        transactions = stream.transactions()
+        tx = await anext(transactions)
+        async for change in tx:
+            seen.append(change.after["id"] if change.after else None)
+            if len(seen) == 20_000:
+                kill_dump(server, user)
+        assert (tx.outcome, tx.is_restart, stream.status.reconnects) == ("commit", False, 1)
+        last = await (await anext(transactions)).collect()
+    ids = [number for (number,) in server.query(f"SELECT id FROM {schema}.t ORDER BY id")]
+    assert len(seen) == count
+    assert seen + [change.after["id"] for change in last if change.after] == ids
+
+
+@pytest.fixture
+def user(server: Server) -> Iterator[str]:
+    """A replica user of this test alone."""
+    with user_of(server) as name:
+        yield name
+
+
+async def collected(tx: Transaction) -> int:
+    return len(await tx.collect())
+
+
+@on_three
+async def test_a_connection_lost_while_collecting(server: Server, schema: str, user: str) -> None:
+    run(server, schema, NUMBERED)
+    start = end_of_log(server)
+    count = many_rows(server, schema, 17)
+    options = {"user": user, "tls": "disabled"}
+    async with asyncio.timeout(SECONDS), stream_from(server, schema, start, **options) as stream:
+        tx = await anext(stream.transactions())
+        task = asyncio.create_task(collected(tx))
+        await asyncio.sleep(0)
+        kill_dump(server, user)
+        assert await task == count
+        assert stream.status.reconnects == 1
+
+
+@on_mysql97
+async def test_queries_of_a_source_that_logs_them(server: Server, schema: str) -> None:
+    """They are events of the transaction, and no statements of it."""
+    run(server, schema, "CREATE TABLE t (id INT PRIMARY KEY)")
+    start = end_of_log(server)
+    run(server, schema, "SET SESSION binlog_rows_query_log_events = ON", "INSERT INTO t VALUES (1)")
+    async with asyncio.timeout(SECONDS), stream_from(server, schema, start) as stream:
+        async for tx in stream.transactions():
+            kinds = [type(event).__name__ async for event in tx.events()]
+            assert kinds == [
+                "GtidEvent",
+                "QueryEvent",
+                "RowsQueryEvent",
+                "TableMapEvent",
+                "WriteRowsEvent",
+                "XidEvent",
+            ]
+            assert tx.ddl == ()
