@@ -64,8 +64,10 @@ _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
 # Of MariaDB's GTID event: a two-phase ALTER TABLE that only begins here, and one that has failed.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 # In front of what says which kind of unit it is.
-_ANNOUNCING: Final = (AnonymousGtidEvent, MariadbGtidEvent, IntvarEvent, RandEvent, UserVarEvent)
-_FILE_STARTS: Final = (FormatDescriptionEvent, RotateEvent)
+_GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
+_ANNOUNCING: Final = _GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
+_FILE_STARTS: Final = frozenset({FormatDescriptionEvent, RotateEvent})
+_RARE: Final = frozenset({IncidentEvent, TransactionRestarted})
 
 
 class Xid(NamedTuple):
@@ -121,31 +123,37 @@ class Unit:
 
     # What comes in.
 
-    def add(self, event: Event) -> None:
-        """Its next event."""
+    def add(self, event: Event, is_last: bool) -> None:
+        """Its next event, and whether it is the last one."""
+        kind = type(event)
         if not self.is_left:
             self._waiting.append(event)
-        if not isinstance(event, _ANNOUNCING):
+        if kind not in _ANNOUNCING:
             self.has_head = True
-        if isinstance(event, QueryEvent):
-            self._find_xid(event.sql)
-        elif isinstance(event, MariadbGtidEvent) and event.xid is not None:
-            self.xid = Xid(*event.xid)
-        elif isinstance(event, XaPrepareEvent):
-            self.xid = Xid(event.format_id, event.gtrid, event.bqual)
+        if is_last:
+            self.outcome = self._outcome(event)
+        note = _NOTES.get(kind)
+        if note is not None:
+            note(self, event)
 
-    def end(self, event: Event) -> None:
-        """That was its last one."""
-        self.outcome = self._outcome(event)
-
-    def statement(self, event: QueryEvent, is_alone: bool) -> None:
-        """A statement of it; ``is_alone`` without a transaction around."""
+    def _note_statement(self, event: QueryEvent) -> None:
+        sql = event.sql
+        if sql.startswith("XA ") and (found := _XID.match(sql)):
+            self.xid = Xid(int(found[3]), bytes.fromhex(found[1]), bytes.fromhex(found[2]))
         begin = self.begin
         if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & (_START_ALTER | _ROLLBACK_ALTER):
             return
-        kind = statement_kind(event.sql)
-        if kind == "ddl" or (is_alone and kind == "dml" and empties_table(event.sql)):
+        kind = statement_kind(sql)
+        # One that ends a transaction of its own stands alone.
+        if kind == "ddl" or (kind == "dml" and self.outcome is not None and empties_table(sql)):
             self.ddl.append(event)
+
+    def _note_xa_prepare(self, event: XaPrepareEvent) -> None:
+        self.xid = Xid(event.format_id, event.gtrid, event.bqual)
+
+    def _note_mariadb_gtid(self, event: MariadbGtidEvent) -> None:
+        if event.xid is not None:
+            self.xid = Xid(*event.xid)
 
     def forget(self, event: Event) -> None:
         """Somebody has had the event, its last one so far, by another way."""
@@ -156,10 +164,6 @@ class Unit:
         """Nobody is to take more of it."""
         self.is_left = True
         self._waiting.clear()
-
-    def _find_xid(self, sql: str) -> None:
-        if sql.startswith("XA ") and (found := _XID.match(sql)):
-            self.xid = Xid(int(found[3]), bytes.fromhex(found[1]), bytes.fromhex(found[2]))
 
     def _outcome(self, event: Event) -> Outcome:
         if isinstance(event, XaPrepareEvent):
@@ -256,6 +260,13 @@ class Unit:
         return [] if self.outcome == "rollback" else self._collected
 
 
+_NOTES: Final[Mapping[type[Event], Callable[[Unit, Any], None]]] = MappingProxyType(
+    {
+        QueryEvent: Unit._note_statement,
+        XaPrepareEvent: Unit._note_xa_prepare,
+        MariadbGtidEvent: Unit._note_mariadb_gtid,
+    }
+)
 _STEPS: Final[Mapping[type[Event], Callable[[Unit, Any], Iterator[Change]]]] = MappingProxyType(
     {
         WriteRowsEvent: Unit._rows,
@@ -304,49 +315,42 @@ class TransactionGrouper:
 
         Raises ``LostEventsError`` for the source's word that events are missing; one can go on behind it.
         """
-        if type(event) is TransactionRestarted:
-            self._restart(event)
+        kind, progress = type(event), self.progress
+        if kind in _RARE:
+            self._rare(event, file, position)
             return
-        progress = self.progress
         was_open = progress.in_transaction
         # A GTID begins one in any case: the end of the one before is lost.
-        begins = progress.begins(event) or isinstance(event, AnonymousGtidEvent | MariadbGtidEvent)
+        begins = kind in _GTIDS or progress.begins(event)
         is_between = progress.follow(event, file, position)
-        if isinstance(event, IncidentEvent):
-            self._break_off()
-            raise _lost(event)
-        if was_open and (begins or (isinstance(event, _FILE_STARTS) and is_between)):
+        if was_open and (begins or (is_between and kind in _FILE_STARTS)):
             # The source has crashed within it, and lost it.
             self._break_off()
         if begins or not (was_open or is_between):
             self._begin(event)
-        elif not was_open or self._unit is None or self._unit.outcome is not None:
-            return
-        self._add(event, is_between)
+        unit = self._unit
+        if unit is not None and unit.outcome is None:
+            unit.add(event, is_between)
+
+    def _rare(self, event: Event, file: str, position: int) -> None:
+        if isinstance(event, IncidentEvent):
+            self.progress.follow(event, file, position)
+            self._break_off()
+            raise _lost(event)
+        if isinstance(event, TransactionRestarted):
+            self.progress.reopen()
+            self._restarted = event
+            if self._unit is not None and self._unit.outcome is None:
+                self._unit.outcome = "restarted"
 
     def _begin(self, event: Event) -> None:
         restarted, self._restarted = self._restarted, None
         self._unit = Unit(event)
         self._unit.is_restart = restarted is not None and restarted.gtid == self._unit.gtid
 
-    def _add(self, event: Event, is_last: bool) -> None:
-        unit = self._unit
-        assert unit is not None
-        unit.add(event)
-        if isinstance(event, QueryEvent):
-            unit.statement(event, is_alone=is_last)
-        if is_last:
-            unit.end(event)
-
     def _break_off(self) -> None:
         if self._unit is not None and self._unit.outcome is None:
             self._unit.outcome = "rollback"
-
-    def _restart(self, event: TransactionRestarted) -> None:
-        self.progress.reopen()
-        self._restarted = event
-        if self._unit is not None and self._unit.outcome is None:
-            self._unit.outcome = "restarted"
 
 
 def _lost(event: IncidentEvent) -> LostEventsError:
