@@ -5,16 +5,19 @@ until there are enough of them; then all of their rows become columns at once.
 """
 
 import struct
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import pyarrow as pa
 
-from protocol.binlog.events import RowsEvent
+from protocol.binlog.events import DeleteRowsEvent, Operation, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 from protocol.binlog.table import Table
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError
 
 from .arrays import Losses
 from .assemble import PendingRows, assemble
+from .rawrows import RowsLayout
 from .schema import METADATA_COLUMNS, Images, batch_columns, schema_of
 
 BATCH_ROWS = 65_536
@@ -22,6 +25,9 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20
 # What may come of damaged rows, as in the decoder.
 _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, ArithmeticError, DecodeError)
+_OPERATIONS: Final[Mapping[type[RowsEvent], Operation]] = MappingProxyType(
+    {WriteRowsEvent: "insert", UpdateRowsEvent: "update", DeleteRowsEvent: "delete"}
+)
 # Until the first batch has shown how many bytes a row takes.
 _FIRST_ROW_SIZE = 64
 
@@ -57,6 +63,9 @@ class BatchBuilder:
         self._row_size = float(_FIRST_ROW_SIZE)
         self._pending: list[PendingRows] = []
         self._bytes = 0
+        # Of all that is pending; with MINIMAL images there can be very many.
+        self._layouts: list[RowsLayout] = []
+        self._numbers: dict[RowsLayout, int] = {}
 
     def fits(self, table: Table) -> bool:
         """Whether an event's table has the columns of the batches: only then may the event be appended."""
@@ -71,15 +80,36 @@ class BatchBuilder:
         self.table = table
         return True
 
-    def append(self, event: RowsEvent, gtid: Hashable = None) -> bool:
-        """Take an event, whose ``rows`` are undecoded; whether it is time to ``flush``.
+    def append(self, event: RowsEvent, gtid: str | None = None) -> bool:
+        """Take an event, whose ``rows`` are undecoded, and its transaction's GTID; whether it is time to ``flush``.
 
-        ``str(gtid)`` becomes ``_gtid``. Nothing is read yet: damage shows in ``flush``.
+        Nothing is read yet: damage shows in ``flush``.
         """
-        for rows in event.rows:  # type: ignore[attr-defined]
-            self._pending.append(PendingRows(event, rows, gtid))
-            self._bytes += rows.end - rows.start
+        header, operation = event.header, _OPERATIONS[type(event)]
+        for raw in event.rows:  # type: ignore[attr-defined]
+            rows = raw.data[raw.start : raw.end]
+            self._pending.append(
+                (
+                    rows,
+                    self._number(raw.layout),
+                    operation,
+                    header.timestamp,
+                    event.file,
+                    event.position,
+                    gtid,
+                    header.type,
+                    header.size,
+                )
+            )
+            self._bytes += len(rows)
         return self._bytes >= self._batch_bytes or self._bytes >= self._batch_rows * self._row_size
+
+    def _number(self, layout: RowsLayout) -> int:
+        number = self._numbers.get(layout)
+        if number is None:
+            number = self._numbers[layout] = len(self._layouts)
+            self._layouts.append(layout)
+        return number
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """The batches of all that was appended, of about ``batch_rows`` rows each.
@@ -91,6 +121,9 @@ class BatchBuilder:
             batch, taken = self._next_batch()
             self._pending = self._pending[taken:]
             self._bytes = sum(map(_size, self._pending))
+            if not self._pending:
+                self._layouts.clear()
+                self._numbers.clear()
             yield from self._cut(batch)
 
     def _next_batch(self) -> tuple[pa.RecordBatch, int]:
@@ -99,7 +132,7 @@ class BatchBuilder:
         while True:
             pending = self._pending[:taken]
             try:
-                batch, losses = assemble(pending, self._columns, self.schema)
+                batch, losses = assemble(pending, self._layouts, self._columns, self.schema)
             except _DAMAGE as error:
                 if isinstance(error, ReplicaError) and not isinstance(error, DecodeError):
                     raise
@@ -107,8 +140,8 @@ class BatchBuilder:
                     taken //= 2
                     continue
                 self._pending = self._pending[1:]
-                self.failed_bytes = pending[0].event.header.size
-                raise _located(error, pending[0].event) from error.__cause__
+                self.failed_bytes = pending[0][-1]
+                raise _located(error, pending[0]) from error.__cause__
             self.losses.add(losses)
             if batch.num_rows:
                 self._row_size = sum(map(_size, pending)) / batch.num_rows
@@ -131,13 +164,13 @@ def check_batch_rows(batch_rows: int) -> None:
 
 
 def _size(pending: PendingRows) -> int:
-    return pending.rows.end - pending.rows.start
+    return len(pending[0])
 
 
-def _located(error: Exception, event: RowsEvent) -> DecodeError:
+def _located(error: Exception, pending: PendingRows) -> DecodeError:
     if not isinstance(error, DecodeError):
         located = DecodeError(f"the event's content is damaged: {error}")
         located.__cause__ = error
         error = located
-    error.file, error.position, error.event_type = event.file, event.position, event.header.type
+    *_, error.file, error.position, _, error.event_type, _ = pending
     return error

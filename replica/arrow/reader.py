@@ -4,18 +4,22 @@ It keeps what a row change needs of the events around it (its transaction's GTID
 columns change. It opens nothing: ``BinlogFile.arrow`` gives it its events.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, Self
 
 import pyarrow as pa
 
 from protocol.binlog.events import (
     AnonymousGtidEvent,
+    DeleteRowsEvent,
     Event,
     GtidEvent,
     MariadbGtidEvent,
     QueryEvent,
     RowsEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
 )
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError
 
@@ -25,6 +29,8 @@ from .schema import METADATA_COLUMNS, Images, schema_of
 
 # Beside rows events, what a reader needs to be shown.
 SURROUNDING_EVENTS: Final = (AnonymousGtidEvent, MariadbGtidEvent, QueryEvent)
+_FOLLOWED: Final = frozenset({GtidEvent, *SURROUNDING_EVENTS})
+_ROWS_EVENTS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 
 
 class BatchReader:
@@ -65,7 +71,7 @@ class BatchReader:
         self._batch_rows = batch_rows
         self._on_damage = on_damage
         self._builder: BatchBuilder | None = None
-        self._gtid: Hashable = None
+        self._gtid: str | None = None
         self._is_gtid_new = False
         self._error: ReplicaError | None = None
         self._batches = self._read()
@@ -82,27 +88,26 @@ class BatchReader:
 
     def _read(self) -> Generator[pa.RecordBatch, None, None]:
         try:
-            while (event := self._next_event()) is not None:
-                if isinstance(event, RowsEvent):
+            # Of small transactions most events are others: each costs two look-ups here.
+            for event in self._events:
+                kind = type(event)
+                if kind in _ROWS_EVENTS:
+                    assert isinstance(event, RowsEvent)
                     yield from self._add(event)
-                else:
+                elif kind in _FOLLOWED:
                     self._follow(event)
             yield from self._flush()
         except ReplicaError as error:
-            self._error = error
-
-    def _next_event(self) -> Event | None:
-        """None at the end, and where the events end in an error: it is raised when all before it was yielded."""
-        try:
-            return next(self._events, None)
-        except ReplicaError as error:
-            self._error = error
-            return None
+            if self._error is None:
+                # The events end in it; what came before it comes first.
+                with suppress(ReplicaError):
+                    yield from self._flush()
+            self._error = self._error or error
 
     def _follow(self, event: Event) -> None:
         """Which transaction the next rows belong to."""
         if isinstance(event, AnonymousGtidEvent | MariadbGtidEvent):
-            self._gtid = event.gtid if isinstance(event, GtidEvent | MariadbGtidEvent) else None
+            self._gtid = str(event.gtid) if isinstance(event, GtidEvent | MariadbGtidEvent) else None
             self._is_gtid_new = True
         elif isinstance(event, QueryEvent) and event.sql == "BEGIN":
             if not self._is_gtid_new:
@@ -139,6 +144,7 @@ class BatchReader:
                 return
             except DecodeError as error:
                 if self._on_damage is None:
+                    self._error = error
                     raise
                 self._on_damage(error, builder.failed_bytes)
                 batches = builder.flush()
