@@ -298,7 +298,8 @@ class BinlogFile:
                 for event in self._decode_whole(raw, position):
                     if log_range.admits(event) and isinstance(event, self._wanted) and self._is_shown(event):
                         yield event
-                    if not log_range.is_over:
+                    # A compressed transaction ends with the last event in it.
+                    if not log_range.is_over and type(event) is not TransactionPayloadEvent:
                         log_range.follow(event, reader.position)
                     if log_range.is_over:
                         return True

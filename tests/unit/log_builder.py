@@ -78,6 +78,17 @@ class LogBuilder:
         self.add(EventType.WRITE_ROWS, int_rows(values)[19:], timestamp=timestamp)
         self.add(EventType.XID, struct.pack("<Q", values[0]), timestamp=timestamp)
 
+    def compressed_transaction(self, values: list[int], *, sequence: int) -> None:
+        """As ``transaction``, in an envelope that is not really compressed."""
+        body = b"\1" + SOURCE_ID.bytes + struct.pack("<q", sequence)
+        self.add(EventType.GTID, body)
+        inner = LogBuilder(checksum=False)
+        inner.transaction(values)
+        content = bytes(inner.data[inner.offsets[1] :])
+        # Compression none, the size, the end of the fields.
+        fields = b"\2\3\xfc\xff\0" + b"\1\3\xfc" + struct.pack("<H", len(content)) + b"\0"
+        self.add(EventType.TRANSACTION_PAYLOAD, fields + content)
+
     def statement(self, sql: str, *, timestamp: int = 1_700_000_000) -> None:
         self.add(EventType.QUERY, query(sql)[19:], timestamp=timestamp)
 

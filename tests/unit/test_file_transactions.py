@@ -20,7 +20,7 @@ from protocol.errors import (
     TransactionOutcomeError,
     UnsupportedEventError,
 )
-from protocol.gtid import Gtid
+from protocol.gtid import Gtid, GtidSet
 from protocol.position import Checkpoint
 from replica.file import BinlogFile, open_binlog
 from replica.transactions import FileTransaction
@@ -110,6 +110,24 @@ def test_a_checkpoint_is_where_to_go_on(tmp_path: Path, with_gtids: bool) -> Non
         if with_gtids:
             checkpoint = Checkpoint(checkpoint.file, 0, f"{SOURCE_ID}:1-{number}")
         assert numbers(open_binlog(paths, start=checkpoint)) == [[later] for later in range(number + 1, 7)]
+
+
+def test_compressed_transactions_begin_and_end_where_they_do() -> None:
+    """Start, stop and checkpoints see their last event within the envelope, not the envelope."""
+    builder = LogBuilder()
+    for number in range(1, 6):
+        builder.compressed_transaction([number, 10 * number], sequence=number)
+    whole = [[number, 10 * number] for number in range(1, 6)]
+    with log_of(builder) as log:
+        checkpoints = [tx.checkpoint for tx in log.transactions() if tx.collect()]
+    assert [checkpoint.position for checkpoint in checkpoints] == builder.ends[2::2]
+    assert numbers(log_of(builder)) == whole
+    for count, checkpoint in enumerate(checkpoints, 1):
+        gtid_set = GtidSet(f"{SOURCE_ID}:1-{count}")
+        assert numbers(log_of(builder, start=gtid_set)) == whole[count:]
+        assert numbers(log_of(builder, stop=gtid_set)) == whole[:count]
+        assert numbers(log_of(builder, start=checkpoint.position)) == whole[count:]
+        assert numbers(log_of(builder, stop=checkpoint.position)) == whole[:count]
 
 
 def test_damage_is_raised_and_raised_again() -> None:
