@@ -5,6 +5,7 @@ No behaviour lives here.
 """
 
 from enum import IntEnum, IntFlag
+from typing import Final
 
 
 class EventType(IntEnum):
@@ -66,6 +67,31 @@ class EventType(IntEnum):
     MARIADB_UPDATE_ROWS_COMPRESSED = 170
     MARIADB_DELETE_ROWS_COMPRESSED = 171
     MARIADB_PARTIAL_ROW_DATA = 172
+
+
+_ROW_EVENTS: Final = (
+    EventType.TABLE_MAP,
+    EventType.PRE_GA_WRITE_ROWS,
+    EventType.PRE_GA_UPDATE_ROWS,
+    EventType.PRE_GA_DELETE_ROWS,
+    EventType.WRITE_ROWS_V1,
+    EventType.UPDATE_ROWS_V1,
+    EventType.DELETE_ROWS_V1,
+    EventType.WRITE_ROWS,
+    EventType.UPDATE_ROWS,
+    EventType.DELETE_ROWS,
+    EventType.PARTIAL_UPDATE_ROWS,
+    EventType.ROWS_QUERY,
+    EventType.MARIADB_ANNOTATE_ROWS,
+    EventType.MARIADB_WRITE_ROWS_COMPRESSED_V1,
+    EventType.MARIADB_UPDATE_ROWS_COMPRESSED_V1,
+    EventType.MARIADB_DELETE_ROWS_COMPRESSED_V1,
+    EventType.MARIADB_WRITE_ROWS_COMPRESSED,
+    EventType.MARIADB_UPDATE_ROWS_COMPRESSED,
+    EventType.MARIADB_DELETE_ROWS_COMPRESSED,
+)
+# The type bytes, ``raw[4:5]``, of the events that make up most of a log and say nothing of where transactions begin.
+ROW_CODES: Final = frozenset(bytes([event_type]) for event_type in _ROW_EVENTS)
 
 
 class EventFlag(IntFlag):

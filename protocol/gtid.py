@@ -389,7 +389,10 @@ class MariadbGtidSet:
         return f"MariadbGtidSet({str(self)!r})"
 
 
-def parse_gtid_set(text: str) -> GtidSet | MariadbGtidSet:
+AnyGtidSet = GtidSet | MariadbGtidSet
+
+
+def parse_gtid_set(text: str) -> AnyGtidSet:
     """Read a set of either family, told apart by its form. The empty text is MySQL's empty set.
 
     Raises ``ConfigurationError`` when it is neither.

@@ -93,9 +93,10 @@ from protocol.position import BinlogPosition, Checkpoint
 from .checkpoint import CheckpointStore, FileCheckpointStore
 from .file import BinlogFile, KeyFile, open_binlog
 from .grouping import Xid
-from .options import Options, SchemaMismatch, TlsMode
+from .options import Options, TlsMode
 from .reconnect import Failure, ReconnectPolicy
 from .resume import TransactionRestarted
+from .selection import SchemaMismatch
 from .status import StatusHook, StreamStatus
 from .stream import BinlogStream
 from .transactions import FileTransaction, FileTransactions, Transaction, Transactions

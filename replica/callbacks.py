@@ -9,7 +9,7 @@ from protocol.binlog.events import Event, RowsEvent, TableMapEvent
 from protocol.errors import ConfigurationError
 
 from .filters import WantsTable, table_filter
-from .options import table_patterns
+from .selection import table_patterns
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 #: A function or a coroutine function of one event; what it returns is ignored.

@@ -22,7 +22,7 @@ from protocol.binlog.events import (
     UpdateRowsEvent,
     WriteRowsEvent,
 )
-from protocol.constants import EventFlag
+from protocol.constants import ROW_CODES, EventFlag
 from protocol.errors import ProtocolError
 from protocol.gtid import Gtid, MariadbGtid
 
@@ -39,10 +39,9 @@ from .resume import (
     TransactionRestarted,
     transaction_restarted,
 )
-from .scan import ROW_CODES
 from .schema import ColumnLookup
 from .start import FIRST_POSITION, is_same_server
-from .stop import StopPoint
+from .stop_point import StopPoint
 from .upkeep import Upkeep
 
 _NOTHING: Final = (None, b"", 0, 0)

@@ -36,11 +36,11 @@ from protocol.position import BinlogPosition, Checkpoint
 from .filters import table_filter
 from .log_files import LogFile, LogSource, OpenLogFile, find_log_files, read_whole
 from .log_range import LogRange
-from .options import Options, SchemaMismatch, Start, Stop
-from .transactions import FileTransactions
+from .selection import SchemaMismatch, Selection, Start, Stop
 
 if TYPE_CHECKING:
     from .arrow import BatchReader, Images
+    from .transactions import FileTransactions
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class BinlogFile:
     def __init__(
         self,
         files: Sequence[LogFile],
-        options: Options,
+        selection: Selection,
         *,
         start: Start | int | None = None,
         stop: Stop | int | None = None,
@@ -101,20 +101,20 @@ class BinlogFile:
         sizes = [file.size for file in files]
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
         self._files = files
-        self._wanted = options.events
-        self._wants_all = Event in options.events
+        self._wanted = selection.events
+        self._wants_all = Event in selection.events
         self._range = LogRange(files, start, stop)
         self._on_error = on_error
         self._torn = torn
         self._schema = schema or {}
-        self._columns = options.columns
+        self._columns = selection.columns
         self._keys = keys or LogKeys()
-        self._wants_table = table_filter(options.tables, options.exclude_tables)
+        self._wants_table = table_filter(selection.tables, selection.exclude_tables)
         self._make_decoder = partial(
             EventDecoder,
-            verify_checksum=options.verify_checksum,
-            columns=options.columns,
-            on_schema_mismatch=options.on_schema_mismatch,
+            verify_checksum=selection.verify_checksum,
+            columns=selection.columns,
+            on_schema_mismatch=selection.on_schema_mismatch,
             cells=cells,
         )
         self._use(self._make_decoder(wants_table=self._wants_table))
@@ -158,7 +158,7 @@ class BinlogFile:
         while (found := self._next_raw()) is not None:
             yield found
 
-    def transactions(self) -> FileTransactions:
+    def transactions(self) -> "FileTransactions":
         """The log's transactions as units, from begin to commit, each iterated change by change.
 
         It goes on where iterating was. ``ConfigurationError`` for a log with ``events`` or ``on_error="skip"``:
@@ -167,6 +167,8 @@ class BinlogFile:
         if not self._wants_all or self._on_error == "skip":
             raise ConfigurationError("transactions() needs all events: leave out events= and on_error='skip'")
         if self._transactions is None:
+            from .transactions import FileTransactions
+
             self._transactions = FileTransactions(self._next_raw)
         return self._transactions
 
@@ -434,8 +436,7 @@ def open_binlog(
         "verify_checksum": verify_checksum,
         "on_schema_mismatch": on_schema_mismatch,
     }
-    # The options of a stream, so that they mean the same; nobody logs in.
-    options = Options.build(None, given | {"user": "nobody", "tls": "disabled"})
+    selection = Selection.read(given)
     for name, value, choices in (
         ("on_error", on_error, ("raise", "skip")),
         ("torn", torn, ("stop", "raise")),
@@ -444,9 +445,9 @@ def open_binlog(
             raise ConfigurationError(f"{name}: one of {', '.join(choices)}, not {value!r}")
     return BinlogFile(
         files,
-        options,
-        start=start if type(start) is int else None if start is None else options.start,
-        stop=stop if type(stop) is int else options.stop,
+        selection,
+        start=start if type(start) is int else None if start is None else selection.start,
+        stop=stop if type(stop) is int else selection.stop,
         on_error=on_error,
         torn=torn,
         schema=schema,

@@ -15,16 +15,15 @@ from protocol.binlog.events import (
     GtidEvent,
     MariadbGtidEvent,
 )
-from protocol.constants import EventType
+from protocol.constants import ROW_CODES, EventType
 from protocol.errors import ConfigurationError
-from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint
 
 from .log_files import LogFile
-from .options import AnyGtidSet, Start, Stop
 from .progress import Progress
-from .scan import ROW_CODES
-from .stop import StopPoint
+from .selection import Start, Stop
+from .stop_point import StopPoint
 
 FIRST_POSITION = 4
 # What is passed over is not decoded but for what says where transactions begin. Table maps are kept for a start

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from protocol.binlog.decoder import EventDecoder
 
 from .dump import Dump, Greeted
-from .options import Options, Start
+from .options import Options
 from .progress import Progress
 from .resume import Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
+from .selection import Start
 from .start import (
     FIRST_POSITION,
     StartPoint,
@@ -20,7 +21,8 @@ from .start import (
     resolve_start,
     with_gtids,
 )
-from .stop import StopPoint, resolve_stop
+from .stop import resolve_stop
+from .stop_point import StopPoint
 
 # server_uuid and server_id.
 Identity = tuple[str | None, int | None]

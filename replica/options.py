@@ -10,30 +10,31 @@ import secrets
 import socket
 import ssl
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
-from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.records import record
 
 from .checkpoint import CheckpointStore
 from .reconnect import NoReconnect, ReconnectPolicy
+from .selection import (
+    SELECTION_READERS,
+    OptionReader,
+    Selection,
+    one_of,
+    read_boolean,
+    read_text,
+    wrong_value,
+)
 from .status import StatusHook
 
-AnyGtidSet = GtidSet | MariadbGtidSet
-Start = Literal["now", "earliest"] | BinlogPosition | AnyGtidSet | Checkpoint | datetime
-Stop = Literal["now"] | BinlogPosition | AnyGtidSet | datetime
 TlsMode = Literal["disabled", "preferred", "required", "verify-ca", "verify-identity"]
-SchemaMismatch = Literal["error", "positional"]
 
 _Value = TypeVar("_Value")
-_Reader = Callable[[str, object], object]
 
 _TLS_MODES: Final = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 # rpl_replica.h: SLAVE_MAX_HEARTBEAT_PERIOD, in seconds.
@@ -41,7 +42,6 @@ _MAX_HEARTBEAT: Final = 4294967
 # com_register_slave() of servers before 8.0.17 refuses longer ones (HOSTNAME_LENGTH).
 _MAX_REPORT_HOST: Final = 60
 _SCHEMES: Final = ("mysql", "mariadb")
-_POSITION: Final = re.compile(r"[^:,\s]+\.\d+:\d+")
 
 
 def _random_server_id() -> int:
@@ -53,8 +53,8 @@ def _host_name() -> str:
     return socket.gethostname()[:_MAX_REPORT_HOST]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+@record(slots=True, frozen=True, kw_only=True)
+class Options(Selection):
     """The whole configuration of one stream. ``replica.connect`` says what each option means.
 
     ``server_id`` and ``replica_uuid`` are how the source tells replicas apart; they stay the same for the stream's
@@ -70,12 +70,6 @@ class Options:
     replica_uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     report_host: str = field(default_factory=_host_name)
     report_port: int | None = None
-    start: Start = "now"
-    stop: Stop | None = None
-    tables: tuple[str, ...] = ("*",)
-    exclude_tables: tuple[str, ...] = ()
-    events: tuple[type[Event], ...] = (Event,)
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tls: TlsMode = "preferred"
     tls_ca: str | None = None
     tls_cert: str | None = None
@@ -83,8 +77,6 @@ class Options:
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
     heartbeat: float = 30.0
     connect_timeout: float = 10.0
-    verify_checksum: bool = True
-    on_schema_mismatch: SchemaMismatch = "error"
     reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
     checkpoints: CheckpointStore | None = None
     checkpoint_interval: float = 1.0
@@ -168,24 +160,6 @@ def parse_dsn(dsn: str) -> dict[str, object]:
     return values
 
 
-def parse_start(text: str) -> Start:
-    """``now``, ``earliest``, ``binlog.000003:154``, a GTID set, or an ISO 8601 time with its zone, from text."""
-    text = text.strip()
-    if text == "now":
-        return "now"
-    if text == "earliest":
-        return "earliest"
-    if _POSITION.fullmatch(text):
-        return BinlogPosition.parse(text)
-    # A date alone looks like a MariaDB GTID; a time has its clock behind a T or a blank.
-    if re.match(r"\d{4}-\d\d-\d\d[T ]", text):
-        try:
-            return datetime.fromisoformat(text)
-        except ValueError as error:
-            raise ConfigurationError(f"not a time in ISO 8601: {text!r}") from error
-    return parse_gtid_set(text)
-
-
 # What these three catch quotes a part of the DSN, which may be the password. It must not even be the context of
 # what is raised, so that is raised by the caller.
 
@@ -222,16 +196,6 @@ def _unquoted(name: str, text: str) -> str:
 # One reader per option: from the text of a DSN or from an argument of the right type to the value in Options.
 
 
-def _wrong(name: str, value: object, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"{name}: {expected}, not {value!r}")
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _wrong(name, value, "a text")
-    return value
-
-
 def _secret(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"{name}: a text, not {type(value).__name__}")
@@ -241,46 +205,29 @@ def _secret(name: str, value: object) -> str:
 def _path(name: str, value: object) -> str:
     path = getattr(value, "__fspath__", lambda: value)()
     if not isinstance(path, str) or not path:
-        raise _wrong(name, value, "the path of a file")
+        raise wrong_value(name, value, "the path of a file")
     return path
 
 
-def _integer(low: int, high: int) -> _Reader:
+def _integer(low: int, high: int) -> OptionReader:
     def read(name: str, value: object) -> int:
         number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value) else value
         if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
-            raise _wrong(name, value, f"a whole number from {low} to {high}")
+            raise wrong_value(name, value, f"a whole number from {low} to {high}")
         return number
 
     return read
 
 
-def _seconds(low: float, high: float) -> _Reader:
+def _seconds(low: float, high: float) -> OptionReader:
     def read(name: str, value: object) -> float:
         try:
             seconds = float(value) if isinstance(value, str | int | float) else math.nan
         except (ValueError, OverflowError):
             seconds = math.nan
         if isinstance(value, bool) or not low <= seconds <= high:
-            raise _wrong(name, value, f"seconds from {low:g} to {high:g}")
+            raise wrong_value(name, value, f"seconds from {low:g} to {high:g}")
         return seconds
-
-    return read
-
-
-def _boolean(name: str, value: object) -> bool:
-    if isinstance(value, str):
-        value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
-    if not isinstance(value, bool):
-        raise _wrong(name, value, "true or false")
-    return value
-
-
-def _choice(*choices: str) -> _Reader:
-    def read(name: str, value: object) -> str:
-        if value not in choices:
-            raise _wrong(name, value, f"one of {', '.join(choices)}")
-        return str(value)
 
     return read
 
@@ -288,118 +235,50 @@ def _choice(*choices: str) -> _Reader:
 def _instance(kind: type[_Value], expected: str) -> Callable[[str, object], _Value]:
     def read(name: str, value: object) -> _Value:
         if not isinstance(value, kind):
-            raise _wrong(name, value, expected)
+            raise wrong_value(name, value, expected)
         return value
 
     return read
 
 
-def _start(name: str, value: object) -> Start:
-    if isinstance(value, str):
-        try:
-            value = parse_start(value)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{name}: {error}") from error
-    if isinstance(value, datetime) and value.utcoffset() is None:
-        raise ConfigurationError(f"{name}: a time needs its zone, such as datetime.now(timezone.utc)")
-    if isinstance(value, BinlogPosition) and value.position < 4:
-        raise _wrong(name, str(value), "the first event of a file stands at 4")
-    known = (BinlogPosition, GtidSet, MariadbGtidSet, Checkpoint, datetime)
-    if isinstance(value, known) or value == "now" or value == "earliest":
-        return value
-    raise _wrong(name, value, "'now', 'earliest', a position, a GTID set, a checkpoint or a time")
-
-
-def _stop(name: str, value: object) -> Stop:
-    stop = _start(name, value)
-    if isinstance(stop, Checkpoint) or stop == "earliest":
-        raise _wrong(name, value, "'now', a position, a GTID set or a time")
-    return stop
-
-
-def table_patterns(name: str, value: object) -> tuple[str, ...]:
-    """Read a pattern such as ``"shop.*"``, several with commas between, or an iterable of patterns."""
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
-    if not isinstance(value, Iterable):
-        raise _wrong(name, value, "patterns such as 'shop.*'")
-    patterns = tuple(_text(name, pattern) for pattern in value)
-    for pattern in patterns:
-        schema, dot, table = pattern.partition(".")
-        if pattern != "*" and not (schema and dot and table):
-            raise _wrong(
-                name, pattern, "schema and table with a dot between, such as 'shop.orders' or 'shop.*'"
-            )
-    return patterns
-
-
-def _events(name: str, value: object) -> tuple[type[Event], ...]:
-    kinds = (value,) if isinstance(value, type) else value
-    if not isinstance(kinds, Iterable):
-        raise _wrong(name, value, "event classes")
-    classes = tuple(kinds)
-    for kind in classes:
-        if not (isinstance(kind, type) and issubclass(kind, Event)):
-            raise _wrong(name, kind, "event classes")
-    return classes
-
-
-def _columns(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
-    if not isinstance(value, Mapping):
-        raise _wrong(name, value, "a mapping such as {'shop.orders': ['id', 'status']}")
-    columns: dict[str, tuple[str, ...]] = {}
-    for table, names in value.items():
-        if not isinstance(table, str) or "." not in table:
-            raise _wrong(name, table, "tables such as 'shop.orders'")
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise _wrong(f"{name}[{table!r}]", names, "a list of column names")
-        columns[table] = tuple(_text(f"{name}[{table!r}]", column) for column in names)
-    return MappingProxyType(columns)
-
-
 def _reconnect(name: str, value: object) -> ReconnectPolicy:
     if isinstance(value, ReconnectPolicy):
         return value
-    return ReconnectPolicy() if _boolean(name, value) else NoReconnect()
+    return ReconnectPolicy() if read_boolean(name, value) else NoReconnect()
 
 
 def _store(name: str, value: object) -> CheckpointStore:
     if not all(callable(getattr(value, method, None)) for method in ("load", "save")):
-        raise _wrong(name, value, "a store with the methods load() and save(), such as FileCheckpointStore")
+        raise wrong_value(
+            name, value, "a store with the methods load() and save(), such as FileCheckpointStore"
+        )
     return cast("CheckpointStore", value)
 
 
 def _hook(name: str, value: object) -> StatusHook:
     if not callable(value):
-        raise _wrong(name, value, "a function of a StreamStatus")
+        raise wrong_value(name, value, "a function of a StreamStatus")
     return value
 
 
-_READERS: Final[Mapping[str, _Reader]] = MappingProxyType(
+_READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
     {
-        "host": _text,
+        **SELECTION_READERS,
+        "host": read_text,
         "port": _integer(1, 65535),
-        "user": _text,
+        "user": read_text,
         "password": _secret,
         "unix_socket": _path,
         "server_id": _integer(1, (1 << 32) - 1),
-        "report_host": _text,
+        "report_host": read_text,
         "report_port": _integer(0, 65535),
-        "start": _start,
-        "stop": _stop,
-        "tables": table_patterns,
-        "exclude_tables": table_patterns,
-        "events": _events,
-        "columns": _columns,
-        "tls": _choice(*_TLS_MODES),
+        "tls": one_of(*_TLS_MODES),
         "tls_ca": _path,
         "tls_cert": _path,
         "tls_key": _path,
         "ssl_context": _instance(ssl.SSLContext, "an ssl.SSLContext"),
         "heartbeat": _seconds(0, _MAX_HEARTBEAT),
         "connect_timeout": _seconds(0.001, 86400),
-        "verify_checksum": _boolean,
-        "on_schema_mismatch": _choice("error", "positional"),
         "reconnect": _reconnect,
         "checkpoints": _store,
         "checkpoint_interval": _seconds(0, 86400),
@@ -408,7 +287,6 @@ _READERS: Final[Mapping[str, _Reader]] = MappingProxyType(
     }
 )
 _TEXT_OPTIONS: Final = _READERS.keys() - {"events", "columns", "ssl_context", "checkpoints", "on_status"}
-assert _READERS.keys() <= {option.name for option in fields(Options)}
 
 
 def _create_ssl_context(options: Options) -> ssl.SSLContext:

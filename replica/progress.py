@@ -32,9 +32,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.gtid import Gtid, MariadbGtid, MariadbGtidSet
-
-from .options import AnyGtidSet
+from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid, MariadbGtidSet
 
 _OPENING: Final = ("BEGIN", "XA START")
 _CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})

@@ -10,39 +10,16 @@ from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
-from protocol.constants import DumpFlag, EventType
+from protocol.constants import ROW_CODES, DumpFlag
 from protocol.errors import BinlogNotFoundError
+from protocol.gtid import AnyGtidSet
 from protocol.position import BinlogPosition
 
-from .options import AnyGtidSet, Options
+from .options import Options
 from .progress import Progress
 from .session import Session
 from .source import Source, introduce
 
-# They make up most of a log, and say nothing of where a transaction begins or ends.
-_ROW_EVENTS: Final = (
-    EventType.TABLE_MAP,
-    EventType.PRE_GA_WRITE_ROWS,
-    EventType.PRE_GA_UPDATE_ROWS,
-    EventType.PRE_GA_DELETE_ROWS,
-    EventType.WRITE_ROWS_V1,
-    EventType.UPDATE_ROWS_V1,
-    EventType.DELETE_ROWS_V1,
-    EventType.WRITE_ROWS,
-    EventType.UPDATE_ROWS,
-    EventType.DELETE_ROWS,
-    EventType.PARTIAL_UPDATE_ROWS,
-    EventType.ROWS_QUERY,
-    EventType.MARIADB_ANNOTATE_ROWS,
-    EventType.MARIADB_WRITE_ROWS_COMPRESSED_V1,
-    EventType.MARIADB_UPDATE_ROWS_COMPRESSED_V1,
-    EventType.MARIADB_DELETE_ROWS_COMPRESSED_V1,
-    EventType.MARIADB_WRITE_ROWS_COMPRESSED,
-    EventType.MARIADB_UPDATE_ROWS_COMPRESSED,
-    EventType.MARIADB_DELETE_ROWS_COMPRESSED,
-)
-#: The type byte, ``raw[4:5]``, of events that only carry rows.
-ROW_CODES: Final = frozenset(bytes([event_type]) for event_type in _ROW_EVENTS)
 _NUMBERED: Final = re.compile(r"(.*\.)(\d+)", re.DOTALL)
 # Answers whether the scan is at its end; gets each event with the place behind it.
 _Visitor = Callable[[Event, str, int], bool]

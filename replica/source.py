@@ -12,9 +12,9 @@ from typing import Final
 
 from protocol.constants import DumpFlag
 from protocol.errors import DuplicateReplicaError, ServerError, SourceConfigurationError
-from protocol.gtid import GtidSet, MariadbGtidSet
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 
-from .options import AnyGtidSet, Options
+from .options import Options
 from .session import Session
 
 # Everybody may read these, and a server leaves out those that it does not know.

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from protocol.errors import ConfigurationError, SourceChangedError, TransactionsUnavailableError
-from protocol.gtid import GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint
 
-from .options import AnyGtidSet, Start
 from .scan import LogScan
+from .selection import Start
 from .session import Session
 from .source import CANNOT_READ_BINLOG, Source, executed_gtids, log_files, log_status, purged_gtids
 

@@ -49,6 +49,7 @@ BINLOG = (
     "file",
 )
 REPLICA = (
+    "selection",
     "checkpoint",
     "reconnect",
     "status",
@@ -60,6 +61,7 @@ REPLICA = (
     "statements",
     "schema",
     "progress",
+    "stop_point",
     "scan",
     "start",
     "stop",

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import pickle
 import ssl
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from protocol.binlog import events
 from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
-from replica.options import Options, parse_dsn, parse_start
+from replica.options import Options, parse_dsn
+from replica.selection import parse_start
 from replica.stream import BinlogStream
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -291,7 +293,7 @@ def test_connect_takes_what_options_have() -> None:
     kept: dict[str, Any] = dict.fromkeys(arguments)
     stream = replica.connect("mysql://repl@db", **kept)
     assert isinstance(stream, BinlogStream)
-    assert arguments == {name for name in Options.__slots__ if name != "replica_uuid"}  # type: ignore[attr-defined]
+    assert arguments == {option.name for option in fields(Options) if option.name != "replica_uuid"}
 
 
 def test_errors_survive_pickling() -> None:

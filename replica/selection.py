@@ -1,0 +1,172 @@
+"""What of a log is wanted, and from where to where: the options that live streams and files share.
+
+Every mistake is a ``ConfigurationError`` that names the option. Nothing here opens a file or a connection.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, Literal, Self
+
+from protocol.binlog.events import Event
+from protocol.errors import ConfigurationError
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.position import BinlogPosition, Checkpoint
+from protocol.records import record
+
+Start = Literal["now", "earliest"] | BinlogPosition | AnyGtidSet | Checkpoint | datetime
+Stop = Literal["now"] | BinlogPosition | AnyGtidSet | datetime
+SchemaMismatch = Literal["error", "positional"]
+# From the text of a DSN or an argument of the right type to the value of an option.
+OptionReader = Callable[[str, object], object]
+
+_POSITION: Final = r"[^:,\s]+\.\d+:\d+"
+_TIME: Final = r"\d{4}-\d\d-\d\d[T ]"
+
+
+@record(slots=True, frozen=True, kw_only=True)
+class Selection:
+    """Where to read, and what; ``replica.connect`` and ``open_binlog`` say what each means."""
+
+    start: Start = "now"
+    stop: Stop | None = None
+    tables: tuple[str, ...] = ("*",)
+    exclude_tables: tuple[str, ...] = ()
+    events: tuple[type[Event], ...] = (Event,)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    verify_checksum: bool = True
+    on_schema_mismatch: SchemaMismatch = "error"
+
+    @classmethod
+    def read(cls, given: Mapping[str, object]) -> Self:
+        """From arguments; None counts as not given. Raises ``ConfigurationError``, which names the option."""
+        values = {name: value for name, value in given.items() if value is not None}
+        read = {name: SELECTION_READERS[name](name, value) for name, value in values.items()}
+        return cls(**read)  # type: ignore[arg-type]
+
+
+def parse_start(text: str) -> Start:
+    """``now``, ``earliest``, ``binlog.000003:154``, a GTID set, or an ISO 8601 time with its zone, from text."""
+    text = text.strip()
+    if text == "now":
+        return "now"
+    if text == "earliest":
+        return "earliest"
+    if re.fullmatch(_POSITION, text):
+        return BinlogPosition.parse(text)
+    # A date alone looks like a MariaDB GTID; a time has its clock behind a T or a blank.
+    if re.match(_TIME, text):
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError as error:
+            raise ConfigurationError(f"not a time in ISO 8601: {text!r}") from error
+    return parse_gtid_set(text)
+
+
+# One reader per option.
+
+
+def wrong_value(name: str, value: object, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"{name}: {expected}, not {value!r}")
+
+
+def read_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise wrong_value(name, value, "a text")
+    return value
+
+
+def read_boolean(name: str, value: object) -> bool:
+    if isinstance(value, str):
+        value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+    if not isinstance(value, bool):
+        raise wrong_value(name, value, "true or false")
+    return value
+
+
+def one_of(*choices: str) -> OptionReader:
+    def read(name: str, value: object) -> str:
+        if value not in choices:
+            raise wrong_value(name, value, f"one of {', '.join(choices)}")
+        return str(value)
+
+    return read
+
+
+def _start(name: str, value: object) -> Start:
+    if isinstance(value, str):
+        try:
+            value = parse_start(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{name}: {error}") from error
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        raise ConfigurationError(f"{name}: a time needs its zone, such as datetime.now(timezone.utc)")
+    if isinstance(value, BinlogPosition) and value.position < 4:
+        raise wrong_value(name, str(value), "the first event of a file stands at 4")
+    known = (BinlogPosition, GtidSet, MariadbGtidSet, Checkpoint, datetime)
+    if isinstance(value, known) or value == "now" or value == "earliest":
+        return value
+    raise wrong_value(name, value, "'now', 'earliest', a position, a GTID set, a checkpoint or a time")
+
+
+def _stop(name: str, value: object) -> Stop:
+    stop = _start(name, value)
+    if isinstance(stop, Checkpoint) or stop == "earliest":
+        raise wrong_value(name, value, "'now', a position, a GTID set or a time")
+    return stop
+
+
+def table_patterns(name: str, value: object) -> tuple[str, ...]:
+    """Read a pattern such as ``"shop.*"``, several with commas between, or an iterable of patterns."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if not isinstance(value, Iterable):
+        raise wrong_value(name, value, "patterns such as 'shop.*'")
+    patterns = tuple(read_text(name, pattern) for pattern in value)
+    for pattern in patterns:
+        schema, dot, table = pattern.partition(".")
+        if pattern != "*" and not (schema and dot and table):
+            raise wrong_value(
+                name, pattern, "schema and table with a dot between, such as 'shop.orders' or 'shop.*'"
+            )
+    return patterns
+
+
+def _events(name: str, value: object) -> tuple[type[Event], ...]:
+    kinds = (value,) if isinstance(value, type) else value
+    if not isinstance(kinds, Iterable):
+        raise wrong_value(name, value, "event classes")
+    classes = tuple(kinds)
+    for kind in classes:
+        if not (isinstance(kind, type) and issubclass(kind, Event)):
+            raise wrong_value(name, kind, "event classes")
+    return classes
+
+
+def _columns(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping):
+        raise wrong_value(name, value, "a mapping such as {'shop.orders': ['id', 'status']}")
+    columns: dict[str, tuple[str, ...]] = {}
+    for table, names in value.items():
+        if not isinstance(table, str) or "." not in table:
+            raise wrong_value(name, table, "tables such as 'shop.orders'")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise wrong_value(f"{name}[{table!r}]", names, "a list of column names")
+        columns[table] = tuple(read_text(f"{name}[{table!r}]", column) for column in names)
+    return MappingProxyType(columns)
+
+
+SELECTION_READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
+    {
+        "start": _start,
+        "stop": _stop,
+        "tables": table_patterns,
+        "exclude_tables": table_patterns,
+        "events": _events,
+        "columns": _columns,
+        "verify_checksum": read_boolean,
+        "on_schema_mismatch": one_of("error", "positional"),
+    }
+)
