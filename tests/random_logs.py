@@ -359,6 +359,7 @@ class TableInLog:
 
     mariadb: bool
     specs: list[Spec]
+    nullable: list[bool]
     table_map: bytes
 
 
@@ -366,6 +367,7 @@ def random_table(rng: random.Random, kinds: list[str]) -> TableInLog:
     """A table with a column of each of the kinds, in order."""
     specs = [KINDS[kind](rng) for kind in kinds]
     mariadb = rng.random() < 0.5
+    nullable = [rng.random() < 0.5 for _ in specs]
     make_metadata = rng.choice([lambda *_: {}, _minimal_metadata, _full_metadata, _full_metadata])
     table_map = encoder.table_map(
         TABLE_ID,
@@ -373,17 +375,17 @@ def random_table(rng: random.Random, kinds: list[str]) -> TableInLog:
         text(rng)[:9],
         bytes(spec.code for spec in specs),
         b"".join(spec.metadata for spec in specs),
-        [rng.random() < 0.5 for _ in specs],
+        nullable,
         make_metadata(rng, specs, mariadb),
     )
-    return TableInLog(mariadb, specs, table_map)
+    return TableInLog(mariadb, specs, nullable, table_map)
 
 
 def random_log(rng: random.Random, kinds: list[str]) -> Log:
-    """A table with a column of each of the kinds, in order, and one to four rows."""
+    """A table with a column of each of the kinds, in order, and one to twelve rows."""
     table = random_table(rng, kinds)
     form = random_form(rng, table)
-    body = random_rows(rng, table, form, rng.randint(1, 4))
+    body = random_rows(rng, table, form, rng.choice([1, 2, 4, 12]))
     return Log(table.mariadb, rng.random() < 0.5, table.table_map, form.event, body)
 
 
@@ -407,10 +409,20 @@ def random_form(rng: random.Random, table: TableInLog) -> RowsForm:
 def random_rows(
     rng: random.Random, table: TableInLog, form: RowsForm, count: int, *, nulls: float = 0.2
 ) -> bytes:
-    """The body of a rows event with so many rows; ``nulls`` is the share of the values that are NULL."""
+    """The body of a rows event with so many rows; ``nulls`` is the share of the values that are NULL.
+
+    A few are where the column is NOT NULL, which no server writes and every reader has to bear.
+    """
     specs = table.specs
+    shares = [nulls if is_nullable else nulls / 20 for is_nullable in table.nullable]
     rows = b"".join(
-        encoder.row_image(image, [None if rng.random() < nulls else spec.values(rng) for spec in specs])
+        encoder.row_image(
+            image,
+            [
+                None if rng.random() < share else spec.values(rng)
+                for spec, share in zip(specs, shares, strict=True)
+            ],
+        )
         for _ in range(count)
         for image in form.images
     )

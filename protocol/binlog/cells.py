@@ -59,8 +59,8 @@ class Cell:
     A *fixed* cell has a ``size``; ``expression`` is over ``data`` and ``{p}``, its position.
     A *variable* cell has ``length_bytes``, the size of the length before it; ``expression`` is over ``{v}``,
     the value's bytes. ``{f}`` stands for ``function``: what the expression calls or looks into.
-    ``inline`` is a faster way to the same value of a fixed cell.
-    Two cells are equal only when they are the same object.
+    ``inline`` is a faster way to the same value of a fixed cell. ``quick`` does as ``expression``, but raises
+    ``UnicodeDecodeError`` where that has more to do. Two cells are equal only when they are the same object.
     """
 
     expression: str = "{v}"
@@ -68,6 +68,7 @@ class Cell:
     code: str = ""
     size: int = 0
     length_bytes: int = 0
+    quick: str = ""
     inline: Inline | None = None
 
 
@@ -105,13 +106,18 @@ def _charset(column: Column) -> Charset | None:
     return None if column.charset is None else charset_by_name(column.charset)
 
 
+# Without an error handler: 20 ns less, 45 where the codec need not be named either.
+_QUICK_TEXT: Mapping[str | None, str] = {"utf-8": "{v}.decode()", "ascii": "{v}.decode('ascii')"}
+
+
 def _text(column: Column, length_bytes: int) -> Cell:
     """A character string by its character set; bytes where there is none that Python could decode."""
     charset = _charset(column)
     if charset is None or charset.decode is None:
         return Cell(length_bytes=length_bytes)
-    if charset.codec in ("utf-8", "ascii"):
-        return Cell(f"{{v}}.decode('{charset.codec}', 'surrogateescape')", length_bytes=length_bytes)
+    if charset.codec in _QUICK_TEXT:
+        expression = f"{{v}}.decode('{charset.codec}', 'surrogateescape')"
+        return Cell(expression, length_bytes=length_bytes, quick=_QUICK_TEXT[charset.codec])
     if charset.max_bytes == 1:
         return _byte_text(charset.decode(bytes(range(256))), length_bytes)
     return Cell("{f}({v})", charset.decode, length_bytes=length_bytes)

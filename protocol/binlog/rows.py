@@ -168,7 +168,9 @@ class RowReaders:
             self._cells.cell(column) if present else _NO_CELL
             for column, present in zip(columns, bits, strict=True)
         )
-        return Image(cells, tuple(index for index, bit in enumerate(bits) if bit), selected)
+        present = tuple(index for index, bit in enumerate(bits) if bit)
+        required = frozenset(index for index, column in enumerate(columns) if not column.nullable)
+        return Image(cells, present, selected, required)
 
     def _partial(self, image: Image, columns: Sequence[Column]) -> Image:
         """Every JSON column of the table has a bit that says "diff", whether the image holds it or not."""

@@ -114,6 +114,33 @@ def test_each_type_between_others(kind: str) -> None:
         assert same(compiled_rows, rows), (seed, compiled_rows, rows)
 
 
+NUMBERS = (
+    "TINY",
+    "SHORT",
+    "LONG",
+    "LONGLONG",
+    "FLOAT",
+    "DOUBLE",
+    "YEAR",
+    "ENUM",
+    "SET",
+    "DATE",
+    "TIMESTAMP2",
+)
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33, 56, 57, 61, 64, 65, 100, 257])
+def test_each_size_of_the_null_bitmap(width: int) -> None:
+    """Of any types; of numbers, whose rows may be of one size; and with the longest lengths at the front."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        kinds = rng.choices(NUMBERS if seed % 2 else sorted(KINDS), k=width)
+        if seed % 3 == 0:
+            kinds[0] = "MEDIUM_BLOB"
+        log = random_log(rng, kinds)
+        assert same(compiled(log)[1], plain(log)[1]), seed
+
+
 def outcome(decode: Callable[[Log], tuple[object, list[object]]], log: Log) -> list[object] | None:
     """The rows, or None where the bytes were refused; any other exception fails the test."""
     try:

@@ -17,7 +17,9 @@ from protocol.constants import ColumnType
 from protocol.errors import DecodeError, TruncatedError
 
 INT = Column("id", ColumnType.LONG, 0, False, unsigned=False)
-VARCHAR = Column("name", ColumnType.VARCHAR, 40, True, charset="utf8mb4")
+VARCHAR = Column("name", ColumnType.VARCHAR, 40, False, charset="utf8mb4")
+SMALL = Column("count", ColumnType.SHORT, 0, True, unsigned=True)
+MEDIUM_BLOB = Column("body", ColumnType.MEDIUM_BLOB, 3, False, charset="binary")
 DOUBLE = Column("price", ColumnType.DOUBLE, 8, True, unsigned=False)
 HOSTILE = Column("x\n    raise SystemExit\n", ColumnType.LONG, 0, True, unsigned=True, labels=("'\n", '"'))
 NAME = "zoë".encode()
@@ -32,7 +34,19 @@ def image(
         tuple(map(cells.cell, columns)),
         every if present is None else present,
         every if wanted is None else wanted,
+        frozenset(index for index, column in enumerate(columns) if not column.nullable),
     )
+
+
+def careful(reader: Any) -> Any:
+    """The careful reader that stands behind ``reader``."""
+    return reader.__globals__["careful"]()
+
+
+def was_trusting(reader: Any) -> bool:
+    """Whether it has read everything by itself."""
+    misses: int = reader.__globals__["careful"].cache_info().misses
+    return not misses
 
 
 def source_of(reader: Any) -> str:
@@ -53,8 +67,118 @@ def test_golden_function_is_the_one_in_the_docstring() -> None:
 
 def test_rows_with_and_without_nulls() -> None:
     reader = RowCompiler().reader(image(INT, VARCHAR, DOUBLE))
+    data = row() + b"\4" + row()[1:10] + row(b"")
+    assert reader(data, 0, len(data)) == [(-7, "zoë", 2.5), (-7, "zoë", None), (-7, "", 2.5)]
+    assert was_trusting(reader)
+
+
+def test_columns_that_are_not_null_may_be_null_all_the_same() -> None:
+    reader = RowCompiler().reader(image(INT, VARCHAR, DOUBLE))
     data = row() + b"\x06" + struct.pack("<i", 8) + row(b"")
     assert reader(data, 0, len(data)) == [(-7, "zoë", 2.5), (8, None, None), (-7, "", 2.5)]
+    # The last bytes there are; an unpack of all neighbours would need more.
+    assert reader(b"\7", 0, 1) == [(None, None, None)]
+
+
+def test_a_second_image_that_is_null_ends_no_row() -> None:
+    """Its bitmap stands where the rows should end."""
+    reader = RowCompiler().reader(image(INT), image(INT))
+    data = b"\0\1\0\0\0" + b"\1"
+    assert reader(data, 0, len(data)) == [((1,), (None,))]
+    with pytest.raises(TruncatedError):
+        reader(data, 0, len(data) - 1)
+
+
+def test_invalid_text_survives() -> None:
+    reader = RowCompiler().reader(image(INT, VARCHAR, DOUBLE))
+    data = row() + row(b"\xff\xc3") + row()
+    assert [name for _, name, _ in reader(data, 0, len(data))] == ["zoë", "\udcff\udcc3", "zoë"]
+
+
+def test_a_bitmap_and_a_length_of_three_bytes_each() -> None:
+    """Integers of three bytes are unpacked in two parts."""
+    columns = (MEDIUM_BLOB, *[INT] * 15, DOUBLE)
+    reader = RowCompiler().reader(image(*columns))
+    body = b"x" * 70_000
+    numbers = struct.pack("<15i", *range(15))
+    present = b"\0\0\0" + len(body).to_bytes(3, "little") + body + numbers + struct.pack("<d", 0.5)
+    absent = b"\0\0\1" + b"\2\0\0ab" + numbers
+    rows = reader(present + absent, 0, len(present + absent))
+    assert rows == [(body, *range(15), 0.5), (b"ab", *range(15), None)]
+    assert was_trusting(reader)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 12, 30, 31, 70])
+def test_every_place_of_a_null_among_neighbours(width: int) -> None:
+    columns = [(SMALL, DOUBLE, SMALL, INT)[index % 4] for index in range(width)]
+    reader = RowCompiler().reader(image(*columns))
+    numbers = [
+        struct.pack("<d", 0.5) if column is DOUBLE else b"\7\0" if column is SMALL else b"\7\0\0\0"
+        for column in columns
+    ]
+    values = [0.5 if column is DOUBLE else 7 for column in columns]
+    data, expected = b"", []
+    for first in range(width):
+        for last in range(first, min(first + 6, width)):
+            nulls = [first <= index <= last and columns[index].nullable for index in range(width)]
+            data += sum(null << index for index, null in enumerate(nulls)).to_bytes(
+                (width + 7) // 8, "little"
+            )
+            data += b"".join(number for number, null in zip(numbers, nulls, strict=True) if not null)
+            expected.append(tuple(None if null else value for value, null in zip(values, nulls, strict=True)))
+    assert reader(data, 0, len(data)) == expected
+    assert was_trusting(reader)
+    assert careful(reader)(data, 0, len(data)) == expected
+
+
+# Rows of one size, which are read all at once.
+
+
+def numbers(number: int, spare: int = 0) -> bytes:
+    return bytes([spare]) + struct.pack("<iHd", number, number, number / 2)
+
+
+def test_rows_of_one_size() -> None:
+    for images, expected in (
+        ([image(INT, SMALL, DOUBLE)], [(number, number, number / 2) for number in range(9)]),
+        ([image(INT, SMALL, DOUBLE, wanted=(0, 2))], [(number, number / 2) for number in range(9)]),
+        (
+            [image(INT, SMALL, DOUBLE, INT, present=(0, 1, 2))],
+            [(number, number, number / 2, ABSENT) for number in range(9)],
+        ),
+    ):
+        reader = RowCompiler().reader(*images)
+        assert "unpack_all" in source_of(reader)
+        # Bits beyond the last column mean nothing.
+        for spare in (0, 0xF8, 0x50):
+            data = b"".join(numbers(number, spare) for number in range(9))
+            assert reader(b"before" + data + b"behind", 6, 6 + len(data)) == expected
+        assert was_trusting(reader)
+
+
+def test_pairs_of_one_size() -> None:
+    reader = RowCompiler().reader(image(INT, SMALL, DOUBLE), image(INT, SMALL, DOUBLE, present=(1,)))
+    data = b"".join(numbers(number) + b"\0" + struct.pack("<H", number + 1) for number in range(9))
+    expected = [((number, number, number / 2), (ABSENT, number + 1, ABSENT)) for number in range(9)]
+    assert reader(data, 0, len(data)) == expected
+    assert was_trusting(reader)
+
+
+def test_one_null_among_rows_that_would_be_of_one_size() -> None:
+    """Also where sizes happen to add up."""
+    reader = RowCompiler().reader(image(INT, SMALL, DOUBLE))
+    null = b"\4" + struct.pack("<iH", 7, 7)
+    for place in range(9):
+        for count in (1, 15):
+            rows = [numbers(number) for number in range(9)]
+            rows[place:place] = [null] * count
+            data = b"".join(rows)
+            expected: list[object] = [(number, number, number / 2) for number in range(9)]
+            expected[place:place] = [(7, 7, None)] * count
+            assert reader(data, 0, len(data)) == expected
+            with pytest.raises((DecodeError, struct.error, IndexError)):
+                reader(data[:-1], 0, len(data) - 1)
+    assert len(null) * 15 % len(numbers(0)) == 0
 
 
 def test_update_rows_are_pairs() -> None:
@@ -103,7 +227,7 @@ def test_tables_of_one_shape_share_their_code() -> None:
     compiler, cells = RowCompiler(), CellTable()
     shapes = [
         Image(tuple(map(cells.cell, columns)), (0, 1), (0, 1))
-        for columns in ((INT, VARCHAR), (Column("other", ColumnType.LONG, 0, True, unsigned=False), VARCHAR))
+        for columns in ((INT, VARCHAR), (Column("other", ColumnType.LONG, 0, False, unsigned=False), VARCHAR))
     ]
     assert compiler.reader(shapes[0]) is compiler.reader(shapes[1])
 

@@ -157,7 +157,7 @@ def started_decoder(**options: Any) -> EventDecoder:
 # Rows
 
 
-@pytest.mark.parametrize(("row", "bytecodes"), [(FULL_ROW, 66), (ROW_WITH_NULL, 76)])
+@pytest.mark.parametrize(("row", "bytecodes"), [(FULL_ROW, 60), (ROW_WITH_NULL, 52)])
 def test_a_row_of_three_columns(row: tuple[int, str, float | None], bytecodes: int) -> None:
     def run(count: int) -> Callable[[], object]:
         decoder = started_decoder()
