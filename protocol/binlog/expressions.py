@@ -390,20 +390,25 @@ def timestamp() -> Inline:
 
 
 def time2(fsp: int) -> Inline:
-    """TIME(fsp). (0) 115 [720], (6) 235 [845].
+    """TIME(fsp). (0) 105 [720], (6) 230 [845].
 
-    A negative value is stored as the complement of the whole, which is each byte's plus 1 in the last one: in the
-    seconds or, where there is one, in the fraction.
+    A negative value is stored as the complement of the whole: of each byte, plus 1 in the last one that is not zero.
+    Where seconds are all zero too it is left to the plain reader.
     """
     fraction = _fraction(fsp)
     count = 2 + len(fraction)
-    positive = (Shared(_clock_table, (8,)), Shared(_clock_table, (0,)), *fraction)
-    seconds = Shared(_clock_table, (0, 255 if fraction else 256))
-    negative = (Shared(_clock_table, (8, 255)), seconds, *_fraction(fsp, negative=True))
+    positive = [Shared(_clock_table, (8,)), Shared(_clock_table, (0,)), *fraction]
+    negative = [Shared(_clock_table, (8, 255)), Shared(_clock_table, (0, 256))]
+    below_zero = _sum(2 + count, 1, 2)
+    if fraction:
+        negative += [Shared(_clock_table, (0, 255)), *_fraction(fsp, negative=True)]
+        has_fraction = " or ".join(_name(3 + index) for index in range(len(fraction)))
+        with_fraction = f"{{c{2 + count}}}[{{v1}}] + ({_sum(4 + count, 2, 1 + len(fraction))})"
+        below_zero = f"{with_fraction} if {has_fraction} else {below_zero}"
     # Not "or", as in the others: a TIME of zero is false as well.
     return Inline(
         f"{{v}} if ({{v}} := {{c1}}[{{v}}] + ({_sum(2, 1, count)} if {{v}} > 127 else"
-        f" {_sum(2 + count, 1, count)})) is not {{c0}} else {{f}}(data, {{p}})",
+        f" {below_zero})) is not {{c0}} else {{f}}(data, {{p}})",
         "BBB" + "B" * len(fraction),
         (_DOUBTFUL, Shared(_hours_table), *positive, *negative),
     )
