@@ -1,15 +1,16 @@
 """JSON columns of MySQL as the text that SELECT gives, value by value; MariaDB's are text in the log already."""
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import Final, cast
 
 import pyarrow as pa
 
-from protocol.binlog.cells import apply_json_diff
 from protocol.binlog.column import Column
 from protocol.binlog.jsonb import JsonValue, decode_json
+from protocol.binlog.jsonb_diff import apply_json_diffs, read_json_diffs
 from protocol.binlog.jsonb_text import render_json
 from protocol.errors import UnsupportedEventError
 
@@ -27,18 +28,6 @@ _UNQUOTED: Final = "\ud800"
 _QUOTED: Final = re.compile(f'"{_UNQUOTED}([^"]*)"')
 
 
-def document(column: Column) -> ArrowColumn:
-    """JSON. A partial update whose before image is not logged raises ``UnsupportedEventError``."""
-    return ArrowColumn(STRING, _texts)
-
-
-def _texts(places: Places, losses: Losses) -> pa.Array:
-    values = places.values()
-    if places.diffs is not None:
-        return string_array(_updated(places, values), losses)
-    return string_array([None if value is None else json_text(value) for value in values], losses)
-
-
 def _string_or_marked(value: object) -> str:
     """What has no type in JSON: dates and bytes are strings, a decimal is unquoted afterwards."""
     if isinstance(value, Decimal):
@@ -53,9 +42,8 @@ _encode: Final = c_make_encoder and c_make_encoder(
 )
 
 
-def json_text(data: bytes) -> str:
-    """The text that SELECT gives for a document."""
-    value = decode_json(data)
+def document_text(data: bytes, value: JsonValue) -> str:
+    """The text that SELECT gives for a document, given its bytes and its value."""
     if _encode is None:
         return render_json(value)
     text: str = "".join(_encode(value, 0))
@@ -64,21 +52,53 @@ def json_text(data: bytes) -> str:
     return _QUOTED.sub(r"\1", text) if _UNQUOTED in text else text
 
 
-def _updated(places: Places, values: list[bytes | None]) -> list[str | None]:
-    """The documents after partial updates; ``places.diffs`` says which values are diffs."""
-    assert places.diffs is not None
-    befores = [None] * len(values) if places.before is None else places.before.values()
-    texts: list[str | None] = []
-    for value, before, is_diff in zip(values, befores, places.diffs.tolist(), strict=True):
-        if value is None:
-            texts.append(None)
-        elif not is_diff:
-            texts.append(json_text(value))
-        elif before is None:
-            raise UnsupportedEventError(
-                "a JSON diff without the document that it changes (binlog_row_image=MINIMAL): read the rows as"
-                " tuples, or leave the column out with columns="
-            )
-        else:
-            texts.append(render_json(cast("JsonValue", apply_json_diff(decode_json(before), value))))
-    return texts
+def document(column: Column) -> ArrowColumn:
+    """JSON. A partial update whose before image is not logged raises ``UnsupportedEventError``."""
+    return ArrowColumn(STRING, _Documents().convert)
+
+
+class _Documents:
+    """One column's documents. Its decoder remembers what they look like."""
+
+    def __init__(self) -> None:
+        self._decode = decode_json
+
+    def convert(self, places: Places, losses: Losses) -> pa.Array:
+        if places.diffs is not None:
+            return string_array(self._updated(places), losses)
+        decode = self._decode
+        return string_array(
+            [None if data is None else document_text(data, decode(data)) for data in places.values()], losses
+        )
+
+    def _updated(self, places: Places) -> Iterator[str | None]:
+        """The documents after partial updates; ``places.diffs`` says which values are diffs."""
+        values = places.values()
+        befores = [None] * len(values) if places.before is None else places.before.values()
+        assert places.diffs is not None
+        for data, before, is_diff in zip(values, befores, places.diffs.tolist(), strict=True):
+            if data is None:
+                yield None
+            elif not is_diff:
+                yield document_text(data, self._decode(data))
+            elif before is None:
+                raise UnsupportedEventError(
+                    "a JSON diff without the document that it changes (binlog_row_image=MINIMAL): read the rows as"
+                    " tuples, or leave the column out with columns="
+                )
+            else:
+                document = apply_json_diffs(self._decode(before), read_json_diffs(data))
+                yield render_json(_in_order(document))
+
+
+def _in_order(value: JsonValue) -> JsonValue:
+    """With members as the server sorts them, by the lengths of their names first; changes have put new ones last."""
+    if isinstance(value, list):
+        return [_in_order(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    names = sorted(
+        (name.encode("utf-8", "surrogateescape") for name in value), key=lambda name: (len(name), name)
+    )
+    ordered = (name.decode("utf-8", "surrogateescape") for name in names)
+    return {name: _in_order(value[name]) for name in ordered}

@@ -71,6 +71,11 @@ def _nothing(column: Column) -> ArrowColumn:
     return ArrowColumn(pa.null(), lambda places, losses: pa.nulls(len(places)))
 
 
+def _decimal(column: Column) -> ArrowColumn:
+    # Table maps of before 5.1.18 do not say the precision.
+    return decimals.decimal(column) if column.metadata else _nothing(column)
+
+
 _MAKERS: Final[Mapping[ColumnType, Callable[[Column], ArrowColumn]]] = MappingProxyType(
     {
         ColumnType.TINY: numbers.integer,
@@ -80,7 +85,7 @@ _MAKERS: Final[Mapping[ColumnType, Callable[[Column], ArrowColumn]]] = MappingPr
         ColumnType.LONGLONG: numbers.integer,
         ColumnType.FLOAT: lambda column: numbers.floating(pa.float32(), np.float32),
         ColumnType.DOUBLE: lambda column: numbers.floating(pa.float64(), np.float64),
-        ColumnType.NEWDECIMAL: decimals.decimal,
+        ColumnType.NEWDECIMAL: _decimal,
         ColumnType.BIT: numbers.bit,
         ColumnType.YEAR: numbers.year,
         ColumnType.DATE: temporal.date,
