@@ -25,8 +25,8 @@ _DAMAGED_IN_A_ROW: Final = 10
 class Failure:
     """What has ended a connection, or kept a new one from being made.
 
-    ``attempt`` counts failures from 0 on since the stream last got ahead. ``is_repeated``: an earlier connection
-    has already found the same damage at the same place, so that it is of the log and not of the network.
+    ``attempt`` counts failures from 0 on since the stream last got ahead. ``is_repeated``: earlier connections have
+    already found the same damage at the same place, or damage at many places, so that it is not of the network.
     """
 
     error: ReplicaError
@@ -60,7 +60,7 @@ class ReconnectPolicy:
         """Whether trying again can help."""
         error = failure.error
         if isinstance(error, DecodeError | ProtocolError):
-            return not failure.is_repeated and failure.attempt < _DAMAGED_IN_A_ROW
+            return not failure.is_repeated
         if type(error) is ServerError:
             return error.code in _PASSING_CODES
         return isinstance(error, ConnectionLostError)
@@ -90,7 +90,7 @@ class FailureCount:
         is_repeated = False
         if isinstance(error, DecodeError | ProtocolError):
             place = (type(error), str(error))
-            is_repeated = place in self._damage
+            is_repeated = place in self._damage or len(self._damage) >= _DAMAGED_IN_A_ROW
             self._damage.append(place)
         failure = Failure(error, self._attempt, is_repeated)
         self._attempt += 1

@@ -364,6 +364,13 @@ def test_damage_is_tried_once_for_each_place() -> None:
     assert [policy.is_passing(failure) for failure in failures] == [True] * 9 + [False] * 11
 
 
+def test_damage_after_a_long_outage_is_tried_again_too() -> None:
+    policy, count = ReconnectPolicy(initial=0), FailureCount()
+    for _ in range(50):
+        policy.delay(count.add(ConnectionLostError("refused")))
+    policy.delay(count.add(ChecksumError("differs", "binlog.1", 4)))
+
+
 def test_attempts_are_limited() -> None:
     policy = ReconnectPolicy(initial=0, attempts=2)
     count = FailureCount()
