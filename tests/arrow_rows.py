@@ -24,7 +24,8 @@ from protocol.binlog.events import (
     UpdateRowsEvent,
     WriteRowsEvent,
 )
-from protocol.binlog.jsonb import decode_json
+from protocol.binlog.jsonb import JsonValue, decode_json
+from protocol.binlog.jsonb_diff import JsonDiff, apply_json_diffs, read_json_diffs
 from protocol.binlog.jsonb_text import render_json
 from protocol.constants import ColumnType
 from replica.arrow import METADATA_COLUMNS
@@ -45,13 +46,49 @@ Row = tuple[Any, ...]
 RowChange = tuple[str, Row | None, Row | None, RowsEvent, str | None, int]
 
 
+class Document(str):
+    """The text of a JSON value, and the value."""
+
+    value: JsonValue
+
+    @classmethod
+    def of(cls, value: JsonValue) -> Document:
+        document = cls(render_json(value))
+        document.value = value
+        return document
+
+
 def text_cells() -> CellTable:
     """Cells of tuples in which JSON is text, so that JSON's null differs from NULL."""
 
     def json_cell(column: Column) -> Cell:
-        return Cell("{f}({v})", lambda data: render_json(decode_json(data)), length_bytes=column.metadata)
+        return Cell("{f}({v})", lambda data: Document.of(decode_json(data)), length_bytes=column.metadata)
 
-    return CellTable({**VALUE_CELLS, ColumnType.JSON: json_cell})
+    return CellTable({**VALUE_CELLS, ColumnType.JSON: json_cell}, apply_diff)
+
+
+def apply_diff(before: object, data: bytes) -> object:
+    diffs = read_json_diffs(data)
+    if not isinstance(before, Document):
+        return diffs
+    return Document.of(ordered(apply_json_diffs(before.value, diffs)))
+
+
+def ordered(value: JsonValue) -> JsonValue:
+    """With members in the server's order: short names first."""
+    if isinstance(value, list):
+        return [ordered(element) for element in value]
+    if isinstance(value, dict):
+        names = sorted(value, key=lambda name: (len(name.encode()), name.encode()))
+        return {name: ordered(value[name]) for name in names}
+    return value
+
+
+def has_lone_diffs(change: RowChange) -> bool:
+    """Whether a document's change is logged without the document."""
+    return any(
+        isinstance(value, list) and value and isinstance(value[0], JsonDiff) for value in change[2] or ()
+    )
 
 
 def tuples_of(raw_events: Iterable[bytes]) -> Iterator[Event]:
@@ -96,7 +133,7 @@ def arrow_value(column: Column, value: Any) -> Any:
 
 
 def valid(text: str) -> str:
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return re.sub("[\ud800-\udfff]", "\ufffd", str(text))
 
 
 def expected_row(change: RowChange, *, both: bool = False) -> dict[str, Any]:
