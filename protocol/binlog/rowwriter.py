@@ -7,15 +7,16 @@ else. Their text holds only integers and identifiers made here, never a name fro
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from decimal import Context, getcontext, setcontext
 from itertools import groupby, pairwise, takewhile
-from types import MappingProxyType
 from typing import Any, Final
 
 from .cells import Cell
 from .column import ABSENT
+from .expressions import Inline
+from .rowruns import Run, Unpacking
 
-_INTEGER_CODES: Final = MappingProxyType({1: "B", 2: "H", 4: "I", 8: "Q"})
 # So many neighbours are tested for NULL together where not all have values. With 8, tables of many numbers take
 # 10 % longer at one NULL in ten.
 _NEIGHBOURS: Final = 4
@@ -57,38 +58,6 @@ class ImageValues:
     values: Sequence[Value]
     items: Sequence[str]
     diff_count: int | None = None
-
-
-@dataclass(slots=True)
-class _Run:
-    """What one unpack call reads: a NULL bitmap, numbers, gaps, the length of what comes behind.
-
-    ``after`` are lines that make values of what was unpacked, or of what stands in the gaps.
-    """
-
-    codes: list[str] = field(default_factory=list)
-    targets: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, code: str, size: int, *targets: str) -> None:
-        self.codes.append(code)
-        self.targets += targets
-        self.size += size
-
-    def add_gap(self, size: int) -> None:
-        self.add(f"{size}x", size)
-
-    def add_integer(self, size: int, name: str) -> list[str]:
-        """Add an unsigned integer of any size; returns the lines that put it together."""
-        if size in _INTEGER_CODES:
-            self.add(_INTEGER_CODES[size], size, name)
-            return []
-        if size == 3:
-            self.add("HB", size, name, f"high_{name}")
-            return [f"{name} |= high_{name} << 16"]
-        self.add(f"{size}s", size, name)
-        return [f"{name} = from_bytes({name}, 'little')"]
 
 
 class CarefulWriter:
@@ -142,9 +111,9 @@ class CarefulWriter:
             yield "else:"
         else:
             yield f"if not nulls & {value.bit}:"
-        yield from _indent(self._together(_Run(), [value]))
+        yield from _indent(self._together(Run(), [value]))
 
-    def _together(self, run: _Run, values: Sequence[Value], checks: Sequence[str] = ()) -> Iterator[str]:
+    def _together(self, run: Run, values: Sequence[Value], checks: Sequence[str] = ()) -> Iterator[str]:
         """Neighbours that are not NULL, behind what ``run`` has; only the last may be of variable size.
 
         ``checks`` are lines that come before anything is made of what was unpacked.
@@ -157,20 +126,20 @@ class CarefulWriter:
         yield from self._unpack(run, checks)
         yield f"position += {run.size}"
 
-    def _add(self, run: _Run, value: Value) -> None:
+    def _add(self, run: Run, value: Value) -> None:
         """Add one value of fixed size."""
         cell, name = value.cell, value.name
-        if value.is_wanted and cell.code:
+        if not value.is_wanted:
+            run.add_gap(cell.size)
+        elif cell.code:
             if cell.expression != "{v}":
                 run.after.append(f"{name} = {self._expression(cell, v=name)}")
             run.add(cell.code, cell.size, name)
-            return
-        if value.is_wanted:
-            position = f"position + {run.size}" if run.size else "position"
-            run.after.append(f"{name} = {self._expression(cell, p=position)}")
-        run.add_gap(cell.size)
+        else:
+            run.after.append(f"{name} = {self._expression(cell, p=_position(run.size))}")
+            run.add_gap(cell.size)
 
-    def _variable(self, run: _Run, value: Value, checks: Sequence[str]) -> Iterator[str]:
+    def _variable(self, run: Run, value: Value, checks: Sequence[str]) -> Iterator[str]:
         """Read the run, the length behind it, and the value of that length."""
         if run.size or value.cell.length_bytes > 1:
             length = "n"
@@ -192,25 +161,25 @@ class CarefulWriter:
             return f"apply_diff({value.before}, data[start:position]) if diffs & {value.diff} else {text}"
         return text
 
-    def _unpack(self, run: _Run, checks: Sequence[str]) -> Iterator[str]:
-        if run.codes == ["B"]:
-            yield f"{run.targets[0]} = data[position]"
-        elif run.targets:
-            codes = "<" + "".join(run.codes)
-            unpack = self._bind(codes, "unpack", struct.Struct(codes).unpack_from)
-            yield f"{_names(run.targets)} = {unpack}(data, position)"
+    def _unpack(self, run: Run, checks: Sequence[str]) -> Iterator[str]:
+        for part in run.unpackings():
+            position = _position(part.offset)
+            if part.format[1:] == "B":
+                yield f"{part.targets[0]} = data[{position}]"
+            else:
+                unpack = self._bind(struct.Struct(part.format).unpack_from, "unpack", part.format)
+                yield f"{_names(part.targets)} = {unpack}(data, {position})"
         yield from checks
         yield from run.after
 
     def _expression(self, cell: Cell, **words: str) -> str:
-        function = "" if cell.function is None else self._bind(cell.function, "convert", cell.function)
-        return self._template(cell).format(f=function, **words)
+        return cell.expression.format(f=self._bind(cell.function, "convert"), **words)
 
-    def _template(self, cell: Cell) -> str:
-        return cell.expression
-
-    def _bind(self, key: object, stem: str, value: object) -> str:
-        """A name for ``value`` in the function's globals; the same one for the same key."""
+    def _bind(self, value: object, stem: str, key: object = None) -> str:
+        """A name for ``value`` in the function's globals; the same one for the same key, or the same object."""
+        if value is None:
+            return ""
+        key = key or id(value)
         name = self._bound.get(key)
         if name is None:
             name = self._bound[key] = f"{stem}_{len(self._bound)}"
@@ -224,64 +193,88 @@ class TrustingWriter(CarefulWriter):
     Where they are not it calls ``careful()``, the careful reader, which begins anew.
     """
 
+    def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
+        super().__init__(images, names)
+        # Variables that rows hand on, and the context that Decimal's operators need.
+        self._kept: list[str] = []
+        self._context: Context | None = None
+
     def function(self) -> Iterator[str]:
         """The lines of ``read_rows``."""
+        body = [*self._rows_of_one_size(), "while position < end:", *_indent(self._row())]
         yield "def read_rows(data, position, end):"
-        yield from _indent(self._rows_of_one_size())
         yield "    begin = position"
         yield "    rows = []"
         yield "    append = rows.append"
+        if self._kept:
+            yield f"    {' = '.join(dict.fromkeys(self._kept))} = None"
+        if self._context:
+            self.namespace |= {"getcontext": getcontext, "setcontext": setcontext, "context": self._context}
+            yield "    outer = getcontext()"
+            yield "    setcontext(context)"
         yield "    try:"
-        yield "        while position < end:"
-        yield from _indent(self._row(), 3)
+        yield from _indent(body, 2)
         yield "    except DOUBTS:"
         yield "        position = -1"
+        if self._context:
+            yield "    finally:"
+            yield "        setcontext(outer)"
         yield "    if position != end:"
         yield "        return careful()(data, begin, end)"
         yield "    return rows"
 
     def _rows_of_one_size(self) -> Iterator[str]:
-        """Rows of numbers in which nothing is NULL are of one size, and are read all at once, in half the time.
+        """Rows without values of variable size, and without NULL, are of one size and are read all at once.
 
-        It takes the zeros of all their NULL bitmaps to know that.
+        The zeros of all their NULL bitmaps tell. Numbers alone take a third of the time.
         """
-        if not all(map(_are_numbers, self._images)):
+        values = [value for image in self._images for value in image.values]
+        has_diffs = any(image.diff_count is not None for image in self._images)
+        if has_diffs or any(value.cell.length_bytes for value in values):
             return
-        run = _Run()
+        run = Run()
         zeros: list[tuple[int, bytes]] = []
         for image in self._images:
             zeros += _zero_bytes(image.values, run.size)
             run.add_gap(_bitmap_size(image.values))
             for value in image.values:
                 self._add(run, value)
-        if len(zeros) > _FEW_BITMAP_BYTES or not run.targets:
+        parts = list(run.whole_unpackings())
+        if len(zeros) > _FEW_BITMAP_BYTES or not parts:
             return
         tests = [f"end - position > {_FEW_ROWS * run.size}", f"not (end - position) % {run.size}"]
         for offset, clear in zeros:
-            start = f"position + {offset}" if offset else "position"
-            tests.append(f"not data[{start}:end:{run.size}].strip({self._bind(clear, 'clear', clear)})")
+            name = self._bind(clear, "clear", clear)
+            tests.append(f"not data[{_position(offset)}:end:{run.size}].strip({name})")
         yield f"if {' and '.join(tests)}:"
-        codes = "<" + "".join(run.codes)
-        unpack = self._bind((codes, "all"), "unpack_all", struct.Struct(codes).iter_unpack)
-        yield f"    return {self._all_rows(run.targets, f'{unpack}(data[position:end])')}"
+        yield from _indent(self._all_rows(run, parts))
 
-    def _all_rows(self, targets: Sequence[str], unpacked: str) -> str:
-        values = {
-            value.name: self._expression(value.cell, v=value.name)
-            for image in self._images
-            for value in image.values
-            if value.is_wanted
-        }
-        rows = [[values.get(item, item) for item in image.items] for image in self._images]
-        if rows == [targets]:
-            return f"list({unpacked})"
-        return f"[{_row_text(rows)} for {_names(targets)} in {unpacked}]"
+    def _all_rows(self, run: Run, parts: Sequence[Unpacking]) -> Iterator[str]:
+        rows = [image.items for image in self._images]
+        targets = [_names(part.targets) for part in parts]
+        numbers = []
+        for part in parts:
+            unpack = self._bind(struct.Struct(part.format).iter_unpack, "unpack_all", (part.format,))
+            numbers.append(f"{unpack}(data[position:end])")
+        if rows == [part.targets for part in parts] and not run.after:
+            yield f"return list({numbers[0]})"
+            return
+        if any("position" in line for line in run.after):
+            targets.insert(0, "position")
+            numbers.insert(0, f"range(position, end, {run.size})")
+        if len(numbers) == 1:
+            yield f"for {targets[0]} in {numbers[0]}:"
+        else:
+            yield f"for {', '.join(f'({target})' for target in targets)} in zip({', '.join(numbers)}):"
+        yield from _indent(run.after)
+        yield f"    append({_row_text(rows)})"
+        yield "return rows"
 
     def _image(self, values: Sequence[Value]) -> Iterator[str]:
         first, *others = _segments(values)
         size = _bitmap_size(values)
         required = sum(value.bit for value in values if value.is_required)
-        run = _Run()
+        run = Run()
         checks = run.add_integer(size, "nulls")
         if required:
             checks += [f"if nulls & {required}:", "    raise Doubt"]
@@ -298,18 +291,50 @@ class TrustingWriter(CarefulWriter):
         nullable = sum(value.bit for value in values if not value.is_required)
         if not nullable:
             if values:
-                yield from self._together(_Run(), values)
+                yield from self._together(Run(), values)
         elif len(values) == 1:
             yield from self._one(values[0])
         else:
             yield f"if not nulls & {nullable}:"
-            yield from _indent(self._together(_Run(), values))
+            yield from _indent(self._together(Run(), values))
             yield "else:"
             for part in _parts(values):
                 yield from _indent(self._segment(part))
 
-    def _template(self, cell: Cell) -> str:
-        return cell.quick or cell.expression
+    def _add(self, run: Run, value: Value) -> None:
+        inline = value.cell.inline
+        if inline is None or not value.is_wanted or not self._has_context(inline):
+            super()._add(run, value)
+            return
+        numbers = [value.name, *(f"{value.name}_{number}" for number in range(1, len(inline.code)))]
+        kept = [f"{value.name}_k{number}" for number in range(inline.kept)]
+        constants = [self._bind(constant, "constant") for constant in inline.constants]
+        self._kept += kept
+        if inline.expression != "{v}":
+            words = {f"v{number}": name for number, name in enumerate(numbers)}
+            words |= {f"k{number}": name for number, name in enumerate(kept)}
+            words |= {f"c{number}": name for number, name in enumerate(constants)}
+            words |= {
+                "v": value.name,
+                "f": self._bind(value.cell.function, "convert"),
+                "p": _position(run.size),
+            }
+            run.after.append(f"{value.name} = {inline.expression.format(**words)}")
+        run.add(inline.code, value.cell.size, *numbers, is_big_endian=inline.is_big_endian)
+
+    def _has_context(self, inline: Inline) -> bool:
+        """Whether the function has the context that the expression counts on, or can have it."""
+        if inline.context is None:
+            return True
+        self._context = self._context or inline.context
+        return self._context is inline.context
+
+    def _expression(self, cell: Cell, **words: str) -> str:
+        return (cell.quick or cell.expression).format(f=self._bind(cell.function, "convert"), **words)
+
+
+def _position(offset: int) -> str:
+    return f"position + {offset}" if offset else "position"
 
 
 def _bitmap_size(values: Sequence[Value]) -> int:
@@ -337,12 +362,6 @@ def _parts(values: Sequence[Value]) -> Iterator[list[Value]]:
             yield part
         else:
             yield from (part[first : first + count] for first in range(0, len(part), count))
-
-
-def _are_numbers(image: ImageValues) -> bool:
-    return image.diff_count is None and all(
-        value.cell.code if value.is_wanted else value.cell.size for value in image.values
-    )
 
 
 def _zero_bytes(values: Sequence[Value], offset: int) -> Iterator[tuple[int, bytes]]:

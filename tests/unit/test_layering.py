@@ -31,6 +31,7 @@ BINLOG = (
     "jsonb_text",
     "jsonb_diff",
     "cells",
+    "rowruns",
     "rowwriter",
     "rowcode",
     "events",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 import struct
 import traceback
+from datetime import datetime, timedelta
+from decimal import Decimal, Inexact, getcontext, localcontext
 from typing import Any
 
 import pytest
@@ -131,6 +133,34 @@ def test_every_place_of_a_null_among_neighbours(width: int) -> None:
     assert careful(reader)(data, 0, len(data)) == expected
 
 
+DECIMAL = Column("amount", ColumnType.NEWDECIMAL, 10 << 8 | 2, False)
+SIZE_AND_DECIMAL = struct.pack("<i", 7) + bytes.fromhex("80 00 00 05 19")
+
+
+def test_numbers_of_both_byte_orders_between_each_other() -> None:
+    columns = (INT, DECIMAL, INT, DECIMAL, SMALL)
+    reader = RowCompiler().reader(image(*columns))
+    last = b"\2\1"
+    data = (b"\0" + SIZE_AND_DECIMAL * 2 + last) * 2 + b"\x10" + SIZE_AND_DECIMAL * 2
+    amount = Decimal("5.25")
+    row = (7, amount, 7, amount, 258)
+    assert reader(data, 0, len(data)) == [row, row, (7, amount, 7, amount, None)]
+    assert was_trusting(reader)
+
+
+def test_the_decimal_context_is_the_caller_s() -> None:
+    """Also behind an error; and the rows do not depend on it."""
+    reader = RowCompiler().reader(image(INT, DECIMAL))
+    data = (b"\0" + SIZE_AND_DECIMAL) * 6
+    with localcontext(prec=1, traps=[Inexact]) as context:
+        for count in (1, 6):
+            assert reader(data, 0, count * 10) == [(7, Decimal("5.25"))] * count
+            with pytest.raises((DecodeError, struct.error)):
+                reader(data, 0, count * 10 - 1)
+            assert getcontext() is context
+            assert not context.flags[Inexact]
+
+
 # Rows of one size, which are read all at once.
 
 
@@ -162,6 +192,39 @@ def test_pairs_of_one_size() -> None:
     expected = [((number, number, number / 2), (ABSENT, number + 1, ABSENT)) for number in range(9)]
     assert reader(data, 0, len(data)) == expected
     assert was_trusting(reader)
+
+
+def test_rows_of_one_size_with_values_that_are_made_of_numbers() -> None:
+    days = [
+        Column("day", ColumnType.DATETIME2, 0, False),
+        DECIMAL,
+        DOUBLE,
+        Column("at", ColumnType.TIME, 0, False),
+    ]
+    reader = RowCompiler().reader(image(INT, *days))
+    assert "unpack_all" in source_of(reader)
+    rows = [
+        struct.pack("<Bi", 0, number)
+        + (1 << 39 | 2024 * 13 + 2 << 22 | number << 17 | number).to_bytes(5, "big")
+        + SIZE_AND_DECIMAL[4:]
+        + struct.pack("<d", number)
+        + (10000 + number).to_bytes(3, "little")
+        for number in range(9)
+    ]
+    expected = [
+        (
+            number,
+            datetime(2024, 2, number, 0, 0, number) if number else "2024-02-00 00:00:00",
+            Decimal("5.25"),
+            float(number),
+            timedelta(hours=1, seconds=number),
+        )
+        for number in range(9)
+    ]
+    data = b"".join(rows)
+    assert reader(data, 0, len(data)) == expected
+    assert was_trusting(reader)
+    assert careful(reader)(data, 0, len(data)) == expected
 
 
 def test_one_null_among_rows_that_would_be_of_one_size() -> None:
