@@ -10,8 +10,8 @@ some 256 KB.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Self
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Final, Self, TypeVar
 
 from protocol.binlog.events import Event, TableMapEvent
 from protocol.errors import CheckpointError, ConfigurationError, ReplicaError
@@ -31,6 +31,8 @@ from .status import StreamState, StreamStatus
 from .stop import settle
 from .transactions import Transactions
 from .upkeep import Upkeep
+
+_Result = TypeVar("_Result")
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -288,10 +290,25 @@ class BinlogStream:
         if self._has_ended:
             return
         self._show("connecting")
-        dump, replay = await open_again(self._options, broken)
+        opened = await self._unless_closed(open_again(self._options, broken))
+        if opened is None:
+            return
+        dump, replay = opened
         self._delivery.go_on(dump, broken, replay)
         self._upkeep.counters.reconnects += 1
         self._use(dump)
+
+    async def _unless_closed(self, opening: Coroutine[object, object, _Result]) -> _Result | None:
+        """What a coroutine returns; None when ``aclose()`` was called meanwhile."""
+        task = asyncio.create_task(opening)
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            await asyncio.wait((task, closing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+            task.cancel()
+            await asyncio.wait((task, closing))
+        return None if task.cancelled() else task.result()
 
     def _restart(self, reason: str) -> Event:
         """The delivered part of the open transaction is void: say so, and read again from the last boundary."""

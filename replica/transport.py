@@ -17,7 +17,8 @@ from .options import Options
 
 # asyncio reads at most 256 KB at once; two of these are in memory at most.
 _HIGH_WATER: Final = 256 << 10
-_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
+# Seconds, seconds, probes; milliseconds that what was sent, a probe too, may stay unacknowledged.
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 
 
 class _Receiver(asyncio.Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ from replica.reconnect import Failure, FailureCount
 
 from .raw_events import format_description, int_rows, int_table_map, query, rotate
 from .scripted_log import COLUMNS, GTIDS_ON, XID, Log, gtid, kinds, mysql, transaction, values
-from .socket_source import FILE, MYSQL_VARIABLES, UUID, SocketSource, serving
+from .socket_source import FILE, MYSQL_VARIABLES, UUID, SocketSource, serving, until
 
 OTHER_UUID = "99999999-2222-3333-4444-555555555555"
 QUICK = ReconnectPolicy(initial=0.001, maximum=0.001)
@@ -426,3 +427,42 @@ async def test_by_position_a_log_that_was_written_anew_is_noticed() -> None:
     async with serving(source):
         with pytest.raises(replica.SourceChangedError, match="another event than before"):
             await read(source, 10)
+
+
+async def test_aclose_ends_a_stream_that_is_connecting_again() -> None:
+    log = plain_log()
+    source = mysql(log, events_for=from_position(log), cuts=[300])
+    source.on_cut = lambda: setattr(source, "silent_for", "SHOW GLOBAL")
+    async with serving(source):
+        stream = replica.connect(source.dsn, start="earliest", reconnect=QUICK)
+
+        async def consume() -> list[Event]:
+            return [event async for event in stream]
+
+        async with stream:
+            consuming = asyncio.create_task(consume())
+            await until(lambda: sum("SHOW GLOBAL" in sql for sql in source.statements) == 2)
+            async with asyncio.timeout(1):
+                await stream.aclose()
+                assert values(await consuming) == [1]
+        await source.until_closed()
+
+
+async def test_cancelling_while_connecting_again_goes_on_later() -> None:
+    log = plain_log()
+    source = mysql(log, events_for=from_position(log), cuts=[300])
+    source.on_cut = lambda: setattr(source, "silent_for", "SHOW GLOBAL")
+    async with serving(source), replica.connect(source.dsn, start="earliest", reconnect=QUICK) as stream:
+        seen: list[Event] = []
+
+        async def consume() -> None:
+            async for event in stream:
+                seen.append(event)
+                if len(values(seen)) == 10:
+                    break
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consume(), 0.3)
+        source.silent_for = ""
+        await consume()
+    assert values(seen) == ROWS
