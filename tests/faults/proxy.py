@@ -111,18 +111,18 @@ class _Link:
 
 
 class FaultProxy:
-    """``async with FaultProxy(server.port, faults) as proxy``: clients connect to ``proxy.port``.
+    """``async with FaultProxy(server.port) as proxy``: clients connect to ``proxy.port``.
 
     ``counts`` holds how many faults of each kind have happened and ``history`` what happened where; ``pending`` says
     how many are still to come.
     """
 
-    def __init__(self, port: int, faults: Iterable[Fault] = ()) -> None:
+    def __init__(self, port: int) -> None:
         self.counts: Counter[str] = Counter()
         self.history: list[str] = []
         self.connections = 0
         self._target = port
-        self._faults = deque(faults)
+        self._faults: deque[Fault] = deque()
         self._since = 0
         self._rate: float | None = None
         self._light = asyncio.Event()
@@ -164,6 +164,10 @@ class FaultProxy:
     @property
     def open_connections(self) -> int:
         return len(self._links)
+
+    def arm(self, faults: Iterable[Fault]) -> None:
+        """From now on these happen, after what is still to come."""
+        self._faults.extend(faults)
 
     def cut_now(self, *, reset: bool = True) -> None:
         """Cut every connection, on both sides."""

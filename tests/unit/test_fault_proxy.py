@@ -62,7 +62,8 @@ async def read_all(reader: asyncio.StreamReader) -> tuple[bytes, str]:
 @pytest.mark.parametrize("kind", ["fin", "rst"])
 @pytest.mark.parametrize("distance", [0, 1, 5000, len(ANSWER) - 1])
 async def test_a_cut_lies_at_its_byte(kind: Kind, distance: int) -> None:
-    async with source() as (port, _), FaultProxy(port, [Fault(kind, distance)]) as proxy:
+    async with source() as (port, _), FaultProxy(port) as proxy:
+        proxy.arm([Fault(kind, distance)])
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(QUERY)
         received, end = await read_all(reader)
@@ -78,7 +79,8 @@ async def test_a_cut_lies_at_its_byte(kind: Kind, distance: int) -> None:
 
 async def test_distances_go_on_over_connections() -> None:
     faults = [Fault("fin", 100), Fault("fin", len(ANSWER) + 50)]
-    async with source() as (port, _), FaultProxy(port, faults) as proxy:
+    async with source() as (port, _), FaultProxy(port) as proxy:
+        proxy.arm(faults)
         lengths = []
         for _ in faults:
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -91,7 +93,8 @@ async def test_distances_go_on_over_connections() -> None:
 @pytest.mark.parametrize("command", [b"\x12", b"\x1e"])
 async def test_flips_wait_for_the_dump_in_pieces_too(command: bytes) -> None:
     dump = DUMP.replace(b"\x12", command)
-    async with source() as (port, _), FaultProxy(port, [Fault("flip", 7, bit=3)]) as proxy:
+    async with source() as (port, _), FaultProxy(port) as proxy:
+        proxy.arm([Fault("flip", 7, bit=3)])
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         # The login's packets may begin with that byte: they have another number.
         for piece in (b"\x01\0\0\x01\x12", QUERY[:3], QUERY[3:7], QUERY[7:]):
@@ -111,7 +114,8 @@ async def test_flips_wait_for_the_dump_in_pieces_too(command: bytes) -> None:
 
 @pytest.mark.parametrize("is_seen", [False, True])
 async def test_a_stall_keeps_the_connection_open(is_seen: bool) -> None:
-    async with source() as (port, connections), FaultProxy(port, [Fault("stall", 10, is_seen)]) as proxy:
+    async with source() as (port, connections), FaultProxy(port) as proxy:
+        proxy.arm([Fault("stall", 10, is_seen)])
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(QUERY)
         async with asyncio.timeout(SECONDS):

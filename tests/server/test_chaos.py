@@ -1,0 +1,153 @@
+"""Rows counted through every fault at once: cut, stalled and damaged connections, and servers that are killed.
+
+The short forms have a tenth of the rows and faults of the long ones (`--long`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import replica
+from tests.faults import container
+from tests.faults.proxy import FaultProxy, plan
+from tests.faults.waiting import until
+from tests.faults.workload import Collector, Workload, first_difference
+from tests.faults.writer import Writer
+from tests.servers import Server
+
+from .streams import SECONDS, end_of_log, executed
+
+FILE_POSITION, GTID = "file and position", "GTID"
+# Without GTIDs there is nothing but the position to go on by.
+_WITHOUT_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+# Small files: kills, rotations and faults are to meet.
+_ARGUMENTS = ("--max-binlog-size=2M",)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`reach`: the bytes of the log within which all faults happen. `pause`: seconds between transactions."""
+
+    changes: int
+    cuts: int
+    stalls: int
+    flips: int
+    kills: int
+    reach: int
+    pause: float
+    seconds: float
+
+
+SHORT = Scale(20_000, cuts=10, stalls=1, flips=1, kills=1, reach=2_000_000, pause=0.05, seconds=90)
+LONG = Scale(200_000, cuts=100, stalls=10, flips=10, kills=5, reach=20_000_000, pause=0.1, seconds=900)
+
+
+def start_of(server: Server, mode: str) -> Any:
+    """Where the log ends now, as a position or as a GTID set."""
+    if mode == FILE_POSITION:
+        return end_of_log(server)
+    family = replica.GtidSet if server.family == "mysql" else replica.MariadbGtidSet
+    return family(executed(server))
+
+
+def stream_through(proxy: FaultProxy, server: Server, **options: Any) -> replica.BinlogStream:
+    defaults: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "port": proxy.port,
+        "user": server.replica_user,
+        "password": server.replica_password,
+        "tls": "disabled",
+        "heartbeat": 0.4,
+        "connect_timeout": 5.0,
+        "reconnect": replica.ReconnectPolicy(initial=0.02, maximum=0.5),
+    }
+    return replica.connect(**(defaults | options))
+
+
+async def kill_now_and_then(server: Server, writer: Writer, kills: int, rng: random.Random) -> None:
+    """Kill the server when so many changes have been committed, and while transactions are being written."""
+    pause, changes = writer.pause, writer.workload.changes
+    for moment in sorted(rng.randrange(changes // 20, changes * 9 // 10) for _ in range(kills)):
+        await until(lambda moment=moment: writer.committed >= moment, seconds=600)
+        writer.pause = 0
+        await asyncio.to_thread(container.restart, server)
+        writer.pause = pause
+
+
+@pytest.mark.parametrize("mode", [FILE_POSITION, GTID])
+@pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"])
+async def test_every_row_once_and_in_order(
+    name: str, mode: str, supervised_server: Callable[..., Server], pytestconfig: pytest.Config
+) -> None:
+    scale = LONG if pytestconfig.getoption("long") else SHORT
+    seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
+    print("seed", seed)
+    rng = random.Random(seed)
+    workload = Workload(seed, scale.changes)
+    faults = plan(rng, cuts=scale.cuts, stalls=scale.stalls, flips=scale.flips, reach=scale.reach)
+    without_gtids = _WITHOUT_GTIDS if (mode, name[:5]) == (FILE_POSITION, "mysql") else ()
+    server = supervised_server(name, *_ARGUMENTS, *without_gtids)
+    with server.fresh_schema() as schema, contextlib.ExitStack() as stack:
+        writer = Writer(server, schema, workload, pause=scale.pause)
+        stack.callback(writer.stop)
+        collector = Collector(schema)
+        start = start_of(server, mode)
+        writer.create_tables()
+        async with (
+            asyncio.timeout(scale.seconds),
+            FaultProxy(server.port) as proxy,
+            stream_through(proxy, server, start=start) as stream,
+            asyncio.TaskGroup() as tasks,
+        ):
+            proxy.arm(faults)
+            tasks.create_task(asyncio.to_thread(writer.run))
+            tasks.create_task(kill_now_and_then(server, writer, scale.kills, rng))
+            try:
+                async for event in stream:
+                    collector.feed(event)
+                    if collector.progress == workload.changes:
+                        break
+            finally:
+                report(proxy, stream, collector, writer)
+            await stream.acknowledge()
+            checkpoint = stream.checkpoint
+        writer.assert_all_is_there()
+        assert first_difference(collector.delivered, list(workload.identities())) == ""
+        assert (collector.restarts, collector.lost, collector.open) == (0, 0, [])
+        assert proxy.pending == 0, "the workload was too small for all of its faults"
+        await assert_nothing_is_behind(checkpoint, server, schema)
+        if mode == GTID:
+            assert checkpoint is not None
+            assert checkpoint.gtid_set == str(start_of(server, GTID))
+
+
+async def assert_nothing_is_behind(
+    checkpoint: replica.Checkpoint | None, server: Server, schema: str
+) -> None:
+    """A stream that goes on from there has no rows to give."""
+    stream = replica.connect(
+        server.dsn(),
+        start=checkpoint,
+        stop="now",
+        tables=f"{schema}.*",
+        events=replica.RowsEvent,
+        tls="disabled",
+    )
+    async with asyncio.timeout(SECONDS), stream:
+        assert [event async for event in stream] == []
+
+
+def report(proxy: FaultProxy, stream: replica.BinlogStream, collector: Collector, writer: Writer) -> None:
+    status = stream.status
+    print("faults", dict(proxy.counts), "to come", proxy.pending, "writer reconnects", writer.reconnects)
+    print("delivered", len(collector.delivered), "open", len(collector.open), "lost", collector.lost)
+    print("reconnects", status.reconnects, "skipped", status.skipped, "last error", status.last_error)
+    print(*proxy.history, sep="\n")

@@ -1,0 +1,196 @@
+"""What no reconnect can mend ends a stream that was well under way: each in its typed error, within ten seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import replica
+from replica import BinlogStream, FileCheckpointStore
+from replica.options import Options
+from tests.faults import container
+from tests.faults.proxy import FaultProxy
+from tests.servers import Server
+
+from .streams import MYSQL, MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, take_rows, user_of
+from .test_chaos import FILE_POSITION, GTID, start_of, stream_through
+
+LIMIT = 10
+
+
+async def end_of(stream: BinlogStream) -> replica.ReplicaError:
+    """What ends a stream, within ten seconds and for good."""
+    try:
+        async with asyncio.timeout(LIMIT):
+            async for _ in stream:
+                pass
+    except replica.ReplicaError as error:
+        with pytest.raises(type(error)):
+            await anext(stream)
+        assert stream.status.state == "closed"
+        return error
+    raise AssertionError("the stream has ended without an error")
+
+
+def one_row(server: Server, schema: str, number: int) -> None:
+    server.query(f"CREATE TABLE IF NOT EXISTS {schema}.t (a INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {schema}.t VALUES ({number})")
+
+
+async def test_a_twin(server: Server, schema: str) -> None:
+    """The older one ends; it must not come back and throw the newer one out."""
+    one_row(server, schema, 1)
+    options = Options.build(server.dsn(), {"server_id": 4_000_000_003, "tls": "disabled", "heartbeat": 0.5})
+    older, newer = BinlogStream(options), BinlogStream(replace(options))
+    async with older, newer:
+        error = await end_of(older)
+        assert type(error) is replica.DuplicateReplicaError
+        one_row(server, schema, 2)
+        async with asyncio.timeout(LIMIT):
+            assert await take_rows(newer, 1) == [(2,)]
+        assert newer.status.reconnects == 0
+
+
+@pytest.mark.parametrize("mode", [FILE_POSITION, GTID])
+@pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"])
+async def test_purged_while_nobody_was_there(
+    name: str, mode: str, extra_server: Callable[..., Server]
+) -> None:
+    without_gtids = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+    arguments = without_gtids if (mode, name[:5]) == (FILE_POSITION, "mysql") else ()
+    server = extra_server(name, *arguments)
+    with server.fresh_schema() as schema:
+        one_row(server, schema, 1)
+        async with (
+            FaultProxy(server.port) as proxy,
+            stream_through(proxy, server, start=start_of(server, mode)) as stream,
+        ):
+            one_row(server, schema, 2)
+            async with asyncio.timeout(LIMIT):
+                assert await take_rows(stream, 1) == [(2,)]
+            proxy.black_hole()
+            proxy.cut_now()
+            one_row(server, schema, 3)
+            for _ in range(2):
+                server.query("FLUSH BINARY LOGS")
+            # A dump that was cut may hold its file for a moment.
+            async with asyncio.timeout(LIMIT):
+                while len(server.query("SHOW BINARY LOGS")) > 1:
+                    server.query(f"PURGE BINARY LOGS TO '{end_of_log(server).file}'")
+                    await asyncio.sleep(0.1)
+            proxy.serve()
+            error = await end_of(stream)
+    expected = replica.BinlogNotFoundError if mode == FILE_POSITION else replica.TransactionsUnavailableError
+    if name.startswith("mariadb"):
+        # It knows the GTIDs before every position, so it may be asked by either.
+        assert isinstance(error, replica.BinlogNotFoundError | replica.TransactionsUnavailableError), repr(
+            error
+        )
+    else:
+        assert type(error) is expected, repr(error)
+
+
+@pytest.mark.parametrize("how", ["kill", "cut"])
+async def test_privileges_that_were_revoked(server: Server, schema: str, how: str) -> None:
+    one_row(server, schema, 1)
+    with user_of(server) as user:
+        async with FaultProxy(server.port) as proxy:
+            options = {"tls": "disabled", "heartbeat": 0.5, "port": proxy.port, "start": end_of_log(server)}
+            async with replica.connect(server.dsn(user, PASSWORD), **options) as stream:
+                one_row(server, schema, 2)
+                async with asyncio.timeout(LIMIT):
+                    assert await take_rows(stream, 1) == [(2,)]
+                server.query(f"REVOKE REPLICATION SLAVE ON *.* FROM '{user}'@'%'")
+                if how == "cut":
+                    proxy.cut_now()
+                else:
+                    kill_connections(server, user)
+                error = await end_of(stream)
+    assert type(error) is replica.PrivilegeError, repr(error)
+
+
+async def test_an_account_that_was_dropped(server: Server, schema: str) -> None:
+    one_row(server, schema, 1)
+    with user_of(server) as user:
+        async with replica.connect(server.dsn(user, PASSWORD), tls="disabled") as stream:
+            server.query(f"ALTER USER '{user}'@'%' IDENTIFIED BY 'another'" if server.version > (5, 7) else
+                         f"SET PASSWORD FOR '{user}'@'%' = PASSWORD('another')")  # fmt: skip
+            kill_connections(server, user)
+            error = await end_of(stream)
+    assert type(error) is replica.AuthenticationError, repr(error)
+
+
+def kill_connections(server: Server, user: str) -> None:
+    for (number,) in server.query("SELECT id FROM information_schema.processlist WHERE user = %s", user):
+        server.query(f"KILL {number}")
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_disk_that_is_full(server: Server, schema: str, tmp_path: Path) -> None:
+    """The error names the file; what it held before is still there."""
+    path = tmp_path / "checkpoint"
+    start = end_of_log(server)
+    for number in range(3):
+        one_row(server, schema, number)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.faults.full_disk", server.dsn(), str(start), str(path),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(LIMIT):
+        output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert output.decode().startswith(f"CheckpointError the checkpoint file {path} cannot be written")
+    assert os.listdir(tmp_path) == ["checkpoint"]
+    checkpoint = FileCheckpointStore(path).load()
+    assert checkpoint is not None
+    assert checkpoint.file == start.file
+
+
+@pytest.mark.parametrize("name", MYSQL)
+async def test_another_server_uuid_where_only_a_position_is_known(
+    name: str, supervised_server: Callable[..., Server]
+) -> None:
+    server = supervised_server(name, "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+    [(before,)] = server.query("SELECT @@server_uuid")
+    with server.fresh_schema() as schema:
+        one_row(server, schema, 1)
+        async with replica.connect(
+            server.dsn(), tls="disabled", heartbeat=0.5, start=end_of_log(server)
+        ) as stream:
+            one_row(server, schema, 2)
+            async with asyncio.timeout(LIMIT):
+                assert await take_rows(stream, 1) == [(2,)]
+            server.exec("rm", "/var/lib/mysql/auto.cnf")
+            await asyncio.to_thread(container.restart, server)
+            error = await end_of(stream)
+        [(after,)] = server.query("SELECT @@server_uuid")
+    assert type(error) is replica.SourceChangedError, repr(error)
+    assert before != after
+    assert before in str(error)
+    assert after in str(error)
+
+
+@pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"])
+async def test_a_log_that_was_reset(name: str, extra_server: Callable[..., Server]) -> None:
+    """What was delivered, the source has no more: the same files hold something else."""
+    server = extra_server(name)
+    with server.fresh_schema() as schema:
+        one_row(server, schema, 1)
+        async with FaultProxy(server.port) as proxy, stream_through(proxy, server) as stream:
+            for number in range(2, 9):
+                one_row(server, schema, number)
+            async with asyncio.timeout(LIMIT):
+                assert await take_rows(stream, 7) == [(n,) for n in range(2, 9)]
+            proxy.black_hole()
+            proxy.cut_now()
+            server.query("RESET BINARY LOGS AND GTIDS" if server.version[:2] == (9, 7) else "RESET MASTER")
+            one_row(server, schema, 100)
+            proxy.serve()
+            error = await end_of(stream)
+    assert type(error) is replica.TransactionsUnavailableError, repr(error)

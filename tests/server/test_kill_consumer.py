@@ -1,0 +1,112 @@
+"""A consumer that is killed again and again: with checkpoints of their own every change is there at least once, and
+exactly once where the checkpoint lies in the same database transaction as the changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.consumer import DATABASE, FILE, DatabaseKeeper, FileKeeper
+from tests.faults.workload import Identity, Workload, first_difference
+from tests.faults.writer import Writer
+from tests.servers import Server
+
+from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
+
+# A Python process needs this long to get to its first row; kills come before and after it.
+_LIFE_SECONDS = 1.2
+
+
+class Consumers:
+    """Consumer processes, one after another, of the same directory."""
+
+    def __init__(self, kind: str, server: Server, schema: str, last: int, directory: Path) -> None:
+        start = end_of_log(server)
+        self._arguments = [kind, server.dsn(), schema, str(start), str(last), str(directory)]
+
+    async def start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.faults.consumer", *self._arguments
+        )
+
+    async def start_and_kill(self, seconds: float) -> None:
+        process = await self.start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await process.wait()
+        assert process.returncode is None, "it has ended by itself"
+        process.kill()
+        await process.wait()
+
+    async def run(self) -> None:
+        process = await self.start()
+        try:
+            assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@pytest.mark.parametrize("kind", [FILE, DATABASE])
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_consumer_is_killed(
+    server: Server, schema: str, kind: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    kills, changes = (50, 200_000) if pytestconfig.getoption("long") else (5, 20_000)
+    seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
+    print("seed", seed)
+    rng = random.Random(seed)
+    workload = Workload(seed, changes)
+    # Written as long as there are kills to come, so that no consumer is ever finished.
+    pause = kills * _LIFE_SECONDS / len(workload.transactions)
+    writer = Writer(server, schema, workload, pause=pause)
+    writer.create_tables()
+    consumers = Consumers(kind, server, schema, changes, tmp_path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(writer.stop)
+        async with asyncio.timeout(kills * _LIFE_SECONDS + SECONDS):
+            writing = asyncio.create_task(asyncio.to_thread(writer.run))
+            for _ in range(kills):
+                await consumers.start_and_kill(rng.uniform(0.1, _LIFE_SECONDS))
+            writer.pause = 0
+            await writing
+            await consumers.run()
+    expected = list(workload.identities())
+    if kind == DATABASE:
+        [kept] = DatabaseKeeper.read(tmp_path)
+        assert first_difference(kept, expected) == ""
+        return
+    parts = FileKeeper.read(tmp_path)
+    print("kept by each process", [len(part) for part in parts])
+    assert_each_goes_on(parts, expected)
+
+
+def assert_each_goes_on(parts: list[list[Identity]], expected: list[Identity]) -> None:
+    """Each process has kept a stretch of the changes without a gap, and the next one begins within or behind it."""
+    numbers = {change: i for i, change in enumerate(expected)}
+    end = 0
+    for part in filter(None, parts):
+        begin = numbers[part[0]]
+        assert begin <= end, f"changes {end} to {begin} are missing"
+        assert first_difference(part, expected[begin : begin + len(part)]) == ""
+        end = begin + len(part)
+    assert end == len(expected)
+
+
+def test_gaps_are_found() -> None:
+    expected = list(Workload(1, 100).identities())
+    assert_each_goes_on([expected[:50], [], expected[20:70], expected[70:]], expected)
+    for parts in (
+        [expected[:50], expected[51:]],
+        [expected[:99]],
+        [expected[:30], [*expected[10:20], *expected[21:]]],
+    ):
+        with pytest.raises(AssertionError):
+            assert_each_goes_on(parts, expected)

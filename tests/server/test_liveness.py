@@ -1,0 +1,300 @@
+"""Dead connections are noticed, slow consumers hold the socket and not memory, cancelling leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+import replica
+from replica import WriteRowsEvent
+from tests.faults.proxy import FaultProxy
+from tests.faults.waiting import until
+from tests.servers import Server
+
+from .streams import MYSQL97_AND_MARIADB118, PASSWORD, SECONDS, end_of_log, take_rows, user_of
+from .test_chaos import stream_through
+
+HEARTBEAT = 1.5
+CHUNK = 256 << 10
+# The stream's own, and the one that it looks up column names with.
+CONNECTIONS = 2
+
+
+@contextlib.asynccontextmanager
+async def proxied(
+    server: Server, schema: str, **options: Any
+) -> AsyncIterator[tuple[FaultProxy, replica.BinlogStream]]:
+    """A stream of the schema's table `t`, through a proxy."""
+    server.query(f"CREATE TABLE IF NOT EXISTS {schema}.t (a INT PRIMARY KEY, b LONGTEXT)")
+    async with FaultProxy(server.port) as proxy:
+        stream = stream_through(
+            proxy, server, tables=f"{schema}.t", events=WriteRowsEvent, start=end_of_log(server), **options
+        )
+        async with stream:
+            yield proxy, stream
+
+
+async def numbers(stream: replica.BinlogStream, count: int) -> list[int]:
+    return [row[0] for row in await take_rows(stream, count)]
+
+
+def insert(server: Server, schema: str, first: int, last: int, size: int = 1) -> None:
+    rows = ", ".join(f"({n}, REPEAT('x', {size}))" for n in range(first, last + 1))
+    server.query(f"INSERT INTO {schema}.t VALUES {rows}")
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"], indirect=True)
+async def test_a_black_hole_is_noticed(server: Server, schema: str) -> None:
+    """Within three heartbeat periods, and the stream goes on when there is a way through again."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(SECONDS), proxied(server, schema, heartbeat=HEARTBEAT) as (proxy, stream):
+        insert(server, schema, 1, 1)
+        assert await numbers(stream, 1) == [1]
+        following = asyncio.create_task(numbers(stream, 3))
+        # The last sign of life shall be a heartbeat, not the row.
+        await asyncio.sleep(1.2 * HEARTBEAT)
+        proxy.black_hole()
+        began = loop.time()
+        insert(server, schema, 2, 2)
+        await until(lambda: stream.status.last_error is not None)
+        waited = loop.time() - began
+        assert isinstance(stream.status.last_error, replica.SourceSilentError)
+        assert waited <= 3 * HEARTBEAT
+        assert stream.status.state in ("waiting", "connecting")
+        insert(server, schema, 3, 3)
+        proxy.serve()
+        insert(server, schema, 4, 4)
+        assert await following == [2, 3, 4]
+        assert stream.status.reconnects == 1
+        assert stream.status.state == "streaming"
+
+
+async def test_a_source_that_comes_back_late_is_found(server: Server, schema: str) -> None:
+    """New connections fall into the black hole as well: each of them has its own limit."""
+    async with asyncio.timeout(SECONDS), proxied(server, schema, heartbeat=0.2) as (proxy, stream):
+        proxy.black_hole()
+        following = asyncio.create_task(numbers(stream, 1))
+        while proxy.connections < 4:
+            proxy.cut_now()
+            await asyncio.sleep(0.05)
+        insert(server, schema, 1, 1)
+        proxy.serve()
+        assert await following == [1]
+        assert proxy.open_connections <= CONNECTIONS
+
+
+@pytest.mark.parametrize("bit", range(7))
+async def test_a_length_that_was_damaged_is_noticed_while_the_source_is_idle(
+    mysql97: Server, bit: int
+) -> None:
+    """What waits for a packet of megabytes must not take heartbeats for its bytes, and for signs of life."""
+    with mysql97.fresh_schema() as schema:
+        async with asyncio.timeout(SECONDS), proxied(mysql97, schema, heartbeat=0.4) as (proxy, stream):
+            following = asyncio.create_task(numbers(stream, 1))
+            await asyncio.sleep(0.5)
+            # The third byte of the length of the transaction's first packet, its GTID.
+            proxy.damage_next(2, bit)
+            insert(mysql97, schema, 1, 1)
+            assert await following == [1]
+            assert stream.status.reconnects == 1
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"], indirect=True)
+async def test_a_consumer_that_outlasts_the_servers_patience(server: Server, schema: str) -> None:
+    """The source gives up writing after `net_write_timeout`; the consumer sees the next row, and no exception."""
+    with impatient(server), user_of(server) as user:
+        login = {"user": user, "password": PASSWORD}
+        async with asyncio.timeout(SECONDS), proxied(server, schema, **login) as (proxy, stream):
+            insert(server, schema, 1, 1)
+            assert await numbers(stream, 1) == [1]
+            # More than all the sockets on the way hold.
+            for n in range(2, 32):
+                insert(server, schema, n, n, size=2_000_000)
+            assert await numbers(stream, 1) == [2]
+            await asyncio.to_thread(wait_for_no_dump, server, user)
+            assert await numbers(stream, 29) == list(range(3, 32))
+            assert stream.status.reconnects >= 1
+            assert proxy.open_connections <= CONNECTIONS
+
+
+@contextlib.contextmanager
+def impatient(server: Server) -> Iterator[None]:
+    """New connections have a `net_write_timeout` of a second."""
+    [(before,)] = server.query("SELECT @@GLOBAL.net_write_timeout")
+    server.query("SET GLOBAL net_write_timeout = 1")
+    try:
+        yield
+    finally:
+        server.query(f"SET GLOBAL net_write_timeout = {before}")
+
+
+def wait_for_no_dump(server: Server, user: str) -> None:
+    sql = "SELECT 1 FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%' AND user = %s"
+    deadline = time.monotonic() + SECONDS
+    while server.query(sql, user):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_slow_consumer_holds_the_socket_and_not_memory(
+    server: Server, schema: str, pytestconfig: pytest.Config
+) -> None:
+    """A consumer of ten rows a second, and a log of as many megabytes as a process can well do without."""
+    seconds, megabytes = (300, 400) if pytestconfig.getoption("long") else (6, 100)
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGTEXT)")
+    start = end_of_log(server)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.faults.slow_consumer", server.dsn(), f"{schema}.t", str(start), str(seconds),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    insert_many = f"INSERT INTO {schema}.t (b) VALUES {', '.join(['(REPEAT(0x78, 10000))'] * 100)}"
+
+    def write() -> None:
+        with server.connect() as connection, connection.cursor() as cursor:
+            for _ in range(megabytes):
+                cursor.execute(insert_many)
+
+    writing = asyncio.create_task(asyncio.to_thread(write))
+    async with asyncio.timeout(seconds + SECONDS):
+        *samples, last = (await process.stdout.read()).decode().splitlines()
+        assert await process.wait() == 0
+        await writing
+    resident = [int(sample) for sample in samples]
+    print(last, resident)
+    # The buffers have filled within the first second or two.
+    assert len(resident) >= seconds - 2
+    assert max(resident[2:]) - resident[1] < 4_000
+
+
+async def test_other_tasks_get_their_turn_under_full_load(server: Server, schema: str) -> None:
+    """Between two turns of another task no more than some 256 KB are decoded, and what one read brings on top."""
+    async with asyncio.timeout(SECONDS), proxied(server, schema) as (_, stream):
+        for n in range(20):
+            insert(server, schema, n * 1000, n * 1000 + 999, size=1000)
+        seen: list[int] = []
+
+        async def watch() -> None:
+            while True:
+                seen.append(stream.status.bytes)
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        assert len(await numbers(stream, 20_000)) == 20_000
+        watching.cancel()
+    steps = [after - before for before, after in itertools.pairwise(seen)]
+    assert sum(steps) > 20_000_000
+    assert max(steps) <= 2 * CHUNK
+
+
+class CancelledAt:
+    """Awaits a coroutine in the present task, and cancels the task where it would wait for the `count`-th time.
+
+    `waits` is how often it has waited.
+    """
+
+    def __init__(self, coroutine: Awaitable[Any], count: int) -> None:
+        self._coroutine = coroutine
+        self._count = count
+        self.waits = 0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._coroutine.__await__()
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            future = next(steps)
+            while True:
+                self.waits += 1
+                if self.waits == self._count:
+                    task.cancel()
+                try:
+                    yield future
+                except asyncio.CancelledError as cancelled:
+                    future = steps.throw(cancelled)
+                else:
+                    future = next(steps)
+        except StopIteration as stop:
+            return stop.value
+
+
+async def settled(proxy: FaultProxy, connections: int) -> None:
+    """Return when no more than these connections are left, and no task but this one and the proxy's."""
+    await until(lambda: proxy.open_connections <= connections, seconds=5)
+    own = {task for task in asyncio.all_tasks() if "replica" in str(task.get_coro())}
+    assert own == set()
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_cancelling_at_any_await_leaves_nothing(server: Server, schema: str) -> None:
+    """While a stream is opened, read and closed; afterwards there is no socket and no task."""
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b LONGTEXT)")
+    start = end_of_log(server)
+    insert(server, schema, 1, 3)
+    async with asyncio.timeout(SECONDS), FaultProxy(server.port) as proxy:
+
+        async def use() -> list[int]:
+            stream = stream_through(proxy, server, tables=f"{schema}.t", start=start, events=WriteRowsEvent)
+            async with stream:
+                return await numbers(stream, 3)
+
+        for count in itertools.count(1):
+            run = CancelledAt(use(), count)
+            try:
+                rows = await asyncio.ensure_future(awaited(run))
+            except asyncio.CancelledError:
+                await settled(proxy, 0)
+            else:
+                assert rows == [1, 2, 3]
+                break
+        assert count > 10
+        await settled(proxy, 0)
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_stream_can_be_iterated_again_after_cancelling_at_any_await(
+    server: Server, schema: str
+) -> None:
+    """Also while it reconnects: no row is lost, none comes twice, and no connection is left over."""
+    async with asyncio.timeout(SECONDS), proxied(server, schema) as (proxy, stream):
+        delivered: list[int] = []
+        written = 0
+        count, is_over = 0, False
+        while not is_over:
+            count += 1
+            proxy.cut_now()
+            insert(server, schema, written + 1, written + 3)
+            written += 3
+            run = CancelledAt(numbers_into(stream, delivered, written), count)
+            try:
+                await asyncio.ensure_future(awaited(run))
+            except asyncio.CancelledError:
+                await settled(proxy, CONNECTIONS)
+            else:
+                is_over = run.waits < count
+            await numbers_into(stream, delivered, written)
+            assert delivered == list(range(1, written + 1))
+            assert proxy.open_connections <= CONNECTIONS
+        assert count > 10
+        print("cancelled", count, "times, reconnects", stream.status.reconnects)
+        assert stream.status.reconnects >= count
+
+
+async def awaited(run: CancelledAt) -> Any:
+    return await run
+
+
+async def numbers_into(stream: replica.BinlogStream, delivered: list[int], count: int) -> None:
+    """Read until so many rows have come; each row is kept when it comes."""
+    while len(delivered) < count:
+        event = await anext(stream)
+        assert isinstance(event, WriteRowsEvent)
+        delivered += [int(str(row[0])) for row in event.rows]
