@@ -13,6 +13,7 @@ SELECT gives. It knows no columns.
 """
 
 import codecs
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
@@ -117,7 +118,7 @@ def _sequence_decoder(wide: WideSet) -> Decode:
     read wrong ones from there on.
     """
     decode_codec = codecs.getdecoder(wide.codec)
-    find_sequences = wide.sequences.findall
+    find_sequences = re.compile(wide.sequences).findall
     extensions = {
         first[:-1] + bytes((first[-1] + offset,)): character
         for first, row in wide.extensions.items()

@@ -4,7 +4,6 @@ Read from ``information_schema`` and, character by character, from ``CONVERT(...
 and MariaDB 11.8. The two agree on every id and every character that both have. It decides nothing.
 """
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -169,9 +168,9 @@ _EUC_PRIVATE_ROWS: Mapping[bytes, str] = MappingProxyType(
 )
 
 
-def _characters(sequences: bytes) -> re.Pattern[bytes]:
-    """Matches a run of ASCII, a character of several bytes, or a byte that begins none."""
-    return re.compile(rb"[\x00-\x7f]+|" + sequences + rb"|.", re.DOTALL)
+def _characters(sequences: bytes) -> bytes:
+    """A pattern for a run of ASCII, a character of several bytes, or a byte that begins none."""
+    return rb"(?s:[\x00-\x7f]+|" + sequences + rb"|.)"
 
 
 # Well-formed sequences, with and without a character (``strings/ctype-*.cc``: ismbchar_*).
@@ -189,14 +188,14 @@ _SJIS = _characters(rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]")
 class WideSet(NamedTuple):
     """A set of several bytes a character, as a Python codec and its differences from the servers.
 
-    ``sequences`` finds the characters. ``extensions``: see above. ``synonym``: a sequence that the servers read
-    as another one. ``characters``: Python's -> the servers'; each comes from one sequence alone, so that the
-    finished text can be mended.
+    ``sequences`` is a pattern that finds the characters. ``extensions``: see above. ``synonym``: a sequence that the
+    servers read as another one. ``characters``: Python's -> the servers'; each comes from one sequence alone, so that
+    the finished text can be mended.
     """
 
     codec: str
     max_bytes: int
-    sequences: re.Pattern[bytes]
+    sequences: bytes
     extensions: Mapping[bytes, str] = MappingProxyType({})
     synonym: tuple[bytes, bytes] | None = None
     characters: Mapping[int, str] = MappingProxyType({})

@@ -214,6 +214,9 @@ class StatusFlag(IntFlag):
 
 BINLOG_MAGIC = b"\xfebin"
 ENCRYPTED_BINLOG_MAGIC = b"\xfdbin"
+ENCRYPTION_HEADER_SIZE = 512
+# What it takes to decrypt the header of an event of MariaDB: its first block of 16 bytes begins at 4.
+ENCRYPTED_PREFIX_SIZE = 20
 EVENT_HEADER_SIZE = 19
 CHECKSUM_SIZE = 4
 MAX_FRAME_PAYLOAD = 0xFFFFFF

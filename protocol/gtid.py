@@ -8,11 +8,11 @@ The text follows MySQL's ``sql/rpl_gtid_set.cc`` (``add_gtid_text``, ``to_string
 ``libs/mysql/gtid/{tsid,tag}.cpp``; the bytes follow ``Gtid_set::encode`` and ``add_gtid_encoding`` there.
 """
 
-import re
 import struct
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from re import fullmatch
 from typing import Any, ClassVar, NamedTuple
 
 from .errors import ConfigurationError, DecodeError
@@ -25,10 +25,10 @@ SEQUENCE_END = (1 << 63) - 1
 _TAG_MAX_LENGTH = 32
 _TAGGED_FORMAT = 1
 
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
-_INTERVAL = re.compile(r"([0-9]{1,19})(?:\s*-\s*([0-9]{1,19}))?")
-_MARIADB_GTID = re.compile(r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})")
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_TAG = r"[a-z_][a-z0-9_]{0,31}"
+_INTERVAL = r"([0-9]{1,19})(?:\s*-\s*([0-9]{1,19}))?"
+_MARIADB_GTID = r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})"
 
 _unpack_interval = struct.Struct("<QQ").iter_unpack
 
@@ -112,17 +112,17 @@ class GtidSet:
 
     def _add_text(self, item: str) -> None:
         head, *parts = (part.strip() for part in item.lower().split(":"))
-        if not _UUID.fullmatch(head):
+        if not fullmatch(_UUID, head):
             raise ConfigurationError(f"a GTID set has a UUID here: {item.strip()!r}")
         source_id, tag = uuid.UUID(head), ""
         for part in parts:
-            if interval := _INTERVAL.fullmatch(part):
+            if interval := fullmatch(_INTERVAL, part):
                 first = int(interval[1])
                 last = int(interval[2]) if interval[2] else first
                 if not 0 < first <= last < SEQUENCE_END:
                     raise ConfigurationError(f"not an interval of transactions: {part!r} in {item.strip()!r}")
                 self.add_interval(source_id, first, last, tag)
-            elif _TAG.fullmatch(part):
+            elif fullmatch(_TAG, part):
                 tag = part
             else:
                 raise ConfigurationError(f"neither an interval nor a tag: {part!r} in {item.strip()!r}")
@@ -271,7 +271,7 @@ def _read_tag(reader: Reader) -> str:
     if length & 1 or length >> 1 > _TAG_MAX_LENGTH:
         raise DecodeError(f"GTID tag with a length byte of 0x{length:02x}")
     tag = reader.take(length >> 1).decode("latin-1")
-    if tag and not _TAG.fullmatch(tag):
+    if tag and not fullmatch(_TAG, tag):
         raise DecodeError(f"not a GTID tag: {tag!r}")
     return tag
 
@@ -299,7 +299,7 @@ class MariadbGtid:
     @classmethod
     def parse(cls, text: str) -> "MariadbGtid":
         """Read ``domain-server-sequence``; ``ConfigurationError`` on anything else."""
-        found = _MARIADB_GTID.fullmatch(text.strip())
+        found = fullmatch(_MARIADB_GTID, text.strip())
         if found:
             domain_id, server_id, sequence = map(int, found.groups())
             # uint32, uint32 and uint64: rpl_gtid in MariaDB's sql/rpl_gtid.h.
@@ -398,4 +398,4 @@ def parse_gtid_set(text: str) -> AnyGtidSet:
     Raises ``ConfigurationError`` when it is neither.
     """
     first = text.partition(",")[0].strip()
-    return MariadbGtidSet(text) if _MARIADB_GTID.fullmatch(first) else GtidSet(text)
+    return MariadbGtidSet(text) if fullmatch(_MARIADB_GTID, first) else GtidSet(text)

@@ -4,10 +4,10 @@ A position is only known within one server's log; a checkpoint therefore says wh
 which transactions lie before it. Nothing here reads or writes files.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import total_ordering
+from re import fullmatch
 
 from .errors import ConfigurationError
 from .gtid import parse_gtid_set
@@ -15,8 +15,8 @@ from .records import record
 
 CHECKPOINT_VERSION = 1
 
-_POSITION = re.compile(r"(.+):([0-9]{1,20})", re.DOTALL)
-_NUMBERED_FILE = re.compile(r"(.*)\.([0-9]{1,20})", re.DOTALL)
+_POSITION = r"((?s:.+)):([0-9]{1,20})"
+_NUMBERED_FILE = r"((?s:.*))\.([0-9]{1,20})"
 
 
 @total_ordering
@@ -38,7 +38,7 @@ class BinlogPosition:
     @classmethod
     def parse(cls, text: str) -> "BinlogPosition":
         """Read ``file:offset``; ``ConfigurationError`` on anything else."""
-        found = _POSITION.fullmatch(text.strip())
+        found = fullmatch(_POSITION, text.strip())
         if not found:
             raise ConfigurationError(f"not a binlog position (file:offset): {text!r}")
         return cls(found[1], int(found[2]))
@@ -48,7 +48,7 @@ class BinlogPosition:
             return NotImplemented
         if self.file == other.file:
             return self.position < other.position
-        mine, others = _NUMBERED_FILE.fullmatch(self.file), _NUMBERED_FILE.fullmatch(other.file)
+        mine, others = fullmatch(_NUMBERED_FILE, self.file), fullmatch(_NUMBERED_FILE, other.file)
         if not mine or not others or mine[1] != others[1]:
             raise ConfigurationError(f"{self} and {other} have no order: their files are of different logs")
         return int(mine[2]) < int(others[2])

@@ -18,6 +18,9 @@ unpack_event_header = struct.Struct("<IBIIIH").unpack_from
 
 NULL_LENGTH = 0xFB
 
+# Reads at most so many bytes; none at the end.
+ReadBytes = Callable[[int], bytes]
+
 
 def encode_lenenc_int(value: int) -> bytes:
     """Length-encoded integer (1, 3, 4 or 9 bytes)."""

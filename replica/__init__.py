@@ -7,9 +7,13 @@
 The public names are those of ``__all__``; everything else may change.
 """
 
-import ssl
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from protocol.binlog.column import ABSENT, Column
 from protocol.binlog.description import ColumnDescription
@@ -90,16 +94,20 @@ from protocol.errors import (
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
 
-from .checkpoint import CheckpointStore, FileCheckpointStore
 from .file import BinlogFile, KeyFile, open_binlog
-from .grouping import Xid
-from .options import Options, TlsMode
-from .reconnect import Failure, ReconnectPolicy
-from .resume import TransactionRestarted
 from .selection import SchemaMismatch
-from .status import StatusHook, StreamStatus
-from .stream import BinlogStream
-from .transactions import FileTransaction, FileTransactions, Transaction, Transactions
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .checkpoint import CheckpointStore, FileCheckpointStore
+    from .grouping import Xid
+    from .options import TlsMode
+    from .reconnect import Failure, ReconnectPolicy
+    from .resume import TransactionRestarted
+    from .status import StatusHook, StreamStatus
+    from .stream import BinlogStream
+    from .transactions import FileTransaction, FileTransactions, Transaction, Transactions
 
 __all__ = [
     "connect",
@@ -205,6 +213,37 @@ __all__ = [
 ]
 
 
+# What reading files does not take is imported when it is asked for: asyncio and TLS are two thirds of it all.
+_LATER: Final = MappingProxyType(
+    {
+        "CheckpointStore": "checkpoint",
+        "FileCheckpointStore": "checkpoint",
+        "Xid": "grouping",
+        "Failure": "reconnect",
+        "ReconnectPolicy": "reconnect",
+        "TransactionRestarted": "resume",
+        "StreamStatus": "status",
+        "BinlogStream": "stream",
+        "FileTransaction": "transactions",
+        "FileTransactions": "transactions",
+        "Transaction": "transactions",
+        "Transactions": "transactions",
+    }
+)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | _LATER.keys())
+
+
 def connect(
     dsn: str | None = None,
     /,
@@ -279,4 +318,7 @@ def connect(
     Raises ``ConfigurationError``, which names the option, for what cannot be used.
     """
     given = locals()
+    from .options import Options
+    from .stream import BinlogStream
+
     return BinlogStream(Options.build(given.pop("dsn"), given))

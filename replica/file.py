@@ -5,11 +5,9 @@
 What the three readers share lies below; this one knows files and no connection.
 """
 
-import logging
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from inspect import GEN_CREATED, getgeneratorstate
@@ -32,6 +30,7 @@ from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError, TruncatedError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
+from protocol.records import record
 
 from .filters import table_filter
 from .log_files import LogFile, LogSource, OpenLogFile, find_log_files, read_whole
@@ -42,15 +41,13 @@ if TYPE_CHECKING:
     from .arrow import BatchReader, Images
     from .transactions import FileTransactions
 
-_LOGGER: Final = logging.getLogger(__name__)
-
 OnError = Literal["raise", "skip"]
 RawEvent = tuple[bytes, int, Event]
 
 _HIDDEN: Final = frozenset({HeartbeatEvent, TransactionPayloadEvent, RotateEvent})
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class KeyFile:
     """A key file of MariaDB's file_key_management, where it is encrypted.
 
@@ -62,7 +59,7 @@ class KeyFile:
     iterations: int = 0
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Skipped:
     """What ``on_error="skip"`` has passed over: how many times damage was met, and its bytes."""
 
@@ -329,7 +326,9 @@ class BinlogFile:
     def _count_skipped(self, error: DecodeError, passed: int) -> None:
         self.skipped.events += 1
         self.skipped.bytes += passed
-        _LOGGER.warning("%s: %d bytes skipped", error, passed)
+        import logging
+
+        logging.getLogger(__name__).warning("%s: %d bytes skipped", error, passed)
 
     def _prepare(self, reader: RawEventReader) -> None:
         # Also where the format description is damaged, or the file begins in mid-life.

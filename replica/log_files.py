@@ -8,19 +8,18 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from protocol.errors import ConfigurationError, DecodeError, TruncatedError
-
-ReadBytes = Callable[[int], bytes]
+from protocol.records import record
+from protocol.wire import ReadBytes
 
 STANDARD_INPUT: Final = "-"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31
 _CHUNK_SIZE: Final = 1 << 16
-_NUMBERED: Final = re.compile(r"(.*\.)([0-9]+)(\.gz)?", re.DOTALL)
+_NUMBERED: Final = r"((?s:.*)\.)([0-9]+)(\.gz)?"
 
 
 @runtime_checkable
@@ -34,7 +33,7 @@ class Readable(Protocol):
 LogSource = str | os.PathLike[str] | Readable
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True, frozen=True)
 class LogFile:
     """One file: its binlog name (without ``.gz``), and its path, or the object to read it from."""
 
@@ -128,7 +127,7 @@ def _read_index(path: str) -> list[str]:
 
 
 def _order(path: str) -> tuple[str, int]:
-    found = _NUMBERED.fullmatch(path)
+    found = re.fullmatch(_NUMBERED, path)
     return (found[1], int(found[2])) if found else (path, 0)
 
 

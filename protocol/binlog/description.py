@@ -85,10 +85,10 @@ _BINARY_TYPES = frozenset(
     {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector", "uuid", "inet4", "inet6"}
 )
 _NUMBER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
-_LABEL = re.compile(r"'((?:[^']|'')*)'")
+_LABEL = r"'((?:[^']|'')*)'"
 # What the servers put into COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped) for what stands in a label.
 _LABEL_ESCAPES = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
-_LABEL_ESCAPE = re.compile(r"''|\\[\\0nr]")
+_LABEL_ESCAPE = r"''|\\[\\0nr]"
 
 
 def describe_table(table: Table, descriptions: Sequence[ColumnDescription]) -> Table:
@@ -123,12 +123,12 @@ def _describe_column(table: Table, column: Column, description: ColumnDescriptio
         charset = "binary" if description.data_type in _BINARY_TYPES else description.charset
     labels = column.labels
     if labels is None and column.type in (ColumnType.ENUM, ColumnType.SET):
-        labels = tuple(map(_unescaped_label, _LABEL.findall(description.column_type)))
+        labels = tuple(map(_unescaped_label, re.findall(_LABEL, description.column_type)))
     return replace(column, name=description.name, unsigned=unsigned, charset=charset, labels=labels)
 
 
 def _unescaped_label(label: str) -> str:
-    return _LABEL_ESCAPE.sub(lambda found: _LABEL_ESCAPES[found[0]], label)
+    return re.sub(_LABEL_ESCAPE, lambda found: _LABEL_ESCAPES[found[0]], label)
 
 
 def _is_unsigned(description: ColumnDescription) -> bool:

@@ -14,11 +14,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from ..constants import ENCRYPTED_BINLOG_MAGIC
 from ..errors import ConfigurationError, DecodeError
 from ..records import record
-from ..wire import Reader, utf8_text
+from ..wire import ReadBytes, Reader, utf8_text
 
-ReadBytes = Callable[[int], bytes]
-
-ENCRYPTION_HEADER_SIZE: Final = 512
 _VERSION: Final = 1
 _FIELD_END, _FIELD_KEY_ID, _FIELD_PASSWORD, _FIELD_IV = range(4)
 _PASSWORD_SIZE: Final = 32
@@ -30,8 +27,6 @@ _NONCE_SIZE: Final = 12
 # ENCRYPTION_KEY_SYSTEM_DATA: the one key that MariaDB encrypts logs with.
 MARIADB_LOG_KEY: Final = 1
 _SIZE_OFFSET: Final = 9
-# What takes to decrypt an event's header: its first block begins at 4.
-ENCRYPTED_PREFIX_SIZE: Final = 4 + _BLOCK
 
 
 @record(slots=True, frozen=True)

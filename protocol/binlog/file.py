@@ -6,27 +6,27 @@ event by what a header can be. The header's layout is MySQL's ``binlog_event.h``
 """
 
 import re
-from typing import Final, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal
 
 from ..constants import (
     BINLOG_MAGIC,
     CHECKSUM_SIZE,
     ENCRYPTED_BINLOG_MAGIC,
+    ENCRYPTED_PREFIX_SIZE,
+    ENCRYPTION_HEADER_SIZE,
     EVENT_HEADER_SIZE,
     EventFlag,
     EventType,
 )
 from ..errors import DecodeError, TruncatedError, UnsupportedEventError
-from ..wire import unpack_event_header
+from ..wire import ReadBytes, unpack_event_header
 from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches
-from .encryption import (
-    ENCRYPTED_PREFIX_SIZE,
-    ENCRYPTION_HEADER_SIZE,
-    EncryptionHeader,
-    EventDecryptor,
-    ReadBytes,
-)
 from .keys import LogKeys
+
+if TYPE_CHECKING:
+    # Its ciphers take 20 ms to import, and few logs are encrypted.
+    from .encryption import EventDecryptor
 
 TornTail = Literal["stop", "raise"]
 _Header = tuple[int, int, int, int, int, int]
@@ -44,7 +44,7 @@ _OLDEST_HEADER_SIZE: Final = 13
 _START_V3_SIZE: Final = 56
 _SERVER_VERSION_SIZE: Final = 50
 # log_event.cc, Format_description_event: the versions whose event types are permuted.
-_OTHER_TYPES: Final = re.compile(r"5\.(1\.[1-5]-a_drop5|1\.4-a_drop6|2\.[0-2]-a_drop6)")
+_OTHER_TYPES: Final = r"5\.(1\.[1-5]-a_drop5|1\.4-a_drop6|2\.[0-2]-a_drop6)"
 _POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN, EventType.START_V3}
 # Others that were or are written: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
@@ -61,13 +61,6 @@ _NOT_IN_BATCHES: Final = _CHANGING_STATE | {
 _BATCH_SIZE: Final = 64
 # In relay logs these may come with the position of another file.
 _ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})
-# Any place whose bytes could be a header: type, high bytes of size and flags. Lookahead, as headers may overlap.
-_CANDIDATE: Final = re.compile(
-    rb"(?=.{4}[" + b"".join(re.escape(bytes([value])) for value in sorted(_KNOWN_TYPES)) + rb"]"
-    rb".{7}[\x00-\x40].{5}[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3])",
-    re.DOTALL,
-)
-_ENCRYPTED_CANDIDATE: Final = re.compile(rb"(?=.{12}[\x00-\x40].{7})", re.DOTALL)
 
 
 class RawEventReader:
@@ -242,6 +235,8 @@ class RawEventReader:
     def _open_encrypted(self) -> None:
         if not self._have(ENCRYPTION_HEADER_SIZE):
             raise TruncatedError("the header of an encrypted log is cut short", self.file, 0)
+        from .encryption import EncryptionHeader
+
         try:
             header = EncryptionHeader.parse(self._buffer[:ENCRYPTION_HEADER_SIZE])
         except DecodeError as error:
@@ -273,7 +268,7 @@ class RawEventReader:
             reason = (
                 f"binlog version {version} of server {server}: versions before 4 (MySQL 5.0) cannot be read"
             )
-        elif event_type == EventType.FORMAT_DESCRIPTION and _OTHER_TYPES.match(server):
+        elif event_type == EventType.FORMAT_DESCRIPTION and _has_other_types(server):
             reason = f"a log of server {server}, a development tree that numbered events in its own way"
         else:
             return
@@ -327,6 +322,8 @@ class RawEventReader:
     # Encrypted events.
 
     def _start_decrypting(self, raw: bytes) -> None:
+        from .encryption import EventDecryptor
+
         try:
             decryptor = EventDecryptor(self._keys.mariadb_key, raw[EVENT_HEADER_SIZE:])
         except DecodeError as error:
@@ -440,7 +437,7 @@ class RawEventReader:
 
     def _search(self, offset: int) -> int | None:
         """The place of the first event in the buffer, from ``offset`` on."""
-        pattern = _CANDIDATE if self._decryptor is None else _ENCRYPTED_CANDIDATE
+        pattern = _candidate_pattern(is_encrypted=self._decryptor is not None)
         while found := pattern.search(self._buffer, offset):
             offset = found.start()
             if self._is_event(offset, None):
@@ -451,3 +448,17 @@ class RawEventReader:
 
 def _ends_at(header: _Header, end: int) -> bool:
     return header[4] == end & _POSITION_MASK
+
+
+def _has_other_types(server_version: str) -> bool:
+    return "-a_drop" in server_version and re.match(_OTHER_TYPES, server_version) is not None
+
+
+@cache
+def _candidate_pattern(is_encrypted: bool) -> re.Pattern[bytes]:
+    """Any place whose bytes could be a header: type, high bytes of size and flags. Headers may overlap."""
+    if is_encrypted:
+        return re.compile(rb"(?=.{12}[\x00-\x40].{7})", re.DOTALL)
+    types = b"".join(re.escape(bytes([value])) for value in sorted(_KNOWN_TYPES))
+    flags = rb"[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
+    return re.compile(rb"(?=.{4}[" + types + rb"].{7}[\x00-\x40].{5}" + flags + rb")", re.DOTALL)

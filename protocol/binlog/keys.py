@@ -2,17 +2,14 @@
 
 MySQL: the file of ``component_keyring_file`` (JSON, ``json_reader.cc``) and of its forerunner, the plugin
 ``keyring_file`` (``keyring_key.cc``, ``buffered_file_io.cc``). MariaDB: the key file of ``file_key_management``
-(``parser.cc``), plain or encrypted by ``openssl enc``. It takes bytes and opens no file.
+(``parser.cc``), plain or encrypted by ``openssl enc``. It takes bytes and opens no file. What few need
+is imported when it is needed.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
-
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ..errors import ConfigurationError, TruncatedError
 from ..records import record
@@ -30,7 +27,7 @@ _SALT_SIZE: Final = 8
 # Of file_key_management_digest, the default first.
 _DIGESTS: Final = ("sha1", "sha256", "sha512", "sha384", "sha224")
 _BLOCK: Final = 16
-_KEY_LINE: Final = re.compile(rb"\s*([0-9]{1,10});([0-9a-fA-F]+)(?![0-9a-fA-F])")
+_KEY_LINE: Final = rb"\s*([0-9]{1,10});([0-9a-fA-F]+)(?![0-9a-fA-F])"
 
 
 @record(slots=True, frozen=True)
@@ -76,6 +73,8 @@ def parse_keyring(data: bytes) -> dict[str, bytes]:
     """All keys of a keyring file by their ids, in either of MySQL's formats. ``ConfigurationError`` if it is none."""
     if data.startswith(_OLD_KEYRING):
         return _parse_old_keyring(data)
+    import json
+
     try:
         document = json.loads(data)
         return {str(entry["data_id"]): bytes.fromhex(entry["data"]) for entry in document["elements"]}
@@ -146,7 +145,7 @@ def _parse_key_lines(data: bytes) -> dict[int, bytes]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip() or line.lstrip().startswith(b"#"):
             continue
-        found = _KEY_LINE.match(line)
+        found = re.match(_KEY_LINE, line)
         if not found or len(found[2]) not in [size * 2 for size in _KEY_SIZES]:
             raise ConfigurationError(
                 f"key_file: line {number} is no key (number;16, 24 or 32 bytes in hexadecimal)"
@@ -161,6 +160,10 @@ def _decrypt_openssl(data: bytes, secret: bytes, digest: str, iterations: int) -
     salt, encrypted = data[len(_OPENSSL_MAGIC) : salt_end], data[salt_end:]
     if len(salt) != _SALT_SIZE or not encrypted or len(encrypted) % _BLOCK:
         raise ConfigurationError("key_file: the encrypted file is cut short")
+    import hashlib
+
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     if iterations:
         material = hashlib.pbkdf2_hmac(digest, secret, salt, iterations, 32 + _BLOCK)
     else:
@@ -175,6 +178,8 @@ def _decrypt_openssl(data: bytes, secret: bytes, digest: str, iterations: int) -
 
 def _bytes_to_key(secret: bytes, salt: bytes, digest: str, size: int) -> bytes:
     """OpenSSL's EVP_BytesToKey with one round."""
+    import hashlib
+
     material = block = b""
     while len(material) < size:
         block = hashlib.new(digest, block + secret + salt).digest()
