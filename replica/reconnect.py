@@ -17,6 +17,8 @@ from protocol.errors import ConnectionLostError, DecodeError, ProtocolError, Rep
 _PASSING_CODES: Final = frozenset(
     {1040, 1053, 1184, 1158, 1159, 1160, 1161, 1203, 1226, 1317, 1927, 3169, 4031, 3032, 3707}
 )
+# Of these, the limits of one account: they may be there for good.
+_ACCOUNT_CODES: Final = frozenset({1203, 1226})
 # Damage at ever new places is no accident of the network.
 _DAMAGED_IN_A_ROW: Final = 10
 
@@ -64,6 +66,11 @@ class ReconnectPolicy:
         if type(error) is ServerError:
             return error.code in _PASSING_CODES
         return isinstance(error, ConnectionLostError)
+
+
+def is_passing_refusal(error: ServerError) -> bool:
+    """Whether the server, and not what it thinks of the account, is why a question is not answered just now."""
+    return type(error) is ServerError and error.code in _PASSING_CODES - _ACCOUNT_CODES
 
 
 class NoReconnect(ReconnectPolicy):

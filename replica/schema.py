@@ -14,6 +14,7 @@ from protocol.errors import ConnectionLostError, ServerError
 from protocol.messages import TextValue
 
 from .options import Options
+from .reconnect import is_passing_refusal
 from .session import Session
 from .statements import FRAME
 
@@ -85,6 +86,8 @@ class ColumnLookup:
         try:
             return await self._describe(table)
         except ServerError as error:
+            if is_passing_refusal(error):
+                raise
             self._warn(table, str(error))
             return None
 

@@ -7,9 +7,10 @@ import contextlib
 import itertools
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from typing import Any
 
+import pymysql
 import pytest
 
 import replica
@@ -18,7 +19,7 @@ from tests.faults.proxy import FaultProxy
 from tests.faults.waiting import until
 from tests.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, PASSWORD, SECONDS, end_of_log, take_rows, user_of
+from .streams import MYSQL97_AND_MARIADB118, PASSWORD, SECONDS, end_of_log, take_changes, take_rows, user_of
 from .test_chaos import stream_through
 
 HEARTBEAT = 1.5
@@ -74,6 +75,43 @@ async def test_a_black_hole_is_noticed(server: Server, schema: str) -> None:
         assert await following == [2, 3, 4]
         assert stream.status.reconnects == 1
         assert stream.status.state == "streaming"
+
+
+async def test_a_look_up_that_is_refused_for_now_is_repeated(extra_server: Callable[..., Server]) -> None:
+    """A server with no connection to spare is no reason to call a column @1 from then on."""
+    server = extra_server("mysql:9.7", "--max-connections=4")
+    with server.fresh_schema() as schema, contextlib.ExitStack() as connections:
+        server.query(f"CREATE TABLE {schema}.t (number INT PRIMARY KEY)")
+        writer = connections.enter_context(server.connect())
+        async with (
+            asyncio.timeout(SECONDS),
+            FaultProxy(server.port) as proxy,
+            stream_through(proxy, server, tables=f"{schema}.t", events=WriteRowsEvent) as stream,
+        ):
+            others = fill_up(server)
+            connections.callback(close_all, others)
+            writer.cursor().execute(f"INSERT INTO {schema}.t VALUES (1)")
+            following = asyncio.create_task(take_changes(stream, 1))
+            await until(lambda: stream.status.last_error is not None)
+            close_all(others)
+            [change] = await following
+    assert change.after == {"number": 1}
+
+
+def fill_up(server: Server) -> list[pymysql.Connection[Any]]:
+    """Connections, so many that the server has no room for another one."""
+    opened = []
+    while True:
+        try:
+            opened.append(server.connect(user=server.replica_user, password=server.replica_password))
+        except pymysql.err.OperationalError as error:
+            assert "Too many connections" in str(error)
+            return opened
+
+
+def close_all(connections: list[pymysql.Connection[Any]]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 async def test_a_source_that_comes_back_late_is_found(server: Server, schema: str) -> None:
