@@ -62,7 +62,7 @@ class OpenLogFile:
         if head.startswith(_GZIP_MAGIC):
             self.read: ReadBytes = _Gunzip(self._read, head, file.name, torn == "raise").read
         else:
-            self.read = _behind(head, self._read)
+            self.read = behind(head, self._read)
 
     def close(self) -> None:
         """Close what was opened here."""
@@ -159,7 +159,7 @@ def _unreadable(path: str, error: OSError | ValueError) -> ConfigurationError:
     return ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}")
 
 
-def _behind(head: bytes, read: ReadBytes) -> ReadBytes:
+def behind(head: bytes, read: ReadBytes) -> ReadBytes:
     def read_on(size: int) -> bytes:
         nonlocal head
         chunk, head = head, b""

@@ -121,6 +121,7 @@ class EventDecoder:
         self.file = file
         self.position = position
         self.checksum_enabled = False
+        self.payload_offset = 0  # where the last event of ``payload_events`` begins, in the plain payload
         self.format_description: FormatDescriptionEvent | None = None
         self._mariadb = mariadb
         self._verify_checksum = verify_checksum
@@ -222,11 +223,13 @@ class EventDecoder:
         ``decode`` does, and ``MissingExtraError`` without zstd.
         """
         raw_events = payload_events(event.payload, event.compression_type)
+        self.payload_offset = 0
         try:
             for raw in raw_events:
                 inner = self._decode_inner(raw, event.position)
                 if inner is not None:
                     yield inner
+                self.payload_offset += len(raw)
         except DecodeError as error:
             raise self._located(error, event.header.type, event.position) from error.__cause__
 

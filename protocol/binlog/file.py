@@ -67,7 +67,7 @@ class RawEventReader:
     """The raw events of one binlog or relay log file, one at a time, decrypted.
 
     ``position`` is the offset of the next event, ``event_position`` that of the last one read; both are those of the
-    plain file. With ``torn="stop"`` a file whose last event is cut short, or that ends in zeros, ends before that,
+    plain file, of which ``read`` begins to read at ``base``. With ``torn="stop"`` a file whose last event is cut short, or that ends in zeros, ends before that,
     and ``torn_bytes`` counts what was left over; ``"raise"`` makes it a ``TruncatedError``. ``has_checksums`` says
     whether events carry CRC32: as the format description has it, or, if that is damaged or not there, as an event
     has shown (None: none has).
@@ -78,7 +78,13 @@ class RawEventReader:
     """
 
     def __init__(
-        self, read: ReadBytes, *, file: str = "", torn: TornTail = "stop", keys: LogKeys | None = None
+        self,
+        read: ReadBytes,
+        *,
+        file: str = "",
+        torn: TornTail = "stop",
+        keys: LogKeys | None = None,
+        base: int = 0,
     ) -> None:
         self.file = file
         self.event_position = 0
@@ -90,7 +96,7 @@ class RawEventReader:
         self._decryptor: EventDecryptor | None = None
         self._header: _Header | None = None  # of the last event that was read
         self._buffer = b""
-        self._base = 0  # the file's offset of the buffer's first byte
+        self._base = base  # the file's offset of the buffer's first byte
         self._start = 0  # of the last event, in the buffer
         self._next = 0  # of the next event, in the buffer
         self._open()

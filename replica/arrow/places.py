@@ -189,6 +189,6 @@ def merge(buffer: RowBuffer, count: int, parts: Sequence[tuple[Rows, Places | No
             diffs = np.zeros(count, np.bool_) if diffs is None else diffs
             diffs[rows] = places.diffs
     before = None
-    if diffs is not None:
+    if diffs is not None and any(places is not None and places.before is not None for _, places in parts):
         before = merge(buffer, count, [(rows, places and places.before) for rows, places in parts])
     return Places(buffer, start, 0, length, None if valid.all() else valid, diffs, before)

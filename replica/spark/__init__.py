@@ -1,0 +1,1 @@
+"""Binary logs as tables of Apache Spark (extra ``[spark]``)."""

@@ -1,0 +1,248 @@
+"""The envelope: any table's changes in one schema, the rows as VARIANT or as JSON text.
+
+    op      STRING     insert, update, delete; ddl, xa_commit, xa_rollback (option includeDdl); gap
+    schema  STRING     of the table; of a statement its session's default schema
+    table   STRING     null for statements
+    before  VARIANT    the row before an update or delete
+    after   VARIANT    the row after an insert or update; what a MINIMAL image leaves out is the before image's
+    key     VARIANT    the primary key of ``after`` (of ``before`` for a delete); null where the log names none
+    ts      TIMESTAMP  of the commit; microseconds since MySQL 8.0.1, else the second in which it began
+    gtid    STRING
+    source  STRUCT     server_id, server_uuid (of live sources), file, pos (of the event), row (see ``seq_number``),
+                       xid (the engine's number of the transaction), xa (id of an XA transaction), outcome:
+                       ``commit``, ``rollback`` (it is undone), ``prepared`` (xa_commit or xa_rollback says), ``open``
+    seq     DECIMAL    the total order: see ``seq_number``
+    sql     STRING     of statements
+
+A column that no image holds has no member. Everything here is Arrow: Spark is not known.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.binlog.events import QueryEvent
+from protocol.constants import ColumnType
+from replica.arrow.text import valid_text
+
+from . import json_text, variant
+from .changes import PlacedChange
+from .gather import SEQ_TYPE, GatheredRows, seq_array, seq_number
+from .pieces import LogPiece
+
+RowFormat = Literal["variant", "json"]
+Flags = npt.NDArray[np.bool_]
+_Values = list[pa.Array | None]
+
+STRING: Final = pa.string()
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+SOURCE_TYPE: Final = pa.struct(
+    [
+        pa.field("server_id", pa.int64(), nullable=False),
+        ("server_uuid", STRING),
+        pa.field("file", STRING, nullable=False),
+        pa.field("pos", pa.int64(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        ("xid", pa.int64()),
+        ("xa", STRING),
+        pa.field("outcome", STRING, nullable=False),
+    ]
+)
+
+
+def envelope_schema(row_format: RowFormat) -> pa.Schema:
+    """The schema of envelope batches."""
+    row = STRING if row_format == "json" else variant.VARIANT_TYPE
+    return pa.schema(
+        [
+            pa.field("op", STRING, nullable=False),
+            ("schema", STRING),
+            ("table", STRING),
+            ("before", row),
+            ("after", row),
+            ("key", row),
+            pa.field("ts", TIMESTAMP, nullable=False),
+            ("gtid", STRING),
+            pa.field("source", SOURCE_TYPE, nullable=False),
+            pa.field("seq", SEQ_TYPE, nullable=False),
+            ("sql", STRING),
+        ]
+    )
+
+
+class EnvelopeWriter:
+    """Makes envelope batches of what was read of one piece."""
+
+    def __init__(self, piece: LogPiece, row_format: RowFormat) -> None:
+        self.schema = envelope_schema(row_format)
+        self._piece = piece
+        self._row_format = row_format
+
+    def rows(self, gathered: GatheredRows) -> pa.RecordBatch:
+        """The changes of rows of one table."""
+        table, size = gathered.table, gathered.batch.num_rows
+        objects = _Objects(gathered, self._row_format)
+        op = gathered.batch.column("_op")
+        is_delete, is_update = (_flags(pc.equal(op, kind)) for kind in ("delete", "update"))
+        row = objects.row()
+        before, has_before = row, is_delete
+        if is_update.any():
+            old = objects.row_before()
+            before = pc.if_else(pa.array(is_update), old, row) if is_delete.any() else old
+            has_before = is_update | is_delete
+        key = objects.key()
+        columns = [
+            op,
+            pa.repeat(pa.scalar(valid_text(table.schema)), size),
+            pa.repeat(pa.scalar(valid_text(table.name)), size),
+            objects.finish(before, has_before),
+            objects.finish(row, ~is_delete),
+            pa.nulls(size, self.schema.field("key").type) if key is None else objects.finish(key, None),
+            *self._facts(gathered.changes, gathered.spread, gathered.rows, gathered.seq(self._piece)),
+            pa.nulls(size, STRING),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def statements(self, changes: Sequence[PlacedChange]) -> pa.RecordBatch:
+        """Statements that are no row changes."""
+        size = len(changes)
+        numbers, rows = np.arange(size), np.zeros(size, np.int64)
+        queries = [change.event for change in changes if isinstance(change.event, QueryEvent)]
+        row_type = self.schema.field("before").type
+        columns = [
+            pa.array([_operation(query.sql) for query in queries], STRING),
+            pa.array([valid_text(query.schema) for query in queries], STRING),
+            pa.nulls(size, STRING),
+            *(pa.nulls(size, row_type) for _ in range(3)),
+            *self._facts(
+                changes,
+                lambda values, arrow_type: pa.array(values, arrow_type),
+                rows,
+                seq_array([seq_number(self._piece, change) for change in changes], numbers, rows),
+            ),
+            pa.array([valid_text(query.sql) for query in queries], STRING),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _facts(
+        self,
+        changes: Sequence[PlacedChange],
+        spread: Callable[[Sequence[object], pa.DataType], pa.Array],
+        rows: npt.NDArray[np.int64],
+        seq: pa.Array,
+    ) -> list[pa.Array]:
+        """ts, gtid, source and seq."""
+        facts = [change.facts for change in changes]
+        firsts = spread([change.inner for change in changes], pa.int64())
+        size = len(rows)
+        source = [
+            spread([change.event.header.server_id for change in changes], pa.int64()),
+            pa.repeat(pa.scalar(self._piece.server_uuid, STRING), size),
+            pa.repeat(pa.scalar(self._piece.file, STRING), size),
+            spread([change.event.position for change in changes], pa.int64()),
+            pc.add(firsts, pa.array(rows)),
+            spread([one.xid for one in facts], pa.int64()),
+            spread([one.xa for one in facts], STRING),
+            spread([one.outcome for one in facts], STRING),
+        ]
+        return [
+            spread([one.ts for one in facts], pa.int64()).cast(TIMESTAMP),
+            spread([one.gtid for one in facts], STRING),
+            pa.StructArray.from_arrays(source, fields=list(SOURCE_TYPE)),
+            seq,
+        ]
+
+
+class _Objects:
+    """The rows of a batch as objects, still without NULLs."""
+
+    def __init__(self, gathered: GatheredRows, row_format: RowFormat) -> None:
+        self._gathered = gathered
+        self._is_json = row_format == "json"
+        batch, columns = gathered.batch, gathered.table.columns
+        self._size = batch.num_rows
+        # A functional index over JSON is no column of a batch.
+        self._indexes = [
+            index for index, column in enumerate(columns) if column.type is not ColumnType.TYPED_ARRAY
+        ]
+        self._names = batch.schema.names[: len(self._indexes)]
+        self._is_document = [columns[index].type is ColumnType.JSON for index in self._indexes]
+        self._layout = variant.ObjectLayout(self._names)
+        self._values = self._encode(batch.columns[: len(self._indexes)], "after")
+
+    def row(self) -> pa.Array:
+        """After the change, or as it was deleted."""
+        return self._by_absence(self._values, self._gathered.batch.column("_absent"))
+
+    def row_before(self) -> pa.Array:
+        """Before updates; anything for other changes."""
+        before = self._gathered.batch.column("_before")
+        values = self._encode(before.flatten(), "before")
+        return self._by_absence(values, self._gathered.batch.column("_before_absent"))
+
+    def key(self) -> pa.Array | None:
+        """The primary key of ``row``."""
+        names = set(self._gathered.table.primary_key)
+        if not names:
+            return None
+        values = [
+            value if self._gathered.table.columns[index].name in names else None
+            for index, value in zip(self._indexes, self._values, strict=True)
+        ]
+        return self._objects(values, self._size)
+
+    def finish(self, objects: pa.Array, valid: Flags | None) -> pa.Array:
+        """The objects as a column, NULL where they are not ``valid``."""
+        if not self._is_json:
+            return variant.variant_array(objects, self._layout.metadata, valid)
+        return objects if valid is None else pc.if_else(pa.array(valid), objects, pa.scalar(None, STRING))
+
+    def _encode(self, arrays: Sequence[pa.Array], image: Literal["before", "after"]) -> _Values:
+        values: _Values = []
+        for index, array, is_document in zip(self._indexes, arrays, self._is_document, strict=True):
+            if self._is_json:
+                value, text = json_text.json_values(array, is_document=is_document), json_text.strings
+            else:
+                value, text = variant.variant_values(array), variant.strings
+            if self._gathered.lost_dates and pa.types.is_temporal(array.type):
+                value = pc.coalesce(value, text(self._gathered.lost_texts(index, image)))
+            values.append(value)
+        return values
+
+    def _objects(self, values: _Values, size: int) -> pa.Array:
+        if self._is_json:
+            return json_text.json_objects(self._names, values, size)
+        return self._layout.objects(values, size)
+
+    def _by_absence(self, values: _Values, absent: pa.Array) -> pa.Array:
+        """Objects without the members that are absent: all at once for those rows that lack the same ones."""
+        if absent.null_count == len(absent):
+            return self._objects(values, self._size)
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for row, names in enumerate(absent.to_pylist()):
+            groups.setdefault(tuple(names or ()), []).append(row)
+        parts, order = [], []
+        for names, rows in groups.items():
+            indexes = pa.array(rows)
+            kept: _Values = [
+                None if name in names or value is None else value.take(indexes)
+                for name, value in zip(self._names, values, strict=True)
+            ]
+            parts.append(self._objects(kept, len(rows)))
+            order += rows
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(np.array(order))))
+
+
+def _flags(array: pa.Array) -> Flags:
+    flags: Flags = array.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _operation(sql: str) -> str:
+    if sql.startswith("XA COMMIT"):
+        return "xa_commit"
+    return "xa_rollback" if sql.startswith("XA ROLLBACK") else "ddl"

@@ -1,0 +1,182 @@
+"""A piece of a log: what one task reads, and reading its events. Plain values, so that it can be sent anywhere.
+
+A piece is a range of a plain file that begins and ends between transactions, or a whole file that only a reader from
+its beginning can make sense of: encrypted, gzip'd, or with something in it that is no binary log.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import Event, HeaderFields, TransactionPayloadEvent
+from protocol.binlog.file import RawEventReader
+from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
+from protocol.binlog.rowcode import Image, Row, RowCompiler, RowReader
+from protocol.constants import BINLOG_MAGIC
+from replica.arrow import RawRowCompiler
+from replica.arrow.rawrows import RawRows, RowsLayout
+from replica.filters import table_filter
+from replica.log_files import LogFile, OpenLogFile, ReadBytes, behind, read_whole
+
+_CHUNK_SIZE: Final = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """``size`` bytes of the file at ``path``, from ``start`` on; with ``is_whole`` all that reading the file gives.
+
+    ``file`` and ``position`` are where that begins in the source's log; ``number`` is the file's place in the order
+    of the log's files and ``epoch`` that of the log among those of several servers. ``description`` is the
+    FORMAT_DESCRIPTION that holds there (empty: the piece brings it itself).
+    """
+
+    path: str
+    file: str
+    number: int
+    start: int = 0
+    size: int = 0
+    position: int = 0
+    description: bytes = b""
+    is_whole: bool = False
+    epoch: int = 0
+    server_uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How pieces are decoded. Nothing secret is shown by its repr."""
+
+    tables: tuple[str, ...] = ("*",)
+    exclude_tables: tuple[str, ...] = ()
+    verify_checksum: bool = True
+    keyring: str | None = None
+    key_file: str | None = None
+    key_file_secret: str = field(default="", repr=False)
+    key_file_iterations: int = 0
+
+    def keys(self) -> LogKeys:
+        """What the key files hold. Raises ``ConfigurationError``."""
+        mysql = parse_keyring(read_whole(self.keyring)) if self.keyring else {}
+        mariadb = {}
+        if self.key_file:
+            secret = self.key_file_secret.encode()
+            mariadb = parse_key_file(read_whole(self.key_file), secret, self.key_file_iterations)
+        return LogKeys(mysql, mariadb)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedEvent:
+    """An event and where its log goes on behind it. ``inner`` is its offset in a compressed transaction, else 0."""
+
+    event: Event
+    end: int
+    inner: int
+
+
+class RowLayouts(RawRowCompiler):
+    """Leaves rows undecoded, and can decode them later, where a column's type does not hold a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._images: dict[RowsLayout, tuple[Image, ...]] = {}
+        self._compiler = RowCompiler()
+
+    def reader(self, *images: Image) -> RowReader:
+        """What puts ``RawRows`` into events."""
+        read = super().reader(*images)
+        layout = read(b"", 0, 0)[0].layout
+        self._images[layout] = images
+        return read
+
+    def tuples(self, rows: RawRows) -> list[tuple[Row | None, Row | None]]:
+        """Before and after image of each row; what is not there is None."""
+        read = self._compiler.reader(*self._images[rows.layout])
+        found = read(rows.data, rows.start, rows.end)
+        return [row if len(rows.layout.images) > 1 else (row, row) for row in found]
+
+
+class PieceReader:
+    """The events of a piece, decoded but for their rows: as ``RawRows``, for the columnar readers.
+
+    Iterate it once. ``rows`` knows how those are decoded after all. Raises what iterating ``BinlogFile`` does.
+    """
+
+    def __init__(self, piece: LogPiece, settings: ReadSettings) -> None:
+        self._piece = piece
+        self.rows = RowLayouts()
+        self._decoder = EventDecoder(
+            file=piece.file,
+            position=piece.position,
+            verify_checksum=settings.verify_checksum,
+            wants_table=table_filter(settings.tables, settings.exclude_tables),
+            row_compiler=self.rows,
+        )
+        self._settings = settings
+
+    def __iter__(self) -> Iterator[PlacedEvent]:
+        if self._piece.is_whole:
+            return self._whole()
+        return self._range()
+
+    def _whole(self) -> Iterator[PlacedEvent]:
+        piece, keys = self._piece, self._settings.keys()
+        with closing(OpenLogFile(LogFile(piece.file, piece.path), "stop")) as opened:
+            yield from self._events(RawEventReader(opened.read, file=piece.file, keys=keys))
+
+    def _range(self) -> Iterator[PlacedEvent]:
+        piece = self._piece
+        has_magic = piece.start == 0
+        with open(piece.path, "rb", buffering=0) as file:
+            file.seek(piece.start)
+            read = limited(file.read, piece.size)
+            if not has_magic:
+                read = behind(BINLOG_MAGIC, read)
+            base = piece.position - (0 if has_magic else len(BINLOG_MAGIC))
+            reader = RawEventReader(read, file=piece.file, base=base)
+            if piece.description:
+                self._decoder.decode(piece.description, len(BINLOG_MAGIC))
+                reader.has_checksums = algorithm_of(piece.description) == CRC32_ALGORITHM
+            yield from self._events(reader)
+
+    def _events(self, reader: RawEventReader) -> Iterator[PlacedEvent]:
+        decoder, file = self._decoder, self._piece.file
+        for raw, position, header in _raw_events(reader):
+            decoder.checksum_enabled = reader.has_checksums is True
+            # The rotates in a relay log name files of its source.
+            decoder.file = file
+            event = decoder.decode(raw, position, header)
+            if event is None:
+                continue
+            end = position + len(raw)
+            if type(event) is TransactionPayloadEvent:
+                for inner in decoder.payload_events(event):
+                    yield PlacedEvent(inner, end, decoder.payload_offset)
+            else:
+                yield PlacedEvent(event, end, 0)
+
+
+def _raw_events(reader: RawEventReader) -> Iterator[tuple[bytes, int, HeaderFields | None]]:
+    """In batches where they need no care, which takes a fifth of the time."""
+    while True:
+        while batch := reader.read_batch():
+            yield from batch
+        raw = reader.read_event()
+        if raw is None:
+            return
+        yield raw, reader.event_position, None
+
+
+def limited(read: Callable[[int], bytes], size: int) -> ReadBytes:
+    """At most so many bytes of what ``read`` gives: what is appended to a file meanwhile is not of the piece."""
+    left = size
+
+    def read_some(count: int) -> bytes:
+        nonlocal left
+        data = read(min(count, left, _CHUNK_SIZE)) if left else b""
+        left -= len(data)
+        return data
+
+    return read_some
