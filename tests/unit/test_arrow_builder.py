@@ -212,6 +212,12 @@ def test_a_partial_update_without_the_document_before() -> None:
     with pytest.raises(UnsupportedEventError, match="columns="):
         list(rows.builder().flush())
     assert rows_of(rows.batch(columns=["number"], metadata=[])) == [(1,)]
+    # Among rows of another layout too.
+    rows.add("insert", [[number(2), long(BEFORE)]])
+    builder = rows.builder(metadata=[])
+    with pytest.raises(UnsupportedEventError, match="columns="):
+        list(builder.flush())
+    assert [rows_of(batch) for batch in builder.flush()] == [[(2, '{"b": 2, "aa": 1}')]]
 
 
 # Where batches end
