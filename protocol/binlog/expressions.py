@@ -38,7 +38,7 @@ class Inline:
     ``{c1}``... are the ``constants``. ``{k0}``, ``{k1}``..., as many as ``kept``, are variables that the value finds
     as the row before has left them, None in the first one. ``{f}(data, {p})`` calls the cell's function, the plain
     reader, at the value's first byte. With a ``context`` there are operators of Decimal in the expression, which
-    count on that context being the thread's.
+    count on that context, or another one with room for so many ``digits``, being the thread's.
     """
 
     expression: str
@@ -47,6 +47,7 @@ class Inline:
     is_big_endian: bool = False
     kept: int = 0
     context: Context | None = None
+    digits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,7 @@ def decimal(precision: int, scale: int) -> Inline:
         (constant,),
         is_big_endian=True,
         context=_EXACT if scale else None,
+        digits=precision,
     )
 
 

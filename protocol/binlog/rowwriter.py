@@ -195,9 +195,10 @@ class TrustingWriter(CarefulWriter):
 
     def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
         super().__init__(images, names)
-        # Variables that rows hand on, and the context that Decimal's operators need.
+        # Variables that rows hand on; the context that Decimal's operators need, and its digits.
         self._kept: list[str] = []
         self._context: Context | None = None
+        self._digits = 0
 
     def function(self) -> Iterator[str]:
         """The lines of ``read_rows``."""
@@ -210,15 +211,19 @@ class TrustingWriter(CarefulWriter):
             yield f"    {' = '.join(dict.fromkeys(self._kept))} = None"
         if self._context:
             self.namespace |= {"getcontext": getcontext, "setcontext": setcontext, "context": self._context}
+            # To change it takes 200 ns.
             yield "    outer = getcontext()"
-            yield "    setcontext(context)"
+            yield f"    is_narrow = outer.prec < {self._digits} or outer.Emax < {self._digits}"
+            yield "    if is_narrow:"
+            yield "        setcontext(context)"
         yield "    try:"
         yield from _indent(body, 2)
         yield "    except DOUBTS:"
         yield "        position = -1"
         if self._context:
             yield "    finally:"
-            yield "        setcontext(outer)"
+            yield "        if is_narrow:"
+            yield "            setcontext(outer)"
         yield "    if position != end:"
         yield "        return careful()(data, begin, end)"
         yield "    return rows"
@@ -327,6 +332,7 @@ class TrustingWriter(CarefulWriter):
         if inline.context is None:
             return True
         self._context = self._context or inline.context
+        self._digits = max(self._digits, inline.digits)
         return self._context is inline.context
 
     def _expression(self, cell: Cell, **words: str) -> str:

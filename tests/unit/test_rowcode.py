@@ -6,7 +6,7 @@ import linecache
 import struct
 import traceback
 from datetime import datetime, timedelta
-from decimal import Decimal, Inexact, getcontext, localcontext
+from decimal import Context, Decimal, Inexact, getcontext, localcontext
 from typing import Any
 
 import pytest
@@ -148,11 +148,12 @@ def test_numbers_of_both_byte_orders_between_each_other() -> None:
     assert was_trusting(reader)
 
 
-def test_the_decimal_context_is_the_caller_s() -> None:
+@pytest.mark.parametrize("narrow", [{"prec": 1}, {"prec": 9}, {"Emax": 1}, {"prec": 28}])
+def test_the_decimal_context_is_the_caller_s(narrow: dict[str, int]) -> None:
     """Also behind an error; and the rows do not depend on it."""
     reader = RowCompiler().reader(image(INT, DECIMAL))
     data = (b"\0" + SIZE_AND_DECIMAL) * 6
-    with localcontext(prec=1, traps=[Inexact]) as context:
+    with localcontext(Context(**narrow, traps=[Inexact])) as context:
         for count in (1, 6):
             assert reader(data, 0, count * 10) == [(7, Decimal("5.25"))] * count
             with pytest.raises((DecodeError, struct.error)):
