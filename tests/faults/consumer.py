@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 import replica
-from replica import BinlogStream, Change, Checkpoint, FileCheckpointStore
+from replica import BinlogStream, Checkpoint, FileCheckpointStore
 
-from .workload import PROGRESS, Identity, identity
+from .workload import PROGRESS, Identity, identity_of
 
 FILE: Final = "file"
 DATABASE: Final = "database"
@@ -88,12 +88,6 @@ class DatabaseKeeper:
 
 def _open(directory: Path) -> sqlite3.Connection:
     return sqlite3.connect(directory / "changes.db", isolation_level=None)
-
-
-def identity_of(change: Change) -> Identity:
-    image = change.before if change.op == "delete" else change.after
-    assert image is not None
-    return identity(change.op, change.table.name, tuple(image.values()))
 
 
 async def collect(stream: BinlogStream, last: int) -> AsyncIterator[tuple[list[Identity], Checkpoint]]:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import bisect
 import random
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from replica import (
+    BinlogStream,
+    Change,
     DeleteRowsEvent,
     Event,
     FormatDescriptionEvent,
     QueryEvent,
+    TransactionRestarted,
     UpdateRowsEvent,
     WriteRowsEvent,
     XidEvent,
@@ -77,6 +80,13 @@ def row_of(table: str, n: int, touched: int) -> tuple[Any, ...]:
 
 def identity(operation: str, table: str, row: tuple[Any, ...]) -> Identity:
     return operation, table, row[0], row[1], zlib.crc32(repr(row).encode())
+
+
+def identity_of(change: Change) -> Identity:
+    """The same of a change with names, whose columns are all there and in their order."""
+    image = change.before if change.op == "delete" else change.after
+    assert image is not None
+    return identity(change.op, change.table.name, tuple(image.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +186,60 @@ class Collector:
         self._schema = schema
         self._reached = 0
 
+    @property
+    def arrived(self) -> int:
+        """How many changes there are, those of the open transaction included."""
+        return len(self.delivered) + len(self.open)
+
+    async def follow_events(self, stream: BinlogStream, last: int) -> AsyncGenerator[None, None]:
+        """Read a stream event by event up to the end of the transaction with the change `last`."""
+        async for event in stream:
+            self.feed(event)
+            yield
+            if self.progress == last:
+                return
+
+    async def follow_transactions(self, stream: BinlogStream, last: int) -> AsyncGenerator[None, None]:
+        """The same change by change of each transaction; only what was committed is kept."""
+        async for transaction in stream.transactions():
+            self.open.clear()
+            async for change in transaction:
+                if change.table.schema == self._schema:
+                    self._change(change)
+                yield
+            if transaction.outcome == "commit":
+                self._commit()
+            elif transaction.outcome == "restarted":
+                self.restarts += 1
+            else:
+                self.lost += len(self.open)
+            self.open.clear()
+            if self.progress == last:
+                return
+
+    def _change(self, change: Change) -> None:
+        if change.table.name != PROGRESS:
+            self.open.append(identity_of(change))
+        elif change.op == "update":
+            assert change.after is not None
+            self._reached = int(str(change.after["n"]))
+
+    def _commit(self) -> None:
+        self.delivered += self.open
+        self.open.clear()
+        self.progress = self._reached
+
     def feed(self, event: Event) -> None:
         """Take in the next event of the stream."""
         if isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent):
             if event.table.schema == self._schema:
                 self._rows(event)
         elif isinstance(event, XidEvent) or (isinstance(event, QueryEvent) and event.sql == "COMMIT"):
-            self.delivered += self.open
-            self.open.clear()
-            self.progress = self._reached
+            self._commit()
         elif isinstance(event, FormatDescriptionEvent):
             self.lost += len(self.open)
             self.open.clear()
-        elif type(event).__name__ == "TransactionRestarted":
+        elif isinstance(event, TransactionRestarted):
             self.restarts += 1
             self.open.clear()
 

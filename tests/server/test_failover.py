@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import os
 import random
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
+from replica import BinlogStream
 from tests.faults import container, topology
 from tests.faults.proxy import FaultProxy
 from tests.faults.workload import Collector, Workload, first_difference
@@ -26,6 +28,10 @@ from .test_chaos import GTID, report, start_of, stream_through
 _BYTES_PER_SECOND = 1_000_000
 _EVENT_SIZES = (8192, 1024, 3000)
 _ARGUMENTS = {"mysql": (), "mariadb": ("--log-slave-updates",)}
+
+Follow = Callable[[Collector], Callable[[BinlogStream, int], AsyncGenerator[None, None]]]
+BY_EVENT: Follow = operator.attrgetter("follow_events")
+BY_TRANSACTION: Follow = operator.attrgetter("follow_transactions")
 
 
 class Failover:
@@ -61,9 +67,10 @@ class Failover:
         del self.servers[0]
 
 
+@pytest.mark.parametrize("follow", [BY_EVENT, BY_TRANSACTION], ids=["events", "transactions"])
 @pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
 async def test_a_stream_goes_on_at_promoted_replicas(
-    name: str, supervised_server: Callable[..., Server], pytestconfig: pytest.Config
+    name: str, follow: Follow, supervised_server: Callable[..., Server], pytestconfig: pytest.Config
 ) -> None:
     """Twice in a row, each time where a transaction of many rows is open."""
     changes = 200_000 if pytestconfig.getoption("long") else 20_000
@@ -94,14 +101,12 @@ async def test_a_stream_goes_on_at_promoted_replicas(
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(asyncio.to_thread(writer.run))
         try:
-            async for event in stream:
-                collector.feed(event)
-                if places and len(collector.delivered) + len(collector.open) >= places[0]:
-                    del places[0]
-                    failover.cut()
-                    tasks.create_task(failover.run())
-                if collector.progress == changes:
-                    break
+            async with contextlib.aclosing(follow(collector)(stream, changes)) as steps:
+                async for _ in steps:
+                    if places and collector.arrived >= places[0]:
+                        del places[0]
+                        failover.cut()
+                        tasks.create_task(failover.run())
         finally:
             report(proxy, stream, collector, writer)
             print("rows of the open transaction", failover.rows_of_open_transaction)
