@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,10 +77,14 @@ async def kill_now_and_then(server: Server, writer: Writer, kills: int, rng: ran
     """Kill the server when so many changes have been committed, and while transactions are being written."""
     pause, changes = writer.pause, writer.workload.changes
     for moment in sorted(rng.randrange(changes // 20, changes * 9 // 10) for _ in range(kills)):
-        await until(lambda moment=moment: writer.committed >= moment, seconds=600)
+        await until(partial(has_committed, writer, moment), seconds=600)
         writer.pause = 0
         await asyncio.to_thread(container.restart, server)
         writer.pause = pause
+
+
+def has_committed(writer: Writer, number: int) -> bool:
+    return writer.committed >= number
 
 
 @pytest.mark.parametrize("mode", [FILE_POSITION, GTID])
