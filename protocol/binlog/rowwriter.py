@@ -299,6 +299,8 @@ class TrustingWriter(CarefulWriter):
                 yield from self._together(Run(), values)
         elif len(values) == 1:
             yield from self._one(values[0])
+        elif all(map(_is_gap, values)):
+            yield f"position += {_sizes(values)}"
         else:
             yield f"if not nulls & {nullable}:"
             yield from _indent(self._together(Run(), values))
@@ -360,14 +362,33 @@ def _segments(values: Sequence[Value]) -> Iterator[list[Value]]:
 
 
 def _parts(values: Sequence[Value]) -> Iterator[list[Value]]:
-    """Neighbours that are NOT NULL, and of the others a few each, or one where there are only a few."""
+    """Gaps; neighbours that are NOT NULL; and of the others a few each, or one where there are only a few."""
     count = _NEIGHBOURS if len(values) > _NEIGHBOURS else 1
-    for is_required, group in groupby(values, lambda value: value.is_required):
+    for kind, group in groupby(values, _kind):
         part = list(group)
-        if is_required:
-            yield part
-        else:
+        if kind == "nullable":
             yield from (part[first : first + count] for first in range(0, len(part), count))
+        else:
+            yield part
+
+
+def _kind(value: Value) -> str:
+    return "gap" if _is_gap(value) else "required" if value.is_required else "nullable"
+
+
+def _is_gap(value: Value) -> bool:
+    """Whether nothing is to be known of the value but whether it is there."""
+    return not value.is_wanted and not value.cell.length_bytes
+
+
+def _sizes(gaps: Sequence[Value]) -> str:
+    """The bytes that gaps take."""
+    nullable: dict[int, int] = {}
+    for gap in gaps:
+        if not gap.is_required:
+            nullable[gap.cell.size] = nullable.get(gap.cell.size, 0) | gap.bit
+    absent = (f" - {size} * (nulls & {bits}).bit_count()" for size, bits in nullable.items())
+    return f"{sum(gap.cell.size for gap in gaps)}{''.join(absent)}"
 
 
 def _zero_bytes(values: Sequence[Value], offset: int) -> Iterator[tuple[int, bytes]]:

@@ -131,6 +131,10 @@ def test_every_place_of_a_null_among_neighbours(width: int) -> None:
     assert reader(data, 0, len(data)) == expected
     assert was_trusting(reader)
     assert careful(reader)(data, 0, len(data)) == expected
+    wanted = tuple(index for index in range(width) if index % 7 in (0, 4, 5))
+    fewer = RowCompiler().reader(image(*columns, wanted=wanted))
+    assert fewer(data, 0, len(data)) == [tuple(row[index] for index in wanted) for row in expected]
+    assert was_trusting(fewer)
 
 
 DECIMAL = Column("amount", ColumnType.NEWDECIMAL, 10 << 8 | 2, False)
