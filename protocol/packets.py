@@ -50,6 +50,11 @@ class FrameStream:
         """Bytes that were received and not returned as payloads."""
         return self._size + self._parts_size + len(self._unread or b"")
 
+    @property
+    def missing(self) -> int:
+        """Bytes without which ``read()`` cannot return anything more; 0 if it has not looked at all there are."""
+        return max(self._wanted - self._size, 0)
+
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer, cut anywhere."""
         if data:

@@ -17,7 +17,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 GROUND = ("records", "errors", "constants", "charset_tables", "charset", "wire", "gtid", "position")
-CONVERSATION = ("packets", "auth", "messages", "refusals", "results", "commands", "connection", "acceptor")
+CONVERSATION = (
+    "packets",
+    "auth",
+    "verification",
+    "messages",
+    "refusals",
+    "results",
+    "commands",
+    "query_attributes",
+    "connection",
+    "acceptor",
+)
 BINLOG = (
     "column",
     "table",
