@@ -9,12 +9,12 @@ Nanoseconds per value beside the expressions: CPython 3.11, everything included;
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from functools import partial
 from typing import Final, TypeVar
 
+from ..records import record
 from .values import (
     DIGITS_TO_BYTES,
     MAX_PRECISION,
@@ -29,7 +29,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Inline:
     """How generated code reads a value of fixed size without a call.
 
@@ -50,7 +50,7 @@ class Inline:
     digits: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Shared:
     """A constant that all cells of a cell table share: ``make(*arguments)``, made when the first one needs it."""
 
@@ -121,7 +121,7 @@ _EXACT: Final = Context(prec=MAX_PRECISION, Emin=-999_999, Emax=999_999, clamp=0
 _GROUP_CODES = {1: "B", 2: "H", 3: "BH", 4: "I"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Group:
     """So many digits of a DECIMAL, unpacked to the number ``number`` and, where they take three bytes, the next."""
 
@@ -365,7 +365,8 @@ def _spans(is_big_endian: bool) -> Memo[int, datetime | _Doubtful]:
     return Memo(partial(_span, is_big_endian), _DAYS_KEPT)
 
 
-_SECONDS_OF_SPAN = (Shared(_binary_table, (8,)), Shared(_binary_table, (0,)))
+def _seconds_of_span() -> tuple[Shared, Shared]:
+    return Shared(_binary_table, (8,)), Shared(_binary_table, (0,))
 
 
 def timestamp2(fsp: int) -> Inline:
@@ -375,7 +376,7 @@ def timestamp2(fsp: int) -> Inline:
         "({k1} if {v} == {k0} else ({k1} := {c0}[({k0} := {v})]))"
         f" + ({_sum(1, 1, 2 + len(fraction))}) or {{f}}(data, {{p}})",
         "HBB" + "B" * len(fraction),
-        (Shared(_spans, (True,)), *_SECONDS_OF_SPAN, *fraction),
+        (Shared(_spans, (True,)), *_seconds_of_span(), *fraction),
         kept=2,
     )
 
@@ -386,7 +387,7 @@ def timestamp() -> Inline:
         "({k1} if {v2} == {k0} else ({k1} := {c0}[({k0} := {v2})])) + ({c1}[{v1}] + {c2}[{v}])"
         " or {f}(data, {p})",
         "BBH",
-        (Shared(_spans, (False,)), *_SECONDS_OF_SPAN),
+        (Shared(_spans, (False,)), *_seconds_of_span()),
         kept=2,
     )
 
