@@ -7,13 +7,14 @@ Layout: MySQL's ``sql/log_event.cc`` (log_event_print_value) and ``Field::pack``
 
 import codecs
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from ..charset import Charset, charset_by_name
 from ..constants import ColumnType
 from ..errors import DecodeError
+from ..records import record
 from .column import ABSENT, BLOB_TYPES, INTEGER_TYPES, Column
 from .compression import uncompress_column
 from .expressions import (
@@ -51,7 +52,7 @@ from .values import (
 Function = Callable[..., object]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Cell:
     """How to read one value.
 
@@ -220,34 +221,35 @@ def _fractional(
     return cell
 
 
-def _constant(cell: Cell) -> Callable[[Column], Cell]:
-    return lambda column: cell
-
-
 def apply_json_diff(before: object, data: bytes) -> object:
     """The JSON value after a partial update; only the diffs where the before image does not hold the column."""
     diffs = read_json_diffs(data)
     return diffs if before is ABSENT else apply_json_diffs(cast("JsonValue", before), diffs)
 
 
-_DATE = Cell("{f}[{v}]", Shared(dates), code="3s", size=3)
-# 0, or years since 1900.
-_YEAR = Cell("{f}[{v}]", (0, *range(1901, 2156)), code="B", size=1)
+def _date(column: Column) -> Cell:
+    return Cell("{f}[{v}]", Shared(dates), code="3s", size=3)
+
+
+def _year(column: Column) -> Cell:
+    """0, or years since 1900."""
+    return Cell("{f}[{v}]", (0, *range(1901, 2156)), code="B", size=1)
+
 
 CellMakers = Mapping[ColumnType, Callable[[Column], Cell]]
 
 VALUE_CELLS: CellMakers = {
     **dict.fromkeys(INTEGER_TYPES, _integer),
-    ColumnType.FLOAT: _constant(Cell(code="f", size=4)),
-    ColumnType.DOUBLE: _constant(Cell(code="d", size=8)),
+    ColumnType.FLOAT: lambda column: Cell(code="f", size=4),
+    ColumnType.DOUBLE: lambda column: Cell(code="d", size=8),
     ColumnType.NEWDECIMAL: _decimal,
     ColumnType.BIT: _bit,
-    ColumnType.YEAR: _constant(_YEAR),
-    ColumnType.DATE: _constant(_DATE),
-    ColumnType.NEWDATE: _constant(_DATE),
-    ColumnType.TIME: _constant(_fixed(read_time, 3)),
-    ColumnType.DATETIME: _constant(_fixed(read_datetime, 8)),
-    ColumnType.TIMESTAMP: _constant(_fixed(read_timestamp, 4, timestamp())),
+    ColumnType.YEAR: _year,
+    ColumnType.DATE: _date,
+    ColumnType.NEWDATE: _date,
+    ColumnType.TIME: lambda column: _fixed(read_time, 3),
+    ColumnType.DATETIME: lambda column: _fixed(read_datetime, 8),
+    ColumnType.TIMESTAMP: lambda column: _fixed(read_timestamp, 4, timestamp()),
     ColumnType.TIME2: _fractional(time2_reader, 3, time2),
     ColumnType.DATETIME2: _fractional(datetime2_reader, 5, datetime2),
     ColumnType.TIMESTAMP2: _fractional(timestamp2_reader, 4, timestamp2),
