@@ -183,7 +183,10 @@ def struct_rows(array: Any) -> list[Any]:
     """The rows of a struct as lists; None where it is null."""
     children = [array.field(index).to_pylist() for index in range(array.type.num_fields)]
     rows = list(zip(*children, strict=True)) if children else [()] * len(array)
-    return [list(row) if is_valid else None for row, is_valid in zip(rows, array.is_valid(), strict=True)]
+    return [
+        list(row) if is_valid else None
+        for row, is_valid in zip(rows, array.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def same(mine: Any, others: Any) -> bool:
