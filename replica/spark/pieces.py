@@ -16,10 +16,11 @@ from protocol.binlog.file import RawEventReader
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.rowcode import Image, Row, RowCompiler, RowReader
 from protocol.constants import BINLOG_MAGIC
+from protocol.wire import ReadBytes
 from replica.arrow import RawRowCompiler
 from replica.arrow.rawrows import RawRows, RowsLayout
 from replica.filters import table_filter
-from replica.log_files import LogFile, OpenLogFile, ReadBytes, behind, read_whole
+from replica.log_files import LogFile, OpenLogFile, behind, read_whole
 
 _CHUNK_SIZE: Final = 1 << 17
 

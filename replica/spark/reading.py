@@ -24,7 +24,7 @@ SchemaMode = Literal["envelope", "table"]
 class ReadPlan:
     """How pieces become batches; the same for all pieces of a query. Nothing secret is shown by its repr.
 
-    ``schema`` is that of the batches; in table mode the types may be the user's own.
+    ``schema`` is that of the batches; in table mode, unless ``is_exact``, columns and types are the user's own.
     """
 
     settings: ReadSettings
@@ -34,6 +34,7 @@ class ReadPlan:
     include_ddl: bool = False
     on_schema_change: OnSchemaChange = "fail"
     on_statement: OnStatement = "fail"
+    is_exact: bool = True
     batch_rows: int = BATCH_ROWS
 
 
@@ -49,7 +50,7 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     if plan.mode == "envelope":
         writer = EnvelopeWriter(piece, plan.row_format)
     else:
-        writer = TableWriter(piece, plan.schema, plan.on_schema_change)
+        writer = TableWriter(piece, plan.schema, plan.on_schema_change, is_exact=plan.is_exact)
     statements: list[PlacedChange] = []
     for change in reader:
         event = change.event

@@ -15,7 +15,7 @@ A row is what the change leaves, or what was deleted; a column that an update's 
 image's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -34,7 +34,7 @@ OnSchemaChange = Literal["fail", "null", "ignore"]
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _NAMES: Final = pa.list_(pa.field("element", pa.string()))
-_BEFORE: Final = "_before"
+_BEFORE, _BEFORE_ABSENT = "_before", "_before_absent"
 _SPARK_TYPES: Final[Mapping[int, pa.DataType]] = MappingProxyType(
     {
         pa.uint8().id: pa.int16(),
@@ -66,7 +66,7 @@ def table_schema(table: Table, images: Images = "after") -> pa.Schema:
     columns = [pa.field(field.name, spark_type(field.type)) for field in batch_schema(table, metadata=())]
     added = list(_FIXED_FIELDS)
     if images == "both":
-        added += [*_FIELDS_OF_BOTH, pa.field(_BEFORE, pa.struct(columns)), pa.field("_before_absent", _NAMES)]
+        added += [*_FIELDS_OF_BOTH, pa.field(_BEFORE, pa.struct(columns)), pa.field(_BEFORE_ABSENT, _NAMES)]
     taken = {field.name for field in added} & {field.name for field in columns}
     if taken:
         raise ConfigurationError(
@@ -88,12 +88,15 @@ class TableWriter:
     with ``ignore``.
     """
 
-    def __init__(self, piece: LogPiece, schema: pa.Schema, on_change: OnSchemaChange) -> None:
+    def __init__(
+        self, piece: LogPiece, schema: pa.Schema, on_change: OnSchemaChange, *, is_exact: bool = True
+    ) -> None:
+        """``is_exact``: the schema is all of the table's; else the user's own choice of columns and types."""
         self.schema = schema
         self._piece = piece
         self._on_change = on_change
+        self._is_exact = is_exact
         self._columns = own_columns(schema)
-        self._has_both = _BEFORE in schema.names
 
     def rows(self, gathered: GatheredRows) -> pa.RecordBatch:
         """The changes of rows of the table."""
@@ -101,40 +104,43 @@ class TableWriter:
         count = batch.schema.get_field_index("_op")
         names = batch.schema.names[:count]
         types = [field.type for field in batch.schema][:count]
-        if self._on_change == "fail":
+        if self._on_change == "fail" and self._is_exact:
             self._check(gathered, {name: spark_type(kind) for name, kind in zip(names, types, strict=True)})
         current = dict(zip(names, batch.columns[:count], strict=True))
-        columns = self._converted(gathered, current)
-        columns += self._added(gathered)
-        if self._has_both:
-            before = batch.column(_BEFORE)
-            fields = [pa.field(field.name, field.type) for field in self._columns]
-            values = self._converted(gathered, dict(zip(names, before.flatten(), strict=True)))
-            mask = pc.invert(before.is_valid())
-            columns.append(
-                pa.StructArray.from_arrays(values, fields=fields, mask=mask)
-                if fields
-                else pa.nulls(batch.num_rows, pa.struct([]))
-            )
-            columns.append(batch.column("_before_absent").cast(_NAMES))
+        added = self._added(gathered, names)
+        columns = [
+            added[field.name]()
+            if field.name in added
+            else self._convert(gathered, field, current.get(field.name))
+            for field in self.schema
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _added(self, gathered: GatheredRows) -> list[pa.Array]:
+    def _added(self, gathered: GatheredRows, names: Sequence[str]) -> dict[str, Callable[[], pa.Array]]:
         facts = [change.facts for change in gathered.changes]
-        places = [change.event.position for change in gathered.changes]
-        spread, size = gathered.spread, gathered.batch.num_rows
-        values = {
-            "_op": lambda: gathered.batch.column("_op"),
+        batch, spread = gathered.batch, gathered.spread
+        return {
+            "_op": lambda: batch.column("_op"),
             "_seq": lambda: gathered.seq(self._piece),
             "_ts": lambda: spread([one.ts for one in facts], pa.int64()).cast(_TIMESTAMP),
             "_gtid": lambda: spread([one.gtid for one in facts], pa.string()),
-            "_file": lambda: pa.repeat(pa.scalar(self._piece.file), size),
-            "_pos": lambda: spread(places, pa.int64()),
+            "_file": lambda: pa.repeat(pa.scalar(self._piece.file), batch.num_rows),
+            "_pos": lambda: spread([change.event.position for change in gathered.changes], pa.int64()),
             "_outcome": lambda: spread([one.outcome for one in facts], pa.string()),
             "_xa": lambda: spread([one.xa for one in facts], pa.string()),
-            "_absent": lambda: gathered.batch.column("_absent").cast(_NAMES),
+            "_absent": lambda: batch.column("_absent").cast(_NAMES),
+            _BEFORE: lambda: self._before(gathered, names),
+            _BEFORE_ABSENT: lambda: batch.column(_BEFORE_ABSENT).cast(_NAMES),
         }
-        return [values[name]() for name in self.schema.names if name in values]
+
+    def _before(self, gathered: GatheredRows, names: Sequence[str]) -> pa.Array:
+        before = gathered.batch.column(_BEFORE)
+        found = dict(zip(names, before.flatten(), strict=True))
+        fields = list(self.schema.field(_BEFORE).type)
+        if not fields:
+            return pa.nulls(len(before), pa.struct([]))
+        values = [self._convert(gathered, field, found.get(field.name)) for field in fields]
+        return pa.StructArray.from_arrays(values, fields=fields, mask=pc.invert(before.is_valid()))
 
     def _check(self, gathered: GatheredRows, found: Mapping[str, pa.DataType]) -> None:
         wanted = {field.name: field.type for field in self._columns}
@@ -145,9 +151,6 @@ class TableWriter:
                 f"{schema_difference(wanted, found)} -- start it again to read on with the new ones, or set "
                 "onSchemaChange=ignore or null"
             )
-
-    def _converted(self, gathered: GatheredRows, found: Mapping[str, pa.Array]) -> list[pa.Array]:
-        return [self._convert(gathered, field, found.get(field.name)) for field in self._columns]
 
     def _convert(self, gathered: GatheredRows, field: pa.Field, array: pa.Array | None) -> pa.Array:
         if array is None:
@@ -170,7 +173,7 @@ class TableWriter:
 
 def own_columns(schema: pa.Schema) -> list[pa.Field]:
     """The fields of a batch that are the table's own columns."""
-    added = {field.name for field in (*_FIXED_FIELDS, *_FIELDS_OF_BOTH)} | {_BEFORE, "_before_absent"}
+    added = {field.name for field in (*_FIXED_FIELDS, *_FIELDS_OF_BOTH)} | {_BEFORE, _BEFORE_ABSENT}
     return [field for field in schema if field.name not in added]
 
 

@@ -1,0 +1,130 @@
+"""The data source ``mysql-binlog``: what PySpark's Python Data Source API asks for, from the modules below.
+
+    options -> schema (driver) -> pieces (driver) -> RecordBatches (executors)
+
+Spark makes a ``BinlogDataSource`` on the driver, pickles it and asks it for a reader, whose ``partitions`` and
+``read`` are called in other processes. Nothing is kept between these calls but the options.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from protocol.binlog.events import TableMapEvent
+from protocol.binlog.table import Table
+from protocol.errors import ConfigurationError
+from replica.file import KeyFile, open_binlog
+from replica.log_files import LogFile, find_log_files
+
+from .envelope import envelope_schema
+from .options import SourceOptions, parse_options
+from .pieces import LogPiece
+from .planner import plan_files
+from .reading import ReadPlan, read_piece
+from .tables import spark_ddl, table_schema
+
+NAME = "mysql-binlog"
+
+
+class LogPartition(InputPartition):
+    """One piece of the log, for one task."""
+
+    def __init__(self, piece: LogPiece) -> None:
+        self.value = piece
+
+
+class BinlogDataSource(DataSource):
+    """``spark.read.format("mysql-binlog")``; the options are described at ``SourceOptions``."""
+
+    _is_exact = False
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """The schema of the rows, unless the user gives one; in table mode as the log first describes the table."""
+        self._is_exact = True
+        return spark_ddl(_schema(parse_options(self.options)))
+
+    def reader(self, schema: StructType) -> "BinlogReader":
+        """For a batch query."""
+        options = parse_options(self.options)
+        return BinlogReader(options, read_plan(options, schema, self._is_exact))
+
+
+class BinlogReader(DataSourceReader):
+    """Plans on the driver, reads on executors."""
+
+    def __init__(self, options: SourceOptions, plan: ReadPlan) -> None:
+        self._options = options
+        self._plan = plan
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The pieces of the files that are there now."""
+        files = _files(self._options)
+        return [LogPartition(piece) for piece in plan_files(files, self._options.max_partition_bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One piece's rows."""
+        assert isinstance(partition.value, LogPiece)
+        return read_piece(partition.value, self._plan)
+
+
+def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> ReadPlan:
+    """How a query reads its pieces. ``schema`` is what Spark expects; not ``is_exact``: it is the user's own."""
+    expected = to_arrow_schema(schema, timezone="UTC")
+    if options.mode == "envelope" and expected != envelope_schema(options.row_format):
+        raise ConfigurationError("schemaMode: the schema of the envelope is fixed: leave out .schema(...)")
+    return ReadPlan(
+        options.settings,
+        expected,
+        mode=options.mode,
+        row_format=options.row_format,
+        include_ddl=options.include_ddl,
+        on_schema_change=options.on_schema_change,
+        on_statement=options.on_statement,
+        is_exact=is_exact,
+    )
+
+
+def _schema(options: SourceOptions) -> pa.Schema:
+    if options.mode == "envelope":
+        return envelope_schema(options.row_format)
+    return table_schema(_table(options), options.images)
+
+
+def _files(options: SourceOptions) -> list[LogFile]:
+    assert options.path is not None
+    path = options.path.removeprefix("file:")
+    if os.path.isdir(path):
+        path = os.path.join(path, "*.[0-9]*")
+    return find_log_files(path)
+
+
+def _table(options: SourceOptions) -> Table:
+    """The table as the log first describes it."""
+    settings = options.settings
+    paths = [file.path for file in _files(options) if file.path is not None]
+    key_file = settings.key_file and KeyFile(
+        settings.key_file, settings.key_file_secret, settings.key_file_iterations
+    )
+    with open_binlog(
+        paths,
+        tables=settings.tables,
+        events=TableMapEvent,
+        keyring=settings.keyring,
+        key_file=key_file or None,
+    ) as log:
+        for event in log:
+            assert isinstance(event, TableMapEvent)
+            if str(event.table) == options.table:
+                return event.table
+    raise ConfigurationError(
+        f"table: {options.table} has no rows in the log; with .schema(...) it needs none"
+    )

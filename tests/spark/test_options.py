@@ -1,0 +1,90 @@
+"""The options of the data source: what is understood, what is refused by name, and that no secret is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from protocol.errors import ConfigurationError
+from replica.spark.options import parse_options, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("128m", 128 << 20),
+        (" 4K ", 4096),
+        ("1gb", 1 << 30),
+        ("2MiB", 2 << 20),
+        ("7b", 7),
+        ("1T", 1 << 40),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size("maxPartitionBytes", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "m", "-1", "0", "1.5m", "1x", "99999999999t"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="maxPartitionBytes: a size"):
+        parse_size("maxPartitionBytes", text)
+
+
+def test_names_in_any_case() -> None:
+    options = parse_options({"PATH": "/logs", "includetables": "shop.*, a.b", "MaxPartitionBytes": "1m"})
+    assert options.path == "/logs"
+    assert options.settings.tables == ("shop.*", "a.b")
+    assert options.max_partition_bytes == 1 << 20
+
+
+def test_a_table_is_no_pattern() -> None:
+    options = parse_options({"path": "/logs", "schemaMode": "TABLE", "table": "shop.a[b]*"})
+    assert options.settings.tables == ("shop.a[[]b][*]",)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "path: give the files"),
+        ({"path": ""}, "path: it is empty"),
+        ({"path": "/logs", "tables": "a.b"}, "there is no option tables"),
+        ({"path": "/logs", "includeTables": "orders"}, "includeTables: patterns such as"),
+        ({"path": "/logs", "schemaMode": "rows"}, "schemaMode: one of envelope, table"),
+        ({"path": "/logs", "schemaMode": "table"}, "table: schemaMode=table needs"),
+        (
+            {"path": "/logs", "schemaMode": "table", "table": "a.b", "includeTables": "c.d"},
+            "nothing to choose",
+        ),
+        ({"path": "/logs", "table": "a.b"}, "are for schemaMode=table"),
+        ({"path": "/logs", "includeDdl": "yes"}, "includeDdl: true or false"),
+        ({"path": "/logs", "host": "db"}, "host of a live source cannot be given"),
+        ({"path": "/logs", "password": "x"}, "password of a live source cannot be given"),
+        ({"user": "u", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: a whole number from 1 on"),
+        ({"user": "u", "password": "a", "passwordEnv": "B"}, "only one of these can hold the password"),
+        ({"user": "u", "passwordEnv": "NO_SUCH_VARIABLE"}, "no environment variable 'NO_SUCH_VARIABLE'"),
+        ({"user": "u", "startingOffsets": "latest", "startingGtidSet": ""}, "only one of these can be where"),
+    ],
+)
+def test_mistakes(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_options(given)
+
+
+def test_the_password_is_read_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "Ahw6eeth")
+    (tmp_path / "password").write_text("Ahw6eeth\n")
+    for source in (
+        {"password": "Ahw6eeth"},
+        {"passwordEnv": "SECRET"},
+        {"passwordFile": str(tmp_path / "password")},
+    ):
+        options = parse_options({"host": "db", "user": "repl", **source})
+        assert options.connection == {"host": "db", "user": "repl", "password": "Ahw6eeth"}
+        assert "Ahw6eeth" not in repr(options)
+    files = parse_options({"path": "/logs", "keyFile": "/keys", "keyFileSecretEnv": "SECRET"})
+    assert files.settings.key_file_secret == "Ahw6eeth"
+    assert "Ahw6eeth" not in repr(files)
