@@ -29,6 +29,8 @@ from .streams import SECONDS, end_of_log, executed
 FILE_POSITION, GTID = "file and position", "GTID"
 # Without GTIDs there is nothing but the position to go on by.
 _WITHOUT_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+# How much smaller the workload's transactions are then.
+_COMPRESSION = 10
 # Small files: kills, rotations and faults are to meet.
 _ARGUMENTS = ("--max-binlog-size=2M",)
 
@@ -67,7 +69,7 @@ def stream_through(proxy: FaultProxy, server: Server, **options: Any) -> replica
         "password": server.replica_password,
         "tls": "disabled",
         "heartbeat": 0.4,
-        "connect_timeout": 5.0,
+        "connect_timeout": 2.0,
         "reconnect": replica.ReconnectPolicy(initial=0.02, maximum=0.5),
     }
     return replica.connect(**(defaults | options))
@@ -87,19 +89,36 @@ def has_committed(writer: Writer, number: int) -> bool:
     return writer.committed >= number
 
 
-@pytest.mark.parametrize("mode", [FILE_POSITION, GTID])
-@pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"])
+@pytest.mark.parametrize(
+    ("name", "mode", "arguments"),
+    [
+        ("mysql:9.7", FILE_POSITION, _WITHOUT_GTIDS),
+        ("mysql:9.7", GTID, ()),
+        ("mysql:5.6", FILE_POSITION, _WITHOUT_GTIDS),
+        ("mysql:5.6", GTID, ()),
+        ("mariadb:11.8", FILE_POSITION, ()),
+        ("mariadb:11.8", GTID, ()),
+        # Many events in one that is cut anywhere, and rows that are compressed event by event.
+        ("mysql:9.7", GTID, ("--binlog-transaction-compression=ON",)),
+        ("mariadb:11.8", GTID, ("--log-bin-compress=ON",)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "".join(value).replace("-", " "),
+)
 async def test_every_row_once_and_in_order(
-    name: str, mode: str, supervised_server: Callable[..., Server], pytestconfig: pytest.Config
+    name: str,
+    mode: str,
+    arguments: tuple[str, ...],
+    supervised_server: Callable[..., Server],
+    pytestconfig: pytest.Config,
 ) -> None:
     scale = LONG if pytestconfig.getoption("long") else SHORT
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
     print("seed", seed)
     rng = random.Random(seed)
     workload = Workload(seed, scale.changes)
-    faults = plan(rng, cuts=scale.cuts, stalls=scale.stalls, flips=scale.flips, reach=scale.reach)
-    without_gtids = _WITHOUT_GTIDS if (mode, name[:5]) == (FILE_POSITION, "mysql") else ()
-    server = supervised_server(name, *_ARGUMENTS, *without_gtids)
+    reach = scale.reach // (_COMPRESSION if "compression" in "".join(arguments) else 1)
+    faults = plan(rng, cuts=scale.cuts, stalls=scale.stalls, flips=scale.flips, reach=reach)
+    server = supervised_server(name, *_ARGUMENTS, *arguments)
     with server.fresh_schema() as schema, contextlib.ExitStack() as stack:
         writer = Writer(server, schema, workload, pause=scale.pause)
         stack.callback(writer.stop)
