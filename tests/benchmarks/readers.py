@@ -76,7 +76,7 @@ def ours_live(setting: Setting) -> tuple[int, float]:
 
 def ours_in_columns(setting: Setting) -> tuple[int, float]:
     """One table after the other, as RecordBatches."""
-    import replica
+    import replica.arrow
 
     began = time.perf_counter()
     rows = 0
