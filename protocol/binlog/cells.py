@@ -30,7 +30,8 @@ from .expressions import (
     timestamp,
     timestamp2,
 )
-from .jsonb import JsonValue, decode_json
+from .jsonb import JsonValue
+from .jsonb_decoder import JsonDecoder
 from .jsonb_diff import apply_json_diffs, read_json_diffs
 from .values import (
     datetime2_reader,
@@ -261,7 +262,8 @@ VALUE_CELLS: CellMakers = {
     ColumnType.MARIADB_BLOB_COMPRESSED: lambda column: _compressed(column, column.metadata),
     ColumnType.ENUM: _enum,
     ColumnType.SET: _set,
-    ColumnType.JSON: lambda column: Cell("{f}({v})", decode_json, length_bytes=column.metadata),
+    # A decoder of its own for each table of cells: what it remembers goes with the stream.
+    ColumnType.JSON: lambda column: Cell("{f}({v})", JsonDecoder().decode, length_bytes=column.metadata),
     ColumnType.GEOMETRY: lambda column: Cell(length_bytes=column.metadata),
     ColumnType.VECTOR: lambda column: Cell("{f}({v})", read_vector, length_bytes=column.metadata),
 }

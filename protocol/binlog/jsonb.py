@@ -5,8 +5,9 @@ with entries that hold each key's and value's offset from there (short values st
 end with what those point to. Numbers are little-endian; "large" containers have 4-byte counts and offsets
 instead of 2-byte ones. What JSON has no type for (decimals, dates, blobs) is "opaque": a column type and bytes.
 
-Format: ``sql-common/json_binary.h`` and ``json_binary.cc``, worklog 8132. Text is ``jsonb_text``, partial
-updates are ``jsonb_diff``. MariaDB has no binary JSON: its JSON columns are text.
+This is the plain decoder, which says what a document is and what is wrong with one; ``jsonb_decoder`` reads many
+alike in a fraction of the time. Text is ``jsonb_text``, partial updates are ``jsonb_diff``. MariaDB has no binary
+JSON: its JSON columns are text. Format: ``sql-common/json_binary.h`` and ``json_binary.cc``, worklog 8132.
 """
 
 import struct
@@ -38,11 +39,11 @@ JsonValue = (
 # json_dom.h: JSON_DOCUMENT_MAX_DEPTH. The server refuses deeper documents.
 MAX_DEPTH = 100
 
-_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
-_INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(5, 13)
-_OPAQUE = 15
+SMALL_OBJECT, LARGE_OBJECT, SMALL_ARRAY, LARGE_ARRAY, LITERAL = range(5)
+INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING = range(5, 13)
+OPAQUE = 15
 
-_LITERALS: tuple[bool | None, ...] = (None, True, False)
+LITERALS: tuple[bool | None, ...] = (None, True, False)
 
 
 class JsonOpaque(bytes):
@@ -74,10 +75,10 @@ def decode_json(data: bytes, depth: int = 0) -> JsonValue:
     return _Decoder(data).value(data[0], 1, len(data), depth)
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """How a container of one of the two sizes is laid out."""
 
-    read_head: Callable[[bytes, int], tuple[int, ...]]
+    read_head: Callable[..., tuple[int, ...]]
     head_size: int
     read_keys: Callable[[bytes], Iterator[tuple[int, ...]]]
     key_size: int
@@ -88,9 +89,9 @@ class _Layout(NamedTuple):
 
 def _literal(stored: int) -> JsonValue:
     number = stored & 0xFF
-    if number >= len(_LITERALS):
+    if number >= len(LITERALS):
         raise DecodeError(f"JSON literal {number}")
-    return _LITERALS[number]
+    return LITERALS[number]
 
 
 def _signed(bits: int) -> Callable[[int], int]:
@@ -98,16 +99,16 @@ def _signed(bits: int) -> Callable[[int], int]:
     return lambda stored: ((stored & mask) ^ sign) - sign
 
 
-_SMALL = _Layout(
+SMALL = Layout(
     struct.Struct("<HH").unpack_from,
     4,
     struct.Struct("<HH").iter_unpack,
     4,
     struct.Struct("<BH").iter_unpack,
     3,
-    MappingProxyType({_LITERAL: _literal, _INT16: _signed(16), _UINT16: lambda stored: stored}),
+    MappingProxyType({LITERAL: _literal, INT16: _signed(16), UINT16: lambda stored: stored}),
 )
-_LARGE = _Layout(
+LARGE = Layout(
     struct.Struct("<II").unpack_from,
     8,
     struct.Struct("<IH").iter_unpack,
@@ -116,38 +117,35 @@ _LARGE = _Layout(
     5,
     MappingProxyType(
         {
-            _LITERAL: _literal,
-            _INT16: _signed(16),
-            _UINT16: lambda stored: stored & 0xFFFF,
-            _INT32: _signed(32),
-            _UINT32: lambda stored: stored,
+            LITERAL: _literal,
+            INT16: _signed(16),
+            UINT16: lambda stored: stored & 0xFFFF,
+            INT32: _signed(32),
+            UINT32: lambda stored: stored,
         }
     ),
 )
 
 # Type -> layout and whether it has keys.
-_CONTAINERS: Mapping[int, tuple[_Layout, bool]] = MappingProxyType(
+_CONTAINERS: Mapping[int, tuple[Layout, bool]] = MappingProxyType(
     {
-        _SMALL_OBJECT: (_SMALL, True),
-        _LARGE_OBJECT: (_LARGE, True),
-        _SMALL_ARRAY: (_SMALL, False),
-        _LARGE_ARRAY: (_LARGE, False),
+        SMALL_OBJECT: (SMALL, True),
+        LARGE_OBJECT: (LARGE, True),
+        SMALL_ARRAY: (SMALL, False),
+        LARGE_ARRAY: (LARGE, False),
     }
 )
 
+# Type -> its code in ``struct``.
+NUMBER_CODES: Mapping[int, str] = MappingProxyType(
+    {INT16: "h", UINT16: "H", INT32: "i", UINT32: "I", INT64: "q", UINT64: "Q", DOUBLE: "d"}
+)
+
 # Type -> a reader of so many bytes.
-_NUMBERS: Mapping[int, tuple[int, Callable[[bytes, int], tuple[int | float, ...]]]] = MappingProxyType(
+NUMBERS: Mapping[int, tuple[int, Callable[[bytes, int], tuple[int | float, ...]]]] = MappingProxyType(
     {
-        kind: (struct.calcsize(code), struct.Struct(code).unpack_from)
-        for kind, code in (
-            (_INT16, "<h"),
-            (_UINT16, "<H"),
-            (_INT32, "<i"),
-            (_UINT32, "<I"),
-            (_INT64, "<q"),
-            (_UINT64, "<Q"),
-            (_DOUBLE, "<d"),
-        )
+        kind: (struct.calcsize(f"<{code}"), struct.Struct(f"<{code}").unpack_from)
+        for kind, code in NUMBER_CODES.items()
     }
 )
 
@@ -171,18 +169,18 @@ class _Decoder:
             raise DecodeError("values of a JSON document overlap")
 
     def value(self, kind: int, start: int, end: int, depth: int) -> JsonValue:
-        if kind == _STRING:
+        if kind == STRING:
             at, size = self.length(start, end)
             return self.data[at : at + size].decode("utf-8", "surrogateescape")
         if kind in _CONTAINERS:
             return self.container(kind, start, end, depth + 1)
-        if kind in _NUMBERS:
-            size, read = _NUMBERS[kind]
+        if kind in NUMBERS:
+            size, read = NUMBERS[kind]
             self.check(start, size, end)
             return read(self.data, start)[0]
-        if kind == _OPAQUE:
+        if kind == OPAQUE:
             return self.opaque(start, end)
-        if kind == _LITERAL:
+        if kind == LITERAL:
             self.check(start, 1, end)
             return _literal(self.data[start])
         raise DecodeError(f"JSON type {kind}")
@@ -193,17 +191,9 @@ class _Decoder:
         self.spend(size)
 
     def length(self, start: int, end: int) -> tuple[int, int]:
-        """Where the bytes behind a variable length begin, and how many: 7 bits a byte, lowest first."""
-        data = self.data
-        size = shift = 0
-        for at in range(start, min(start + 5, end)):
-            byte = data[at]
-            size |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self.check(start, at + 1 - start + size, end)
-                return at + 1, size
-            shift += 7
-        raise TruncatedError("the length of a JSON value does not end")
+        at, size = variable_length(self.data, start, end)
+        self.check(start, at - start + size, end)
+        return at, size
 
     def container(self, kind: int, start: int, end: int, depth: int) -> JsonValue:
         if depth > MAX_DEPTH:
@@ -227,7 +217,7 @@ class _Decoder:
             raise DecodeError("a JSON object has a key twice")
         return members
 
-    def keys(self, layout: _Layout, start: int, values_at: int, content: int, end: int) -> list[str]:
+    def keys(self, layout: Layout, start: int, values_at: int, content: int, end: int) -> list[str]:
         data = self.data
         keys = []
         total = 0
@@ -243,7 +233,7 @@ class _Decoder:
         return keys
 
     def elements(
-        self, layout: _Layout, start: int, values_at: int, content: int, end: int, depth: int
+        self, layout: Layout, start: int, values_at: int, content: int, end: int, depth: int
     ) -> list[JsonValue]:
         data = self.data
         inlined = layout.inlined
@@ -257,7 +247,7 @@ class _Decoder:
             if at < content:
                 raise DecodeError(f"a JSON value at {stored} lies inside of its container's entries")
             # Short strings are most values; by way of value() each takes 2.5 times as long.
-            if kind == _STRING and at < end and (size := data[at]) < 0x80 and at + size < end:
+            if kind == STRING and at < end and (size := data[at]) < 0x80 and at + size < end:
                 self.spend(1 + size)
                 values.append(data[at + 1 : at + 1 + size].decode("utf-8", "surrogateescape"))
             else:
@@ -267,52 +257,96 @@ class _Decoder:
     def opaque(self, start: int, end: int) -> JsonValue:
         if start >= end:
             raise TruncatedError("a JSON document ends before an opaque value's type")
-        column_type = self.data[start]
         at, size = self.length(start + 1, end)
-        data = self.data[at : at + size]
-        read = _OPAQUES.get(column_type)
-        return JsonOpaque(data, column_type) if read is None else read(data)
+        column_type = self.data[start]
+        if column_type == ColumnType.NEWDECIMAL:
+            return _decimal(self.data, at, size)
+        return read_opaque(column_type, self.data, at, size)
 
 
-def _decimal(data: bytes) -> Decimal:
+def variable_length(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Where the bytes behind a variable length begin, and how many: 7 bits a byte, lowest first."""
+    size = shift = 0
+    for at in range(start, min(start + 5, end)):
+        byte = data[at]
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return at + 1, size
+        shift += 7
+    raise TruncatedError("the length of a JSON value does not end")
+
+
+def _decimal(data: bytes, at: int, size: int) -> Decimal:
     """Precision, scale, and the DECIMAL as columns store it."""
-    if len(data) < 2 or len(data) != 2 + decimal_size(data[0], data[1]):
-        raise DecodeError(f"a DECIMAL of {len(data)} bytes in a JSON document")
-    return decimal_reader(data[0], data[1])(data, 2)
+    if size < 2 or size != json_decimal_size(data[at], data[at + 1]):
+        raise DecodeError(f"a DECIMAL of {size} bytes in a JSON document")
+    return decimal_reader(data[at], data[at + 1])(data, at + 2)
 
 
+def json_decimal_size(precision: int, scale: int) -> int:
+    """Bytes of an opaque DECIMAL: those two and the digits."""
+    return 2 + decimal_size(precision, scale)
+
+
+def read_opaque(column_type: int, data: bytes, at: int, size: int) -> JsonValue:
+    """An opaque value but a DECIMAL: its ``size`` bytes begin at ``at``."""
+    read = TEMPORALS.get(column_type)
+    if read is None:
+        return JsonOpaque(data[at : at + size], column_type)
+    if size != TEMPORAL_SIZE:
+        raise DecodeError(f"a temporal value of {size} bytes in a JSON document")
+    return read(data, at)
+
+
+# Temporal values are what columns of six fractional digits store, but little-endian, signed, without a bias.
+TEMPORAL_SIZE = 8
 _read_datetime2 = datetime2_reader(6)
 _read_time2 = time2_reader(6)
 _TIME2_BIAS = 1 << 47
 _DATETIME2_BIAS = 1 << 63
+_unpack_halves = struct.Struct("<II").unpack_from
 
 
-def _packed(data: bytes, bias: int, size: int) -> bytes:
-    """What a column of six fractional digits stores. Here it is 8 bytes little-endian, signed, without a bias."""
-    if len(data) != 8:
-        raise DecodeError(f"a temporal value of {len(data)} bytes in a JSON document")
-    biased = int.from_bytes(data, "little", signed=True) + bias
+def _packed(data: bytes, at: int, bias: int, size: int) -> bytes:
+    """As a column stores it."""
+    stored = data[at : at + TEMPORAL_SIZE]
+    biased = int.from_bytes(stored, "little", signed=True) + bias
     if biased >> 8 * size:
-        raise DecodeError(f"{data.hex()} cannot be a temporal value in a JSON document")
+        raise DecodeError(f"{stored.hex()} cannot be a temporal value in a JSON document")
     return biased.to_bytes(size, "big")
 
 
-def _datetime(data: bytes) -> datetime | str:
-    return _read_datetime2(_packed(data, _DATETIME2_BIAS, 8), 0)
+def _datetime(data: bytes, at: int) -> datetime | str:
+    """17 bits year * 13 + month, 5 day, 5 hour, 6 minute, 6 second, 24 microsecond. By way of a column's bytes it
+    takes twice as long; so are left what ``datetime`` refuses, negative ones among them."""
+    low, high = _unpack_halves(data, at)
+    year_month = high >> 14
+    year = year_month // 13
+    try:
+        return datetime(
+            year,
+            year_month - 13 * year,
+            high >> 9 & 31,
+            high >> 4 & 31,
+            (high & 15) << 2 | low >> 30,
+            low >> 24 & 63,
+            low & 0xFFFFFF,
+        )
+    except ValueError:
+        return _read_datetime2(_packed(data, at, _DATETIME2_BIAS, 8), 0)
 
 
-def _date(data: bytes) -> date | str:
-    value = _datetime(data)
+def _date(data: bytes, at: int) -> date | str:
+    value = _datetime(data, at)
     return value.partition(" ")[0] if isinstance(value, str) else value.date()
 
 
-def _time(data: bytes) -> timedelta:
-    return _read_time2(_packed(data, _TIME2_BIAS, 6), 0)
+def _time(data: bytes, at: int) -> timedelta:
+    return _read_time2(_packed(data, at, _TIME2_BIAS, 6), 0)
 
 
-_OPAQUES: Mapping[int, Callable[[bytes], JsonValue]] = MappingProxyType(
+TEMPORALS: Mapping[int, Callable[[bytes, int], JsonValue]] = MappingProxyType(
     {
-        ColumnType.NEWDECIMAL: _decimal,
         ColumnType.DATE: _date,
         ColumnType.TIME: _time,
         ColumnType.DATETIME: _datetime,

@@ -1,0 +1,254 @@
+"""From the shape of a JSON object or array to one compiled function that reads all others of that shape.
+
+Documents of a column are alike: the same keys, mostly the same types. The work of finding out what an object looks
+like is done once, here; what is left per object is straight-line code. The function for {"id": 7, "name": "oak"} is
+
+    def read(data, depth):
+        try:
+            count, limit, entries, t0, o0, t1, o1, text = unpack(data)
+        except StructError:
+            return other(data, depth)
+        if count != 2 or entries != ENTRIES or text != TEXT or limit > len(data) or depth > 100:
+            return other(data, depth)
+        if t1 == 12:
+            n = data[o1]
+            first = o1 + 1
+            stop = first + n
+            if n > 127 or stop > limit:
+                v1, limit = value(data, t1, o1, limit, 24, depth)
+            else:
+                v1 = data[first:stop].decode()
+                limit = o1
+        else:
+            v1, limit = value(data, t1, o1, limit, 24, depth)
+        if t0 == 5:
+            v0 = o0 if o0 < 32768 else o0 - 65536
+        ...
+        if limit < 24:
+            raise Unusual
+        return {key_0: v0, key_1: v1}
+
+Values are read from the last to the first: each has to end where the next one begins, or before, so that none is
+read twice. A container of another shape is left to ``other``, a value of another type than those seen to ``value``.
+Containers get bytes of their own: a copy is made faster than positions are added to where each begins.
+
+Generated text holds only integers and identifiers made here; keys are objects in the function's globals. It is not
+registered in linecache: whatever a reader raises ends in the plain decoder's error.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from .jsonb import (
+    DOUBLE,
+    INT16,
+    INT32,
+    INT64,
+    LITERAL,
+    LITERALS,
+    MAX_DEPTH,
+    NUMBERS,
+    OPAQUE,
+    SMALL_ARRAY,
+    SMALL_OBJECT,
+    STRING,
+    UINT16,
+    UINT32,
+    UINT64,
+    JsonValue,
+)
+
+# (data, depth) -> the small object or array that ``data`` begins with. It stands inside of depth - 1 others.
+ContainerReader = Callable[[bytes, int], JsonValue]
+
+
+class UnusualError(Exception):
+    """A document is not laid out as servers lay it out; the plain decoder says what it is, or what is wrong."""
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """What objects of one kind have in common: all about their keys. Arrays have none, but a length.
+
+    ``text`` is the keys one after the other; it begins ``text_start`` bytes from the object's start. ``sights`` are
+    the types of the values, a byte each, of the containers that were met.
+    """
+
+    keys: tuple[str, ...] | None
+    key_entries: bytes
+    text_start: int
+    text: bytes
+    sights: list[bytes] = field(default_factory=list)
+    reader: ContainerReader | None = None
+
+    @property
+    def values_start(self) -> int:
+        """Where the first value can stand."""
+        return self.text_start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueForm:
+    """Opaque values that begin with the bytes of ``head`` take ``size`` bytes; ``read`` is for what is behind it."""
+
+    head: bytes
+    size: int
+    read: Callable[[bytes, int], JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What compiled readers call: ``other`` reads a container of any shape, and ``value`` any value.
+
+    ``inner`` has, by the index of the value, a reader of containers or a form of opaque values that is tried first.
+    """
+
+    other: ContainerReader
+    value: Callable[..., tuple[JsonValue, int]]
+    opaque: Callable[[bytes, int, int], JsonValue]
+    containers: Mapping[int, ContainerReader]
+    inner: Mapping[int, ContainerReader | OpaqueForm]
+
+
+_ANY_VALUE = "v{i}, limit = value(data, t{i}, o{i}, limit, {floor}, depth)"
+
+# Type -> what else has to hold beside the type, and the statements that read the value ``i``.
+_Branch = tuple[str, tuple[str, ...]]
+_BRANCHES: Mapping[int, _Branch] = MappingProxyType(
+    {
+        LITERAL: ("", ("v{i} = LITERALS[o{i}]",)),
+        INT16: ("", ("v{i} = o{i} if o{i} < 32768 else o{i} - 65536",)),
+        UINT16: ("", ("v{i} = o{i}",)),
+        STRING: (
+            "",
+            (
+                "n = data[o{i}]",
+                "first = o{i} + 1",
+                "stop = first + n",
+                "if n > 127 or stop > limit:",
+                f"    {_ANY_VALUE}",
+                "else:",
+                "    v{i} = data[first:stop].decode()",
+                "    limit = o{i}",
+            ),
+        ),
+        OPAQUE: (" and o{i} >= {floor}", ("v{i} = opaque(data, o{i}, limit)", "limit = o{i}")),
+        **{
+            kind: (
+                f" and o{{i}} + {NUMBERS[kind][0]} <= limit",
+                (f"(v{{i}},) = unpack_{kind}(data, o{{i}})", "limit = o{i}"),
+            )
+            for kind in (INT32, UINT32, INT64, UINT64, DOUBLE)
+        },
+        **{
+            kind: (
+                " and o{i} >= {floor}",
+                (f"v{{i}} = container_{kind}_{{i}}(data[o{{i}}:limit], depth + 1)", "limit = o{i}"),
+            )
+            for kind in (SMALL_OBJECT, SMALL_ARRAY)
+        },
+    }
+)
+_KNOWN_OPAQUE: _Branch = (
+    " and data[o{i}:o{i} + {head_size}] == head_{i} and o{i} + {size} <= limit",
+    ("v{i} = opaque_{i}(data, o{i} + {head_size})", "limit = o{i}"),
+)
+
+# Whole numbers grow from one type into the next.
+_GROWING = (INT16, UINT16, INT32)
+
+
+def compile_reader(shape: Shape, tools: Tools) -> ContainerReader:
+    """A reader of containers of ``shape``, which holds as many sights as there are to learn from.
+
+    The reader raises ``UnusualError``, and on damaged data ``DecodeError``, ``IndexError``, ``struct.error`` or
+    ``ValueError``.
+    """
+    count = len(shape.sights[0])
+    namespace: dict[str, object] = {
+        "unpack": struct.Struct(_format(shape, count)).unpack_from,
+        "StructError": struct.error,
+        "Unusual": UnusualError,
+        "ENTRIES": shape.key_entries,
+        "TEXT": shape.text,
+        "LITERALS": LITERALS,
+        "other": tools.other,
+        "value": tools.value,
+        "opaque": tools.opaque,
+        **{f"unpack_{kind}": unpack for kind, (_, unpack) in NUMBERS.items()},
+        **{f"key_{index}": key for index, key in enumerate(shape.keys or ())},
+    }
+    lines = [*_head(shape, count)]
+    for index in reversed(range(count)):
+        lines += (f"    {line}" for line in _value(shape, index, tools, namespace))
+    lines += _result(shape, count)
+    exec(
+        compile("\n".join(lines), "<json reader>", "exec"), namespace
+    )  # the text is made of our own words only
+    reader: ContainerReader = namespace["read"]  # type: ignore[assignment]
+    return reader
+
+
+def _format(shape: Shape, count: int) -> str:
+    """Count, size, key entries, value entries, the text of the keys."""
+    values = "BH" * count
+    if shape.keys is None:
+        return f"<HH{values}"
+    gap = shape.text_start - 4 - 7 * count
+    return f"<HH{len(shape.key_entries)}s{values}{gap}x{len(shape.text)}s"
+
+
+def _head(shape: Shape, count: int) -> Iterator[str]:
+    values = ", ".join(f"t{index}, o{index}" for index in range(count))
+    targets = f"count, limit, {values}" if shape.keys is None else f"count, limit, entries, {values}, text"
+    same_keys = "" if shape.keys is None else "entries != ENTRIES or text != TEXT or "
+    yield "def read(data, depth):"
+    yield "    try:"
+    yield f"        {targets} = unpack(data)"
+    yield "    except StructError:"
+    yield "        return other(data, depth)"
+    yield f"    if count != {count} or {same_keys}limit > len(data) or depth > {MAX_DEPTH}:"
+    yield "        return other(data, depth)"
+
+
+def _result(shape: Shape, count: int) -> Iterator[str]:
+    yield f"    if limit < {shape.values_start}:"
+    yield "        raise Unusual"
+    if shape.keys is None:
+        yield f"    return [{', '.join(f'v{index}' for index in range(count))}]"
+    else:
+        yield f"    return {{{', '.join(f'key_{index}: v{index}' for index in range(count))}}}"
+
+
+def _value(shape: Shape, index: int, tools: Tools, namespace: dict[str, object]) -> Iterator[str]:
+    """One branch for each type that the value was seen to have, the most frequent first."""
+    kinds = [kind for kind, _ in Counter(types[index] for types in shape.sights).most_common()]
+    if not set(kinds).isdisjoint(_GROWING):
+        kinds += (kind for kind in _GROWING if kind not in kinds)
+    branches: list[tuple[int, _Branch]] = []
+    sizes = {"head_size": 0, "size": 0}
+    inner = tools.inner.get(index)
+    for kind in kinds:
+        if kind == OPAQUE and isinstance(inner, OpaqueForm):
+            namespace |= {f"head_{index}": inner.head, f"opaque_{index}": inner.read}
+            sizes = {"head_size": len(inner.head), "size": inner.size}
+            branches.append((kind, _KNOWN_OPAQUE))
+        if kind in tools.containers:
+            known = (
+                inner is not None and not isinstance(inner, OpaqueForm) and shape.sights[-1][index] == kind
+            )
+            namespace[f"container_{kind}_{index}"] = inner if known else tools.containers[kind]
+        if kind in _BRANCHES:
+            branches.append((kind, _BRANCHES[kind]))
+    words = {"i": index, "floor": shape.values_start, **sizes}
+    word = "if"
+    for kind, (condition, statements) in branches:
+        yield f"{word} t{index} == {kind}{condition.format(**words)}:"
+        yield from (f"    {statement.format(**words)}" for statement in statements)
+        word = "elif"
+    if branches:
+        yield "else:"
+    yield f"{'    ' if branches else ''}{_ANY_VALUE.format(**words)}"
