@@ -71,7 +71,7 @@ class ObjectLayout:
         for place, (_, value) in enumerate(ordered):
             ends[:, place + 1] = ends[:, place] + pc.binary_length(value).to_numpy()
         head = pa.scalar(_object_head([number for number, _ in ordered]), BINARY)
-        offsets = _fixed(ends.view(np.uint8).reshape(size, -1))
+        offsets = _fixed(ends.view(np.uint8).reshape(size, 4 * (len(ordered) + 1)))
         return _join(head, offsets, *(value for _, value in ordered))
 
 
@@ -133,7 +133,8 @@ def _behind_length(head: bytes, array: pa.Array, lengths: npt.NDArray[Any]) -> p
 
 
 def _little_endian(numbers: npt.NDArray[Any], dtype: str) -> Bytes:
-    return np.ascontiguousarray(numbers.astype(dtype)).view(np.uint8).reshape(len(numbers), -1)
+    plain = np.ascontiguousarray(numbers.astype(dtype))
+    return plain.view(np.uint8).reshape(len(plain), plain.itemsize)
 
 
 def _with_nulls(encoded: pa.Array, array: pa.Array) -> pa.Array:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Spark's workers have the environment in which the session began.
+SECRET_VARIABLE, SECRET = "REPLICA_TEST_SECRET", "Gwoh7ahc"
+
+
 def spark_missing() -> str:
     """Why there can be no Spark here; empty if there can."""
     if importlib.util.find_spec("pyspark") is None:
@@ -32,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     import replica.spark
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, SECRET_VARIABLE: SECRET}
     scratch = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")
