@@ -14,14 +14,14 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from replica import BinlogStream
+from replica import BinlogStream, GtidSet, TransactionRestarted, TransactionsUnavailableError
 from tests.faults import container, topology
 from tests.faults.proxy import FaultProxy
 from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
 from tests.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, executed
+from .streams import MYSQL97_AND_MARIADB118, SECONDS, executed, take_rows
 from .test_chaos import GTID, report, start_of, stream_through
 
 # So slow that the replicas, which do not go through the proxy, are always ahead of the stream.
@@ -67,8 +67,15 @@ class Failover:
         del self.servers[0]
 
 
-@pytest.mark.parametrize("follow", [BY_EVENT, BY_TRANSACTION], ids=["events", "transactions"])
-@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+@pytest.mark.parametrize(
+    ("name", "follow"),
+    [
+        pytest.param("mysql:9.7", BY_EVENT, id="mysql:9.7-events", marks=pytest.mark.long),
+        pytest.param("mysql:9.7", BY_TRANSACTION, id="mysql:9.7-transactions"),
+        pytest.param("mariadb:11.8", BY_EVENT, id="mariadb:11.8-events"),
+        pytest.param("mariadb:11.8", BY_TRANSACTION, id="mariadb:11.8-transactions", marks=pytest.mark.long),
+    ],
+)
 async def test_a_stream_goes_on_at_promoted_replicas(
     name: str, follow: Follow, supervised_server: Callable[..., Server], pytestconfig: pytest.Config
 ) -> None:
@@ -130,3 +137,48 @@ def moments(workload: Workload, rng: random.Random, count: int) -> list[int]:
     return sorted(
         ends[i - 1] + rng.randrange(1, (ends[i] - ends[i - 1]) // 2) for i in rng.sample(largest, count)
     )
+
+
+@pytest.mark.parametrize("has_whole", [False, True], ids=["in the middle", "behind it"])
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_the_new_source_never_had_a_transaction(
+    name: str, has_whole: bool, extra_server: Callable[..., Server]
+) -> None:
+    """A part of it is taken back by a marker; what was delivered whole cannot be, and is an error."""
+    source, other = (extra_server(name, *_ARGUMENTS[name.split(":")[0]]) for _ in range(2))
+    topology.follow(other, source)
+    start = start_of(source, GTID)
+    source.query("CREATE DATABASE torn")
+    source.query("CREATE TABLE torn.t (a INT PRIMARY KEY, b VARCHAR(4000))")
+    source.query("INSERT INTO torn.t VALUES (1, '')")
+    topology.catch_up(other, source)
+    topology.promote(other)
+    # Far more than what a stream has at hand.
+    lost = ", ".join(f"({number}, REPEAT('x', 4000))" for number in range(100, 1100))
+    source.query(f"INSERT INTO torn.t VALUES {lost}")
+    lost_gtid = executed(source)
+    if source.family == "mysql":
+        lost_gtid = str(GtidSet(lost_gtid) - GtidSet(executed(other)))
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(source.port) as proxy,
+        stream_through(proxy, source, start=start) as stream,
+    ):
+        if has_whole:
+            assert len(await take_rows(stream, 1001)) == 1001
+        else:
+            proxy.throttle(_BYTES_PER_SECOND)
+            assert [row[0] for row in await take_rows(stream, 2)][:2] == [1, 100]
+        proxy.retarget(other.port)
+        proxy.cut_now()
+        other.query("INSERT INTO torn.t VALUES (2, '')")
+        if has_whole:
+            with pytest.raises(TransactionsUnavailableError):
+                await take_rows(stream, 1)
+            return
+        while not isinstance(marker := await anext(stream), TransactionRestarted):
+            pass
+        assert [row[0] for row in await take_rows(stream, 1)] == [2]
+    assert 1 <= marker.rows < 1000
+    assert str(marker.gtid) == lost_gtid
+    assert stream.status.restarts == 1
