@@ -31,22 +31,24 @@ It trusts the log: that columns which are NOT NULL have values, that text is val
 Where that is not so, ``careful()`` begins anew: a function that is only compiled then, reads value by value, and
 returns what is there or raises the error that fits.
 
-Neighbours that can be NULL are tested together first, and read by one unpack if all have values. Rows of fixed size
-without any NULL are read all at once. Generated text holds only integers and identifiers of ours, never a name from
-the log: a column name with a newline would run as code. Sources are registered in linecache, so that tracebacks and
-debuggers show them.
+Neighbours that can be NULL are tested together first, and read by one unpack if all have values. Where many columns
+can be NULL, frequent patterns of NULL bits get code of their own after some rows. Rows of fixed size without any NULL
+are read all at once. Generated text holds only integers and identifiers of ours, never a name from the log: a column
+name with a newline would run as code. Sources are registered in linecache, so that tracebacks and debuggers show them.
 """
 
 import linecache
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType
 from typing import Any
 from zlib import crc32
 
 from ..errors import DecodeError, TruncatedError
 from .cells import Cell, Function
 from .column import ABSENT
+from .rowpatterns import patterns_of
 from .rowwriter import CarefulWriter, ImageValues, TrustingWriter, Value
 
 # Compiled functions of a stream; each takes some 10 KB.
@@ -108,15 +110,25 @@ class RowCompiler:
         values = list(_values_of(images))
         names: dict[str, object] = {"overrun": overrun, "apply_diff": images[-1].apply_diff}
         names["careful"] = cache(lambda: self._compile(CarefulWriter(values, names)))
-        return self._compile(TrustingWriter(values, names))
+        writer = TrustingWriter(values, names)
+        reader = self._compile(writer)
 
-    def _compile(self, writer: CarefulWriter) -> RowReader:
+        def write_again() -> None:
+            # Whoever has the function has the new code.
+            reader.__code__ = self._compile(writer).__code__
+
+        for image in values:
+            if image.patterns is not None:
+                image.patterns.changed = write_again
+        return reader
+
+    def _compile(self, writer: CarefulWriter) -> FunctionType:
         source = "\n".join(writer.function())
         filename = f"<row reader {crc32(source.encode()):08x}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         self._files.add(filename)
         exec(compile(source, filename, "exec"), writer.namespace)  # the text is made of our own words only
-        reader: RowReader = writer.namespace["read_rows"]
+        reader: FunctionType = writer.namespace["read_rows"]
         return reader
 
     def _forget(self) -> None:
@@ -158,4 +170,6 @@ def _values_of(images: Sequence[Image]) -> Iterator[ImageValues]:
             for place, index in enumerate(image.present)
         ]
         items = [f"{prefix}{index}" if index in present else "ABSENT" for index in image.wanted]
-        yield ImageValues(values, items, None if image.diffs is None else len(image.diffs))
+        diff_count = None if image.diffs is None else len(image.diffs)
+        nullable_count = sum(value.is_wanted and not value.is_required for value in values)
+        yield ImageValues(prefix, values, items, diff_count, patterns_of(len(values), nullable_count))

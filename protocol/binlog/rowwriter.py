@@ -15,6 +15,7 @@ from typing import Any, Final
 from .cells import Cell
 from .column import ABSENT
 from .expressions import Inline
+from .rowpatterns import NullPatterns
 from .rowruns import Run, Unpacking
 
 # So many neighbours are tested for NULL together where not all have values. With 8, tables of many numbers take
@@ -53,11 +54,16 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ImageValues:
-    """One image: its values in order, the items of its row tuple, and how many columns can be diffs, if any can."""
+    """One image: its values in order, the items of its row tuple, and how many columns can be diffs, if any can.
 
+    ``patterns`` are those of its NULL bits, if they are watched; ``name`` is an identifier's end.
+    """
+
+    name: str
     values: Sequence[Value]
     items: Sequence[str]
     diff_count: int | None = None
+    patterns: NullPatterns | None = None
 
 
 class CarefulWriter:
@@ -93,14 +99,14 @@ class CarefulWriter:
             if image.diff_count is not None:
                 yield from _diff_bits(image.diff_count)
             if image.values:
-                yield from self._image(image.values)
+                yield from self._image(image)
         yield f"append({_row_text([image.items for image in self._images])})"
 
-    def _image(self, values: Sequence[Value]) -> Iterator[str]:
-        size = _bitmap_size(values)
+    def _image(self, image: ImageValues) -> Iterator[str]:
+        size = _bitmap_size(image.values)
         yield f"nulls = from_bytes(data[position:position + {size}], 'little')"
         yield f"position += {size}"
-        for value in values:
+        for value in image.values:
             yield from self._one(value)
 
     def _one(self, value: Value) -> Iterator[str]:
@@ -195,6 +201,7 @@ class TrustingWriter(CarefulWriter):
 
     def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
         super().__init__(images, names)
+        self.namespace |= {f"saw_{image.name}": image.patterns.saw for image in images if image.patterns}
         # Variables that rows hand on; the context that Decimal's operators need, and its digits.
         self._kept: list[str] = []
         self._context: Context | None = None
@@ -202,13 +209,17 @@ class TrustingWriter(CarefulWriter):
 
     def function(self) -> Iterator[str]:
         """The lines of ``read_rows``."""
+        watched = [
+            image for image in self._images if image.patterns is not None and image.patterns.is_watching
+        ]
         body = [*self._rows_of_one_size(), "while position < end:", *_indent(self._row())]
         yield "def read_rows(data, position, end):"
         yield "    begin = position"
         yield "    rows = []"
         yield "    append = rows.append"
-        if self._kept:
-            yield f"    {' = '.join(dict.fromkeys(self._kept))} = None"
+        unset = [*(f"odd_{image.name}" for image in watched), *dict.fromkeys(self._kept)]
+        if unset:
+            yield f"    {' = '.join(unset)} = None"
         if self._context:
             self.namespace |= {"getcontext": getcontext, "setcontext": setcontext, "context": self._context}
             # To change it takes 200 ns.
@@ -226,6 +237,9 @@ class TrustingWriter(CarefulWriter):
             yield "            setcontext(outer)"
         yield "    if position != end:"
         yield "        return careful()(data, begin, end)"
+        for image in watched:
+            yield f"    if odd_{image.name} is not None:"
+            yield f"        saw_{image.name}(odd_{image.name})"
         yield "    return rows"
 
     def _rows_of_one_size(self) -> Iterator[str]:
@@ -275,8 +289,8 @@ class TrustingWriter(CarefulWriter):
         yield f"    append({_row_text(rows)})"
         yield "return rows"
 
-    def _image(self, values: Sequence[Value]) -> Iterator[str]:
-        first, *others = _segments(values)
+    def _image(self, image: ImageValues) -> Iterator[str]:
+        values = image.values
         size = _bitmap_size(values)
         required = sum(value.bit for value in values if value.is_required)
         run = Run()
@@ -284,19 +298,39 @@ class TrustingWriter(CarefulWriter):
         if required:
             checks += [f"if nulls & {required}:", "    raise Doubt"]
         # A bitmap of one byte is read in 10 ns, others in 50 and more: they come with the first values.
+        first = next(_segments(values))
         leading = list(takewhile(lambda value: value.is_required, first))
         if size == 1 and len(leading) < len(first):
             leading = []
         yield from self._together(run, leading, checks)
-        for segment in (first[len(leading) :], *others):
-            yield from self._segment(segment)
+        yield from self._by_pattern(image, values[len(leading) :])
+
+    def _by_pattern(self, image: ImageValues, values: Sequence[Value]) -> Iterator[str]:
+        """Values behind their NULL bits, with code of its own for each frequent pattern of these."""
+        others = [line for segment in _segments(values) for line in self._segment(segment)]
+        patterns = image.patterns
+        if patterns is not None and patterns.is_watching:
+            others.insert(0, f"odd_{image.name} = nulls")
+        frequent = patterns.frequent if patterns is not None else []
+        for pattern in frequent:
+            yield f"{'if' if pattern == frequent[0] else 'elif'} nulls == {pattern}:"
+            yield from _indent(self._with_nulls(values, pattern))
+        if frequent:
+            yield "else:"
+        yield from _indent(others, 1 if frequent else 0)
+
+    def _with_nulls(self, values: Sequence[Value], pattern: int) -> Iterator[str]:
+        """Values of which those are NULL whose bits the pattern has."""
+        absent = [value.name for value in values if value.bit & pattern and value.is_wanted]
+        yield f"{' = '.join(absent)} = None" if absent else "pass"
+        for segment in _segments([value for value in values if not value.bit & pattern]):
+            yield from self._together(Run(), segment)
 
     def _segment(self, values: Sequence[Value]) -> Iterator[str]:
         """Neighbours, read together, or in smaller parts where one of them is NULL."""
         nullable = sum(value.bit for value in values if not value.is_required)
         if not nullable:
-            if values:
-                yield from self._together(Run(), values)
+            yield from self._together(Run(), values)
         elif len(values) == 1:
             yield from self._one(values[0])
         elif all(map(_is_gap, values)):

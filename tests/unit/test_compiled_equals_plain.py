@@ -25,7 +25,7 @@ from protocol.errors import DecodeError
 from tests import binlog_encoder as encoder
 from tests import plain_decoder
 from tests.plain_decoder import PlainTable, plain_rows, plain_table_map
-from tests.random_logs import KINDS, TABLE_ID, Log, random_log
+from tests.random_logs import KINDS, TABLE_ID, Log, random_form, random_log, random_rows, random_table
 
 EVENT_CLASSES = {
     EventType.WRITE_ROWS_V1: WriteRowsEvent,
@@ -159,6 +159,25 @@ def test_each_size_of_the_null_bitmap(width: int) -> None:
             kinds[0] = "MEDIUM_BLOB"
         log = random_log(rng, kinds)
         assert same(compiled(log)[1], plain(log)[1]), seed
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_frequent_patterns_of_nulls(seed: int) -> None:
+    """A reader that has seen the same rows often is compiled again; other rows come in between and behind."""
+    rng = random.Random(seed)
+    table = random_table(rng, rng.choices(sorted(KINDS), k=rng.choice([12, 20, 40])))
+    form = random_form(rng, table)
+    plain_table = plain_table_map(table.table_map, table.mariadb)
+    bodies = [random_rows(rng, table, form, 3, nulls=rng.choice([0.1, 0.5])) for _ in range(4)]
+    expected = [plain_rows(body, form.event, plain_table) for body in bodies]
+    decoder = EventDecoder()
+    decoder.decode(encoder.format_description("9.7.4-MariaDB" if table.mariadb else "9.7.4", checksum=True))
+    table_map = encoder.event(EventType.TABLE_MAP, table.table_map, checksum=True)
+    for number in (*[0] * 40, 3, *[1, 0] * 40, 2, 3, 1, 0):
+        decoder.decode(table_map)
+        event = decoder.decode(encoder.event(form.event, bodies[number], checksum=True))
+        assert isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent)
+        assert same(list(event.rows), expected[number]), number
 
 
 def outcome(decode: Callable[[Log], tuple[object, list[object]]], log: Log) -> list[object] | None:

@@ -42,6 +42,7 @@ BINLOG = (
     "jsonb_text",
     "jsonb_diff",
     "cells",
+    "rowpatterns",
     "rowruns",
     "rowwriter",
     "rowcode",

@@ -137,6 +137,67 @@ def test_every_place_of_a_null_among_neighbours(width: int) -> None:
     assert was_trusting(fewer)
 
 
+# Frequent patterns of NULL bits
+
+
+def row_of_numbers(nulls: int) -> bytes:
+    """Twelve columns; the first one is NOT NULL."""
+    numbers = [struct.pack("<i", 7), *[b"\7\0"] * 11]
+    return nulls.to_bytes(2, "little") + b"".join(n for bit, n in enumerate(numbers) if not nulls >> bit & 1)
+
+
+def values_of_numbers(nulls: int) -> tuple[int | None, ...]:
+    return tuple(None if nulls >> bit & 1 else 7 for bit in range(12))
+
+
+def test_frequent_patterns_get_code_of_their_own() -> None:
+    columns = (INT, *[SMALL] * 11)
+    reader = RowCompiler().reader(image(*columns))
+    before = source_of(reader)
+    assert "odd_a = nulls" in before
+    for number in range(60):
+        nulls = (0x0A0, 0xF02, 0x500)[number % 3]
+        # Bits beyond the last column are a part of the pattern; the last row of an event counts.
+        data = row_of_numbers(0x018) + row_of_numbers(nulls | 0xF000)
+        assert reader(data, 0, len(data)) == [values_of_numbers(0x018), values_of_numbers(nulls)]
+    source = source_of(reader)
+    for nulls in (0xF0A0, 0xFF02, 0xF500):
+        assert f"if nulls == {nulls}:" in source
+    data = b"".join(map(row_of_numbers, (0xF0A0, 0x0A0, 0x018, 0, 0xFF02, 0xFFE, 0xFF02)))
+    assert reader(data, 0, len(data)) == [
+        values_of_numbers(nulls) for nulls in (0x0A0, 0x0A0, 0x018, 0, 0xF02, 0xFFE, 0xF02)
+    ]
+    assert was_trusting(reader)
+
+
+def test_patterns_of_both_images() -> None:
+    columns = image(INT, *[SMALL] * 11, wanted=(0, *range(2, 12)))
+    reader = RowCompiler().reader(columns, columns)
+    patterns = (0x0A0, 0xF02)
+    for _ in range(60):
+        data = b"".join(map(row_of_numbers, patterns))
+        expected = tuple(values_of_numbers(nulls)[:1] + values_of_numbers(nulls)[2:] for nulls in patterns)
+        assert reader(data, 0, len(data)) == [expected]
+    source = source_of(reader)
+    assert [f"nulls == {nulls}:" in source for nulls in patterns] == [True, True]
+    with pytest.raises((DecodeError, struct.error)):
+        reader(data, 0, len(data) - 1)
+
+
+def test_rows_of_many_patterns_are_no_longer_watched() -> None:
+    reader = RowCompiler().reader(image(INT, *[SMALL] * 11))
+    for number in range(60):
+        data = row_of_numbers(number << 1)
+        assert reader(data, 0, len(data)) == [values_of_numbers(number << 1)]
+    source = source_of(reader)
+    assert "odd_a" not in source
+    assert "nulls ==" not in source
+
+
+def test_few_columns_that_can_be_null_are_not_watched() -> None:
+    assert "odd_a" not in source_of(RowCompiler().reader(image(*[INT] * 30, *[SMALL] * 7)))
+
+
 DECIMAL = Column("amount", ColumnType.NEWDECIMAL, 10 << 8 | 2, False)
 SIZE_AND_DECIMAL = struct.pack("<i", 7) + bytes.fromhex("80 00 00 05 19")
 
@@ -152,12 +213,14 @@ def test_numbers_of_both_byte_orders_between_each_other() -> None:
     assert was_trusting(reader)
 
 
-@pytest.mark.parametrize("narrow", [{"prec": 1}, {"prec": 9}, {"Emax": 1}, {"prec": 28}])
-def test_the_decimal_context_is_the_caller_s(narrow: dict[str, int]) -> None:
+@pytest.mark.parametrize(("attribute", "value"), [("prec", 1), ("prec", 9), ("Emax", 1), ("prec", 28)])
+def test_the_decimal_context_is_the_caller_s(attribute: str, value: int) -> None:
     """Also behind an error; and the rows do not depend on it."""
     reader = RowCompiler().reader(image(INT, DECIMAL))
     data = (b"\0" + SIZE_AND_DECIMAL) * 6
-    with localcontext(Context(**narrow, traps=[Inexact])) as context:
+    narrow = Context(traps=[Inexact])
+    setattr(narrow, attribute, value)
+    with localcontext(narrow) as context:
         for count in (1, 6):
             assert reader(data, 0, count * 10) == [(7, Decimal("5.25"))] * count
             with pytest.raises((DecodeError, struct.error)):
