@@ -33,8 +33,8 @@ returns what is there or raises the error that fits.
 
 Neighbours that can be NULL are tested together first, and read by one unpack if all have values. Where many columns
 can be NULL, frequent patterns of NULL bits get code of their own after some rows. Rows of fixed size without any NULL
-are read all at once. Generated text holds only integers and identifiers of ours, never a name from the log: a column
-name with a newline would run as code. Sources are registered in linecache, so that tracebacks and debuggers show them.
+are read all at once. Generated text holds only integers and identifiers of ours, never a name of the log: a column
+name with a newline would run as code. Sources are registered in linecache, where tracebacks and debuggers find them.
 """
 
 import linecache
