@@ -121,17 +121,13 @@ class RowReaders:
     def reader(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> tuple[bytes, RowReader]:
         """Extra row information and row reader of an event; moves ``body`` from behind the flags to the first row.
 
-        Raises ``DecodeError`` when the event's number of columns is not the table map's.
+        What it finds out is in ``mapped.readers`` from then on. Raises ``DecodeError`` when the event's number of
+        columns is not the table map's.
         """
         known = mapped.readers.get(rows_format)
         if known is None:
             known = mapped.readers[rows_format] = KnownImages()
         start = body.position
-        end = start + known.prefix_size
-        read_rows = known.by_prefix.get(body.data[start:end])
-        if read_rows is not None and end <= body.end:
-            body.position = end
-            return b"", read_rows
         extra = read_extra(rows_format, body)
         read_rows = self._compiled(mapped, rows_format, body, known)
         if not extra:
