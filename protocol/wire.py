@@ -18,6 +18,11 @@ unpack_event_header = struct.Struct("<IBIIIH").unpack_from
 
 NULL_LENGTH = 0xFB
 
+# Of an event's header: timestamp, type, server id, size, next position, flags.
+HeaderFields = tuple[int, int, int, int, int, int]
+# A raw event, its offset in the file, and its header's.
+LocatedEvent = tuple[bytes, int, HeaderFields]
+
 # Reads at most so many bytes; none at the end.
 ReadBytes = Callable[[int], bytes]
 

@@ -1,50 +1,36 @@
 """Binlog files as a stream of the same events that a server sends: ``open_binlog`` and ``BinlogFile``.
 
-    log_files -> RawEventReader (decrypts) -> EventDecoder -> start and stop -> the user
-
-What the three readers share lies below; this one knows files and no connection.
+It is about what users ask for; ``log_events`` reads. It knows files and no connection.
 """
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from inspect import GEN_CREATED, getgeneratorstate
-from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from protocol.binlog.cells import CellTable
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.description import ColumnDescription
 from protocol.binlog.events import (
     Event,
-    HeaderFields,
-    HeartbeatEvent,
-    RotateEvent,
-    TableMapEvent,
-    TransactionPayloadEvent,
 )
-from protocol.binlog.file import LocatedEvent, RawEventReader, TornTail
+from protocol.binlog.file import TornTail
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
-from protocol.errors import ConfigurationError, DecodeError, ReplicaError, TruncatedError
+from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
 from protocol.records import record
 
 from .filters import table_filter
-from .log_files import LogFile, LogSource, OpenLogFile, find_log_files, read_whole
+from .log_events import LogEvents, OnError, RawEvent, Skipped
+from .log_files import LogFile, LogSource, find_log_files, read_whole
 from .log_range import LogRange
 from .selection import SchemaMismatch, Selection, Start, Stop
 
 if TYPE_CHECKING:
     from .arrow import BatchReader, Images
     from .transactions import FileTransactions
-
-OnError = Literal["raise", "skip"]
-RawEvent = tuple[bytes, int, Event]
-
-_HIDDEN: Final = frozenset({HeartbeatEvent, TransactionPayloadEvent, RotateEvent})
 
 
 @record(slots=True, frozen=True)
@@ -57,14 +43,6 @@ class KeyFile:
     path: str | os.PathLike[str]
     secret: str = ""
     iterations: int = 0
-
-
-@record(slots=True)
-class Skipped:
-    """What ``on_error="skip"`` has passed over: how many times damage was met, and its bytes."""
-
-    events: int = 0
-    bytes: int = 0
 
 
 class BinlogFile:
@@ -92,20 +70,8 @@ class BinlogFile:
         keys: LogKeys | None = None,
         cells: CellTable | None = None,
     ) -> None:
-        self.skipped = Skipped()
-        self.torn_bytes = 0
-        self.file = files[0].name
         sizes = [file.size for file in files]
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
-        self._files = files
-        self._wanted = selection.events
-        self._wants_all = Event in selection.events
-        self._range = LogRange(files, start, stop)
-        self._on_error = on_error
-        self._torn = torn
-        self._schema = schema or {}
-        self._columns = selection.columns
-        self._keys = keys or LogKeys()
         self._wants_table = table_filter(selection.tables, selection.exclude_tables)
         self._make_decoder = partial(
             EventDecoder,
@@ -114,16 +80,19 @@ class BinlogFile:
             on_schema_mismatch=selection.on_schema_mismatch,
             cells=cells,
         )
-        self._use(self._make_decoder(wants_table=self._wants_table))
-        self._open: OpenLogFile | None = None
-        self._bytes_before = 0
-        self._raw = b""  # of the last event
-        self._is_raw_wanted = False
-        self._error: ReplicaError | None = None
+        self._events = LogEvents(
+            files,
+            LogRange(files, start, stop),
+            self._make_decoder(wants_table=self._wants_table),
+            wanted=selection.events,
+            schema=schema or {},
+            columns=selection.columns,
+            on_error=on_error,
+            torn=torn,
+            keys=keys or LogKeys(),
+        )
+        self._iterator = self._events.iterator
         self._transactions: FileTransactions | None = None
-        self._events = self._read()
-        # Behind its end a generator forgets the error that it ended with.
-        self._iterator = chain(self._events, iter(self._raise_again, None))
 
     def __repr__(self) -> str:
         return f"<BinlogFile {self.file}>"
@@ -142,9 +111,24 @@ class BinlogFile:
         return next(self._iterator)
 
     @property
+    def file(self) -> str:
+        """The name of the file that is being read, or is the first to be read."""
+        return self._events.file
+
+    @property
     def bytes_read(self) -> int:
         """Bytes read so far, of ``bytes_total`` (None if that is not known), as they are stored."""
-        return self._bytes_before + (self._open.bytes_read if self._open else 0)
+        return self._events.bytes_read
+
+    @property
+    def skipped(self) -> Skipped:
+        """What ``on_error="skip"`` has passed over so far."""
+        return self._events.skipped
+
+    @property
+    def torn_bytes(self) -> int:
+        """Bytes so far of events that were cut short at the end of their file, and of zeros there."""
+        return self._events.torn_bytes
 
     def raw_events(self) -> Iterator[RawEvent]:
         """Each event with its bytes, decrypted, header and checksum included, and its offset in the file.
@@ -152,7 +136,7 @@ class BinlogFile:
         Unlike iterating it leaves nothing out. An event of a compressed transaction, which follows the one that holds
         it, has no bytes of its own: ``b""``. It goes on where iterating was, and the other way round.
         """
-        while (found := self._next_raw()) is not None:
+        while (found := self._events.next_raw()) is not None:
             yield found
 
     def transactions(self) -> "FileTransactions":
@@ -161,12 +145,12 @@ class BinlogFile:
         It goes on where iterating was. ``ConfigurationError`` for a log with ``events`` or ``on_error="skip"``:
         transactions are whole.
         """
-        if not self._wants_all or self._on_error == "skip":
+        if Event not in self._events.wanted or self._events.on_error == "skip":
             raise ConfigurationError("transactions() needs all events: leave out events= and on_error='skip'")
         if self._transactions is None:
             from .transactions import FileTransactions
 
-            self._transactions = FileTransactions(self._next_raw)
+            self._transactions = FileTransactions(self._events.next_raw)
         return self._transactions
 
     def arrow(
@@ -198,7 +182,8 @@ class BinlogFile:
         """
         from .arrow import METADATA_COLUMNS, SURROUNDING_EVENTS, BatchReader, RawRowCompiler
 
-        if getgeneratorstate(self._events) != GEN_CREATED:
+        events = self._events
+        if events.has_begun:
             raise ConfigurationError("arrow() comes before all reading: open the log again")
         wants_table = self._wants_table
 
@@ -212,165 +197,15 @@ class BinlogFile:
             images=images,
             metadata=METADATA_COLUMNS if metadata is None else metadata,
             batch_rows=batch_rows,
-            on_damage=self._count_skipped if self._on_error == "skip" else None,
+            on_damage=events.count_skipped if events.on_error == "skip" else None,
         )
-        self._use(self._make_decoder(wants_table=is_wanted, row_compiler=RawRowCompiler()))
-        self._wanted += SURROUNDING_EVENTS
+        events.decoder = self._make_decoder(wants_table=is_wanted, row_compiler=RawRowCompiler())
+        events.wanted += SURROUNDING_EVENTS
         return reader
 
     def close(self) -> None:
         """Close the files; the iteration ends."""
         self._events.close()
-
-    def _next_raw(self) -> RawEvent | None:
-        self._is_raw_wanted = True
-        try:
-            event = next(self._iterator, None)
-        finally:
-            self._is_raw_wanted = False
-        return None if event is None else (self._raw, event.position, event)
-
-    def _use(self, decoder: EventDecoder) -> None:
-        self._decoder = decoder
-        self._decode = self._decode_described if self._schema or self._columns else decoder.decode
-
-    def _raise_again(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def _read(self) -> Generator[Event, None, None]:
-        try:
-            for file in self._range.choose(self._files):
-                self.file = file.name
-                self._open = OpenLogFile(file, self._torn)
-                with closing(self._open):
-                    yield from self._read_file(file, self._open)
-                self._bytes_before += self._open.bytes_read
-                self._open = None
-                if self._range.is_over:
-                    return
-        except ReplicaError as error:
-            self._error = error
-            raise
-
-    def _read_file(self, file: LogFile, opened: OpenLogFile) -> Generator[Event, None, None]:
-        """The events of one open file."""
-        reader = RawEventReader(opened.read, file=file.name, torn=self._torn, keys=self._keys)
-        decode, wants_all, wanted = self._decode, self._wants_all, self._wanted
-        self._range.enter(file.name)
-        is_at_end = False
-        while not is_at_end:
-            # All but the rarest events take this loop, and nothing else; it delegates to no other generator.
-            while batch := self._read_batch(reader):
-                for raw, position, header in batch:
-                    try:
-                        event = decode(raw, position, header)
-                    except DecodeError as error:
-                        reader.step_back(raw, position, header)
-                        self._pass_over(reader, error)
-                        break
-                    if event is not None and (wants_all or isinstance(event, wanted)):
-                        self._raw = raw
-                        yield event
-            is_at_end = yield from self._read_with_care(reader)
-            if self._range.is_over:
-                return
-        self.torn_bytes += reader.torn_bytes
-        self._range.leave(reader.position)
-
-    def _read_batch(self, reader: RawEventReader) -> list[LocatedEvent]:
-        """Events that only need to be decoded."""
-        if not self._range.is_everything:
-            return []
-        self._prepare(reader)
-        return reader.read_batch()
-
-    def _read_with_care(self, reader: RawEventReader) -> Generator[Event, None, bool]:
-        """One event after the other, until the next may come in batches; true at the end of the file or range."""
-        log_range = self._range
-        while (raw := self._read_event(reader)) is not None:
-            position = reader.event_position
-            if not log_range.wants(raw, position):
-                continue
-            self._prepare(reader)
-            try:
-                for event in self._decode_whole(raw, position):
-                    if log_range.admits(event) and isinstance(event, self._wanted) and self._is_shown(event):
-                        yield event
-                    # A compressed transaction ends with the last event in it.
-                    if not log_range.is_over and type(event) is not TransactionPayloadEvent:
-                        log_range.follow(event, reader.position)
-                    if log_range.is_over:
-                        return True
-            except DecodeError as error:
-                self._pass_over(reader, error)
-            if log_range.is_everything:
-                return False
-        return True
-
-    def _read_event(self, reader: RawEventReader) -> bytes | None:
-        while True:
-            try:
-                return reader.read_event()
-            except TruncatedError:
-                raise
-            except DecodeError as error:
-                self._pass_over(reader, error)
-
-    def _pass_over(self, reader: RawEventReader, error: DecodeError) -> None:
-        """Go on behind damage, and say so; or raise, as the user wishes."""
-        if self._on_error == "raise":
-            raise error
-        self._count_skipped(error, reader.resynchronize())
-
-    def _count_skipped(self, error: DecodeError, passed: int) -> None:
-        self.skipped.events += 1
-        self.skipped.bytes += passed
-        import logging
-
-        logging.getLogger(__name__).warning("%s: %d bytes skipped", error, passed)
-
-    def _prepare(self, reader: RawEventReader) -> None:
-        # Also where the format description is damaged, or the file begins in mid-life.
-        self._decoder.checksum_enabled = reader.has_checksums is True
-        # The rotates in a relay log name files of its source.
-        self._decoder.file = reader.file
-
-    def _decode_whole(self, raw: bytes, position: int) -> Iterator[Event]:
-        """The event, and those inside of it where it is a compressed transaction; nothing for unwanted rows."""
-        event = self._decode(raw, position)
-        if event is None:
-            return
-        self._raw = raw
-        yield event
-        if type(event) is TransactionPayloadEvent:
-            for inner in self._decoder.payload_events(event):
-                self._describe(inner)
-                self._raw = b""
-                yield inner
-
-    def _is_shown(self, event: Event) -> bool:
-        """Not shown as in a live stream: what a source says to its replica, and the envelope of its content."""
-        kind = type(event)
-        if self._is_raw_wanted or kind not in _HIDDEN:
-            return True
-        return kind is RotateEvent and event.header.next_position != 0
-
-    def _decode_described(
-        self, raw: bytes, position: int, header: HeaderFields | None = None
-    ) -> Event | None:
-        event = self._decoder.decode(raw, position, header)
-        if event is not None:
-            self._describe(event)
-        return event
-
-    def _describe(self, event: Event) -> None:
-        """Names for a table whose map has none, from the user."""
-        if type(event) is TableMapEvent and event.table.names_from is None:
-            name = str(event.table)
-            columns = self._schema.get(name)
-            if columns is not None or name in self._columns:
-                event.table = self._decoder.describe(event.table_id, columns)
 
 
 def open_binlog(

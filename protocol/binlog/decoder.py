@@ -21,7 +21,7 @@ from ..errors import (
     TruncatedError,
     UnsupportedEventError,
 )
-from ..wire import Reader, unpack_event_header
+from ..wire import HeaderFields, LocatedEvent, Reader, unpack_event_header
 from .bodies import BODY_PARSERS, parse_format_description
 from .cells import CellTable
 from .checksum import (
@@ -38,7 +38,6 @@ from .events import (
     Event,
     EventHeader,
     FormatDescriptionEvent,
-    HeaderFields,
     PartialRowDataEvent,
     PreGaRowsEvent,
     QueryEvent,
@@ -58,6 +57,7 @@ from .table import Table, parse_table_map
 WantsTable = Callable[[str, str], bool]
 
 _new = object.__new__
+_WRONG_CHECKSUM = "the checksum does not match the event"
 _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
 _STATEMENT_END = 1
 # Table id in 6 bytes and flags: what table maps and rows events begin with.
@@ -181,19 +181,41 @@ class EventDecoder:
                 return self._decode(raw, new_header(header), position)
             if self.checksum_enabled:
                 if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
-                    raise ChecksumError("the checksum does not match the event")
+                    raise ChecksumError(_WRONG_CHECKSUM)
                 event = parse(header, self.file, position, raw, size - CHECKSUM_SIZE)
             else:
                 event = parse(header, self.file, position, raw, size)
-        except DecodeError as error:
+        except ReplicaError as error:
             raise self._located(error, event_type, position) from error.__cause__
-        except ReplicaError:
-            raise
         except _DAMAGE as error:
-            damaged = DecodeError(f"the event's content is damaged: {error}")
-            raise self._located(damaged, event_type, position) from error
+            raise self._located(_damaged(error), event_type, position) from error
         self.position = position + size
         return event
+
+    def decode_batch(self, batch: Sequence[LocatedEvent], events: list[Event]) -> None:
+        """``decode`` for whole events that follow one another, without what it does anew for each one.
+
+        What is wanted is appended to ``events``, also when one of them raises; the batch holds no event that
+        changes how those behind it are read (``RawEventReader.read_batch``).
+        """
+        parser_of, file = self._frequent.get, self.file
+        trailer = CHECKSUM_SIZE if self.checksum_enabled else 0
+        verifies = self.checksum_enabled and self._verify_checksum
+        try:
+            for raw, position, header in batch:
+                parse = parser_of(header[1])
+                if parse is None or header[5] & _ARTIFICIAL:
+                    event = self.decode(raw, position, header)
+                elif verifies and crc32(raw) != CRC32_RESIDUE:
+                    raise ChecksumError(_WRONG_CHECKSUM)
+                else:
+                    event = parse(header, file, position, raw, header[3] - trailer)
+                if event is not None:
+                    events.append(event)
+        except ReplicaError as error:
+            raise self._located(error, header[1], position) from error.__cause__
+        except _DAMAGE as error:
+            raise self._located(_damaged(error), header[1], position) from error
 
     def describe(self, table_id: int, columns: Sequence[ColumnDescription] | None) -> Table:
         """Give a mapped table the names, signs and character sets that its table map lacks.
@@ -290,7 +312,7 @@ class EventDecoder:
         if self.checksum_enabled:
             end -= CHECKSUM_SIZE
             if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
-                raise ChecksumError("the checksum does not match the event")
+                raise ChecksumError(_WRONG_CHECKSUM)
         if end < self._header_size:
             raise TruncatedError("no room for the header and a checksum")
         if self._is_odd:
@@ -326,7 +348,7 @@ class EventDecoder:
         # position changes it and leaves the old one there (rpl_binlog_sender.cc).
         has_valid_checksum = algorithm == CRC32_ALGORITHM or (algorithm is not None and header.next_position)
         if has_valid_checksum and self._verify_checksum and not crc32_matches(raw):
-            raise ChecksumError("the checksum does not match the event")
+            raise ChecksumError(_WRONG_CHECKSUM)
         body = Reader(raw, EVENT_HEADER_SIZE, end)
         event = parse_format_description(header, self.file, start, body, algorithm)
         self.format_description = event
@@ -450,10 +472,14 @@ class EventDecoder:
         except (IndexError, struct.error) as error:
             raise TruncatedError("the data ends inside of a row") from error
 
-    def _located(self, error: DecodeError, event_type: int, start: int) -> DecodeError:
-        if error.file is None:
+    def _located(self, error: ReplicaError, event_type: int, start: int) -> ReplicaError:
+        if isinstance(error, DecodeError) and error.file is None:
             error.file, error.position, error.event_type = self.file, start, event_type
         return error
+
+
+def _damaged(error: Exception) -> DecodeError:
+    return DecodeError(f"the event's content is damaged: {error}")
 
 
 def _with_caches_of_its_own(function: Any) -> FunctionType:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..gtid import Gtid, GtidSet, MariadbGtid
 from ..records import record
+from ..wire import HeaderFields
 from .column import ABSENT
 from .rowcode import Row
 from .table import Table
@@ -32,8 +33,6 @@ class EventHeader(NamedTuple):
     flags: int
 
 
-# The same six numbers, as they are unpacked.
-HeaderFields = tuple[int, int, int, int, int, int]
 # NamedTuple's own _make is a Python function.
 new_header: Callable[[HeaderFields], EventHeader] = functools.partial(tuple.__new__, EventHeader)
 

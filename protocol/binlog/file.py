@@ -20,7 +20,7 @@ from ..constants import (
     EventType,
 )
 from ..errors import DecodeError, TruncatedError, UnsupportedEventError
-from ..wire import ReadBytes, unpack_event_header
+from ..wire import HeaderFields, LocatedEvent, ReadBytes, unpack_event_header
 from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches
 from .keys import LogKeys
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from .encryption import EventDecryptor
 
 TornTail = Literal["stop", "raise"]
-_Header = tuple[int, int, int, int, int, int]
-# A raw event, its offset in the file, and the numbers of its header.
-LocatedEvent = tuple[bytes, int, _Header]
 
 CHUNK_SIZE: Final = 1 << 20
 # Memory for more at once comes from the kernel anew each time, and clearing it takes 5 % of reading a file.
@@ -56,9 +53,10 @@ _NOT_IN_BATCHES: Final = _CHANGING_STATE | {
     EventType.HEARTBEAT,
     EventType.HEARTBEAT_V2,
     EventType.TRANSACTION_PAYLOAD,
+    EventType.MARIADB_PARTIAL_ROW_DATA,
 }
-# Few enough that what a batch holds does not set off the collection of garbage.
-_BATCH_SIZE: Final = 64
+# In bytes: events are decoded so far ahead of the user, which takes little memory.
+_BATCH_SIZE: Final = 1 << 12
 # In relay logs these may come with the position of another file.
 _ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})
 
@@ -67,10 +65,10 @@ class RawEventReader:
     """The raw events of one binlog or relay log file, one at a time, decrypted.
 
     ``position`` is the offset of the next event, ``event_position`` that of the last one read; both are those of the
-    plain file, of which ``read`` begins to read at ``base``. With ``torn="stop"`` a file whose last event is cut short, or that ends in zeros, ends before that,
-    and ``torn_bytes`` counts what was left over; ``"raise"`` makes it a ``TruncatedError``. ``has_checksums`` says
-    whether events carry CRC32: as the format description has it, or, if that is damaged or not there, as an event
-    has shown (None: none has).
+    plain file, of which ``read`` begins to read at ``base``. With ``torn="stop"`` a file whose last event is cut
+    short, or that ends in zeros, ends before that, and ``torn_bytes`` counts what was left over; ``"raise"`` makes it
+    a ``TruncatedError``. ``has_checksums`` says whether events carry CRC32: as the format description has it, or, if
+    that is damaged or not there, as an event has shown (None: none has).
 
     Raises at once, where the bytes are no binlog file of version 4, ``DecodeError`` (``UnsupportedEventError`` for
     the formats of servers before 5.0, which it names). Where a key is missing or wrong, it or the first
@@ -94,7 +92,7 @@ class RawEventReader:
         self._torn = torn
         self._keys = keys or LogKeys()
         self._decryptor: EventDecryptor | None = None
-        self._header: _Header | None = None  # of the last event that was read
+        self._header: HeaderFields | None = None  # of the last event that was read
         self._buffer = b""
         self._base = base  # the file's offset of the buffer's first byte
         self._start = 0  # of the last event, in the buffer
@@ -144,15 +142,16 @@ class RawEventReader:
         """The next events, as far as they need no care: a dozen bytecodes an event instead of two hundred.
 
         Empty where ``read_event`` has to look: at the end of what was read of the file, at damage, in encrypted
-        files, and at events that are no plain part of the log: FORMAT_DESCRIPTION, START_ENCRYPTION, ROTATE,
-        TRANSACTION_PAYLOAD and heartbeats.
+        files, and at what is no plain part of the log or more than one: FORMAT_DESCRIPTION, START_ENCRYPTION, ROTATE,
+        TRANSACTION_PAYLOAD, MARIADB_PARTIAL_ROW_DATA and heartbeats.
         """
         batch: list[LocatedEvent] = []
         if self._decryptor is not None or self.has_checksums is None:
             return batch
         buffer, base, start = self._buffer, self._base, self._next
         size = len(buffer)
-        while start + EVENT_HEADER_SIZE <= size and len(batch) < _BATCH_SIZE:
+        last = min(size - EVENT_HEADER_SIZE, start + _BATCH_SIZE)
+        while start <= last:
             header = unpack_event_header(buffer, start)
             end = start + header[3]
             if end > size or header[3] < EVENT_HEADER_SIZE or header[1] in _NOT_IN_BATCHES:
@@ -163,7 +162,12 @@ class RawEventReader:
             self.step_back(*batch[-1])
         return batch
 
-    def step_back(self, raw: bytes, position: int, header: _Header) -> None:
+    def bytes_of(self, position: int, size: int) -> bytes:
+        """An event of the last batch, again."""
+        start = position - self._base
+        return self._buffer[start : start + size]
+
+    def step_back(self, raw: bytes, position: int, header: HeaderFields) -> None:
         """Go back to an event of the last batch, as the last one that was read."""
         self.event_position = position
         self._start = position - self._base
@@ -299,7 +303,7 @@ class RawEventReader:
             )
         self._end()
 
-    def _is_torn(self, header: _Header | None) -> bool:
+    def _is_torn(self, header: HeaderFields | None) -> bool:
         if header is None:
             return False
         if _ends_at(header, self.event_position + header[3]):
@@ -349,7 +353,7 @@ class RawEventReader:
 
     # Damage: what can be an event, and where the next one is.
 
-    def _header_at(self, offset: int) -> _Header | None:
+    def _header_at(self, offset: int) -> HeaderFields | None:
         """The header at this place of the buffer; None if the file ends before it or it can be none."""
         if not self._have(offset + EVENT_HEADER_SIZE):
             return None
@@ -368,12 +372,12 @@ class RawEventReader:
         )
         return header if possible else None
 
-    def _fits(self, header: _Header, position: int, previous: _Header | None) -> bool:
+    def _fits(self, header: HeaderFields, position: int, previous: HeaderFields | None) -> bool:
         """Whether a header's position can be that of this place, which lies behind an event with ``previous``."""
         return _ends_at(header, position + header[3]) or self._may_follow(header, previous)
 
     @staticmethod
-    def _may_follow(header: _Header, previous: _Header | None) -> bool:
+    def _may_follow(header: HeaderFields, previous: HeaderFields | None) -> bool:
         """Whether a header's position follows from the one before it, if there is one.
 
         Relay logs and parts of a log have their source's positions; inside of transactions MariaDB 11.4 has none.
@@ -385,7 +389,7 @@ class RawEventReader:
             return True
         return not previous[4] or previous[1] in _ELSEWHERE or _ends_at(header, previous[4] + size)
 
-    def _is_event(self, offset: int, previous: _Header | None) -> bool:
+    def _is_event(self, offset: int, previous: HeaderFields | None) -> bool:
         """Whether an event stands at this place of the buffer, behind one with the header ``previous`` if known."""
         header = self._header_at(offset)
         if header is None:
@@ -404,7 +408,7 @@ class RawEventReader:
             raw = self._decryptor.decrypt(raw, self._base + offset)
         return crc32_matches(raw)
 
-    def _is_followed(self, offset: int, header: _Header) -> bool:
+    def _is_followed(self, offset: int, header: HeaderFields) -> bool:
         """Whether the end of the file, or an event whose position follows from this one's, comes behind."""
         end = offset + header[3]
         if not self._have(end + 1):
@@ -452,7 +456,7 @@ class RawEventReader:
         return None
 
 
-def _ends_at(header: _Header, end: int) -> bool:
+def _ends_at(header: HeaderFields, end: int) -> bool:
     return header[4] == end & _POSITION_MASK
 
 

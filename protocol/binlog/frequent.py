@@ -13,14 +13,13 @@ from typing import Final
 from ..constants import EVENT_HEADER_SIZE, EventType
 from ..errors import TruncatedError
 from ..gtid import new_mariadb_gtid
-from ..wire import NULL_LENGTH, Reader, unpack_u64, utf8_text
+from ..wire import NULL_LENGTH, HeaderFields, Reader, unpack_u64, utf8_text
 from . import groups, mariadb
 from .events import (
     AnnotateRowsEvent,
     AnonymousGtidEvent,
     Event,
     GtidEvent,
-    HeaderFields,
     MariadbGtidEvent,
     RowsQueryEvent,
     XidEvent,

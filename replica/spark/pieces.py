@@ -11,12 +11,12 @@ from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, HeaderFields, TransactionPayloadEvent
+from protocol.binlog.events import Event, TransactionPayloadEvent
 from protocol.binlog.file import RawEventReader
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.rowcode import Image, Row, RowCompiler, RowReader
 from protocol.constants import BINLOG_MAGIC
-from protocol.wire import ReadBytes
+from protocol.wire import HeaderFields, ReadBytes
 from replica.arrow import RawRowCompiler
 from replica.arrow.rawrows import RawRows, RowsLayout
 from replica.filters import table_filter

@@ -89,6 +89,7 @@ REPLICA = (
     "stream",
     "log_files",
     "log_range",
+    "log_events",
     "arrow",
     "file",
     "server",

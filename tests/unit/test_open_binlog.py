@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import logging
+import random
 import re
 import subprocess
 import sys
@@ -78,6 +79,53 @@ def test_raw_events(path: Path) -> None:
     assert b"\xfebin" + b"".join(raw for raw, _, _ in found) == log.data
     assert [position for _, position, _ in found] == log.offsets
     assert all(event.position == position for _, position, event in found)
+
+
+def test_any_mixture_of_both_gives_each_event_once() -> None:
+    log = LogBuilder()
+    for number in range(1, 200):
+        log.transaction([number], sequence=number)
+        if number % 50 == 0:
+            log.append(rotate("b.000002", next_position=0, flags=EventFlag.ARTIFICIAL, checksum=True))
+    log.add(EventType.HEARTBEAT, b"b.000001")
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    generator = random.Random(seed)
+    for _ in range(20):
+        file = open_binlog(io.BytesIO(log.data))
+        positions: list[int] = []
+        hidden = {offset for offset in log.offsets if log.data[offset + 4] in (4, 27)}
+        while True:
+            before = len(positions)
+            way = generator.randrange(3)
+            for _ in range(generator.choice((1, 2, 7, 100))):
+                if way == 0:
+                    event = next(file, None)
+                    positions += [] if event is None else [event.position]
+                elif way == 1:
+                    for event in file:
+                        positions.append(event.position)
+                        break
+                else:
+                    for raw, position, event in file.raw_events():
+                        assert event.position == position
+                        assert raw == log.event(log.offsets.index(position))
+                        positions.append(position)
+                        break
+            if len(positions) == before:
+                break
+        assert len(set(positions)) == len(positions)
+        assert positions == sorted(positions)
+        assert set(log.offsets) - set(positions) <= hidden
+
+
+def test_closing_ends_the_iteration(path: Path) -> None:
+    for count in range(1, 12):
+        log = open_binlog(path)
+        assert [next(log).position for _ in range(count)] == numbered_log().offsets[:count]
+        iterator = iter(log)
+        log.close()
+        assert list(log) == list(iterator) == list(log.raw_events()) == []
 
 
 def test_progress(path: Path) -> None:
@@ -301,6 +349,12 @@ def test_damage_is_an_error_that_stays(path: Path) -> None:
                 next(file)
             error = caught.value
             assert (error.file, error.position, error.event_type) == ("binlog.000001", log.offsets[4], 30)
+    with open_binlog(path) as file:
+        iterator = iter(file)
+        assert [next(iterator).position for _ in range(4)] == log.offsets[:4]
+        for again in (iterator, file, iter(file), file.raw_events()):
+            with pytest.raises(ChecksumError):
+                next(again)  # type: ignore[arg-type]
     with open_binlog(path, verify_checksum=False) as file:
         assert len(list(file)) == len(log.offsets)
 

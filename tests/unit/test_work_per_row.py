@@ -188,7 +188,7 @@ def test_a_filtered_rows_event_with_its_table_map() -> None:
         raw = [table_map(), write_rows([FULL_ROW])] * count
         return lambda: [decoder.decode(event) for event in raw]
 
-    check(work_per_unit(run), 475, 12)
+    check(work_per_unit(run), 250, 4)
 
 
 def test_rows_of_a_filtered_event_cost_nothing() -> None:
@@ -216,7 +216,7 @@ def test_a_small_transaction_in_the_decoder() -> None:
         ]
         return lambda: [decoder.decode(event) for event in raw]
 
-    check(work_per_unit(run), 1520, 44)
+    check(work_per_unit(run), 920, 18)
 
 
 def test_a_small_transaction_from_a_file() -> None:
@@ -231,7 +231,7 @@ def test_a_small_transaction_from_a_file() -> None:
             next(reader)
         return lambda: list(reader)
 
-    check(work_per_unit(run), 3350, 130)
+    check(work_per_unit(run), 950, 13)
 
 
 def test_an_event_s_frame() -> None:
