@@ -62,6 +62,11 @@ def fixed_array(arrow_type: pa.DataType, values: npt.NDArray[Any], valid: Flags 
     return pa.Array.from_buffers(arrow_type, len(values), [valid_bits(valid), pa.py_buffer(values)])
 
 
+def numbers_array(numbers: npt.NDArray[np.int64], valid: Flags | None = None) -> pa.Array:
+    """What ``take`` is to take. Not by ``pa.array``, which imports numpy.ma: 20 ms."""
+    return fixed_array(pa.int64(), numbers, valid)
+
+
 def object_array(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
     """Strings or bytes of Python as an array. Raises ``TooLargeError`` beyond 2 GiB, which makes several of them."""
     array = pa.array(values, arrow_type)
@@ -70,10 +75,10 @@ def object_array(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
     return array
 
 
-def offset_buffer(lengths: npt.NDArray[np.int64]) -> pa.Buffer:
+def offset_buffer(lengths: npt.NDArray[np.integer]) -> pa.Buffer:
     """The offsets of an array whose values have these lengths. Raises ``TooLargeError`` beyond 2 GiB."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    if offsets[-1] > MAX_BYTES:
+    if lengths.sum(dtype=np.int64) > MAX_BYTES:
         raise TooLargeError
-    return pa.py_buffer(offsets.astype(np.int32))
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, dtype=np.int32, out=offsets[1:])
+    return pa.py_buffer(offsets)

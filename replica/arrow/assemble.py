@@ -4,7 +4,7 @@ Rows that are laid out alike are found together, whatever stands between them; t
 the log before values are read, so that each column is made once for all rows of the batch.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -13,17 +13,18 @@ import pyarrow as pa
 
 from protocol.binlog.events import Operation
 
-from .arrays import Losses, fixed_array, valid_bits
+from .arrays import Losses, numbers_array, valid_bits
 from .buffer import Positions, RowBuffer
+from .metadata import ConstantTexts, numbers_by_event, row_numbers, texts_by_event
 from .offsets import find_rows, repeat_and_count
 from .places import ImageWalk, Places, Rows, merge
 from .rawrows import ImageLayout, RowsLayout
-from .schema import BEFORE, BEFORE_ABSENT, BatchColumn
+from .schema import BEFORE, BEFORE_ABSENT, NAMES, BatchColumn
 
-# What is kept of a rows event: its rows, the number of their layout, operation, timestamp, file, position, GTID,
-# event type and size. Plain tuples of plain values: the garbage collector lets go of them, while objects take a
-# fourth of the time that 50,000 small events take.
-PendingRows = tuple[bytes, int, Operation, int, str, int, str | None, int, int]
+# What is kept of a rows event: its bytes, where the rows begin and end in them, the number of their layout,
+# operation, timestamp, file, position, GTID, event type and size. Plain tuples of plain values: the garbage collector
+# lets go of them, while objects take a fourth of the time that 50,000 small events take.
+PendingRows = tuple[bytes, int, int, int, Operation, int, str, int, str | None, int, int]
 
 
 def assemble(
@@ -31,9 +32,10 @@ def assemble(
     layouts: Sequence[RowsLayout],
     columns: Sequence[BatchColumn],
     schema: pa.Schema,
+    constants: ConstantTexts,
 ) -> tuple[pa.RecordBatch, Losses]:
     """The batch of these events, which are of one table. Raises ``DecodeError``; it does not say for which event."""
-    batch = _Batch(pending, layouts, columns)
+    batch = _Batch(pending, layouts, columns, constants)
     if not batch.size:
         return pa.RecordBatch.from_pylist([], schema=schema), batch.losses
     arrays = [batch.column(column) for column in columns]
@@ -96,18 +98,21 @@ class _Batch:
         pending: Sequence[PendingRows],
         layouts: Sequence[RowsLayout],
         columns: Sequence[BatchColumn],
+        constants: ConstantTexts,
     ) -> None:
         self.losses = Losses()
         self.columns = columns
-        rows, self.numbers, self.operations, self.times, self.files, self.positions, self.gtids, *_ = zip(
-            *pending, strict=True
+        self._constants = constants
+        data, begins, ends, self.numbers, self.operations, *more = zip(*pending, strict=True)
+        self.times, self.files, self.positions, self.gtids, *_ = more
+        self.buffer = RowBuffer(
+            memoryview(event)[begin:end] for event, begin, end in zip(data, begins, ends, strict=True)
         )
-        self.buffer = RowBuffer(rows)
-        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-        ends = np.cumsum(sizes)
+        sizes = np.array(ends, np.int64) - np.array(begins, np.int64)
+        stops = np.cumsum(sizes)
         numbers = np.array(self.numbers)
         self._groups = [
-            _Alike(self.buffer, layouts[number], np.flatnonzero(numbers == number), ends - sizes, ends)
+            _Alike(self.buffer, layouts[number], np.flatnonzero(numbers == number), stops - sizes, stops)
             for number in dict.fromkeys(self.numbers)
         ]
         self.counts = np.empty(len(pending), np.int64)
@@ -147,35 +152,28 @@ class _Batch:
             held = {column.index for image in held_by(group.layout) for column in image.columns}
             missing = [column.name for column in self.columns if group.layout.shown[column.index] not in held]
             names[number] = tuple(missing) or None
-        return self.by_event([names[number] for number in self.numbers], pa.list_(pa.string()))
+        if not any(names.values()):
+            return pa.nulls(self.size, NAMES)
+        lists = pa.array(list(names.values()), NAMES)
+        places = {number: place for place, number in enumerate(names)}
+        events = np.fromiter(map(places.__getitem__, self.numbers), np.int64, len(self.numbers))
+        return lists.take(numbers_array(np.repeat(events, self.counts)))
 
-    def by_event(self, values: Sequence[Hashable], arrow_type: pa.DataType) -> pa.Array:
-        """A value of each event, for each of its rows."""
-        numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
-        distinct = pa.array(list(numbers), arrow_type)
-        if len(distinct) == 1:
-            return pa.repeat(distinct[0], self.size)
-        events = np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
-        return distinct.take(pa.array(np.repeat(events, self.counts)))
-
-    def numbers_by_event(self, values: Sequence[int], arrow_type: pa.DataType, factor: int = 1) -> pa.Array:
-        """A number of each event, for each of its rows."""
-        return fixed_array(arrow_type, np.repeat(np.array(values, np.int64) * factor, self.counts), None)
-
-    def row_numbers(self) -> pa.Array:
-        """The number of each row in its event."""
-        rows = repeat_and_count(np.zeros(len(self.counts), np.int64), self.counts)
-        return fixed_array(pa.uint32(), rows.astype(np.uint32), None)
+    def texts(self, texts: Sequence[str | None]) -> pa.Array:
+        """A string of each event, for each of its rows."""
+        return texts_by_event(texts, self.counts, self._constants)
 
 
 _ADDED: Final[Mapping[str, Callable[[_Batch], pa.Array]]] = MappingProxyType(
     {
-        "_op": lambda batch: batch.by_event(batch.operations, pa.string()),
-        "_ts": lambda batch: batch.numbers_by_event(batch.times, pa.timestamp("us", "UTC"), 1_000_000),
-        "_gtid": lambda batch: batch.by_event(batch.gtids, pa.string()),
-        "_file": lambda batch: batch.by_event(batch.files, pa.string()),
-        "_pos": lambda batch: batch.numbers_by_event(batch.positions, pa.uint64()),
-        "_row": _Batch.row_numbers,
+        "_op": lambda batch: batch.texts(batch.operations),
+        "_ts": lambda batch: numbers_by_event(
+            [time * 1_000_000 for time in batch.times], batch.counts, pa.timestamp("us", "UTC")
+        ),
+        "_gtid": lambda batch: batch.texts(batch.gtids),
+        "_file": lambda batch: batch.texts(batch.files),
+        "_pos": lambda batch: numbers_by_event(batch.positions, batch.counts, pa.uint64()),
+        "_row": lambda batch: row_numbers(batch.counts),
         "_absent": lambda batch: batch.absent(lambda layout: layout.images),
         BEFORE: _Batch.before,
         BEFORE_ABSENT: lambda batch: batch.absent(lambda layout: layout.images[:1]),

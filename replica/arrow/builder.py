@@ -17,6 +17,7 @@ from protocol.errors import ConfigurationError, DecodeError, ReplicaError
 
 from .arrays import Losses
 from .assemble import PendingRows, assemble
+from .metadata import ConstantTexts
 from .rawrows import RowsLayout
 from .schema import METADATA_COLUMNS, Images, batch_columns, schema_of
 
@@ -63,6 +64,7 @@ class BatchBuilder:
         self._row_size = float(_FIRST_ROW_SIZE)
         self._pending: list[PendingRows] = []
         self._bytes = 0
+        self._constants = ConstantTexts()
         # Of all that is pending; with MINIMAL images there can be very many.
         self._layouts: list[RowsLayout] = []
         self._numbers: dict[RowsLayout, int] = {}
@@ -87,10 +89,11 @@ class BatchBuilder:
         """
         header, operation = event.header, _OPERATIONS[type(event)]
         for raw in event.rows:  # type: ignore[attr-defined]
-            rows = raw.data[raw.start : raw.end]
             self._pending.append(
                 (
-                    rows,
+                    raw.data,
+                    raw.start,
+                    raw.end,
                     self._number(raw.layout),
                     operation,
                     header.timestamp,
@@ -101,7 +104,7 @@ class BatchBuilder:
                     header.size,
                 )
             )
-            self._bytes += len(rows)
+            self._bytes += raw.end - raw.start
         return self._bytes >= self._batch_bytes or self._bytes >= self._batch_rows * self._row_size
 
     def _number(self, layout: RowsLayout) -> int:
@@ -132,7 +135,7 @@ class BatchBuilder:
         while True:
             pending = self._pending[:taken]
             try:
-                batch, losses = assemble(pending, self._layouts, self._columns, self.schema)
+                batch, losses = assemble(pending, self._layouts, self._columns, self.schema, self._constants)
             except _DAMAGE as error:
                 if isinstance(error, ReplicaError) and not isinstance(error, DecodeError):
                     raise
@@ -164,7 +167,7 @@ def check_batch_rows(batch_rows: int) -> None:
 
 
 def _size(pending: PendingRows) -> int:
-    return len(pending[0])
+    return pending[2] - pending[1]
 
 
 def _located(error: Exception, pending: PendingRows) -> DecodeError:

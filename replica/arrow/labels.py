@@ -8,7 +8,7 @@ import pyarrow as pa
 from protocol.binlog.column import Column
 from protocol.binlog.values import enum_label, set_labels
 
-from .arrays import ArrowColumn, Losses
+from .arrays import ArrowColumn, Losses, numbers_array
 from .buffer import Positions, Unsigned
 from .numbers import index, indexes
 from .places import Places
@@ -45,8 +45,7 @@ def _labelled(column: Column, text_of: Callable[[int, Sequence[str]], str]) -> A
             if value not in texts:
                 texts[value] = valid_text(text_of(value, labels))
         distinct = pa.array([texts[value] for value in values], STRING)
-        null = None if places.valid is None else ~places.valid
-        return distinct.take(pa.array(which, mask=null))
+        return distinct.take(numbers_array(which, places.valid))
 
     return ArrowColumn(STRING, convert)
 

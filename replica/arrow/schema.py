@@ -39,7 +39,7 @@ Images = Literal["after", "both"]
 
 BEFORE: Final = "_before"
 BEFORE_ABSENT: Final = "_before_absent"
-_NAMES: Final = pa.list_(pa.string())
+NAMES: Final = pa.list_(pa.string())
 
 METADATA_FIELDS: Final[Mapping[str, pa.Field]] = MappingProxyType(
     {
@@ -51,7 +51,7 @@ METADATA_FIELDS: Final[Mapping[str, pa.Field]] = MappingProxyType(
             ("_file", pa.string(), False),
             ("_pos", pa.uint64(), False),
             ("_row", pa.uint32(), False),
-            ("_absent", _NAMES, True),
+            ("_absent", NAMES, True),
         )
     }
 )
@@ -164,7 +164,7 @@ def schema_of(columns: Sequence[BatchColumn], images: Images, metadata: Sequence
         )
     if images == "both":
         before = pa.struct([column.field for column in columns])
-        added = [pa.field(BEFORE, before), pa.field(BEFORE_ABSENT, _NAMES)]
+        added = [pa.field(BEFORE, before), pa.field(BEFORE_ABSENT, NAMES)]
     elif images == "after":
         added = []
     else:
