@@ -1,0 +1,61 @@
+"""Columns of what rows have from their event: its operation, time, place and transaction, repeated for each row."""
+
+from collections.abc import Sequence
+from operator import mul
+
+import numpy as np
+import pyarrow as pa
+
+from .arrays import fixed_array
+from .binary import variable_array
+from .buffer import Positions
+from .text import STRING, valid_text
+
+# Of the GTIDs of large transactions there can be many, one after the other.
+_CONSTANTS_KEPT = 8
+
+
+class ConstantTexts:
+    """Columns of the same string in each row, as most are, in arrays that all batches share.
+
+    New memory for each batch would take several times as long as filling it.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[str | None, pa.Array] = {}
+
+    def array(self, text: str | None, size: int) -> pa.Array:
+        """``size`` times the text."""
+        array = self._arrays.get(text)
+        if array is None or len(array) < size:
+            if len(self._arrays) >= _CONSTANTS_KEPT:
+                self._arrays.clear()
+            scalar = pa.scalar(None if text is None else valid_text(text), STRING)
+            array = self._arrays[text] = pa.repeat(scalar, size)
+        return array.slice(0, size)
+
+
+def texts_by_event(texts: Sequence[str | None], counts: Positions, constants: ConstantTexts) -> pa.Array:
+    """The string of each event, for each of its rows."""
+    encoded = {text: valid_text(text or "").encode() for text in dict.fromkeys(texts)}
+    if len(encoded) == 1:
+        return constants.array(texts[0], int(counts.sum()))
+    each = [encoded[text] for text in texts]
+    data = b"".join(map(mul, each, counts.tolist()))
+    lengths = np.repeat(np.fromiter(map(len, each), np.int32, len(each)), counts)
+    valid = None
+    if None in encoded:
+        valid = np.repeat(np.array([text is not None for text in texts]), counts)
+    return variable_array(STRING, lengths, pa.py_buffer(data), valid)
+
+
+def numbers_by_event(numbers: Sequence[int], counts: Positions, arrow_type: pa.DataType) -> pa.Array:
+    """The number of each event, for each of its rows; of a type of 64 bits."""
+    return fixed_array(arrow_type, np.repeat(np.array(numbers, np.int64), counts), None)
+
+
+def row_numbers(counts: Positions) -> pa.Array:
+    """The number of each row in its event."""
+    first = (np.cumsum(counts) - counts).astype(np.uint32)
+    rows = np.arange(counts.sum(), dtype=np.uint32) - np.repeat(first, counts)
+    return fixed_array(pa.uint32(), rows, None)
