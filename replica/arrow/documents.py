@@ -9,7 +9,8 @@ from typing import Final, cast
 import pyarrow as pa
 
 from protocol.binlog.column import Column
-from protocol.binlog.jsonb import JsonValue, decode_json
+from protocol.binlog.jsonb import JsonValue
+from protocol.binlog.jsonb_decoder import JsonDecoder
 from protocol.binlog.jsonb_diff import apply_json_diffs, read_json_diffs
 from protocol.binlog.jsonb_text import render_json
 from protocol.errors import UnsupportedEventError
@@ -61,7 +62,7 @@ class _Documents:
     """One column's documents. Its decoder remembers what they look like."""
 
     def __init__(self) -> None:
-        self._decode = decode_json
+        self._decode = JsonDecoder().decode
 
     def convert(self, places: Places, losses: Losses) -> pa.Array:
         if places.diffs is not None:
