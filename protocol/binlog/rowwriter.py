@@ -224,7 +224,8 @@ class TrustingWriter(CarefulWriter):
             self.namespace |= {"getcontext": getcontext, "setcontext": setcontext, "context": self._context}
             # To change it takes 200 ns.
             yield "    outer = getcontext()"
-            yield f"    is_narrow = outer.prec < {self._digits} or outer.Emax < {self._digits}"
+            digits = self._digits
+            yield f"    is_narrow = outer.prec < {digits} or outer.Etop() < 0 or outer.Emin > -{digits}"
             yield "    if is_narrow:"
             yield "        setcontext(context)"
         yield "    try:"

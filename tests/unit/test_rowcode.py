@@ -6,7 +6,7 @@ import linecache
 import struct
 import traceback
 from datetime import datetime, timedelta
-from decimal import Context, Decimal, Inexact, getcontext, localcontext
+from decimal import Clamped, Context, Decimal, Inexact, Subnormal, getcontext, localcontext
 from typing import Any
 
 import pytest
@@ -213,20 +213,23 @@ def test_numbers_of_both_byte_orders_between_each_other() -> None:
     assert was_trusting(reader)
 
 
-@pytest.mark.parametrize(("attribute", "value"), [("prec", 1), ("prec", 9), ("Emax", 1), ("prec", 28)])
-def test_the_decimal_context_is_the_caller_s(attribute: str, value: int) -> None:
+@pytest.mark.parametrize(
+    "narrow",
+    [{"prec": 1}, {"prec": 9}, {"Emax": 1}, {"prec": 28}, {"prec": 100, "Emax": 50, "clamp": 1}, {"Emin": 0}],
+)
+def test_the_decimal_context_is_the_caller_s(narrow: dict[str, int]) -> None:
     """Also behind an error; and the rows do not depend on it."""
     reader = RowCompiler().reader(image(INT, DECIMAL))
     data = (b"\0" + SIZE_AND_DECIMAL) * 6
-    narrow = Context(traps=[Inexact])
-    setattr(narrow, attribute, value)
-    with localcontext(narrow) as context:
+    traps = [Inexact, Subnormal, Clamped]
+    with localcontext(Context(traps=traps, **narrow)) as context:
         for count in (1, 6):
-            assert reader(data, 0, count * 10) == [(7, Decimal("5.25"))] * count
+            rows = reader(data, 0, count * 10)
+            assert [(size, str(amount)) for size, amount in rows] == [(7, "5.25")] * count
             with pytest.raises((DecodeError, struct.error)):
                 reader(data, 0, count * 10 - 1)
             assert getcontext() is context
-            assert not context.flags[Inexact]
+            assert not any(context.flags[trap] for trap in traps)
 
 
 # Rows of one size, which are read all at once.
