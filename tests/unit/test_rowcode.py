@@ -215,14 +215,23 @@ def test_numbers_of_both_byte_orders_between_each_other() -> None:
 
 @pytest.mark.parametrize(
     "narrow",
-    [{"prec": 1}, {"prec": 9}, {"Emax": 1}, {"prec": 28}, {"prec": 100, "Emax": 50, "clamp": 1}, {"Emin": 0}],
+    [
+        Context(prec=1),
+        Context(prec=9),
+        Context(Emax=1),
+        Context(prec=28),
+        Context(prec=100, Emax=50, clamp=1),
+        Context(Emin=0),
+    ],
 )
-def test_the_decimal_context_is_the_caller_s(narrow: dict[str, int]) -> None:
+def test_the_decimal_context_is_the_caller_s(narrow: Context) -> None:
     """Also behind an error; and the rows do not depend on it."""
     reader = RowCompiler().reader(image(INT, DECIMAL))
     data = (b"\0" + SIZE_AND_DECIMAL) * 6
     traps = [Inexact, Subnormal, Clamped]
-    with localcontext(Context(traps=traps, **narrow)) as context:
+    for trap in traps:
+        narrow.traps[trap] = True
+    with localcontext(narrow) as context:
         for count in (1, 6):
             rows = reader(data, 0, count * 10)
             assert [(size, str(amount)) for size, amount in rows] == [(7, "5.25")] * count
