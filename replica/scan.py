@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
-from protocol.constants import ROW_CODES, DumpFlag
+from protocol.constants import ROW_CODES, DumpFlag, EventFlag
 from protocol.errors import BinlogNotFoundError
 from protocol.gtid import AnyGtidSet
 from protocol.position import BinlogPosition
@@ -38,7 +38,7 @@ class LogScan:
         A log is purged from its beginning only, and numbered without gaps: the newest file is found by doubling
         steps from the oldest one, then by halving them.
         """
-        first = await self._first_file()
+        first = await self.first_file()
         found = _NUMBERED.fullmatch(first)
         if found is None:
             return [first]
@@ -80,6 +80,23 @@ class LogScan:
         await self._scan(end.file, visit)
         return end
 
+    async def first_since(self, file: str, second: int) -> BinlogPosition:
+        """Where the first transaction begins, from the start of a file on, that began in that second or later.
+
+        The log's end if there is none.
+        """
+        progress = Progress(file, 4, None, self._source.has_gtids)
+
+        def visit(event: Event, file: str, end: int) -> bool:
+            if progress.begins(event) and event.header.timestamp >= second:
+                return True
+            if not event.header.flags & EventFlag.ARTIFICIAL:
+                progress.follow(event, file, end)
+            return False
+
+        await self._scan(file, visit)
+        return BinlogPosition(progress.file, progress.position)
+
     async def gtids_before(self, position: BinlogPosition) -> AnyGtidSet | None:
         """All transactions of the log before a position. Reads its file up to there."""
         progress = Progress(position.file, 4, None, self._source.has_gtids)
@@ -93,7 +110,8 @@ class LogScan:
         await self._scan(position.file, visit)
         return progress.gtid_set
 
-    async def _first_file(self) -> str:
+    async def first_file(self) -> str:
+        """The name of the oldest file."""
         first = ""
 
         def visit(event: Event, file: str, position: int) -> bool:

@@ -17,6 +17,7 @@
 A column that no image holds has no member. Everything here is Arrow: Spark is not known.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -25,12 +26,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.binlog.events import QueryEvent
+from protocol.binlog.events import EventHeader, QueryEvent
 from protocol.constants import ColumnType
 from replica.arrow.text import valid_text
 
 from . import json_text, variant
-from .changes import PlacedChange
+from .changes import PlacedChange, TransactionFacts
 from .gather import SEQ_TYPE, GatheredRows, seq_array, seq_number
 from .pieces import LogPiece
 
@@ -126,6 +127,17 @@ class EnvelopeWriter:
             ),
             pa.array([valid_text(query.sql) for query in queries], STRING),
         ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def gap(self) -> pa.RecordBatch:
+        """One row for what of the log is missing; ``sql`` says why."""
+        piece = self._piece
+        header = EventHeader(int(time.time()), 0, 0, 0, 0, 0)
+        event = QueryEvent(header, piece.file, piece.position, 0, 0, 0, "", "", b"")
+        facts = TransactionFacts(None, header.timestamp * 1_000_000, outcome="open")
+        batch = self.statements([PlacedChange(event, 0, facts)])
+        values = {"op": pa.array(["gap"]), "schema": pa.nulls(1, STRING), "sql": pa.array([piece.gap])}
+        columns = [values.get(field.name, batch.column(field.name)) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _facts(

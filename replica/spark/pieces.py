@@ -31,7 +31,8 @@ class LogPiece:
 
     ``file`` and ``position`` are where that begins in the source's log; ``number`` is the file's place in the order
     of the log's files and ``epoch`` that of the log among those of several servers. ``description`` is the
-    FORMAT_DESCRIPTION that holds there (empty: the piece brings it itself).
+    FORMAT_DESCRIPTION that holds there (empty: the piece brings it itself). With ``gap`` it stands for what of the
+    log is missing before that place, and says why.
     """
 
     path: str
@@ -44,6 +45,7 @@ class LogPiece:
     is_whole: bool = False
     epoch: int = 0
     server_uuid: str | None = None
+    gap: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ files are one piece. Nothing is decoded here but those QUERY events.
 import itertools
 import logging
 import mmap
-import re
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.errors import DecodeError
 from replica.log_files import LogFile
 
+from .offsets import file_number
 from .pieces import LogPiece
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ _NOTEWORTHY: Final = _BEGINNING | {
 _CUTTING: Final = _BEGINNING | {EventType.XID}
 # The type and size of a header, which begins with a time and has the server's id between.
 _unpack_type_and_size = struct.Struct("<4xB4xI").unpack_from
-_NUMBERED: Final = re.compile(r".*\.([0-9]{1,10})", re.DOTALL)
 _ENDING_STATEMENTS: Final = frozenset({"COMMIT", "ROLLBACK"})
 _PROGRESS_SECONDS: Final = 5.0
 
@@ -64,7 +63,7 @@ def plan_files(files: Sequence[LogFile], max_bytes: int) -> list[LogPiece]:
 
 def file_numbers(files: Sequence[LogFile]) -> list[int]:
     """The numbers in the names of the files, if they ascend; else their places in the list, from 1 on."""
-    numbers = [_number(file.name) for file in files]
+    numbers = [file_number(file.name) for file in files]
     if all(later > earlier for earlier, later in itertools.pairwise(numbers)):
         return numbers
     return list(range(1, len(files) + 1))
@@ -108,16 +107,20 @@ class Cut:
 class HeaderWalk:
     """Walks over the events of a plain log in memory. ``can_be_cut`` is False if it is none, or encrypted."""
 
-    def __init__(self, data: mmap.mmap | bytes, size: int) -> None:
+    def __init__(
+        self, data: mmap.mmap | bytes, size: int, *, start: int = 0, description: bytes = b""
+    ) -> None:
+        """From ``start`` on, where ``description`` holds, to ``size``."""
         self.can_be_cut = True
         self._data = data
+        self._start = start
         self._size = size
-        self._description = b""
+        self._description = description
 
     def cuts(self, max_bytes: int) -> Iterator[Cut]:
-        """Where pieces begin: the first at 0."""
-        yield Cut(0, b"")
-        begin, has_gtids = 0, False
+        """Where pieces begin: the first at the start."""
+        yield Cut(self._start, self._description)
+        begin, has_gtids = self._start, False
         for position, event_type, end in self._noteworthy():
             place = end
             if event_type in _BEGINNING:
@@ -135,7 +138,7 @@ class HeaderWalk:
 
     def _noteworthy(self) -> Iterator[tuple[int, int, int]]:
         """Position, type and end of those events; up to what is no whole event, which is left to who reads it."""
-        data, size, position = self._data, self._size, len(BINLOG_MAGIC)
+        data, size, position = self._data, self._size, self._start or len(BINLOG_MAGIC)
         while position + EVENT_HEADER_SIZE <= size:
             event_type, event_size = _unpack_type_and_size(data, position)
             end = position + event_size
@@ -144,7 +147,7 @@ class HeaderWalk:
             if event_type in _NOTEWORTHY:
                 yield position, event_type, end
             if not self._description:
-                # The first event is none.
+                # The first event is none, and nothing says how those behind it are written.
                 self.can_be_cut = False
                 return
             position = end
@@ -166,8 +169,3 @@ class HeaderWalk:
         except DecodeError:
             return False
         return isinstance(event, QueryEvent) and event.sql in _ENDING_STATEMENTS
-
-
-def _number(name: str) -> int:
-    found = _NUMBERED.fullmatch(name)
-    return int(found[1]) if found else 0

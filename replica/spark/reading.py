@@ -44,6 +44,9 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     Raises what reading files does, ``SchemaMismatchError`` for a table that has changed (``on_schema_change``) and
     ``StatementFormatError`` (``on_statement``).
     """
+    if piece.gap:
+        yield from _gap(piece, plan)
+        return
     reader = ChangeReader(piece, plan.settings, on_statement=plan.on_statement)
     gatherer = RowGatherer(reader.rows, plan.batch_rows)
     writer: EnvelopeWriter | TableWriter
@@ -64,6 +67,12 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
             statements.append(change)
     yield from _flush(gatherer, writer, statements)
     _warn_of_losses(piece, gatherer, plan)
+
+
+def _gap(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    _LOGGER.error("a part of the log is missing before %s:%d: %s", piece.file, piece.position, piece.gap)
+    if plan.mode == "envelope":
+        yield EnvelopeWriter(piece, plan.row_format).gap()
 
 
 def _flush(

@@ -22,19 +22,13 @@ from replica.log_files import LogFile, find_log_files
 
 from .envelope import envelope_schema
 from .options import SourceOptions, parse_options
-from .pieces import LogPiece
+from .partition import LogPartition
 from .planner import plan_files
 from .reading import ReadPlan, read_piece
+from .stream import BinlogStreamReader
 from .tables import spark_ddl, table_schema
 
 NAME = "mysql-binlog"
-
-
-class LogPartition(InputPartition):
-    """One piece of the log, for one task."""
-
-    def __init__(self, piece: LogPiece) -> None:
-        self.value = piece
 
 
 class BinlogDataSource(DataSource):
@@ -57,6 +51,15 @@ class BinlogDataSource(DataSource):
         options = parse_options(self.options)
         return BinlogReader(options, read_plan(options, schema, self._is_exact))
 
+    def streamReader(self, schema: StructType) -> BinlogStreamReader:
+        """For a streaming query."""
+        options = parse_options(self.options)
+        if not options.is_live:
+            raise ConfigurationError(
+                "path: files are read in batches; a stream reads a live source (host, user)"
+            )
+        return BinlogStreamReader(options, read_plan(options, schema, self._is_exact))
+
 
 class BinlogReader(DataSourceReader):
     """Plans on the driver, reads on executors."""
@@ -72,7 +75,7 @@ class BinlogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One piece's rows."""
-        assert isinstance(partition.value, LogPiece)
+        assert isinstance(partition, LogPartition)
         return read_piece(partition.value, self._plan)
 
 

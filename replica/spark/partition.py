@@ -1,0 +1,12 @@
+"""What Spark sends to a task: one piece of the log."""
+
+from pyspark.sql.datasource import InputPartition
+
+from .pieces import LogPiece
+
+
+class LogPartition(InputPartition):
+    """One piece of the log, for one task."""
+
+    def __init__(self, piece: LogPiece) -> None:
+        self.value: LogPiece = piece

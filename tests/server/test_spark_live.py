@@ -1,0 +1,235 @@
+"""A live source read into the spool, without Spark: whole, in pieces, after crashes, purges and on another start."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from protocol.errors import ReplicaError, TransactionsUnavailableError
+from replica.options import Options
+from replica.spark.envelope import envelope_schema
+from replica.spark.live import LiveLog
+from replica.spark.offsets import Offset
+from replica.spark.pieces import LogPiece, ReadSettings
+from replica.spark.reading import ReadPlan, read_piece
+from tests.servers import Server
+
+PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json")
+LIVE_SERVERS = ["mysql:9.7", "mariadb:11.8"]
+WAIT = 60.0
+
+pytestmark = pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+
+
+def options(server: Server) -> Options:
+    return Options.build(server.dsn(), {"heartbeat": 1})
+
+
+class Logs:
+    """Opens the live log of one server; all are closed at the end."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.opened: list[LiveLog] = []
+
+    def __call__(self, **given: Any) -> LiveLog:
+        log = LiveLog(options(self.server), str(self.folder), **given)
+        self.opened.append(log)
+        return log
+
+    def crash(self, log: LiveLog) -> None:
+        """As a process that is killed: nothing is committed, and the spool may be taken by another."""
+        log.close()
+
+
+@pytest.fixture
+def logs(server: Server, tmp_path: Path) -> Iterator[Logs]:
+    logs = Logs(server, tmp_path / "spool")
+    yield logs
+    for log in logs.opened:
+        log.close()
+
+
+@pytest.fixture
+def table(server: Server) -> Iterator[str]:
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(2000))")
+        yield f"{schema}.t"
+
+
+def insert(server: Server, table: str, first: int, count: int, *, per_transaction: int = 10) -> None:
+    with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+        for begin in range(first, first + count, per_transaction):
+            rows = [
+                (number, "x" * (number % 50))
+                for number in range(begin, min(begin + per_transaction, first + count))
+            ]
+            cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s)", rows)
+            connection.commit()
+
+
+def take_until(log: LiveLog, start: Offset, end: Offset, **limits: int) -> list[tuple[Offset, Offset]]:
+    """The micro-batches up to an end."""
+    batches = []
+    while not log.has_reached(end) or start.key[1:] < end.key[1:]:
+        offset = log.take(limits.get("max_rows"), limits.get("max_bytes"), 0.2)
+        if offset.key > start.key:
+            batches.append((start, offset))
+            start = offset
+    return batches
+
+
+def ids(pieces: list[LogPiece], table: str) -> list[int]:
+    rows = [row for piece in pieces for batch in read_piece(piece, PLAN) for row in batch.to_pylist()]
+    rows.sort(key=lambda row: row["seq"])
+    wanted = [row for row in rows if f"{row['schema']}.{row['table']}" == table]
+    return [next(iter(json.loads(row["after"]).values())) for row in wanted]
+
+
+def rows_of(log: LiveLog, batches: list[tuple[Offset, Offset]], table: str, size: int = 1 << 30) -> list[int]:
+    return [number for batch in batches for number in ids(log.pieces(*batch, size), table)]
+
+
+def test_rows_come_once_in_whatever_batches(server: Server, logs: Logs, table: str) -> None:
+    log = logs(max_rows=40)
+    start = log.find("latest")
+    assert Offset.from_dict(json.loads(json.dumps(start.to_dict()))) == start
+    log.follow(start)
+    insert(server, table, 0, 500)
+    server.query("FLUSH BINARY LOGS")
+    insert(server, table, 500, 500)
+    end = log.end()
+    batches = take_until(log, start, end, max_rows=40)
+    assert len(batches) > 10
+    assert rows_of(log, batches, table) == list(range(1000))
+    assert rows_of(log, [(start, batches[-1][1])], table) == list(range(1000))
+    assert len(log.pieces(start, batches[-1][1], 2000)) > 5
+    assert rows_of(log, batches, table, 2000) == list(range(1000))
+    assert all(b.gtid_set is not None for _, b in batches)
+
+
+def test_a_crash_loses_nothing_and_repeats_nothing(server: Server, logs: Logs, table: str) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    log = logs(max_rows=30)
+    position = start = log.find("latest")
+    done: list[int] = []
+    for part in range(6):
+        log.follow(position)
+        insert(server, table, part * 200, 200)
+        if part == 3:
+            server.query("FLUSH BINARY LOGS")
+        end = log.end()
+        batches = take_until(log, position, end, max_rows=30)
+        kept = rng.randint(0, len(batches))
+        done += rows_of(log, batches[:kept], table)
+        if kept:
+            position = batches[kept - 1][1]
+            log.commit(position)
+        replayed = batches[kept] if kept < len(batches) else None
+        logs.crash(log)
+        log = logs(max_rows=30)
+        if replayed is not None:
+            # What Spark had planned and not committed is asked for again, by another process.
+            log.follow(replayed[0])
+            log.wait_until(replayed[1], WAIT)
+            done += rows_of(log, [replayed], table)
+            position = replayed[1]
+    log.follow(position)
+    done += rows_of(log, take_until(log, position, log.end(), max_rows=30), table)
+    assert done == list(range(1200))
+    assert start.key < position.key
+
+
+def test_without_the_spool_the_rows_are_fetched_again(server: Server, logs: Logs, table: str) -> None:
+    log = logs()
+    start = log.find("latest")
+    log.follow(start)
+    insert(server, table, 0, 100)
+    batches = take_until(log, start, log.end())
+    logs.crash(log)
+    for path in logs.folder.glob("*.binlog"):
+        path.unlink()
+    again = logs()
+    again.follow(start)
+    again.wait_until(batches[-1][1], WAIT)
+    assert rows_of(again, [(start, batches[-1][1])], table) == list(range(100))
+
+
+def purge(server: Server) -> None:
+    """Have the source forget all of its log but a new file; it does not while it still sends the old ones."""
+    server.query("FLUSH BINARY LOGS")
+    until = time.monotonic() + WAIT
+    while len(files := server.query("SHOW BINARY LOGS")) > 1:
+        assert time.monotonic() < until, files
+        server.query(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
+        time.sleep(0.1)
+
+
+def test_a_purged_log(server: Server, logs: Logs, table: str) -> None:
+    log = logs()
+    start = log.find("latest")
+    log.follow(start)
+    insert(server, table, 0, 50)
+    batches = take_until(log, start, log.end())
+    logs.crash(log)
+    purge(server)
+    insert(server, table, 50, 50)
+    with_spool = logs()
+    with_spool.follow(start)
+    with_spool.wait_until(batches[-1][1], WAIT)
+    assert rows_of(with_spool, [(start, batches[-1][1])], table) == list(range(50))
+    position = batches[-1][1]
+    assert rows_of(with_spool, take_until(with_spool, position, with_spool.end()), table) == list(
+        range(50, 100)
+    )
+    logs.crash(with_spool)
+    for path in logs.folder.iterdir():
+        path.unlink()
+    without = logs()
+    without.follow(start)
+    with pytest.raises(TransactionsUnavailableError, match=r"purged|deleted"):
+        without.wait_until(batches[-1][1], WAIT)
+    logs.crash(without)
+    passing = logs(fail_on_data_loss=False)
+    passing.follow(start)
+    found = take_until(passing, start, passing.end())
+    pieces = [piece for batch in found for piece in passing.pieces(*batch, 1 << 30)]
+    rows = [row for piece in pieces for batch in read_piece(piece, PLAN) for row in batch.to_pylist()]
+    gaps = [row for row in rows if row["op"] == "gap"]
+    assert len(gaps) == 1
+    assert "purged" in gaps[0]["sql"] or "deleted" in gaps[0]["sql"]
+    assert rows[0] == gaps[0]
+    assert ids(pieces[1:], table) == list(range(50, 100))
+
+
+def test_starts(server: Server, logs: Logs, table: str) -> None:
+    log = logs()
+    earliest, latest = log.find("earliest"), log.find("latest")
+    assert earliest.position == 4
+    assert earliest.key < latest.key
+    assert latest.gtids is not None
+    by_gtid = log.find(str(latest.gtids))
+    assert by_gtid.file == ""
+    insert(server, table, 0, 20)
+    log.follow(by_gtid)
+    assert rows_of(log, take_until(log, by_gtid, log.end()), table) == list(range(20))
+    assert log.find("2001-01-01T00:00:00+00:00").key >= earliest.key
+
+
+def test_two_queries_want_two_folders(server: Server, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replica.spark.spool._LOCK_SECONDS", 0.1)
+    log = logs()
+    log.follow(log.find("latest"))
+    with pytest.raises(ReplicaError, match="another query uses it"):
+        logs().follow(log.find("latest"))
