@@ -84,7 +84,7 @@ async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | N
     try:
         start = await _resume_point(greeted, broken)
         replay = _replay(greeted, broken)
-        dump = Dump(greeted, options, start, is_known=True)
+        dump = Dump(greeted, options, start, is_known=broken.end is not None)
         await dump.start()
     except BaseException:
         greeted.session.abort()

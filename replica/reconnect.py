@@ -7,7 +7,14 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.errors import ConnectionLostError, DecodeError, ProtocolError, ReplicaError, ServerError
+from protocol.errors import (
+    ConnectionLostError,
+    DecodeError,
+    PositionInsideEventError,
+    ProtocolError,
+    ReplicaError,
+    ServerError,
+)
 
 # What a server says when it is too busy, shuts down, or an administrator has ended the connection (errmsg-utf8.txt):
 # ER_CON_COUNT_ERROR, ER_SERVER_SHUTDOWN, ER_NEW_ABORTING_CONNECTION, ER_NET_READ_ERROR and _INTERRUPTED,
@@ -19,6 +26,8 @@ _PASSING_CODES: Final = frozenset(
 )
 # Of these, the limits of one account: they may be there for good.
 _ACCOUNT_CODES: Final = frozenset({1203, 1226})
+# What bytes that the network has damaged look like; in the first event, as if the position were none of an event.
+_DAMAGE: Final = (DecodeError, ProtocolError, PositionInsideEventError)
 # Damage at ever new places is no accident of the network.
 _DAMAGED_IN_A_ROW: Final = 10
 
@@ -61,7 +70,7 @@ class ReconnectPolicy:
     def is_passing(self, failure: Failure) -> bool:
         """Whether trying again can help."""
         error = failure.error
-        if isinstance(error, DecodeError | ProtocolError):
+        if isinstance(error, _DAMAGE):
             return not failure.is_repeated
         if type(error) is ServerError:
             return error.code in _PASSING_CODES
@@ -95,7 +104,7 @@ class FailureCount:
     def add(self, error: ReplicaError) -> Failure:
         """The next failure, as the policy gets it."""
         is_repeated = False
-        if isinstance(error, DecodeError | ProtocolError):
+        if isinstance(error, _DAMAGE):
             place = (type(error), str(error))
             is_repeated = place in self._damage or len(self._damage) >= _DAMAGED_IN_A_ROW
             self._damage.append(place)
