@@ -79,14 +79,20 @@ def gtid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -
         flags, source, sequence, mark, last, clock, time, version = _unpack_gtid(raw, _BODY)
         length = time >> _TIME_BITS
         is_usual = length < NULL_LENGTH
-    if not is_usual or mark != _LOGICAL_CLOCK or time & _OTHER_TIME or version & _OTHER_VERSION:
+    if (
+        not is_usual
+        or mark != _LOGICAL_CLOCK
+        or time & _OTHER_TIME
+        or version & _OTHER_VERSION
+        or (sequence < 1 and header[1] != _ANONYMOUS)
+    ):
         return groups.gtid(new_header(header), file, position, Reader(raw, _BODY, end))
     event: AnonymousGtidEvent
     if header[1] == _ANONYMOUS:
         event = _new(AnonymousGtidEvent)
     else:
         event = _new(GtidEvent)
-        event.gtid = groups.checked_gtid(source, sequence)
+        event.gtid_fields = source, sequence
     event.header_fields = header
     event.file = file
     event.position = position

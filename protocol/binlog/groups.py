@@ -4,9 +4,7 @@ Layouts: MySQL's ``control_events.h`` (Gtid_event, XA_prepare_event, Transaction
 and ``transaction_payload_event.h`` with its codec.
 """
 
-import functools
 import struct
-import uuid
 from collections.abc import Callable
 
 from ..constants import EventType
@@ -40,7 +38,7 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
     if header.type == EventType.ANONYMOUS_GTID:
         event = AnonymousGtidEvent(header, file, position, flags)
     else:
-        event = GtidEvent(header, file, position, flags, gtid=checked_gtid(source_id, sequence))
+        event = GtidEvent(header, file, position, flags, gtid=_checked_gtid(source_id, sequence))
     if body.remaining and body.u8() == _LOGICAL_CLOCK:
         start = body.skip(_CLOCK.size)
         event.last_committed, event.sequence_number = _CLOCK.unpack_from(body.data, start)
@@ -48,17 +46,11 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
     return event
 
 
-def checked_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
+def _checked_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
     """The GTID of an event. Raises ``DecodeError`` for a sequence number that none can have."""
     if sequence < 1:
         raise DecodeError(f"a GTID with sequence number {sequence}")
-    return new_gtid(_source_id(source_id), sequence, tag)
-
-
-@functools.lru_cache(maxsize=256)
-def _source_id(data: bytes) -> uuid.UUID:
-    """A log names few servers, and making a UUID takes 1.3 us."""
-    return uuid.UUID(bytes=data)
+    return new_gtid(source_id, sequence, tag)
 
 
 def _read_details(event: AnonymousGtidEvent, body: Reader) -> None:
@@ -118,7 +110,7 @@ def gtid_tagged(header: EventHeader, file: str, position: int, body: Reader) -> 
     flags = named.pop("gtid_flags")
     if not (isinstance(source_id, bytes) and isinstance(sequence, int) and isinstance(tag, str)):
         raise DecodeError("a GTID that is none")
-    gtid = checked_gtid(source_id, sequence, tag)
+    gtid = _checked_gtid(source_id, sequence, tag)
     event = GtidEvent(header, file, position, int(str(flags)), gtid=gtid)
     for name, value in named.items():
         setattr(event, name, value)
