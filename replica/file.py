@@ -160,7 +160,7 @@ class BinlogFile:
         columns: Sequence[str] | None = None,
         images: "Images" = "after",
         metadata: Sequence[str] | None = None,
-        batch_rows: int = 65_536,
+        batch_rows: int = 16_384,
     ) -> "BatchReader":
         """One table's row changes as Arrow RecordBatches, in order; the types are those of ``replica.arrow.schema``.
 

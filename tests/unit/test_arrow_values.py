@@ -22,7 +22,7 @@ from protocol.constants import ColumnType
 from protocol.errors import DecodeError
 from replica.arrow import batch_schema
 from replica.arrow.arrays import Losses
-from replica.arrow.documents import document_text
+from replica.arrow.documents import document_texts
 
 from .arrow_tables import column, converted, short
 from .test_values import decimals, encode_decimal
@@ -375,7 +375,8 @@ DOCUMENTS = st.recursive(
 )
 
 
-@given(DOCUMENTS)
-def test_documents_are_text_as_the_plain_renderer_writes_it(document: JsonValue) -> None:
+@given(st.lists(DOCUMENTS, max_size=4))
+def test_documents_are_text_as_the_plain_renderer_writes_it(documents: list[JsonValue]) -> None:
     has_doubles = b"\x0b"
-    assert document_text(has_doubles, document) == render_json(document)
+    expected = [render_json(document) for document in documents]
+    assert document_texts([has_doubles] * len(documents), documents) == expected
