@@ -18,7 +18,7 @@ from protocol.binlog.events import (
     MariadbGtidListEvent,
     RotateEvent,
     RowsEvent,
-    TableMapEvent,
+    TransactionPayloadEvent,
 )
 from protocol.constants import EventFlag
 from protocol.errors import ProtocolError
@@ -50,8 +50,8 @@ class _Mark:
 class Follower:
     """Follows one stream over however many connections, from the offset ``start`` on.
 
-    ``count_rows`` says how many wanted rows an event holds, where there is a limit to them; ``on_table`` sees each
-    table map that is wanted, and may raise. ``max_rows`` and ``max_bytes`` are what ``take`` will be asked for.
+    ``count_rows`` says how many wanted rows an event holds, where there is a limit to them; ``look`` sees each event
+    of the log that is wanted, and may raise. ``max_rows`` and ``max_bytes`` are what ``take`` will be asked for.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Follower:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         count_rows: Callable[[RowsEvent], int] | None = None,
-        on_table: Callable[[TableMapEvent], None] | None = None,
+        look: Callable[[Event], None],
     ) -> None:
         self.spool = spool
         self.bytes = self.rows = 0
@@ -79,7 +79,7 @@ class Follower:
         self._rows_apart = _NO_LIMIT if max_rows is None else max(1, max_rows // 10)
         self._bytes_apart = _NO_LIMIT if max_bytes is None else max(1, max_bytes // 10)
         self._count_rows = count_rows
-        self._on_table = on_table
+        self._look = look
         self._decoder = EventDecoder()
         self._progress = Progress(start.file, start.position, start.gtids, has_gtids=True)
         self._epoch = start.epoch
@@ -183,11 +183,13 @@ class Follower:
     def _look_at(self, event: Event) -> None:
         self.newest_timestamp = event.header.timestamp or self.newest_timestamp
         self.is_idle = False
-        if isinstance(event, RowsEvent):
-            if self._count_rows is not None:
-                self.rows += self._count_rows(event)
-        elif isinstance(event, TableMapEvent) and self._on_table is not None:
-            self._on_table(event)
+        inside = [event]
+        if isinstance(event, TransactionPayloadEvent):
+            inside += self._decoder.payload_events(event)
+        for one in inside:
+            self._look(one)
+            if self._count_rows is not None and isinstance(one, RowsEvent):
+                self.rows += self._count_rows(one)
 
     def _internal(self, event: Event, raw: bytes) -> None:
         """Of the connection, not of the log."""

@@ -13,7 +13,9 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import TableMapEvent
+from protocol.binlog.description import describe_table
+from protocol.binlog.events import Event, QueryEvent, TableMapEvent
+from protocol.binlog.table import Table
 from protocol.errors import (
     BinlogNotFoundError,
     CheckpointError,
@@ -21,6 +23,7 @@ from protocol.errors import (
     ConnectionLostError,
     DecodeError,
     ReplicaError,
+    SchemaMismatchError,
     ServerError,
     SourceChangedError,
     TransactionsUnavailableError,
@@ -30,6 +33,7 @@ from replica.filters import table_filter
 from replica.options import Options
 from replica.progress import Progress
 from replica.reconnect import FailureCount
+from replica.schema import ColumnLookup
 from replica.selection import parse_start
 from replica.source import CANNOT_READ_BINLOG
 from replica.start import (
@@ -43,6 +47,7 @@ from replica.start import (
 )
 
 from .follower import Follower
+from .names import described, table_of
 from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
 from .rowcount import RowCounter
@@ -65,7 +70,7 @@ class LiveLog:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         fail_on_data_loss: bool = True,
-        on_table: Callable[[TableMapEvent], None] | None = None,
+        on_table: Callable[[Table], None] | None = None,
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
         self._options = options
@@ -73,6 +78,8 @@ class LiveLog:
         self._fail_on_data_loss = fail_on_data_loss
         self._on_table = on_table
         self._layouts = RowLayouts()
+        self._lookup = ColumnLookup(options)
+        self._undescribed: list[Table] = []
         self._is_by_gtid = False
         self._spool_dir = spool_dir
         self._spool_bytes = spool_bytes
@@ -107,7 +114,7 @@ class LiveLog:
             max_rows=self._max_rows,
             max_bytes=self._max_bytes,
             count_rows=None if self._max_rows is None else RowCounter(self._layouts),
-            on_table=self._on_table,
+            look=self._look,
         )
         if self._spool.covers(start):
             self._take_up(follower, start)
@@ -159,6 +166,16 @@ class LiveLog:
         follower, _ = self._following()
         lag = {"lag_bytes": follower.waiting_bytes, "lag_seconds": round(self.seconds_behind)}
         return follower.boundary.to_dict() | lag
+
+    def table(self, name: str) -> Table:
+        """A table as it is now. Raises ``ConfigurationError`` if the source does not show it."""
+        schema, _, table = name.partition(".")
+        columns = self._run(self._lookup.columns(Table(schema, table, ())))
+        if not columns:
+            raise ConfigurationError(
+                f"table: the source shows no table {name} to this user: grant it SELECT on it, or give .schema(...)"
+            )
+        return table_of(name, columns)
 
     def commit(self, end: Offset) -> None:
         """Everything up to there is done with."""
@@ -233,16 +250,14 @@ class LiveLog:
             return last
 
     def _decoder(self, file: str, position: int, *, is_mariadb: bool = False) -> EventDecoder:
-        """It decodes no rows, and of the tables only those that somebody here looks at."""
+        """It decodes no rows."""
         options = self._options
-        is_looking = self._max_rows is not None or self._on_table is not None
-        wants_table = table_filter(options.tables, options.exclude_tables) if is_looking else _wants_none
         return EventDecoder(
             file=file,
             position=position,
             mariadb=is_mariadb,
             verify_checksum=options.verify_checksum,
-            wants_table=wants_table,
+            wants_table=table_filter(options.tables, options.exclude_tables),
             row_compiler=self._layouts,
         )
 
@@ -255,6 +270,7 @@ class LiveLog:
         if self._pump_task is not None:
             self._pump_task.cancel()
             await asyncio.gather(self._pump_task, return_exceptions=True)
+        await self._lookup.aclose()
 
     async def _find(self, start: str) -> Offset:
         if start.lstrip().startswith("{"):
@@ -314,6 +330,8 @@ class LiveLog:
                 is_news = False
                 for raw in events:
                     is_news = follower.feed(raw) or is_news
+                    while self._undescribed:
+                        await self._describe(self._undescribed[0])
                 behind = greeted.source.now - follower.newest_timestamp
                 self.seconds_behind = 0.0 if follower.is_idle else max(behind, 0.0)
                 if is_news:
@@ -323,6 +341,37 @@ class LiveLog:
                         self._news.notify_all()
         finally:
             await greeted.session.aclose()
+
+    def _look(self, event: Event) -> None:
+        """What an event says of tables."""
+        if isinstance(event, QueryEvent):
+            self._lookup.statement(event.sql)
+        elif isinstance(event, TableMapEvent):
+            table, names = event.table, self._following()[1].names
+            if table.names_from is None:
+                known = described(table, names)
+                if known is None and self._lookup.is_needed(table):
+                    self._undescribed.append(table)
+                    return
+                table = table if known is None else describe_table(table, known)
+            if self._on_table is not None:
+                self._on_table(table)
+
+    async def _describe(self, table: Table) -> None:
+        """Names for a table of the log that has none, before anything behind it is given to Spark."""
+        columns = await self._lookup.columns(table)
+        del self._undescribed[0]
+        try:
+            found = table if columns is None else describe_table(table, columns)
+        except SchemaMismatchError:
+            # It has changed since then; a DDL that comes will have it looked up again.
+            columns, found = None, table
+        if columns is None:
+            self._lookup.settle(table)
+        else:
+            self._following()[1].learn(table, columns)
+        if self._on_table is not None:
+            self._on_table(found)
 
     async def _next_events(self, dump: Dump, follower: Follower) -> list[bytes] | None:
         try:
@@ -402,10 +451,6 @@ class LiveLog:
         self._error = error
         with self._news:
             self._news.notify_all()
-
-
-def _wants_none(schema: str, table: str) -> bool:
-    return False
 
 
 def parse_time(name: str, text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, TransactionPayloadEvent
+from protocol.binlog.events import Event, TableMapEvent, TransactionPayloadEvent
 from protocol.binlog.file import RawEventReader
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.rowcode import Image, Row, RowCompiler, RowReader
@@ -21,6 +21,8 @@ from replica.arrow import RawRowCompiler
 from replica.arrow.rawrows import RawRows, RowsLayout
 from replica.filters import table_filter
 from replica.log_files import LogFile, OpenLogFile, behind, read_whole
+
+from .names import Names, described
 
 _CHUNK_SIZE: Final = 1 << 17
 
@@ -46,6 +48,7 @@ class LogPiece:
     epoch: int = 0
     server_uuid: str | None = None
     gap: str = ""
+    names: Names = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +156,22 @@ class PieceReader:
             event = decoder.decode(raw, position, header)
             if event is None:
                 continue
+            if type(event) is TableMapEvent and event.table.names_from is None:
+                self._describe(event)
             end = position + len(raw)
             if type(event) is TransactionPayloadEvent:
                 for inner in decoder.payload_events(event):
+                    if type(inner) is TableMapEvent and inner.table.names_from is None:
+                        self._describe(inner)
                     yield PlacedEvent(inner, end, decoder.payload_offset)
             else:
                 yield PlacedEvent(event, end, 0)
+
+    def _describe(self, event: TableMapEvent) -> None:
+        """Names for a table whose map has none, if they are known."""
+        descriptions = described(event.table, self._piece.names)
+        if descriptions is not None:
+            event.table = self._decoder.describe(event.table_id, descriptions)
 
 
 def _raw_events(reader: RawEventReader) -> Iterator[tuple[bytes, int, HeaderFields | None]]:

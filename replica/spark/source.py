@@ -8,6 +8,7 @@ Spark makes a ``BinlogDataSource`` on the driver, pickles it and asks it for a r
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -21,11 +22,12 @@ from replica.file import KeyFile, open_binlog
 from replica.log_files import LogFile, find_log_files
 
 from .envelope import envelope_schema
+from .live import LiveLog
 from .options import SourceOptions, parse_options
 from .partition import LogPartition
 from .planner import plan_files
 from .reading import ReadPlan, read_piece
-from .stream import BinlogStreamReader
+from .stream import BinlogStreamReader, connection_options
 from .tables import spark_ddl, table_schema
 
 NAME = "mysql-binlog"
@@ -111,7 +113,11 @@ def _files(options: SourceOptions) -> list[LogFile]:
 
 
 def _table(options: SourceOptions) -> Table:
-    """The table as the log first describes it."""
+    """The table as it is now on a live source, or as the log of files first describes it."""
+    if options.is_live:
+        assert options.table is not None
+        with closing(LiveLog(connection_options(options), "")) as live:
+            return live.table(options.table)
     settings = options.settings
     paths = [file.path for file in _files(options) if file.path is not None]
     key_file = settings.key_file and KeyFile(

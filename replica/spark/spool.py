@@ -2,6 +2,7 @@
 
     folder/0000000007.binlog    the magic bytes, a FORMAT_DESCRIPTION, and the log from one place on without a gap
     folder/0000000007.json      which place that is, and behind which offset it comes
+    folder/names                column names that the log does not have
     folder/lock                 held by the one process that writes here
 
 A segment is a binlog file that any reader takes. A new one begins between transactions: where the last one is large
@@ -18,9 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, Final
 
+from protocol.binlog.description import ColumnDescription
+from protocol.binlog.table import Table
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import CheckpointError, SourceChangedError
 
+from .names import NO_NAMES, Names, dump_names, load_names, with_description
 from .offsets import Key, Offset, file_number
 from .pieces import LogPiece
 from .planner import HeaderWalk
@@ -77,6 +81,7 @@ class Spool:
             self._lock = open(os.path.join(folder, "lock"), "w")  # noqa: SIM115
             self._take_lock()
             self.segments = self._load()
+            self.names = self._load_names()
         except OSError as error:
             raise CheckpointError(f"spoolDir {folder}: {error.strerror or error}") from error
         except CheckpointError:
@@ -148,6 +153,14 @@ class Spool:
             os.fsync(self._file.fileno())
             self._synced = self._written
 
+    def learn(self, table: Table, descriptions: Sequence[ColumnDescription]) -> None:
+        """Keep a table's column names; they are on the disk on return."""
+        self.names = with_description(self.names, table, descriptions)
+        path = os.path.join(self._folder, "names")
+        _write_synced(path + ".new", dump_names(self.names))
+        os.replace(path + ".new", path)
+        self._sync_folder()
+
     # Taking up again.
 
     def covers(self, start: Offset) -> bool:
@@ -182,6 +195,7 @@ class Spool:
             self._file.close()
             self._file = None
         self._delete(self.segments)
+        self.names = NO_NAMES
 
     # Reading and trimming.
 
@@ -197,7 +211,7 @@ class Spool:
             if start.key > segment.after.key:
                 first += start.position - segment.position
             elif segment.gap:
-                found.append(_piece(segment, 0, 0, b"", gap=segment.gap))
+                found.append(_piece(segment, segment.head, segment.head, b"", gap=segment.gap))
             if end.key < following and segment.epoch != end.epoch:
                 raise SourceChangedError(
                     f"the batch that ends at {end.file}:{end.position} of server {end.server_uuid or end.server_id} "
@@ -207,7 +221,8 @@ class Spool:
                 last = segment.head + end.position - segment.position
             if last > first:
                 found += _cut(segment, first, last, max_bytes)
-        return found
+        names = self.names
+        return [replace(piece, names=names) for piece in found] if names else found
 
     def trim(self, end: Offset) -> None:
         """Delete what lies before an offset: Spark has committed it."""
@@ -258,6 +273,13 @@ class Spool:
             if numbers[index] != numbers[index - 1] + 1:
                 return found[index:]
         return found
+
+    def _load_names(self) -> Names:
+        path = os.path.join(self._folder, "names")
+        if not os.path.exists(path):
+            return NO_NAMES
+        with open(path, "rb") as file:
+            return load_names(file.read())
 
     def _delete(self, segments: Sequence[Segment]) -> None:
         gone = list(segments)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from protocol.binlog.events import TableMapEvent
+from protocol.binlog.table import Table
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from replica.options import Options
 
@@ -165,16 +165,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._plan
         return plan.mode == "table" and plan.on_schema_change == "fail" and plan.is_exact
 
-    def _check_table(self, event: TableMapEvent) -> None:
+    def _check_table(self, table: Table) -> None:
         wanted = {field.name: field.type for field in own_columns(self._plan.schema)}
-        found = {
-            field.name: field.type for field in own_columns(table_schema(event.table, self._options.images))
-        }
+        found = {field.name: field.type for field in own_columns(table_schema(table, self._options.images))}
         if found != wanted:
             raise SchemaMismatchError(
-                f"{event.table} has other columns from {event.file}:{event.position} on: "
-                f"{schema_difference(wanted, found)} -- everything before is done; start the query again to read on "
-                "with the new ones"
+                f"{table} has other columns from here on: {schema_difference(wanted, found)} -- everything before is "
+                "done; start the query again to read on with the new ones"
             )
 
 

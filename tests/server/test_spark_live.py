@@ -227,6 +227,28 @@ def test_starts(server: Server, logs: Logs, table: str) -> None:
     assert log.find("2001-01-01T00:00:00+00:00").key >= earliest.key
 
 
+def test_names_and_keys_that_the_log_does_not_have(server: Server, logs: Logs, table: str) -> None:
+    log = logs()
+    start = log.find("latest")
+    log.follow(start)
+    insert(server, table, 0, 5)
+    batches = take_until(log, start, log.end())
+    pieces = [piece for batch in batches for piece in log.pieces(*batch, 1 << 30)]
+    rows = [row for piece in pieces for batch in read_piece(piece, PLAN) for row in batch.to_pylist()]
+    found = [(json.loads(row["after"]), json.loads(row["key"])) for row in rows if row["table"] == "t"]
+    assert found == [({"id": number, "v": "x" * number}, {"id": number}) for number in range(5)]
+    # What is read again after a crash has the names that it had, whatever the table has become.
+    server.query(f"ALTER TABLE {table} RENAME COLUMN v TO w")
+    logs.crash(log)
+    again = logs()
+    again.follow(start)
+    again.wait_until(batches[-1][1], WAIT)
+    pieces = [piece for batch in batches for piece in again.pieces(*batch, 1 << 30)]
+    repeated = [row for piece in pieces for batch in read_piece(piece, PLAN) for row in batch.to_pylist()]
+    assert [row["after"] for row in repeated] == [row["after"] for row in rows]
+    assert again.table(table).column_names == ("id", "w")
+
+
 def test_two_queries_want_two_folders(server: Server, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.spark.spool._LOCK_SECONDS", 0.1)
     log = logs()

@@ -1,0 +1,123 @@
+"""Column names for tables whose log has none: looked up while the log comes, and sent along with what is read of it.
+
+A table may have had several descriptions; the one that fits is the table's, and the newest of those. They are kept in
+the spool, so that a micro-batch that is read again has the names that it had.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Final
+
+from protocol.binlog.column import Column
+from protocol.binlog.description import ColumnDescription, describe_table
+from protocol.binlog.table import Table
+from protocol.constants import ColumnType
+from protocol.errors import SchemaMismatchError
+
+Descriptions = tuple[ColumnDescription, ...]
+Names = Mapping[str, tuple[Descriptions, ...]]
+
+NO_NAMES: Final[Names] = MappingProxyType({})
+_BLOB_SIZES: Final = MappingProxyType(
+    {
+        f"{prefix}{kind}": size
+        for kind in ("blob", "text")
+        for prefix, size in (("tiny", 1), ("", 2), ("medium", 3), ("long", 4))
+    }
+)
+_TYPES: Final[Mapping[str, ColumnType]] = MappingProxyType(
+    {
+        "tinyint": ColumnType.TINY,
+        "smallint": ColumnType.SHORT,
+        "mediumint": ColumnType.INT24,
+        "int": ColumnType.LONG,
+        "bigint": ColumnType.LONGLONG,
+        "decimal": ColumnType.NEWDECIMAL,
+        "float": ColumnType.FLOAT,
+        "double": ColumnType.DOUBLE,
+        "bit": ColumnType.BIT,
+        "date": ColumnType.DATE,
+        "datetime": ColumnType.DATETIME2,
+        "timestamp": ColumnType.TIMESTAMP2,
+        "time": ColumnType.TIME2,
+        "year": ColumnType.YEAR,
+        "char": ColumnType.STRING,
+        "binary": ColumnType.STRING,
+        "enum": ColumnType.ENUM,
+        "set": ColumnType.SET,
+        "json": ColumnType.JSON,
+        "vector": ColumnType.VECTOR,
+        **dict.fromkeys(_BLOB_SIZES, ColumnType.BLOB),
+        **dict.fromkeys(
+            (
+                "geometry",
+                "point",
+                "linestring",
+                "polygon",
+                "multipoint",
+                "multilinestring",
+                "multipolygon",
+                "geometrycollection",
+                "geomcollection",
+            ),
+            ColumnType.GEOMETRY,
+        ),
+    }
+)
+
+
+def described(table: Table, names: Names) -> Descriptions | None:
+    """The newest description that fits a table of the log."""
+    for descriptions in names.get(str(table), ()):
+        with contextlib.suppress(SchemaMismatchError):
+            describe_table(table, descriptions)
+            return descriptions
+    return None
+
+
+def with_description(names: Names, table: Table, descriptions: Sequence[ColumnDescription]) -> Names:
+    """The names and one more table's, as the newest."""
+    newest = tuple(descriptions)
+    others = tuple(known for known in names.get(str(table), ()) if known != newest)
+    return {**names, str(table): (newest, *others)}
+
+
+def dump_names(names: Names) -> bytes:
+    """As JSON, for ``load_names``."""
+    return json.dumps(
+        {table: [[asdict(one) for one in known] for known in several] for table, several in names.items()}
+    ).encode()
+
+
+def load_names(data: bytes) -> Names:
+    """The reverse of ``dump_names``."""
+    return {
+        table: tuple(tuple(ColumnDescription(**one) for one in known) for known in several)
+        for table, several in json.loads(data).items()
+    }
+
+
+def table_of(name: str, descriptions: Sequence[ColumnDescription]) -> Table:
+    """The table as a log would describe it whose columns are these now."""
+    schema, _, table_name = name.partition(".")
+    columns = tuple(_column(index, one) for index, one in enumerate(descriptions, 1))
+    return describe_table(Table(schema, table_name, columns), descriptions)
+
+
+def _column(index: int, description: ColumnDescription) -> Column:
+    # What is in no list travels as a string: VARCHAR, VARBINARY, MariaDB's own types.
+    kind = _TYPES.get(description.data_type, ColumnType.VARCHAR)
+    inside = re.search(r"\(([\d, ]+)\)", description.column_type)
+    numbers = [int(number) for number in inside[1].split(",")] if inside else []
+    metadata = numbers[0] if numbers else 0
+    if kind is ColumnType.NEWDECIMAL:
+        metadata = metadata << 8 | (numbers[1] if len(numbers) > 1 else 0)
+    elif kind is ColumnType.BIT:
+        metadata = metadata or 1
+    elif kind is ColumnType.BLOB:
+        metadata = _BLOB_SIZES[description.data_type]
+    return Column(f"@{index}", kind, metadata, description.nullable)
