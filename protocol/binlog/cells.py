@@ -9,7 +9,7 @@ import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..charset import Charset, charset_by_name
 from ..constants import ColumnType
@@ -30,9 +30,6 @@ from .expressions import (
     timestamp,
     timestamp2,
 )
-from .jsonb import JsonValue
-from .jsonb_decoder import JsonDecoder
-from .jsonb_diff import apply_json_diffs, read_json_diffs
 from .values import (
     datetime2_reader,
     decimal_reader,
@@ -47,6 +44,9 @@ from .values import (
     time2_reader,
     timestamp2_reader,
 )
+
+if TYPE_CHECKING:
+    from .jsonb import JsonValue
 
 # Values are of every type that a column can have; the table in the design names them. They leave through
 # row tuples, which are typed as tuples of object.
@@ -222,8 +222,18 @@ def _fractional(
     return cell
 
 
+def _json(column: Column) -> Cell:
+    """A decoder of its own for each table of cells: what it remembers goes with the stream."""
+    # A tenth of `import replica`, and many logs hold no JSON.
+    from .jsonb_decoder import JsonDecoder
+
+    return Cell("{f}({v})", JsonDecoder().decode, length_bytes=column.metadata)
+
+
 def apply_json_diff(before: object, data: bytes) -> object:
     """The JSON value after a partial update; only the diffs where the before image does not hold the column."""
+    from .jsonb_diff import apply_json_diffs, read_json_diffs
+
     diffs = read_json_diffs(data)
     return diffs if before is ABSENT else apply_json_diffs(cast("JsonValue", before), diffs)
 
@@ -262,8 +272,7 @@ VALUE_CELLS: CellMakers = {
     ColumnType.MARIADB_BLOB_COMPRESSED: lambda column: _compressed(column, column.metadata),
     ColumnType.ENUM: _enum,
     ColumnType.SET: _set,
-    # A decoder of its own for each table of cells: what it remembers goes with the stream.
-    ColumnType.JSON: lambda column: Cell("{f}({v})", JsonDecoder().decode, length_bytes=column.metadata),
+    ColumnType.JSON: _json,
     ColumnType.GEOMETRY: lambda column: Cell(length_bytes=column.metadata),
     ColumnType.VECTOR: lambda column: Cell("{f}({v})", read_vector, length_bytes=column.metadata),
 }
