@@ -5,11 +5,13 @@
 ``rawrows`` is what a decoder leaves undecoded; ``plan``, ``offsets`` and ``offsetcode`` find where each row begins,
 ``places`` where the values of a column are. ``numbers``, ``decimals``, ``temporal``, ``binary``, ``text``, ``labels``
 and ``documents`` turn those into arrays, all of a batch at once; ``schema`` says which of them serves a column.
-``assemble`` and ``builder`` make the batches of one table, ``reader`` does so from a stream of events. Nothing here
-opens files or speaks to a server.
+``metadata`` makes columns of what rows have from their event, ``assemble`` and ``builder`` the batches of one table,
+and ``reader`` those of a stream of events. Nothing here opens files or speaks to a server.
 """
 
-from protocol.errors import MissingExtraError
+import sys
+
+from protocol.errors import ConfigurationError, MissingExtraError
 
 try:
     import numpy  # noqa: F401
@@ -18,6 +20,10 @@ try:
     import pyarrow.compute  # noqa: F401
 except ImportError:
     raise MissingExtraError("Reading rows as columns", "arrow") from None
+
+if sys.byteorder != "little":
+    # Views of the log's bytes become arrays as they are.
+    raise ConfigurationError("rows can be read as columns only where the lowest byte of a number comes first")
 
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder

@@ -51,10 +51,6 @@ class ImageLayout:
             return None
         return self.null_bytes + sum(column.size for column in self.columns)
 
-    def column(self, index: int) -> ColumnLayout | None:
-        """The column with this place in the logged table; None if the image does not hold it."""
-        return next((column for column in self.columns if column.index == index), None)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsLayout:

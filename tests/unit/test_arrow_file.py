@@ -303,6 +303,14 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> Non
     assert values_of(log.arrow("s.t")) == [1]
 
 
+def test_where_numbers_begin_with_their_highest_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("replica.arrow")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "byteorder", "big")
+    with pytest.raises(ConfigurationError, match="lowest byte"):
+        open_binlog(io.BytesIO(numbered_log(1).data)).arrow("s.t")
+
+
 # Damage
 
 
