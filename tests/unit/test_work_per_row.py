@@ -216,7 +216,7 @@ def test_a_small_transaction_in_the_decoder() -> None:
         ]
         return lambda: [decoder.decode(event) for event in raw]
 
-    check(work_per_unit(run), 920, 18)
+    check(work_per_unit(run), 920, 20)
 
 
 def test_a_small_transaction_from_a_file() -> None:
