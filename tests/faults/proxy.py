@@ -114,13 +114,14 @@ class FaultProxy:
     """``async with FaultProxy(server.port) as proxy``: clients connect to ``proxy.port``.
 
     ``counts`` holds how many faults of each kind have happened and ``history`` what happened where; ``pending`` says
-    how many are still to come.
+    how many are still to come; ``dump_bytes`` have been sent behind the commands that begin a dump.
     """
 
     def __init__(self, port: int) -> None:
         self.counts: Counter[str] = Counter()
         self.history: list[str] = []
         self.connections = 0
+        self.dump_bytes = 0
         self._target = port
         self._faults: deque[Fault] = deque()
         self._since = 0
@@ -168,6 +169,10 @@ class FaultProxy:
     def arm(self, faults: Iterable[Fault]) -> None:
         """From now on these happen, after what is still to come."""
         self._faults.extend(faults)
+
+    def disarm(self) -> None:
+        """What is still to come does not."""
+        self._faults.clear()
 
     def cut_now(self, *, reset: bool = True) -> None:
         """Cut every connection, on both sides."""
@@ -287,5 +292,6 @@ class FaultProxy:
 
     async def _send(self, link: _Link, data: bytes) -> None:
         link.sent += len(data)
+        self.dump_bytes += len(data) * link.watch.dump_began
         link.client.write(data)
         await link.client.drain()

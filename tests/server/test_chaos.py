@@ -24,7 +24,7 @@ from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
 from tests.servers import Server
 
-from .streams import SECONDS, end_of_log, executed
+from .streams import SECONDS, end_of_log, executed, take_rows
 
 FILE_POSITION, GTID = "file and position", "GTID"
 # Without GTIDs there is nothing but the position to go on by.
@@ -175,3 +175,35 @@ def report(proxy: FaultProxy, stream: replica.BinlogStream, collector: Collector
     print("delivered", len(collector.delivered), "open", len(collector.open), "lost", collector.lost)
     print("reconnects", status.reconnects, "skipped", status.skipped, "last error", status.last_error)
     print(*proxy.history, sep="\n")
+
+
+@pytest.mark.parametrize("mode", [FILE_POSITION, GTID])
+@pytest.mark.parametrize("server", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"], indirect=True)
+async def test_any_bit_may_be_flipped(
+    server: Server, schema: str, mode: str, pytestconfig: pytest.Config
+) -> None:
+    """From the artificial event on that a dump begins with, and that alone has no checksum, to the transactions."""
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
+    start, first_file = start_of(server, mode), end_of_log(server).file
+    for number in range(1, 4):
+        server.query(f"INSERT INTO {schema}.t VALUES ({number})")
+    async with FaultProxy(server.port) as proxy:
+
+        async def read() -> replica.BinlogStream:
+            async with asyncio.timeout(SECONDS), stream_through(proxy, server, start=start) as stream:
+                assert await take_rows(stream, 3) == [(1,), (2,), (3,)]
+                await stream.acknowledge()
+                return stream
+
+        await read()
+        bits = proxy.dump_bytes * 8
+        seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
+        print("seed", seed, "bits", bits)
+        count = bits if pytestconfig.getoption("long") else 100
+        for place in random.Random(seed).sample(range(bits), count):
+            print("bit", place)
+            proxy.damage_next(place // 8, place % 8)
+            stream = await read()
+            proxy.disarm()
+            assert stream.position is not None
+            assert stream.position.file == first_file
