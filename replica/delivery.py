@@ -173,7 +173,8 @@ class Delivery:
         steps, marks = STEPS, _MARKS
         upkeep.received()
         for raw in raw_events:
-            if self._not_before is not None and raw[4:5] in ROW_CODES:
+            needs_care = self._needs_care
+            if needs_care and self._not_before is not None and raw[4:5] in ROW_CODES:
                 continue
             event = dump.decode(raw)
             if event is None:
@@ -181,9 +182,7 @@ class Delivery:
             kind = type(event)
             mark = marks.get(kind)
             if (
-                self._needs_care
-                or mark is _SPECIAL
-                or (mark is _TABLE_MAP and event.table.names_from is None)  # type: ignore[attr-defined]
+                needs_care or mark is _SPECIAL or (mark is _TABLE_MAP and event.table.names_from is None)  # type: ignore[attr-defined]
             ):
                 yield from self._with_care(dump, event, raw)
                 if self.is_over:
@@ -211,19 +210,22 @@ class Delivery:
                     continue
                 self._is_pending = False
             if (mark is _ROWS or mark is _TABLE_MAP) and progress.state is OPEN:
-                if by_gtid:
-                    delivered.add(event, raw, rows, decoder)
-                continue
-            step = steps.get(kind)
-            if step is not None:
+                pass
+            elif mark is _QUERY and event.sql == "BEGIN":  # type: ignore[attr-defined]
+                progress.state = OPEN
+            elif (step := steps.get(kind)) is not None:
                 step(progress, event)
             if progress.state is not OUTSIDE:
                 if by_gtid:
                     delivered.add(event, raw, rows, decoder)
                 continue
             progress.file, progress.position = decoder.file, decoder.position
-            self._pass_boundary()
-            if self.is_over:
+            if by_gtid:
+                delivered.end()
+            self._rows_before = counters.rows
+            upkeep.is_unsaved = True
+            if stop is not None and stop.is_reached(progress):
+                self._end()
                 return
             if has_duties and upkeep.is_due():
                 yield None
