@@ -71,12 +71,14 @@ class LiveLog:
         max_bytes: int | None = None,
         fail_on_data_loss: bool = True,
         on_table: Callable[[Table], None] | None = None,
+        table: str | None = None,
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
         self._options = options
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._fail_on_data_loss = fail_on_data_loss
         self._on_table = on_table
+        self._table = table
         self._layouts = RowLayouts()
         self._lookup = ColumnLookup(options)
         self._undescribed: list[Table] = []
@@ -120,6 +122,9 @@ class LiveLog:
             self._take_up(follower, start)
         else:
             self._spool.clear()
+        if self._table is not None:
+            # The log may tell of it only when it has been changed.
+            self._remember(self._spool, self._table)
         self._run(self._start_pump())
 
     def take(self, max_rows: int | None, max_bytes: int | None, timeout: float) -> Offset:
@@ -202,6 +207,13 @@ class LiveLog:
         assert self._follower is not None
         assert self._spool is not None
         return self._follower, self._spool
+
+    def _remember(self, spool: Spool, name: str) -> None:
+        schema, _, table = name.partition(".")
+        nameless = Table(schema, table, ())
+        columns = self._run(self._lookup.columns(nameless))
+        if columns:
+            spool.learn(nameless, columns)
 
     # From the spool.
 

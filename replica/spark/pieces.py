@@ -16,6 +16,7 @@ from protocol.binlog.file import RawEventReader
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.rowcode import Image, Row, RowCompiler, RowReader
 from protocol.constants import BINLOG_MAGIC
+from protocol.errors import TruncatedError
 from protocol.wire import HeaderFields, ReadBytes
 from replica.arrow import RawRowCompiler
 from replica.arrow.rawrows import RawRows, RowsLayout
@@ -34,7 +35,7 @@ class LogPiece:
     ``file`` and ``position`` are where that begins in the source's log; ``number`` is the file's place in the order
     of the log's files and ``epoch`` that of the log among those of several servers. ``description`` is the
     FORMAT_DESCRIPTION that holds there (empty: the piece brings it itself). With ``gap`` it stands for what of the
-    log is missing before that place, and says why.
+    log is missing before that place, and says why. ``may_be_torn``: it ends where the file does, maybe in an event.
     """
 
     path: str
@@ -48,6 +49,7 @@ class LogPiece:
     epoch: int = 0
     server_uuid: str | None = None
     gap: str = ""
+    may_be_torn: bool = False
     names: Names = field(default_factory=dict, repr=False, hash=False)
 
 
@@ -141,7 +143,9 @@ class PieceReader:
             if not has_magic:
                 read = behind(BINLOG_MAGIC, read)
             base = piece.position - (0 if has_magic else len(BINLOG_MAGIC))
-            reader = RawEventReader(read, file=piece.file, base=base)
+            reader = RawEventReader(
+                read, file=piece.file, base=base, torn="stop" if piece.may_be_torn else "raise"
+            )
             if piece.description:
                 self._decoder.decode(piece.description, len(BINLOG_MAGIC))
                 reader.has_checksums = algorithm_of(piece.description) == CRC32_ALGORITHM
@@ -192,6 +196,8 @@ def limited(read: Callable[[int], bytes], size: int) -> ReadBytes:
     def read_some(count: int) -> bytes:
         nonlocal left
         data = read(min(count, left, _CHUNK_SIZE)) if left else b""
+        if left and not data:
+            raise TruncatedError(f"the file has lost its last {left} bytes since it was planned to be read")
         left -= len(data)
         return data
 

@@ -93,6 +93,7 @@ def plan_file(file: LogFile, number: int, max_bytes: int) -> Iterator[LogPiece]:
             size=end - cut.position,
             position=cut.position,
             description=cut.description,
+            may_be_torn=end == size,
         )
 
 

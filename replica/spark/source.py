@@ -46,7 +46,7 @@ class BinlogDataSource(DataSource):
     def schema(self) -> str:
         """The schema of the rows, unless the user gives one; in table mode as the log first describes the table."""
         self._is_exact = True
-        return spark_ddl(_schema(parse_options(self.options)))
+        return spark_ddl(arrow_schema(parse_options(self.options)))
 
     def reader(self, schema: StructType) -> "BinlogReader":
         """For a batch query."""
@@ -98,7 +98,8 @@ def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> Rea
     )
 
 
-def _schema(options: SourceOptions) -> pa.Schema:
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """The schema of the rows. In table mode it is looked for in the log, or asked of a live source."""
     if options.mode == "envelope":
         return envelope_schema(options.row_format)
     return table_schema(_table(options), options.images)

@@ -11,13 +11,15 @@ behind the last boundary is cut off when reading is taken up again.
 """
 
 import fcntl
+import functools
 import json
 import mmap
 import os
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, ParamSpec, TypeVar
 
 from protocol.binlog.description import ColumnDescription
 from protocol.binlog.table import Table
@@ -28,6 +30,9 @@ from .names import NO_NAMES, Names, dump_names, load_names, with_description
 from .offsets import Key, Offset, file_number
 from .pieces import LogPiece
 from .planner import HeaderWalk
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 SEGMENT_BYTES: Final = 32 << 20
 _LOCK_SECONDS: Final = 30.0
@@ -67,6 +72,19 @@ class Segment:
         return self.epoch, file_number(self.file), self.position + size - self.head
 
 
+def _exclusive(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A method that one thread at a time is in."""
+
+    @functools.wraps(method)
+    def run(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        spool = arguments[0]
+        assert isinstance(spool, Spool)
+        with spool._access:
+            return method(*arguments, **named)
+
+    return run
+
+
 class Spool:
     """The segments in one folder, in order. One thread writes (``begin``, ``append``, ``mark``), any may ask."""
 
@@ -75,6 +93,8 @@ class Spool:
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._file: BinaryIO | None = None
+        # The thread that reads the log writes; Spark's thread syncs, reads and trims.
+        self._access = threading.RLock()
         self._written = self._marked = self._synced = 0
         try:
             os.makedirs(folder, exist_ok=True)
@@ -88,6 +108,7 @@ class Spool:
             self._lock.close()
             raise
 
+    @_exclusive
     def close(self) -> None:
         """Let another process have it."""
         if self._file is not None:
@@ -109,6 +130,7 @@ class Spool:
         end = current.position + self._written - current.head
         return (current.epoch, current.file, end) == (epoch, file, position)
 
+    @_exclusive
     def begin(self, segment: Segment, description: bytes) -> None:
         """Begin a segment; ``number``, ``path`` and ``head`` are filled in."""
         self.sync()
@@ -130,14 +152,16 @@ class Spool:
 
     def append(self, raw: bytes) -> None:
         """The next event."""
-        assert self._file is not None
-        self._file.write(raw)
-        self._written += len(raw)
+        with self._access:
+            assert self._file is not None
+            self._file.write(raw)
+            self._written += len(raw)
 
     def mark(self) -> None:
         """What has been appended ends between two transactions."""
         self._marked = self._written
 
+    @_exclusive
     def roll_back(self) -> None:
         """Forget what was appended behind the last mark."""
         if self._file is not None and self._written > self._marked:
@@ -145,7 +169,9 @@ class Spool:
             self._file.seek(self._marked)
             self._file.truncate()
             self._written = self._marked
+            self._synced = min(self._synced, self._marked)
 
+    @_exclusive
     def sync(self) -> None:
         """Have all that was appended on the disk."""
         if self._file is not None and self._synced < self._written:
@@ -153,6 +179,7 @@ class Spool:
             os.fsync(self._file.fileno())
             self._synced = self._written
 
+    @_exclusive
     def learn(self, table: Table, descriptions: Sequence[ColumnDescription]) -> None:
         """Keep a table's column names; they are on the disk on return."""
         self.names = with_description(self.names, table, descriptions)
@@ -179,6 +206,7 @@ class Spool:
             is_inside = index == 0 and start.key > segment.after.key
             yield segment, segment.head + (start.position - segment.position if is_inside else 0)
 
+    @_exclusive
     def keep(self, segment: Segment, size: int) -> None:
         """Go on behind so many bytes of this segment; what comes behind them is no use."""
         kept = self.segments.index(segment) + 1
@@ -189,6 +217,7 @@ class Spool:
         self._written = self._marked = size
         self._synced = 0
 
+    @_exclusive
     def clear(self) -> None:
         """Delete all segments."""
         if self._file is not None:
@@ -199,6 +228,7 @@ class Spool:
 
     # Reading and trimming.
 
+    @_exclusive
     def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
         """What is to be read between two offsets, of which both are covered."""
         found: list[LogPiece] = []
@@ -212,18 +242,22 @@ class Spool:
                 first += start.position - segment.position
             elif segment.gap:
                 found.append(_piece(segment, segment.head, segment.head, b"", gap=segment.gap))
-            if end.key < following and segment.epoch != end.epoch:
+            if segment.epoch > end.epoch:
                 raise SourceChangedError(
                     f"the batch that ends at {end.file}:{end.position} of server {end.server_uuid or end.server_id} "
                     "is to be read again, the spool has lost it, and another server answers -- go back to that server"
                 )
-            if end.key < following or (index + 1 == len(segments) and segment.end(last) > end.key):
-                last = segment.head + end.position - segment.position
+            limit = min(following, end.key)
+            if limit[:2] == (segment.epoch, file_number(segment.file)):
+                if segment.end(last) < limit:
+                    raise CheckpointError(f"spoolDir {self._folder}: {segment.path} has lost its end")
+                last = segment.head + limit[2] - segment.position
             if last > first:
                 found += _cut(segment, first, last, max_bytes)
         names = self.names
         return [replace(piece, names=names) for piece in found] if names else found
 
+    @_exclusive
     def trim(self, end: Offset) -> None:
         """Delete what lies before an offset: Spark has committed it."""
         done = 0

@@ -134,6 +134,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 max_bytes=options.max_bytes,
                 fail_on_data_loss=options.fail_on_data_loss,
                 on_table=self._check_table if self._is_watching else None,
+                table=options.table,
             )
         return self._live
 

@@ -1,0 +1,234 @@
+"""The stream reader as Spark's runner calls it, without Spark: the pinned start, limits, the end, DDL, failover."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from protocol.errors import ConfigurationError, SchemaMismatchError, TransactionsUnavailableError
+from replica.spark.options import parse_options
+from replica.spark.source import BinlogDataSource, arrow_schema
+from replica.spark.stream import BinlogStreamReader
+from tests.server.test_spark_live import LIVE_SERVERS, insert
+from tests.servers import Server
+
+ALL = ReadAllAvailable()
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def table(server: Server) -> Iterator[str]:
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(2000))")
+        yield f"{schema}.t"
+
+
+class Readers:
+    """Readers of one query, one after another, as one source process dies and the next begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.opened: list[BinlogStreamReader] = []
+
+    def __call__(self, server: Server, **more: object) -> BinlogStreamReader:
+        given = {
+            "host": server.host,
+            "port": server.port,
+            "user": server.replica_user,
+            "password": server.replica_password,
+            "heartbeat": 1,
+            "spoolDir": self.folder,
+            **more,
+        }
+        source = BinlogDataSource({name: str(value) for name, value in given.items()})
+        schema = spark_schema(source)
+        reader = source.streamReader(schema)
+        self.opened.append(reader)
+        return reader
+
+    def close(self) -> None:
+        for reader in self.opened:
+            reader.stop()
+
+
+def spark_schema(source: BinlogDataSource) -> Any:
+    """As Spark has it from the words of the schema, which only a session can read."""
+    source.schema()
+    return from_arrow_schema(arrow_schema(parse_options(source.options)))
+
+
+@pytest.fixture
+def readers(tmp_path: Path) -> Iterator[Readers]:
+    readers = Readers(tmp_path / "spool")
+    yield readers
+    readers.close()
+
+
+def batch(reader: BinlogStreamReader, start: Json, end: Json) -> list[Json]:
+    """The rows of a micro-batch, read in what another process has of the reader."""
+    partitions = reader.partitions(start, end)
+    copy = pickle.loads(pickle.dumps(reader))
+    rows = [row for one in partitions for found in copy.read(one) for row in found.to_pylist()]
+    return sorted(rows, key=lambda row: row.get("seq", row.get("_seq")))
+
+
+def next_offset(reader: BinlogStreamReader, start: Json, limit: Any = ALL) -> Json:
+    until = time.monotonic() + 60
+    while (end := reader.latestOffset(start, limit)) == start:
+        assert time.monotonic() < until
+    return end
+
+
+def ids(rows: list[Json]) -> list[int]:
+    return [json.loads(row["after"])["id"] for row in rows if row["table"] == "t"]
+
+
+ENVELOPE = {"rowFormat": "json"}
+
+
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+def test_the_start_is_pinned_before_any_row_is_read(server: Server, readers: Readers, table: str) -> None:
+    first = readers(server, **ENVELOPE)
+    start = first.initialOffset()
+    insert(server, table, 0, 10)
+    # Spark writes this to its log, and dies.
+    pinned = first.latestOffset(start, ALL)
+    assert pinned == start
+    first.stop()
+    insert(server, table, 10, 10)
+    second = readers(server, **ENVELOPE)
+    assert second.initialOffset() != start
+    assert batch(second, second.initialOffset(), pinned) == []
+    end = next_offset(second, pinned)
+    assert ids(batch(second, pinned, end)) == list(range(20))
+    assert second.reportLatestOffset() is not None
+
+
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+def test_limits_and_an_end(server: Server, readers: Readers, table: str) -> None:
+    reader = readers(server, **ENVELOPE, maxRowsPerTrigger=30, includeTables=table)
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    insert(server, table, 0, 200)
+    reader.prepareForTriggerAvailableNow()
+    insert(server, table, 200, 10)
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(30)
+    found: list[list[int]] = []
+    while (end := reader.latestOffset(start, limit)) != start:
+        found.append(ids(batch(reader, start, end)))
+        reader.commit(end)
+        start = end
+    rows = [number for numbers in found for number in numbers]
+    assert rows == list(range(len(rows)))
+    assert 200 <= len(rows) <= 210
+    assert max(map(len, found)) <= 40
+    assert len(found) >= 5
+
+
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+def test_ddl_ends_table_mode_and_a_restart_goes_on(server: Server, readers: Readers, table: str) -> None:
+    def open_reader() -> BinlogStreamReader:
+        return readers(server, schemaMode="table", table=table)
+
+    # Table mode asks the source for the columns.
+    reader = open_reader()
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    insert(server, table, 0, 10)
+    server.query(f"ALTER TABLE {table} ADD COLUMN n BIGINT UNSIGNED")
+    server.query(f"INSERT INTO {table} VALUES (10, 'x', 18446744073709551615)")
+    rows: list[Json] = []
+    while len(rows) < 10:
+        end = next_offset(reader, start)
+        rows += batch(reader, start, end)
+        reader.commit(end)
+        start = end
+    assert [row["id"] for row in rows] == list(range(10))
+    # The DDL itself may come before.
+    with pytest.raises(SchemaMismatchError, match=r"n is new"):  # noqa: PT012
+        while True:
+            start = next_offset(reader, start)
+    reader.stop()
+    again = open_reader()
+    end = next_offset(again, start)
+    [row] = batch(again, start, end)
+    assert (row["id"], row["n"], row["_op"]) == (10, 18446744073709551615, "insert")
+
+
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+def test_ddl_in_the_envelope(server: Server, readers: Readers, table: str) -> None:
+    reader = readers(server, **ENVELOPE, includeDdl="true")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    insert(server, table, 0, 1)
+    server.query(f"ALTER TABLE {table} ADD COLUMN n INT")
+    server.query(f"INSERT INTO {table} VALUES (1, 'x', 7)")
+    rows: list[Json] = []
+    while len(rows) < 3:
+        end = next_offset(reader, start)
+        rows += batch(reader, start, end)
+        start = end
+    assert [row["op"] for row in rows] == ["insert", "ddl", "insert"]
+    assert rows[1]["sql"].startswith("ALTER TABLE")
+    assert json.loads(rows[2]["after"])["n"] == 7
+
+
+def test_another_server_is_found_by_gtid(
+    extra_server: Callable[..., Server], readers: Readers, mysql97: Server
+) -> None:
+    source, replica = (
+        extra_server("mysql:9.7", "--gtid-mode=ON", "--enforce-gtid-consistency=ON") for _ in range(2)
+    )
+    # Both have the same history: each transaction is run on both, under one GTID.
+    for server in (source, replica):
+        server.query("RESET BINARY LOGS AND GTIDS")
+    run_on_both(source, replica, "CREATE DATABASE shop", 100)
+    run_on_both(source, replica, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(2000))", 1)
+    first = readers(source, **ENVELOPE)
+    start = first.latestOffset(first.initialOffset(), ALL)
+    for number in range(2, 6):
+        run_on_both(source, replica, f"INSERT INTO shop.t VALUES ({number}, 'x')", number)
+    end = next_offset(first, start)
+    rows = batch(first, start, end)
+    while len(rows) < 4:
+        later = next_offset(first, end)
+        rows += batch(first, end, later)
+        end = later
+    assert ids(rows) == [2, 3, 4, 5]
+    first.stop()
+    run_on_both(source, replica, "INSERT INTO shop.t VALUES (6, 'x')", 6)
+    second = readers(replica, **ENVELOPE)
+    after = next_offset(second, end)
+    found = batch(second, end, after)
+    assert ids(found) == [6]
+    assert after["epoch"] == end["epoch"] + 1
+    assert found[0]["seq"] > rows[-1]["seq"]
+    second.stop()
+    # One that lacks what we have is refused.
+    with pytest.raises(TransactionsUnavailableError, match=r"never had these transactions"):
+        next_offset(readers(mysql97, **ENVELOPE), after)
+
+
+def run_on_both(source: Server, replica: Server, sql: str, number: int) -> None:
+    gtid = f"aaaaaaaa-0000-0000-0000-00000000000a:{number}"
+    for server in (source, replica):
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET gtid_next = '{gtid}'")
+            cursor.execute(sql)
+            cursor.execute("SET gtid_next = 'AUTOMATIC'")
+
+
+def test_what_a_stream_needs(mysql97: Server, readers: Readers) -> None:
+    source = BinlogDataSource({"user": "u"})
+    schema = spark_schema(source)
+    with pytest.raises(ConfigurationError, match="spoolDir"):
+        source.streamReader(schema)

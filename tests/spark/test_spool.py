@@ -1,0 +1,248 @@
+"""The spool: what is published is on the disk, what a crash leaves is no harm, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from protocol.binlog.description import ColumnDescription
+from protocol.binlog.table import Table
+from protocol.errors import CheckpointError, ConfigurationError, SourceChangedError
+from replica.spark.envelope import envelope_schema
+from replica.spark.names import described, load_names, table_of
+from replica.spark.offsets import Offset, parse_offset
+from replica.spark.pieces import LogPiece, ReadSettings
+from replica.spark.reading import ReadPlan, read_piece
+from replica.spark.spool import Segment, Spool
+from tests.unit.log_builder import LogBuilder
+
+PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json")
+
+
+def offset(position: int, file: str = "bin.000001", *, epoch: int = 0) -> Offset:
+    return Offset(file, position, None, f"server-{epoch}", 1, epoch)
+
+
+class Writer:
+    """Writes the transactions of a made log to a spool, as the follower does."""
+
+    def __init__(self, folder: Path, *, transactions: int = 20, segment_bytes: int = 600) -> None:
+        self.folder = folder
+        self.segment_bytes = segment_bytes
+        self.log = LogBuilder()
+        for number in range(transactions):
+            self.log.transaction([number], sequence=number + 1)
+        self.ends = [self.log.offsets[1 + 5 * number] for number in range(transactions)] + [
+            len(self.log.data)
+        ]
+        self.spool = Spool(str(folder), segment_bytes)
+
+    def offset(self, transaction: int) -> Offset:
+        return offset(self.ends[transaction])
+
+    def write(self, first: int, last: int) -> None:
+        for number in range(first, last):
+            for index in range(1 + 5 * number, 6 + 5 * number):
+                position, raw = self.log.offsets[index], self.log.event(index)
+                if not self.spool.continues("bin.000001", position, 0) and index == 1 + 5 * number:
+                    self.spool.begin(self.segment(position), self.log.event(0))
+                self.spool.append(raw)
+            self.spool.mark()
+
+    def segment(self, position: int, *, epoch: int = 0) -> Segment:
+        return Segment(
+            number=0,
+            path="",
+            after=offset(position),
+            file="bin.000001",
+            position=position,
+            epoch=epoch,
+            server_uuid=f"server-{epoch}",
+            server_id=1,
+            head=0,
+            has_gtids=True,
+        )
+
+    def again(self) -> Spool:
+        self.spool.close()
+        self.spool = Spool(str(self.folder), self.segment_bytes)
+        return self.spool
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    writer = Writer(tmp_path / "spool")
+    yield writer
+    writer.spool.close()
+
+
+def numbers(pieces: list[LogPiece]) -> list[int]:
+    rows = [row for piece in pieces for batch in read_piece(piece, PLAN) for row in batch.to_pylist()]
+    return [json.loads(row["after"])["@1"] for row in sorted(rows, key=lambda row: row["seq"])]
+
+
+def test_any_range_of_transactions(writer: Writer) -> None:
+    writer.write(0, 20)
+    writer.spool.sync()
+    assert len(writer.spool.segments) > 3
+    for first in range(20):
+        for last in range(first + 1, 21, 3):
+            for size in (1, 1 << 30):
+                pieces = writer.spool.pieces(writer.offset(first), writer.offset(last), size)
+                assert numbers(pieces) == list(range(first, last))
+
+
+def test_what_is_synced_can_be_read_whatever_is_written_meanwhile(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    writer = Writer(tmp_path / "spool", transactions=400, segment_bytes=20_000)
+    done = 0
+    failures: list[str] = []
+    stop = threading.Event()
+
+    def publish() -> None:
+        while not stop.is_set():
+            end = done
+            writer.spool.sync()
+            if end:
+                segment = next(
+                    one for one in reversed(writer.spool.segments) if one.after.key < writer.offset(end).key
+                )
+                size = os.path.getsize(segment.path)
+                if segment.end(size) < writer.offset(end).key:
+                    failures.append(f"{end}: {size}")
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    for number in range(400):
+        writer.write(number, number + 1)
+        done = number + 1
+    stop.set()
+    thread.join()
+    writer.spool.close()
+    assert failures == []
+
+
+def test_what_was_taken_back_is_written_and_synced_anew(writer: Writer) -> None:
+    writer.write(0, 1)
+    segment = writer.spool.segments[0]
+    writer.spool.append(b"x" * 100)
+    writer.spool.sync()
+    writer.spool.roll_back()
+    size = os.path.getsize(segment.path)
+    writer.spool.append(b"y" * 50)
+    writer.spool.sync()
+    assert Path(segment.path).read_bytes()[size:] == b"y" * 50
+
+
+def test_taken_up_again_behind_its_last_boundary(writer: Writer) -> None:
+    writer.write(0, 10)
+    writer.spool.append(writer.log.event(1 + 5 * 10))
+    writer.spool.sync()
+    spool = writer.again()
+    assert spool.covers(writer.offset(4))
+    assert not spool.covers(offset(writer.ends[4], "bin.000002"))
+    assert not spool.covers(offset(writer.ends[12]))
+    assert not spool.covers(offset(writer.ends[4], epoch=1))
+    segments = list(spool.resume(writer.offset(4)))
+    assert all(one.after.key <= writer.offset(4).key for one, _ in segments[:1])
+    last = segments[-1][0]
+    spool.keep(last, last.head + writer.ends[10] - last.position)
+    writer.write(10, 20)
+    spool.sync()
+    assert numbers(spool.pieces(writer.offset(4), writer.offset(20), 1 << 30)) == list(range(4, 20))
+
+
+def test_what_was_committed_is_deleted(writer: Writer) -> None:
+    writer.write(0, 20)
+    writer.spool.sync()
+    before = writer.spool.size
+    writer.spool.trim(writer.offset(10))
+    assert writer.spool.size < before
+    assert numbers(writer.spool.pieces(writer.offset(10), writer.offset(20), 1 << 30)) == list(range(10, 20))
+    assert len(list(writer.folder.iterdir())) == 2 * len(writer.spool.segments) + 1
+
+
+def test_a_segment_that_has_lost_its_end_is_no_short_batch(writer: Writer) -> None:
+    writer.write(0, 20)
+    writer.spool.sync()
+    pieces = writer.spool.pieces(writer.offset(0), writer.offset(20), 1 << 30)
+    last = writer.spool.segments[-1]
+    os.truncate(last.path, os.path.getsize(last.path) - 40)
+    with pytest.raises(CheckpointError, match="has lost its end"):
+        writer.spool.pieces(writer.offset(0), writer.offset(20), 1 << 30)
+    with pytest.raises(Exception, match=r"has lost its last \d+ bytes"):
+        numbers(pieces)
+
+
+def test_segments_that_a_crash_cut_short_are_none(writer: Writer) -> None:
+    writer.write(0, 3)
+    (writer.folder / "0000000099.json").write_text('{"number": 99, "pa')
+    (writer.folder / "0000000098.json").write_text("{}")
+    assert [segment.number for segment in writer.again().segments] == [1]
+
+
+def test_behind_a_missing_segment_the_log_does_not_go_on(writer: Writer) -> None:
+    writer.write(0, 20)
+    gone = writer.spool.segments[1]
+    os.unlink(gone.path)
+    spool = writer.again()
+    assert spool.segments[0].number == gone.number + 1
+    assert not spool.covers(writer.offset(0))
+    assert spool.covers(writer.offset(20))
+
+
+def test_a_batch_of_the_server_before_is_not_read_from_the_next(writer: Writer) -> None:
+    writer.spool.begin(writer.segment(writer.ends[0], epoch=1), writer.log.event(0))
+    with pytest.raises(SourceChangedError, match="go back to that server"):
+        writer.spool.pieces(writer.offset(0), writer.offset(1), 1)
+
+
+def test_names_are_kept(writer: Writer) -> None:
+    columns = (
+        ColumnDescription("id", "int", "int unsigned", False, None, True),
+        ColumnDescription("d", "date", "date"),
+    )
+    table = table_of("s.t", columns)
+    nameless = Table("s", "t", tuple(table_of("s.t", columns).columns))
+    writer.spool.learn(table, columns)
+    assert described(nameless, writer.again().names) == columns
+    assert table.primary_key == ("id",)
+    assert load_names(b"{}") == {}
+
+
+def test_offsets_are_canonical() -> None:
+    one = offset(4)
+    assert json.dumps(one.to_dict()) == (
+        '{"version": 1, "server_uuid": "server-0", "server_id": 1, "epoch": 0, "file": "bin.000001", "position": 4, '
+        '"gtid_set": null}'
+    )
+    assert Offset.from_dict(one.to_dict()) == one
+    assert parse_offset("startingOffsets", json.dumps(one.to_dict())) == one
+    assert parse_offset("startingOffsets", "latest") is None
+    assert offset(9).key < offset(4, "bin.000002").key < offset(4, epoch=1).key
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"version": 2},
+        {"position": "4"},
+        {"position": -1},
+        {"epoch": True},
+        {"gtid_set": "x"},
+        {"more": 1},
+        {"file": None},
+    ],
+)
+def test_what_is_no_offset(changed: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        Offset.from_dict(offset(4).to_dict() | changed)
