@@ -5,11 +5,12 @@ do not fit their fields are the caller's (``ConfigurationError``); payloads that
 ``ProtocolError``. What is answered, and when a command may be sent, is ``connection``'s business.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from .constants import Command
 from .errors import ConfigurationError, ProtocolError
 from .messages import decode_text, message_reader
+from .records import record
 from .wire import Reader
 
 SEMI_SYNC_MAGIC = 0xEF
@@ -50,7 +51,7 @@ def _reader(payload: bytes, command: int) -> Reader:
     return reader
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Quit:
     """COM_QUIT: the server closes the connection without an answer."""
 
@@ -65,7 +66,7 @@ class Quit:
         return bytes([Command.QUIT])
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Query:
     """COM_QUERY, without query attributes."""
 
@@ -81,7 +82,7 @@ class Query:
         return bytes([Command.QUERY]) + encode_text(self.sql, "the statement")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RegisterReplica:
     """COM_REGISTER_SLAVE: how SHOW REPLICAS lists us (user and password with --show-slave-auth-info only)."""
 
@@ -121,7 +122,7 @@ class RegisterReplica:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BinlogDump:
     """COM_BINLOG_DUMP: events from a byte position of a file on; an empty name is the oldest file."""
 
@@ -152,7 +153,7 @@ class BinlogDump:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BinlogDumpGtid:
     """COM_BINLOG_DUMP_GTID: all transactions outside of an encoded GTID set. MySQL only."""
 
@@ -191,7 +192,7 @@ class BinlogDumpGtid:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SemiSyncAck:
     """A semi-synchronous replica has all up to this end position (``semisync_replica.cc``: slaveReply)."""
 

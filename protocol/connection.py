@@ -11,7 +11,6 @@ and the bytes of an event are the decoder's. It never waits, retries or reads a 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -44,6 +43,7 @@ from .messages import (
     SslRequest,
 )
 from .packets import MAX_PAYLOAD, FrameStream
+from .records import record
 from .refusals import Phase, server_error
 from .results import EOF_LIMIT, QueryAnswer, parse_end
 
@@ -57,12 +57,12 @@ class NeedData(Enum):
 NEED_DATA: Final = NeedData.NEED_DATA
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StartTls:
     """Flush ``data_to_send()``, change the transport to TLS, then call ``tls_established()``."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Authenticated:
     """Logged in; commands may be sent."""
 

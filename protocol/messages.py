@@ -8,10 +8,11 @@ MariaDB's knowledge base. Nothing here keeps state or decides what may follow wh
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from .constants import Capability, StatusFlag
 from .errors import ConfigurationError, ProtocolError
+from .records import record
 from .wire import Reader, encode_lenenc_bytes, encode_lenenc_int
 
 UTF8MB4_GENERAL_CI = 45  # known to every server since 5.5.3, unlike utf8mb4_0900_ai_ci
@@ -44,7 +45,7 @@ def decode_text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Handshake:
     """The server's greeting, protocol version 10.
 
@@ -124,7 +125,7 @@ class Handshake:
         return b"".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SslRequest:
     """The first half of a handshake response, sent in clear: what follows is the TLS handshake."""
 
@@ -164,7 +165,7 @@ class SslRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HandshakeResponse:
     """The client's answer to the greeting (HandshakeResponse41). Its repr leaves the password's proof out."""
 
@@ -242,7 +243,7 @@ def _parse_attributes(data: bytes) -> dict[str, str]:
     return attributes
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AuthSwitchRequest:
     """The server wants another authentication plugin; ``data`` is for that one, as the packet has it.
 
@@ -269,7 +270,7 @@ class AuthSwitchRequest:
         return b"\xfe" + (self.plugin.encode() + b"\0" + self.data if self.plugin else b"")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AuthMoreData:
     """A further message from the server's authentication plugin to ours."""
 
@@ -287,7 +288,7 @@ class AuthMoreData:
         return b"\x01" + self.data
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ok:
     """A command succeeded; with header 0xFE (``ends_rows``) it ends a result set in the place of EOF."""
 
@@ -359,7 +360,7 @@ def _lenenc_or_rest(reader: Reader) -> bytes:
     return reader.rest()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Err:
     """The server refuses; ``sqlstate`` is empty if it sent none (before it knows our capabilities)."""
 
@@ -384,7 +385,7 @@ class Err:
         return b"\xff" + self.code.to_bytes(2, "little") + state + self.message.encode()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Eof:
     """The end of column definitions, rows or a binlog dump, in the form that DEPRECATE_EOF does away with."""
 
@@ -406,7 +407,7 @@ class Eof:
         return b"\xfe" + self.warnings.to_bytes(2, "little") + self.status.to_bytes(2, "little")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ResultSet:
     """A whole text result set: column names, and rows in the server's order.
 

@@ -5,7 +5,6 @@ files and further results. ERR packets are its caller's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .constants import MAX_FRAME_PAYLOAD, Capability, StatusFlag
 from .errors import ProtocolError
@@ -20,6 +19,7 @@ from .messages import (
     decode_text,
     message_reader,
 )
+from .records import record
 from .wire import encode_lenenc_bytes, encode_lenenc_int
 
 MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
@@ -31,7 +31,7 @@ _COLUMN_FIXED_SIZE = 12
 _LOCAL_INFILE_HEADER = 0xFB
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ColumnDefinition:
     """A column of a text result set. ``length`` counts bytes in the connection charset."""
 

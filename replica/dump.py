@@ -7,7 +7,6 @@ A stream has one of these at a time. What its events are for, and what to do whe
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Self
 
 from protocol.binlog.decoder import EventDecoder
@@ -19,6 +18,7 @@ from protocol.errors import (
     PositionInsideEventError,
     ReplicaError,
 )
+from protocol.records import record
 from protocol.wire import unpack_event_header
 
 from .filters import table_filter
@@ -38,7 +38,7 @@ _BEFORE_FIRST: Final = frozenset(
 _AT_HAND: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Greeted:
     """A connection that has logged in and said what it understands; the log is not asked for yet."""
 

@@ -8,7 +8,7 @@ Where units begin and end, ``progress`` knows. What stands between them belongs 
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -46,6 +46,7 @@ from protocol.errors import (
 )
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
+from protocol.records import record
 
 from .progress import Progress
 from .resume import TransactionRestarted
@@ -78,7 +79,7 @@ class Xid(NamedTuple):
     bqual: bytes
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Unit:
     """One transaction as far as it has come; ``outcome`` is None until its end has.
 

@@ -3,9 +3,8 @@
 Decides from which place a dump is asked for and what of it the consumer already has. It reads no events.
 """
 
-from dataclasses import dataclass
-
 from protocol.binlog.decoder import EventDecoder
+from protocol.records import record
 
 from .dump import Dump, Greeted
 from .options import Options
@@ -28,7 +27,7 @@ from .stop_point import StopPoint
 Identity = tuple[str | None, int | None]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FirstOpening:
     """What came of ``start`` and ``stop`` on this source. The dump has not been asked for yet."""
 
@@ -38,7 +37,7 @@ class FirstOpening:
     progress: Progress
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Broken:
     """How far a stream had come when its connection was lost.
 

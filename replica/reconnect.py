@@ -15,6 +15,7 @@ from protocol.errors import (
     ReplicaError,
     ServerError,
 )
+from protocol.records import record
 
 # What a server says when it is too busy, shuts down, or an administrator has ended the connection (errmsg-utf8.txt):
 # ER_CON_COUNT_ERROR, ER_SERVER_SHUTDOWN, ER_NEW_ABORTING_CONNECTION, ER_NET_READ_ERROR and _INTERRUPTED,
@@ -32,7 +33,7 @@ _DAMAGE: Final = (DecodeError, ProtocolError, PositionInsideEventError)
 _DAMAGED_IN_A_ROW: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Failure:
     """What has ended a connection, or kept a new one from being made.
 

@@ -10,7 +10,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from typing import Final
 
@@ -37,6 +37,7 @@ from protocol.constants import CHECKSUM_SIZE, EventType
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import BinlogPosition
+from protocol.records import record
 from protocol.wire import Reader, bitmap_size
 
 # Raw rows events of an open transaction are kept as they are up to here, then as hashes: hashing costs time.
@@ -56,7 +57,7 @@ _ENDING: Final = (XidEvent, XaPrepareEvent)
 _AnyRowsEvent = WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class TransactionRestarted(Event):
     """The open transaction comes again from its beginning: undo what has been done with its rows so far.
 
@@ -83,7 +84,7 @@ def transaction_restarted(
 _Key = tuple[str, str, type[_AnyRowsEvent], bytes]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Segment:
     """Neighbouring rows of one key, however many events they came in."""
 
@@ -169,7 +170,7 @@ class Delivered:
         self._kept, self._kept_bytes = [], 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReplayEnd:
     """The last event that is done: its place, and the transaction that it lies in (``is_open``) or has ended.
 

@@ -7,12 +7,12 @@ here.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from protocol.constants import DumpFlag
 from protocol.errors import DuplicateReplicaError, ServerError, SourceConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
+from protocol.records import record
 
 from .options import Options
 from .session import Session
@@ -32,7 +32,7 @@ _MARIADB_UNDERSTANDS_GTIDS: Final = 4  # sql/log_event.h: MARIA_SLAVE_CAPABILITY
 _HAS_CHECKSUMS: Final = "SELECT @master_binlog_checksum"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Source:
     """Facts about a source. ``clock_offset`` is its clock's lead over ours, in seconds.
 

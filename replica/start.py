@@ -5,12 +5,13 @@ unknown servers pass, so they are made here first.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from protocol.errors import ConfigurationError, SourceChangedError, TransactionsUnavailableError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint
+from protocol.records import record
 
 from .scan import LogScan
 from .selection import Start
@@ -21,7 +22,7 @@ FIRST_POSITION = 4  # behind the magic bytes
 _COPY_ANEW = "copy the data anew and start from that copy's GTID set"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StartPoint:
     """Where a dump begins.
 

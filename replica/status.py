@@ -1,18 +1,18 @@
 """What a service wants to know of its stream while it runs: the value of ``stream.status``. It counts nothing."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from protocol.errors import ReplicaError
 from protocol.position import BinlogPosition
+from protocol.records import record
 
 #: ``seeking``: the source looks for the first transaction that is to be sent, and has sent nothing yet.
 StreamState = Literal["new", "connecting", "seeking", "streaming", "waiting", "closed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class StreamStatus:
     """How a stream stands.
 

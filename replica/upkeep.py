@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from protocol.binlog.events import Event
 from protocol.errors import ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
+from protocol.records import record
 
 from .checkpoint import CheckpointKeeper
 from .options import Options
@@ -17,7 +17,7 @@ from .source import Source
 from .status import StreamState, StreamStatus
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Counters:
     """The numbers of a status, as the stream counts them."""
 

@@ -7,6 +7,7 @@ has them and the log, timed there, so that what Docker takes to start a command 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -55,7 +56,9 @@ class Contestant:
 def python_reader(name: str, log: Log, server: Server | None = None, *, all_rows: bool = True) -> Run:
     """Run one of ``readers`` over a log; ``all_rows`` says that it is to find each row change."""
     started = time.perf_counter()
-    finished = subprocess.run(reader_command(name, log, server), cwd=_ROOT, capture_output=True, text=True)
+    finished = subprocess.run(
+        reader_command(name, log, server), cwd=_ROOT, env=_environment(), capture_output=True, text=True
+    )
     seconds = time.perf_counter() - started
     if finished.returncode:
         raise ContestantError((finished.stderr.strip().splitlines() or ["no message"])[-1])
@@ -63,6 +66,11 @@ def python_reader(name: str, log: Log, server: Server | None = None, *, all_rows
     if all_rows and result["rows"] != log.row_changes:
         raise ContestantError(f"{result['rows']:,} of {log.row_changes:,} row changes")
     return Run(seconds, result["seconds"], result["peak_kib"])
+
+
+def _environment() -> dict[str, str]:
+    """Modules are compiled once, as those of an installed package are; ``check`` has been the first to do so."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def reader_command(name: str, log: Log, server: Server | None = None) -> list[str]:
