@@ -89,9 +89,9 @@ class Acceptor:
     ``greeting`` is sent at once. Its capabilities are what the client may choose from (TLS if it has SSL), its
     ``auth_data`` are 20 bytes of ``create_nonce()`` and a zero. ``accounts`` says who may log in, and how.
     ``require_tls`` refuses others; ``secure_transport``: the transport needs no encryption (a Unix socket).
-    ``private_key`` decrypts passwords that are sent over other transports. ``fingerprint``, the SHA-256 of the TLS
-    certificate, lets MariaDB's clients (11.4 and later) verify it by the password. ``peer`` is the client's host, for
-    messages.
+    ``private_key`` decrypts passwords that are sent over other transports. ``fingerprint`` gives the SHA-256 of the
+    TLS certificate, so that MariaDB's clients (11.4 and later) can verify it by the password. ``peer`` is the
+    client's host, for messages.
 
     One command is outstanding at a time: to answer none, or twice, is a RuntimeError, like all other misuse. After an
     error that ends the conversation ``phase`` is ``Phase.CLOSED`` and every further call raises that error again;
@@ -106,7 +106,7 @@ class Acceptor:
         require_tls: bool = False,
         secure_transport: bool = False,
         private_key: Callable[[], rsa.RSAPrivateKey] | None = None,
-        fingerprint: bytes | None = None,
+        fingerprint: Callable[[], bytes | None] | None = None,
         peer: str = "localhost",
     ) -> None:
         self.greeting = greeting
@@ -332,12 +332,12 @@ class Acceptor:
         """Proof that whoever sends it knows the password and has this certificate (MDEV-31855); mostly empty."""
         account = self._account
         is_usable = account is not None and account.plugin == NATIVE_PASSWORD and self.greeting.is_mariadb
-        if not (self.tls and self._fingerprint and is_usable):
+        fingerprint = self._fingerprint() if self.tls and self._fingerprint else None
+        if not (fingerprint and is_usable):
             return ""
         assert account is not None
-        return _CERTIFICATE_HASH + account.password.prove_certificate(
-            self.greeting.auth_data[:NONCE_SIZE], self._fingerprint
-        )
+        nonce = self.greeting.auth_data[:NONCE_SIZE]
+        return _CERTIFICATE_HASH + account.password.prove_certificate(nonce, fingerprint)
 
     def _on_command(self, payload: bytes) -> AcceptorEvent | None:
         command = payload[0]

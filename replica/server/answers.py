@@ -1,0 +1,263 @@
+"""What a source answers to the statements of replicas, of the servers' tools, and of our own client.
+
+One table of statements, recorded on real replicas. What they make of the answers, MySQL's ``rpl_replica.cc`` and
+MariaDB's ``slave.cc`` say. Everything else is refused as a syntax error.
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.messages import TextValue
+
+from .replicas import ConnectedReplica
+from .sql import Expressions, SqlError, Token, literal, syntax_error, tokenize, variable_name
+from .variables import Facts, selected, variables_of
+
+_NO_SUCH_THREAD: Final = 1094
+_NO_FUNCTION: Final = 1305
+_ACCESS_DENIED: Final = 1227
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A result set."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[TextValue]] = ()
+
+
+@dataclass(slots=True)
+class Client:
+    """What one connection has told: who it is, and its user variables."""
+
+    connection_id: int
+    user: str = ""
+    host: str = ""
+    tls_cipher: str = ""
+    variables: dict[str, str | None] = field(default_factory=dict)
+    since: float = field(default_factory=time.time)
+
+
+class Answers:
+    """Answers one client's statements.
+
+    ``clients`` are all that are connected, ``replicas`` those that are sent the log; ``kill`` ends a connection and
+    says whether there was one.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        client: Client,
+        clients: Callable[[], Sequence[Client]],
+        replicas: Callable[[], Sequence[ConnectedReplica]],
+        kill: Callable[[int], bool],
+    ) -> None:
+        self._facts = facts
+        self._client = client
+        self._clients = clients
+        self._replicas = replicas
+        self._kill = kill
+
+    async def answer(self, sql: str) -> Rows | None:
+        """The rows of a statement; None for one that has none. Raises ``SqlError``."""
+        tokens = tokenize(sql)
+        words = " ".join(token.text.upper() for token in tokens if token.kind == "word")
+        self._facts.log.refresh()
+        for pattern, handler in _STATEMENTS:
+            if pattern.match(words):
+                return await handler(self, sql, tokens)
+        raise syntax_error(sql)
+
+    # What the names in expressions stand for
+
+    async def system(self, name: str) -> str | None:
+        """``@@name``."""
+        return await selected(self._facts, name)
+
+    def variable(self, name: str) -> str | None:
+        """``@name``."""
+        return self._client.variables.get(name)
+
+    async def call(self, name: str, arguments: Sequence[str | None]) -> str | None:
+        """A function."""
+        match name, arguments:
+            case "UNIX_TIMESTAMP", []:
+                return str(int(time.time()))
+            case "NOW" | "CURRENT_TIMESTAMP", []:
+                return time.strftime("%Y-%m-%d %H:%M:%S")
+            case "VERSION", []:
+                return self._facts.identity.version
+            case "CONNECTION_ID", []:
+                return str(self._client.connection_id)
+            case "CURRENT_USER", []:
+                return f"{self._client.user}@%"
+            case "USER", []:
+                return f"{self._client.user}@{self._client.host}"
+            case "DATABASE" | "SCHEMA", []:
+                return None
+            case "BINLOG_GTID_POS", [str(file), str(position)] if self._facts.identity.is_mariadb:
+                return await self._gtid_position(file, position)
+        raise SqlError(_NO_FUNCTION, "42000", f"FUNCTION {name} does not exist")
+
+    async def _gtid_position(self, file: str, position: str) -> str | None:
+        if not position.isdecimal():
+            return None
+        found = await self._facts.gtids.state_at(file or self._facts.log.names[0], int(position))
+        return None if found is None else str(found)
+
+    # Statements
+
+    async def _set(self, sql: str, tokens: Sequence[Token]) -> Rows | None:
+        words = Expressions(sql, tokens, self)
+        words.take("SET")
+        while True:
+            token = words.take()
+            if token.kind != "variable":
+                # Of the session: nothing hangs on it here.
+                if token.text.upper() in ("GLOBAL", "PERSIST") or token.text.upper().startswith("@@GLOBAL"):
+                    raise SqlError(
+                        _ACCESS_DENIED, "42000", "Access denied: nothing can be set on this server"
+                    )
+                return None
+            words.take("=", ":=")
+            self._client.variables[variable_name(token)] = await words.value()
+            if words.at_end:
+                return None
+            words.take(",")
+
+    async def _select(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        words = Expressions(sql, tokens, self)
+        words.take("SELECT")
+        titles: list[str] = []
+        values: list[str | None] = []
+        while True:
+            title, value = await words.titled()
+            titles.append(title)
+            values.append(value)
+            if words.at_end:
+                return Rows(tuple(titles), [values])
+            if words.skip("LIMIT"):
+                words.take()
+                continue
+            words.take(",")
+
+    async def _no_columns(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        """information_schema.COLUMNS: a log does not know what its tables are like now."""
+        names = [token.text for token in tokens[1 : _index_of(tokens, "FROM")] if token.kind == "word"]
+        return Rows(tuple(names))
+
+    async def _variables(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        wants = _name_filter(tokens)
+        rows = [
+            (name, await read(self._facts))
+            for name, read in sorted(variables_of(self._facts).items())
+            if wants(name)
+        ]
+        return Rows(("Variable_name", "Value"), rows)
+
+    async def _status(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        wants = _name_filter(tokens)
+        rows = [("Ssl_cipher", self._client.tls_cipher), ("Uptime", "1")]
+        return Rows(("Variable_name", "Value"), [row for row in rows if wants(row[0])])
+
+    async def _logs(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        log = self._facts.log
+        rows = [(name, str(log.size(name))) for name in log.names]
+        if self._facts.identity.is_mariadb:
+            return Rows(("Log_name", "File_size"), rows)
+        return Rows(("Log_name", "File_size", "Encrypted"), [(*row, "No") for row in rows])
+
+    async def _log_status(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        file, position = await self._facts.gtids.end()
+        columns: tuple[str, ...] = ("File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB")
+        row = [file, str(position), "", ""]
+        if not self._facts.identity.is_mariadb:
+            columns += ("Executed_Gtid_Set",)
+            row.append(str(await self._facts.executed()))
+        return Rows(columns, [row])
+
+    async def _processes(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        sending = {replica.connection_id: replica for replica in self._replicas()}
+        rows = [self._process(client, sending.get(client.connection_id)) for client in self._clients()]
+        return Rows(("Id", "User", "Host", "db", "Command", "Time", "State", "Info"), rows)
+
+    def _process(self, client: Client, replica: ConnectedReplica | None) -> Sequence[TextValue]:
+        command, state = "Sleep", ""
+        if replica is not None:
+            command = "Binlog Dump"
+            state = _HAS_SENT_ALL if replica.is_waiting else "Sending binlog event to replica"
+        elif client is self._client:
+            command, state = "Query", "init"
+        seconds = str(max(int(time.time() - client.since), 0))
+        return str(client.connection_id), client.user, client.host, None, command, seconds, state, None
+
+    async def _replica_list(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        mine = str(self._facts.identity.server_id)
+        found = [(replica, replica.registered) for replica in self._replicas() if replica.registered]
+        rows = [
+            (str(told.server_id), told.host, str(told.port), mine, replica.uuid)
+            for replica, told in found
+            if told is not None
+        ]
+        if self._facts.identity.is_mariadb:
+            return Rows(("Server_id", "Host", "Port", "Master_id"), [row[:4] for row in rows])
+        return Rows(("Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"), rows)
+
+    async def _warnings(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        return Rows(("Level", "Code", "Message"))
+
+    async def _end_connection(self, sql: str, tokens: Sequence[Token]) -> Rows | None:
+        number = tokens[-1].text
+        if not number.isdecimal():
+            raise syntax_error(sql)
+        if not self._kill(int(number)):
+            raise SqlError(_NO_SUCH_THREAD, "HY000", f"Unknown thread id: {number}")
+        return None
+
+
+_HAS_SENT_ALL: Final = "Source has sent all binlog to replica; waiting for more updates"
+
+
+def _index_of(tokens: Sequence[Token], word: str) -> int:
+    return next(index for index, token in enumerate(tokens) if token.text.upper() == word)
+
+
+def _name_filter(tokens: Sequence[Token]) -> Callable[[str], bool]:
+    """``LIKE 'x%'``, ``WHERE Variable_name = 'x'`` or ``IN ('x', 'y')``: the texts are patterns or names."""
+    texts = [literal(token) for token in tokens if token.kind == "text"]
+    if not texts:
+        return lambda name: True
+    is_like = any(token.text.upper() == "LIKE" for token in tokens)
+    patterns = [re.compile(_like(text) if is_like else re.escape(text), re.IGNORECASE) for text in texts]
+    return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def _like(text: str) -> str:
+    """A LIKE pattern as a regular expression."""
+    wild = {"%": ".*", "_": "."}
+    parts = re.findall(r"\\.|.", text, re.DOTALL)
+    return "".join(wild.get(part) or re.escape(part[-1]) for part in parts)
+
+
+_Handler = Callable[[Answers, str, Sequence[Token]], Awaitable[Rows | None]]
+# By the words of a statement, in capitals; the first one that fits counts.
+_STATEMENTS: Final[tuple[tuple[re.Pattern[str], _Handler], ...]] = tuple(
+    (re.compile(pattern), handler)
+    for pattern, handler in (
+        (r"SET\b", Answers._set),
+        (r"SELECT .*\bFROM INFORMATION_SCHEMA COLUMNS\b", Answers._no_columns),
+        (r"SELECT\b(?!.*\bFROM\b)", Answers._select),
+        (r"SHOW (GLOBAL |SESSION |LOCAL )?VARIABLES\b", Answers._variables),
+        (r"SHOW (GLOBAL |SESSION |LOCAL )?STATUS\b", Answers._status),
+        (r"SHOW (BINARY|MASTER) LOGS$", Answers._logs),
+        (r"SHOW (BINARY LOG|MASTER|BINLOG) STATUS$", Answers._log_status),
+        (r"SHOW (FULL )?PROCESSLIST$", Answers._processes),
+        (r"SHOW (REPLICAS|REPLICA HOSTS|SLAVE HOSTS)$", Answers._replica_list),
+        (r"SHOW (WARNINGS|ERRORS)\b", Answers._warnings),
+        (r"KILL( CONNECTION| QUERY| HARD| SOFT)*$", Answers._end_connection),
+    )
+)

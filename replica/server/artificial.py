@@ -1,0 +1,95 @@
+"""Events that no file holds: what a source says in between, and the format description as it is sent.
+
+Forms as recorded from MySQL 9.7 and MariaDB 11.8; ``rpl_binlog_sender.cc`` and ``sql_repl.cc`` make them there.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+from zlib import crc32
+
+from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
+from protocol.gtid import MariadbGtid
+from protocol.wire import encode_lenenc_bytes, encode_lenenc_int
+
+_HEADER: Final = struct.Struct("<IBIIIH")
+_POSITION_OFFSET: Final = 13
+_FLAGS_OFFSET: Final = 17
+# Behind the binlog version and 50 bytes of the server's.
+_CREATED_OFFSET: Final = EVENT_HEADER_SIZE + 2 + 50
+_POSITION_MASK: Final = 0xFFFFFFFF
+
+# Fields of HEARTBEAT_V2 (control_events.h: OTW_HB_*), of which the last one ends the list.
+_HEARTBEAT_FILE: Final = b"\x01"
+_HEARTBEAT_POSITION: Final = b"\x02"
+_HEARTBEAT_END: Final = b"\x00"
+
+
+def _event(
+    event_type: int, server_id: int, body: bytes, position: int, flags: int, *, has_checksum: bool
+) -> bytes:
+    size = EVENT_HEADER_SIZE + len(body) + CHECKSUM_SIZE * has_checksum
+    # No time: it tells replicas that the event is not of the log.
+    raw = _HEADER.pack(0, event_type, server_id, size, position, flags) + body
+    return raw + crc32(raw).to_bytes(CHECKSUM_SIZE, "little") if has_checksum else raw
+
+
+def rotate(server_id: int, file: str, position: int, *, has_checksum: bool) -> bytes:
+    """What follows is of this file, from this position on."""
+    body = struct.pack("<Q", position) + file.encode("utf-8", "surrogateescape")
+    return _event(EventType.ROTATE, server_id, body, 0, EventFlag.ARTIFICIAL, has_checksum=has_checksum)
+
+
+def heartbeat(server_id: int, file: str, position: int, *, has_checksum: bool) -> bytes:
+    """There is nothing new behind this place. MariaDB puts positions that its header cannot hold into the body."""
+    body = file.encode("utf-8", "surrogateescape")
+    if position > _POSITION_MASK:
+        body, position = struct.pack("<Q", position) + body, 0
+    return _event(EventType.HEARTBEAT, server_id, body, position, 0, has_checksum=has_checksum)
+
+
+def heartbeat_v2(server_id: int, file: str, position: int, *, has_checksum: bool) -> bytes:
+    """As ``heartbeat``, for replicas that have asked for the form that holds every position (WL#14190)."""
+    body = b"".join(
+        [
+            _HEARTBEAT_FILE,
+            encode_lenenc_bytes(file.encode("utf-8", "surrogateescape")),
+            _HEARTBEAT_POSITION,
+            encode_lenenc_bytes(encode_lenenc_int(position)),
+            _HEARTBEAT_END,
+        ]
+    )
+    place = position & _POSITION_MASK
+    return _event(EventType.HEARTBEAT_V2, server_id, body, place, 0, has_checksum=has_checksum)
+
+
+def gtid_list(server_id: int, gtids: Iterable[MariadbGtid], position: int, *, has_checksum: bool) -> bytes:
+    """MariaDB: behind the transactions that the replica has, this is where the log goes on."""
+    entries = [struct.pack("<IIQ", gtid.domain_id, gtid.server_id, gtid.sequence) for gtid in gtids]
+    body = len(entries).to_bytes(4, "little") + b"".join(entries)
+    return _event(
+        EventType.MARIADB_GTID_LIST,
+        server_id,
+        body,
+        position & _POSITION_MASK,
+        EventFlag.ARTIFICIAL,
+        has_checksum=has_checksum,
+    )
+
+
+def format_description(raw: bytes, *, keep_position: bool, keep_created: bool, has_checksums: bool) -> bytes:
+    """A file's first event as it is sent.
+
+    It does not say that the file is still open. Without its position it is not of the log: the replica's place lies
+    behind it already. ``created`` makes replicas drop their temporary tables, which they need as long as they have
+    read beyond this event before. Servers leave the checksum as it is where events have none.
+    """
+    sent = bytearray(raw)
+    sent[_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF
+    if not keep_position:
+        sent[_POSITION_OFFSET : _POSITION_OFFSET + 4] = bytes(4)
+    if not keep_created:
+        sent[_CREATED_OFFSET : _CREATED_OFFSET + 4] = bytes(4)
+    if has_checksums:
+        sent[-CHECKSUM_SIZE:] = crc32(sent[:-CHECKSUM_SIZE]).to_bytes(CHECKSUM_SIZE, "little")
+    return bytes(sent)

@@ -1,0 +1,162 @@
+"""Where a dump begins: what a replica asks for, made a file, a position and what to leave out, or refused.
+
+The checks and their order are those of ``Binlog_sender::check_start_file`` and of MariaDB's ``init_binlog_sender``.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.binlog.checksum import version_numbers
+from protocol.commands import BinlogDump, BinlogDumpGtid
+from protocol.constants import DumpFlag
+from protocol.errors import ConfigurationError, DecodeError
+from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
+
+from .choosing import BehindState, Both, Choice, Everything, TellPlace, WithoutAnnotations, WithoutGtids
+from .dump import Beginning
+from .gtids import LogGtids, MariadbState, first_gtid
+from .refusals import Refusals
+from .served_log import FIRST_POSITION, FileHead, ServedLog
+
+# sql/log_event.h: MARIA_SLAVE_CAPABILITY_TOLERATE_HOLES
+_TOLERATES_HOLES: Final = 2
+_LONG_HEARTBEATS_SINCE: Final = (8, 0, 26)
+
+
+class Beginnings:
+    """Finds where dumps begin in one log. Every method raises ``DumpRefusedError``."""
+
+    def __init__(
+        self, log: ServedLog, gtids: LogGtids, refusals: Refusals, server_id: int, server_uuid: str
+    ) -> None:
+        self._log = log
+        self._gtids = gtids
+        self._refusals = refusals
+        self._server_id = server_id
+        self._server_uuid = server_uuid
+
+    async def find(
+        self,
+        command: BinlogDump | BinlogDumpGtid,
+        variables: Mapping[str, str | None],
+        tell: TellPlace,
+    ) -> Beginning:
+        """Of a dump that was asked for.
+
+        ``variables`` are what the replica has SET, by name; ``tell`` makes the event that names a place.
+        """
+        if isinstance(command, BinlogDumpGtid):
+            return await self._by_gtids(command, tell)
+        choice = self._annotations(command.flags, variables)
+        state = variables.get("slave_connect_state")
+        if self._refusals.is_mariadb and state is not None:
+            return await self._by_state(state, variables, choice)
+        file = command.file or self._log.names[0]
+        self._check_position(file, command.position)
+        return Beginning(file, command.position, choice)
+
+    def has_long_heartbeats(self, flags: int, version: str) -> bool:
+        """Whether heartbeats are of the second form."""
+        is_asked = bool(flags & DumpFlag.HEARTBEAT_V2) and not self._refusals.is_mariadb
+        return is_asked and version_numbers(version) >= _LONG_HEARTBEATS_SINCE
+
+    def _annotations(self, flags: int, variables: Mapping[str, str | None]) -> Choice:
+        if not self._refusals.is_mariadb or flags & DumpFlag.MARIADB_ANNOTATE_ROWS:
+            return Everything()
+        capability = variables.get("mariadb_slave_capability") or "0"
+        tolerates = capability.isdecimal() and int(capability) >= _TOLERATES_HOLES
+        return WithoutAnnotations() if tolerates else Everything()
+
+    def _check_position(self, file: str, position: int) -> None:
+        if file not in self._log.names:
+            raise self._refusals.no_such_file()
+        if position < FIRST_POSITION:
+            raise self._refusals.before_first(file, position)
+        if position > self._log.size(file):
+            raise self._refusals.past_end(file, position)
+
+    async def _by_gtids(self, command: BinlogDumpGtid, tell: TellPlace) -> Beginning:
+        try:
+            sent = GtidSet.decode(command.gtid_set) if command.gtid_set else GtidSet()
+        except DecodeError:
+            raise self._refusals.malformed_gtids() from None
+        if self._refusals.is_mariadb or await self._gtids.mode() != "ON":
+            raise self._refusals.no_gtids()
+        choice = WithoutGtids(sent, tell)
+        if command.file:
+            self._check_position(command.file, command.position)
+            return Beginning(command.file, command.position, choice)
+        await self._check_gtids(sent)
+        name, head = self._file_before(sent)
+        with self._log.open(name, head.first_event) as events:
+            first = await first_gtid(events, head, name)
+        is_new = not (isinstance(first, Gtid) and first in sent)
+        return Beginning(name, FIRST_POSITION, choice, by_gtid=True, keep_created=is_new)
+
+    async def _check_gtids(self, sent: GtidSet) -> None:
+        ours = GtidSet()
+        for interval in sent.intervals():
+            if str(interval.source_id) == self._server_uuid:
+                ours.add_interval(interval.source_id, interval.first, interval.last, interval.tag)
+        if not ours <= await self._gtids.executed():
+            raise self._refusals.more_gtids()
+        missing = self._gtids.purged() - sent
+        if missing:
+            raise self._refusals.purged_gtids(sent, missing)
+
+    def _file_before(self, sent: GtidSet) -> tuple[str, FileHead]:
+        """The last file that begins with transactions that the replica has."""
+        for name in reversed(self._log.names):
+            head = self._log.head(name)
+            if head is not None and isinstance(head.previous, GtidSet) and head.previous <= sent:
+                return name, head
+        raise self._refusals.no_gtids()
+
+    async def _by_state(self, text: str, variables: Mapping[str, str | None], choice: Choice) -> Beginning:
+        try:
+            wanted = {gtid.domain_id: gtid for gtid in MariadbGtidSet(text)}
+        except ConfigurationError:
+            raise self._refusals.malformed_state() from None
+        known = await self._gtids.state()
+        ignores_duplicates = variables.get("slave_gtid_ignore_duplicates") not in (None, "0")
+        for gtid in wanted.values():
+            self._check_known(gtid, known, ignores_duplicates)
+        name, previous = self._file_before_state(wanted)
+        for gtid in previous:
+            if wanted.get(gtid.domain_id) == gtid:
+                # Its domain goes on with the first transaction of this file: nothing is to be left out.
+                del wanted[gtid.domain_id]
+        strict = variables.get("slave_gtid_strict_mode") not in (None, "0")
+        behind = BehindState(wanted, known, self._server_id, self._refusals, strict=strict)
+        is_new = behind.has_begun
+        return Beginning(name, FIRST_POSITION, Both(behind, choice), by_gtid=True, keep_created=is_new)
+
+    def _check_known(self, gtid: MariadbGtid, known: MariadbState, ignores_duplicates: bool) -> None:
+        last = known.last_of(gtid.domain_id)
+        if last is None or known.has_reached(gtid) or (ignores_duplicates and last.sequence < gtid.sequence):
+            return
+        raise self._refusals.unknown_gtid(gtid, has_diverged=last.sequence >= gtid.sequence)
+
+    def _file_before_state(self, wanted: Mapping[int, MariadbGtid]) -> tuple[str, tuple[MariadbGtid, ...]]:
+        """The last file in front of which nothing lies that the replica lacks."""
+        for name in reversed(self._log.names):
+            head = self._log.head(name)
+            if head is None:
+                continue
+            previous = head.previous if isinstance(head.previous, tuple) else ()
+            if _is_before(previous, wanted):
+                return name, previous
+        raise self._refusals.purged_state()
+
+
+def _is_before(previous: tuple[MariadbGtid, ...], wanted: Mapping[int, MariadbGtid]) -> bool:
+    """``contains_all_slave_gtid``: of a domain's entries the last one is its last transaction."""
+    for index, gtid in enumerate(previous):
+        mine = wanted.get(gtid.domain_id)
+        if mine is None:
+            return False
+        if mine.server_id == gtid.server_id and mine.sequence <= gtid.sequence:
+            is_last = index + 1 == len(previous) or previous[index + 1].domain_id != gtid.domain_id
+            if mine.sequence < gtid.sequence or not is_last:
+                return False
+    return True

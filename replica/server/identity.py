@@ -1,0 +1,152 @@
+"""Who the served log's source says it is: server id, uuid, version, and with which keys it speaks.
+
+Version and id are those that the files name. A uuid stands in no file of the log; servers keep it in ``auto.cnf``,
+and so does a relay.
+"""
+
+import configparser
+import datetime
+import ipaddress
+import os
+import ssl
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from protocol.binlog.checksum import version_numbers
+from protocol.errors import ConfigurationError
+
+from .served_log import ServedLog
+
+AUTO_CNF: Final = "auto.cnf"
+
+_NAMESPACE: Final = uuid.UUID("5cf2bd5c-52b5-5b3d-9d5f-6f5c3f9a1f3e")
+_KEY_SIZE: Final = 2048
+_VALID: Final = datetime.timedelta(days=3650)
+# MariaDB's greeting begins so before version 11, for replicas that take "10" for "1".
+_OLD_PREFIX: Final = "5.5.5-"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """``version`` is the server's own text; ``server_uuid`` is empty on MariaDB."""
+
+    server_id: int
+    server_uuid: str
+    version: str
+    is_mariadb: bool
+
+    @property
+    def greeting_version(self) -> str:
+        """The version as the greeting has it."""
+        is_old = self.is_mariadb and version_numbers(self.version) < (11, 0, 0)
+        return _OLD_PREFIX + self.version if is_old else self.version
+
+    @classmethod
+    def of(cls, log: ServedLog, server_id: int | None = None, server_uuid: str | None = None) -> "Identity":
+        """That of a log's source, as far as it is not given."""
+        head = log.newest_head()
+        own_id = head.server_id if server_id is None else server_id
+        if head.is_mariadb:
+            return cls(own_id, "", head.version, True)
+        name = log.names[-1]
+        known = server_uuid or read_server_uuid(os.path.dirname(log.path(name)))
+        base = name.rpartition(".")[0]
+        return cls(own_id, known or str(uuid.uuid5(_NAMESPACE, f"{own_id}/{base}")), head.version, False)
+
+
+def read_server_uuid(folder: str) -> str | None:
+    """The uuid in a directory's ``auto.cnf``; None if there is none. ``ConfigurationError`` for one that is none."""
+    path = os.path.join(folder, AUTO_CNF)
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        if not parser.read(path):
+            return None
+        text = parser.get("auto", "server-uuid", fallback=None) or parser.get(
+            "auto", "server_uuid", fallback=""
+        )
+        return str(uuid.UUID(text))
+    except (configparser.Error, ValueError, OSError) as error:
+        raise ConfigurationError(f"{path} holds no server-uuid: {error}") from error
+
+
+def write_server_uuid(folder: str, server_uuid: str) -> None:
+    """Keep a source's uuid beside its files, as servers do."""
+    path = os.path.join(folder, AUTO_CNF)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(f"[auto]\nserver-uuid={server_uuid}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@dataclass(slots=True)
+class ServerKeys:
+    """The keys of one server: made when they are first needed, and gone with it.
+
+    ``context`` is for TLS, None for none; with ``given`` its certificate is not known here.
+    """
+
+    given: ssl.SSLContext | None = None
+    has_tls: bool = True
+    _key: rsa.RSAPrivateKey | None = field(default=None, repr=False)
+    _context: ssl.SSLContext | None = field(default=None, repr=False)
+    _fingerprint: bytes | None = field(default=None, repr=False)
+
+    def private_key(self) -> rsa.RSAPrivateKey:
+        """The RSA key that passwords and, with a certificate of our own, TLS are encrypted with. Takes 0.1 s once."""
+        if self._key is None:
+            self._key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_SIZE)
+        return self._key
+
+    def prepare(self) -> None:
+        """Make what TLS needs."""
+        if self._context is None and self.has_tls:
+            if self.given is not None:
+                self._context = self.given
+            else:
+                certificate = create_certificate(self.private_key())
+                self._fingerprint = certificate.fingerprint(hashes.SHA256())
+                self._context = _create_context(certificate, self.private_key())
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """For TLS; None where there is none, or nothing has been prepared."""
+        return self._context
+
+    @property
+    def fingerprint(self) -> bytes | None:
+        """SHA-256 of the certificate, if it is our own."""
+        return self._fingerprint
+
+
+def create_certificate(key: rsa.RSAPrivateKey) -> x509.Certificate:
+    """A certificate of this machine that has signed itself."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mysql-replica")])
+    now = datetime.datetime.now(datetime.UTC)
+    addresses = [ipaddress.ip_address(address) for address in ("127.0.0.1", "::1")]
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), *map(x509.IPAddress, addresses)])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + _VALID)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+
+
+def _create_context(certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> ssl.SSLContext:
+    pem = serialization.Encoding.PEM
+    data = certificate.public_bytes(pem) + key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # The only way in is a file; nobody else can read it, and it is gone at once.
+    with tempfile.NamedTemporaryFile(prefix="mysql-replica-", suffix=".pem") as file:
+        file.write(data)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context

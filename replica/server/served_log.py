@@ -1,0 +1,311 @@
+"""The files that are served: which there are, what stands at their beginnings, and their events from a place on.
+
+The files may grow, and new ones may follow, while they are served; nothing is locked and nothing written. Reading
+waits for the disk: 256 KB at a time, mostly out of the page cache.
+"""
+
+import glob
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from protocol.binlog.checksum import (
+    CRC32_ALGORITHM,
+    algorithm_of,
+    is_mariadb_version,
+    server_version_of,
+    version_numbers,
+)
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import MariadbGtidListEvent, PreviousGtidsEvent
+from protocol.constants import (
+    BINLOG_MAGIC,
+    ENCRYPTED_BINLOG_MAGIC,
+    EVENT_HEADER_SIZE,
+    EventType,
+)
+from protocol.errors import ConfigurationError, DecodeError
+from protocol.gtid import GtidSet, MariadbGtid
+from protocol.records import record
+from protocol.wire import unpack_event_header, unpack_u32
+
+from ..log_files import LogFile, LogSource, Readable, find_log_files
+
+FIRST_POSITION: Final = len(BINLOG_MAGIC)
+#: max_allowed_packet ends at 1 GiB; what an event adds to one row or statement stays far below 1 MiB.
+MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
+
+_CHUNK_SIZE: Final = 1 << 18
+_SIZE_OFFSET: Final = 9
+_TYPE_OFFSET: Final = 4
+# Servers since these versions begin each file with what the files before it hold.
+_MYSQL_LISTS_SINCE: Final = (5, 6, 5)
+_MARIADB_LISTS_SINCE: Final = (10, 0, 2)
+_GTID_LISTS: Final = frozenset({EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST})
+
+
+@record(slots=True, frozen=True)
+class FileHead:
+    """What the beginning of a file tells. ``previous`` are the GTIDs of the files before it, None if it has none."""
+
+    description: bytes
+    version: str
+    server_id: int
+    has_checksums: bool
+    previous: GtidSet | tuple[MariadbGtid, ...] | None
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether MariaDB has written it."""
+        return is_mariadb_version(self.version)
+
+    @property
+    def first_event(self) -> int:
+        """The position of the first event behind the format description."""
+        return FIRST_POSITION + len(self.description)
+
+    def decoder(self, file: str, position: int) -> EventDecoder:
+        """For single events of this file."""
+        decoder = EventDecoder(file=file, position=FIRST_POSITION, verify_checksum=False)
+        decoder.decode(self.description)
+        decoder.position = position
+        return decoder
+
+
+class FileEvents:
+    """Whole raw events of one file, from ``position`` on, which is that of the next one.
+
+    Raises ``DecodeError`` where no event can stand. It has to be closed.
+    """
+
+    def __init__(self, path: str, position: int = FIRST_POSITION) -> None:
+        self._handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._name = os.path.basename(path)
+        self.position = position
+
+    def __enter__(self) -> "FileEvents":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the file has now."""
+        return os.fstat(self._handle).st_size
+
+    def read(self) -> list[bytes]:
+        """The next events, together at most 256 KB or a single one; none where no whole one is there yet."""
+        data = os.pread(self._handle, _CHUNK_SIZE, self.position)
+        events: list[bytes] = []
+        start, size = 0, len(data)
+        while start + EVENT_HEADER_SIZE <= size:
+            (length,) = unpack_u32(data, start + _SIZE_OFFSET)
+            end = start + length
+            if end > size or length < EVENT_HEADER_SIZE:
+                break
+            events.append(data[start:end])
+            start = end
+        if not events and size >= EVENT_HEADER_SIZE:
+            events, start = self._read_large(data)
+        self.position += start
+        return events
+
+    def _read_large(self, data: bytes) -> tuple[list[bytes], int]:
+        (length,) = unpack_u32(data, _SIZE_OFFSET)
+        if not EVENT_HEADER_SIZE <= length <= MAX_EVENT_SIZE:
+            raise DecodeError(f"an event of {length} bytes", self._name, self.position, data[_TYPE_OFFSET])
+        if self.position + length > self.size:
+            return [], 0
+        raw = os.pread(self._handle, length, self.position)
+        return ([raw], length) if len(raw) == length else ([], 0)
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, which are read again by ``read``."""
+        return os.pread(self._handle, size, self.position)
+
+    def magic(self) -> bytes:
+        """The bytes that say that the file is a log; fewer where they are not written yet."""
+        return os.pread(self._handle, len(BINLOG_MAGIC), 0)
+
+    def header(self) -> tuple[int, ...] | None:
+        """The six numbers of the next event's header; None where there is no whole one yet."""
+        data = self.peek(EVENT_HEADER_SIZE)
+        return unpack_event_header(data) if len(data) == EVENT_HEADER_SIZE else None
+
+
+class ServedLog:
+    """The files in order. ``source`` is what ``replica.open_binlog`` takes, or a directory with files in it.
+
+    Raises ``ConfigurationError`` when there are none, or none with a beginning that can be read.
+    """
+
+    def __init__(self, source: LogSource | Iterable[LogSource]) -> None:
+        is_one = isinstance(source, str | os.PathLike | Readable)
+        self._source = source if is_one else list(source)  # type: ignore[arg-type]
+        self._paths: dict[str, str] = {}
+        self._names: list[str] = []
+        self._heads: dict[str, FileHead] = {}
+        self._seen: tuple[object, ...] | None = None
+        self.refresh()
+
+    @property
+    def names(self) -> list[str]:
+        """The files' names, oldest first, as ``refresh`` has found them."""
+        return self._names
+
+    def refresh(self) -> None:
+        """Look which files there are now. Files that cannot be listed at the moment are those that there were."""
+        source = self._source
+        if not isinstance(source, str | os.PathLike):
+            state: tuple[object, ...] = ()
+        else:
+            source = _in_directory(os.fspath(source))
+            state = (
+                source,
+                *_state_of(source if source.endswith(".index") else os.path.dirname(source) or "."),
+            )
+        if state == self._seen:
+            return
+        try:
+            files = find_log_files(source)
+        except ConfigurationError:
+            if self._names:
+                return
+            raise
+        self._use(files)
+        self._seen = state
+
+    def _use(self, files: list[LogFile]) -> None:
+        for file in files:
+            if file.path is None:
+                raise ConfigurationError(f"{file.name}: files are served by their paths")
+        self._paths = {file.name: file.path for file in files if file.path is not None}
+        self._names = list(self._paths)
+        if len(self._names) < len(files):
+            raise ConfigurationError("files: two of them have the same name")
+        self._heads = {name: head for name, head in self._heads.items() if name in self._paths}
+
+    def next_file(self, name: str) -> str | None:
+        """The file behind this one, which may have been removed meanwhile; None if it is the last one.
+
+        Raises ``LookupError`` when it was removed and its follower, too: what comes next is not what follows.
+        """
+        names = self._names
+        if name in names:
+            index = names.index(name) + 1
+            return names[index] if index < len(names) else None
+        if names and _number(names[0]) == (_number(name)[0], _number(name)[1] + 1):
+            return names[0]
+        raise LookupError(name)
+
+    def open(self, name: str, position: int = FIRST_POSITION) -> FileEvents:
+        """A file's events from a position on."""
+        return FileEvents(self._paths[name], position)
+
+    def path(self, name: str) -> str:
+        """Where a file is."""
+        return self._paths[name]
+
+    def size(self, name: str) -> int:
+        """Bytes that a file has now; 0 where it has been removed."""
+        try:
+            return os.stat(self._paths[name]).st_size
+        except OSError:
+            return 0
+
+    def head(self, name: str) -> FileHead | None:
+        """The beginning of a file; None where it is not written yet. ``ConfigurationError`` if it is no log."""
+        if name not in self._heads:
+            head = _read_head(self._paths[name])
+            if head is None:
+                return None
+            self._heads[name] = head
+        return self._heads[name]
+
+    def newest_head(self) -> FileHead:
+        """The beginning of the newest file that has one."""
+        for name in reversed(self._names):
+            if (head := self.head(name)) is not None:
+                return head
+        raise ConfigurationError(f"{self._paths[self._names[-1]]} holds no event yet: wait until it does")
+
+
+def _in_directory(path: str) -> str:
+    """What stands for the files of a directory: its index file, or what looks like one of them."""
+    if not os.path.isdir(path):
+        return path
+    found = glob.glob(os.path.join(glob.escape(path), "*.index"))
+    if len(found) > 1:
+        raise ConfigurationError(f"{path} has several index files: name one of them")
+    return found[0] if found else os.path.join(glob.escape(path), "*.[0-9]*[0-9]")
+
+
+def _number(name: str) -> tuple[str, int]:
+    base, _, digits = name.rpartition(".")
+    return (base, int(digits)) if digits.isdecimal() else (name, -1)
+
+
+def _state_of(path: str) -> tuple[object, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read_head(path: str) -> FileHead | None:
+    try:
+        events = FileEvents(path)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror or error}") from error
+    with events:
+        _check_magic(path, events.magic())
+        try:
+            first = events.read()
+        except DecodeError as error:
+            raise ConfigurationError(f"{path} is no binary log: {error.reason}") from error
+    if not first:
+        return None
+    description = first[0]
+    # With checksums off it has one all the same; what is older has none.
+    if description[_TYPE_OFFSET] != EventType.FORMAT_DESCRIPTION:
+        raise ConfigurationError(f"{path} does not begin with a FORMAT_DESCRIPTION event")
+    version = server_version_of(description)
+    head = FileHead(
+        description,
+        version,
+        unpack_event_header(description)[2],
+        algorithm_of(description) == CRC32_ALGORITHM,
+        None,
+    )
+    return _with_previous(head, first[1:3])
+
+
+def _with_previous(head: FileHead, events: list[bytes]) -> FileHead | None:
+    """The head with the GTIDs that stand behind it; None where these are not written yet."""
+    if not events:
+        since = _MARIADB_LISTS_SINCE if head.is_mariadb else _MYSQL_LISTS_SINCE
+        return None if version_numbers(head.version) >= since else head
+    for raw in events:
+        if raw[_TYPE_OFFSET] == EventType.MARIADB_START_ENCRYPTION:
+            raise ConfigurationError("encrypted binary logs are not served: decrypt them first")
+        if raw[_TYPE_OFFSET] in _GTID_LISTS:
+            event = head.decoder("", head.first_event).decode(raw)
+            if isinstance(event, PreviousGtidsEvent):
+                return replace(head, previous=event.gtid_set)
+            if isinstance(event, MariadbGtidListEvent):
+                return replace(head, previous=event.gtids)
+    return head
+
+
+def _check_magic(path: str, magic: bytes) -> None:
+    if magic == ENCRYPTED_BINLOG_MAGIC:
+        raise ConfigurationError(f"{path} is encrypted: decrypt it before it is served")
+    if not BINLOG_MAGIC.startswith(magic):
+        raise ConfigurationError(f"{path} is no binary log: it begins with {magic.hex(' ')}")
