@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from typing import TYPE_CHECKING
 
 from .errors import AuthenticationError, ConfigurationError, ProtocolError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 NONCE_SIZE = 20
 
@@ -202,8 +202,15 @@ def create_plugin(name: str, credentials: Credentials) -> AuthPlugin:
     return PLUGINS[name](credentials)
 
 
-def load_public_key(pem: bytes) -> rsa.RSAPublicKey:
+# cryptography takes a tenth of the time of importing all that a stream needs, and most logins do without RSA.
+
+
+def load_public_key(pem: bytes) -> "RSAPublicKey":
     """A server's RSA key; ConfigurationError if it is none."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -213,19 +220,20 @@ def load_public_key(pem: bytes) -> rsa.RSAPublicKey:
     return key
 
 
-def encrypt_password(password: bytes, nonce: bytes, key: rsa.RSAPublicKey) -> bytes:
+def encrypt_password(password: bytes, nonce: bytes, key: "RSAPublicKey") -> bytes:
     """The password with its zero, XORed with the repeated nonce, encrypted with OAEP (SHA-1) padding."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import padding
+
+    oaep = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
     clear = password + b"\0"
     repeated = nonce * (len(clear) // len(nonce) + 1)
     try:
-        return key.encrypt(_xor(clear, repeated[: len(clear)]), _OAEP)
+        return key.encrypt(_xor(clear, repeated[: len(clear)]), oaep)
     except ValueError:
         raise ConfigurationError(
             f"{len(password)} bytes of password are too many for the server's {key.key_size}-bit key: use TLS"
         ) from None
-
-
-_OAEP = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
 
 
 def _nonce(data: bytes) -> bytes:
