@@ -138,11 +138,10 @@ class Answers:
             title, value = await words.titled()
             titles.append(title)
             values.append(value)
-            if words.at_end:
-                return Rows(tuple(titles), [values])
             if words.skip("LIMIT"):
                 words.take()
-                continue
+            if words.at_end:
+                return Rows(tuple(titles), [values])
             words.take(",")
 
     async def _no_columns(self, sql: str, tokens: Sequence[Token]) -> Rows:

@@ -33,6 +33,7 @@ _SHA2_PASSWORD: Final = "caching_sha2_password"
 _SHA2_SINCE: Final = (8, 0, 0)
 _TOO_MANY_CONNECTIONS: Final = Err(1040, "", "Too many connections")
 _BACKLOG: Final = 128
+_MAX_PORT: Final = 65535
 _PAUSE_AFTER_ERROR: Final = 0.2
 _CAPABILITIES: Final = (
     Capability.FOUND_ROWS
@@ -103,6 +104,8 @@ class BinlogServer:
             )
         if require_tls and not tls:
             raise ConfigurationError("require_tls needs tls")
+        if not 0 <= port <= _MAX_PORT:
+            raise ConfigurationError(f"port: {port} is none: 0 (any that is free) to {_MAX_PORT}")
         self._log = ServedLog(files)
         identity = Identity.of(self._log, server_id, server_uuid)
         plugin = auth_plugin or _default_plugin(identity)
@@ -110,7 +113,7 @@ class BinlogServer:
         self._keys = ServerKeys(tls if isinstance(tls, ssl.SSLContext) else None, bool(tls))
         self._require_tls = require_tls
         self._host = host
-        self._wanted_port = port
+        self._port = port
         self._limits = (max_connections, max_pending_logins)
         self._login_timeout = login_timeout
         self._semi_sync = semi_sync
@@ -138,8 +141,8 @@ class BinlogServer:
 
     @property
     def port(self) -> int:
-        """Where it listens; what was asked for before it is started."""
-        return self._wanted_port if self._listener is None else int(self._listener.getsockname()[1])
+        """Where it listens; before it is started, what was asked for."""
+        return self._port
 
     @property
     def replicas(self) -> Sequence[ConnectedReplica]:
@@ -153,13 +156,14 @@ class BinlogServer:
 
     async def start(self) -> None:
         """Listen. Raises ``ConfigurationError`` where that cannot be."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
-            self._listener = socket.create_server((self._host, self._wanted_port), backlog=_BACKLOG)
-        except (OSError, OverflowError) as error:
-            raise ConfigurationError(
-                f"cannot listen at {self._host}:{self._wanted_port}: {getattr(error, 'strerror', None) or error}"
-            ) from error
-        self._listener.setblocking(False)
+            listener = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigurationError(f"cannot listen at {self._host}:{self._port}: {reason}") from error
+        listener.setblocking(False)
+        self._listener, self._port = listener, int(listener.getsockname()[1])
         facts = Facts(self._log, LogGtids(self._log), self._identity, self.port, self._semi_sync)
         self._house = House(
             facts,
@@ -169,7 +173,7 @@ class BinlogServer:
             self._poll_interval,
             self._idle_timeout,
         )
-        self._accepting = asyncio.create_task(self._accept(self._listener))
+        self._accepting = asyncio.create_task(self._accept(listener))
 
     async def serve_forever(self) -> None:
         """Return when the server is closed."""

@@ -268,6 +268,9 @@ def _read_head(path: str) -> FileHead | None:
         _check_magic(path, events.magic())
         try:
             first = events.read()
+            if len(first) == 1:
+                # A larger one may follow.
+                first += events.read()
         except DecodeError as error:
             raise ConfigurationError(f"{path} is no binary log: {error.reason}") from error
     if not first:

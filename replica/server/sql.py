@@ -5,6 +5,7 @@ What the names in it stand for is told by ``Values``; which statements there are
 
 import re
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from protocol.messages import Err
@@ -25,7 +26,10 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
+# What else may stand behind a backslash stands for itself; before the wildcards of LIKE the backslash stays.
+_ESCAPES: Final = MappingProxyType(
+    {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+)
 _ESCAPE: Final = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
 
 
