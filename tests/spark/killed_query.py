@@ -1,6 +1,6 @@
-"""A streaming query to Parquet in a process of its own, to be killed: `python -m tests.spark.killed_query FOLDER ...`.
+"""A streaming query to Parquet in a process of its own, to be killed.
 
-FOLDER/checkpoint  FOLDER/spool  FOLDER/rows
+python -m tests.spark.killed_query FOLDER OPTION=VALUE...   ->   FOLDER/checkpoint, FOLDER/spool, FOLDER/rows
 """
 
 from __future__ import annotations
