@@ -104,8 +104,11 @@ class LiveLog:
         """Where the log ends now."""
         return self._run(self._find("latest"))
 
-    def follow(self, start: Offset) -> None:
-        """Read the log from there on, from the spool as far as that holds it. Only the first call does anything."""
+    def follow(self, start: Offset, *, is_new: bool = False) -> None:
+        """Read the log from there on, from the spool as far as that holds it. Only the first call does anything.
+
+        ``is_new``: what the spool holds is another query's.
+        """
         if self._follower is not None:
             return
         if self._spool is None:
@@ -118,7 +121,7 @@ class LiveLog:
             count_rows=None if self._max_rows is None else RowCounter(self._layouts),
             look=self._look,
         )
-        if self._spool.covers(start):
+        if not is_new and self._spool.covers(start):
             self._take_up(follower, start)
         else:
             self._spool.clear()

@@ -48,7 +48,8 @@ class SourceOptions:
             ``tlsCa``, ``tlsCert``, ``tlsKey``, ``heartbeat``, ``connectTimeout``, ``serverId``. The password is in
             ``password``, or in the environment variable [passwordEnv] or the file [passwordFile] of that name.
         starting, ending: [startingOffsets] ``earliest``, ``latest`` (default) or an offset's JSON,
-            [startingTimestamp] a time in ISO 8601 with its zone, [startingGtidSet]; [endingOffsets] for batches.
+            [startingTimestamp] a time in ISO 8601 with its zone, [startingGtidSet]; a batch begins ``latest``, too,
+            unless told otherwise, and ends at [endingOffsets]: ``latest`` (default) or an offset's JSON.
         spool_dir [spoolDir]: where a stream keeps what it has received until Spark has committed it.
         max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: about so much at most in a micro-batch.
         fail_on_data_loss [failOnDataLoss]: false: go on behind what the source has purged, with a row ``gap``.

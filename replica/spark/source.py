@@ -7,6 +7,7 @@ Spark makes a ``BinlogDataSource`` on the driver, pickles it and asks it for a r
 """
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
@@ -23,11 +24,13 @@ from replica.log_files import LogFile, find_log_files
 
 from .envelope import envelope_schema
 from .live import LiveLog
+from .offsets import parse_offset
 from .options import SourceOptions, parse_options
 from .partition import LogPartition
+from .pieces import LogPiece
 from .planner import plan_files
 from .reading import ReadPlan, read_piece
-from .stream import BinlogStreamReader, connection_options
+from .stream import BinlogStreamReader, connection_options, find_start
 from .tables import spark_ddl, table_schema
 
 NAME = "mysql-binlog"
@@ -70,10 +73,18 @@ class BinlogReader(DataSourceReader):
         self._options = options
         self._plan = plan
 
+    def __getstate__(self) -> dict[str, object]:
+        # What tasks need; a password is not among it.
+        return {"_plan": self._plan}
+
     def partitions(self) -> Sequence[InputPartition]:
-        """The pieces of the files that are there now."""
-        files = _files(self._options)
-        return [LogPartition(piece) for piece in plan_files(files, self._options.max_partition_bytes)]
+        """The pieces of the files that are there now, or of what the source's log holds now."""
+        options = self._options
+        if options.is_live:
+            pieces = _live_pieces(options)
+        else:
+            pieces = plan_files(_files(options), options.max_partition_bytes)
+        return [LogPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One piece's rows."""
@@ -103,6 +114,22 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     if options.mode == "envelope":
         return envelope_schema(options.row_format)
     return table_schema(_table(options), options.images)
+
+
+def _live_pieces(options: SourceOptions) -> list[LogPiece]:
+    """A live log between two offsets, fetched into ``spoolDir``, or into a folder that stays until it is deleted."""
+    folder = options.spool_dir or tempfile.mkdtemp(prefix="mysql-binlog-")
+    live = LiveLog(
+        connection_options(options), folder, fail_on_data_loss=options.fail_on_data_loss, spool_bytes=1 << 62
+    )
+    with closing(live):
+        end = parse_offset("endingOffsets", options.ending) or live.end()
+        start = find_start(live, options)
+        if start.key >= end.key:
+            return []
+        live.follow(start, is_new=True)
+        live.wait_until(end)
+        return live.pieces(start, end, options.max_partition_bytes)
 
 
 def _files(options: SourceOptions) -> list[LogFile]:

@@ -71,8 +71,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> Json:
         """Where the next micro-batch ends; ``start`` itself while nothing has come."""
         begin = Offset.from_dict(start)
-        live = self._following(begin)
-        if begin == self._initial and not self._is_pinned:
+        is_new = begin == self._initial and not self._is_pinned
+        live = self._following(begin, is_new)
+        if is_new:
             self._is_pinned = True
             return begin.to_dict()
         is_limited = not isinstance(limit, ReadAllAvailable)
@@ -102,7 +103,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         if first == last:
             return []
-        live = self._following(first)
+        live = self._following(first, False)
         live.wait_until(last)
         return [LogPartition(piece) for piece in live.pieces(first, last, self._options.max_partition_bytes)]
 
@@ -138,9 +139,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return self._live
 
-    def _following(self, start: Offset) -> LiveLog:
+    def _following(self, start: Offset, is_new: bool) -> LiveLog:
         live = self._log()
-        live.follow(start)
+        live.follow(start, is_new=is_new)
         return live
 
     def _take(self, live: LiveLog, begin: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
@@ -151,13 +152,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return offset
 
     def _find_start(self) -> Offset:
-        starting, live = self._options.starting, self._log()
-        if "startingTimestamp" in starting:
-            return live.find(parse_time("startingTimestamp", starting["startingTimestamp"]))
-        if "startingGtidSet" in starting:
-            return live.find(starting["startingGtidSet"])
-        text = starting.get("startingOffsets", "latest").strip()
-        return parse_offset("startingOffsets", text) or live.find(text)
+        return find_start(self._log(), self._options)
 
     # Table mode.
 
@@ -174,6 +169,17 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{table} has other columns from here on: {schema_difference(wanted, found)} -- everything before is "
                 "done; start the query again to read on with the new ones"
             )
+
+
+def find_start(live: LiveLog, options: SourceOptions) -> Offset:
+    """Where the options say that a new query begins."""
+    starting = options.starting
+    if "startingTimestamp" in starting:
+        return live.find(parse_time("startingTimestamp", starting["startingTimestamp"]))
+    if "startingGtidSet" in starting:
+        return live.find(starting["startingGtidSet"])
+    text = starting.get("startingOffsets", "latest").strip()
+    return parse_offset("startingOffsets", text) or live.find(text)
 
 
 def connection_options(options: SourceOptions) -> Options:

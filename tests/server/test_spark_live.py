@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,17 @@ def test_starts(server: Server, logs: Logs, table: str) -> None:
     log.follow(by_gtid)
     assert rows_of(log, take_until(log, by_gtid, log.end()), table) == list(range(20))
     assert log.find("2001-01-01T00:00:00+00:00").key >= earliest.key
+
+
+def test_a_start_by_time(server: Server, logs: Logs, table: str) -> None:
+    insert(server, table, 0, 10)
+    time.sleep(2.1)
+    [(now,)] = server.query("SELECT UNIX_TIMESTAMP()")
+    insert(server, table, 10, 10)
+    log = logs()
+    start = log.find(datetime.fromtimestamp(int(now), UTC).isoformat())
+    log.follow(start)
+    assert rows_of(log, take_until(log, start, log.end()), table) == list(range(10, 20))
 
 
 def test_names_and_keys_that_the_log_does_not_have(server: Server, logs: Logs, table: str) -> None:

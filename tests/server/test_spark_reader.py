@@ -230,6 +230,31 @@ def run_on_both(source: Server, replica: Server, sql: str, number: int) -> None:
             cursor.execute("SET gtid_next = 'AUTOMATIC'")
 
 
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+def test_a_batch_of_a_live_source(server: Server, tmp_path: Path, table: str) -> None:
+    insert(server, table, 0, 50)
+    options = {
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.replica_user,
+        "password": server.replica_password,
+        "spoolDir": str(tmp_path / "spool"),
+        "startingOffsets": "earliest",
+        "includeTables": table,
+        "maxPartitionBytes": "4k",
+        **ENVELOPE,
+    }
+    source = BinlogDataSource(options)
+    reader = source.reader(spark_schema(source))
+    partitions = reader.partitions()
+    assert len(partitions) > 1
+    pickled = pickle.dumps(reader)
+    assert server.replica_password.encode() not in pickled
+    copy = pickle.loads(pickled)
+    rows = [row for one in partitions for found in copy.read(one) for row in found.to_pylist()]
+    assert sorted(ids(rows)) == list(range(50))
+
+
 def test_what_a_stream_needs(mysql97: Server, readers: Readers) -> None:
     source = BinlogDataSource({"user": "u"})
     schema = spark_schema(source)
