@@ -8,7 +8,7 @@ like is done once, here; what is left per object is straight-line code. The func
             count, limit, entries, t0, o0, t1, o1, text = unpack(data)
         except StructError:
             return other(data, depth)
-        if count != 2 or entries != ENTRIES or text != TEXT or limit > len(data) or depth > 100:
+        if count != 2 or entries != ENTRIES or text != TEXT or limit > len(data):
             return other(data, depth)
         if t1 == 12:
             n = data[o1]
@@ -36,12 +36,15 @@ Generated text holds only integers and identifiers made here; keys are objects i
 registered in linecache: whatever a reader raises ends in the plain decoder's error.
 """
 
+import itertools
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from types import MappingProxyType
+from typing import Final
 
+from ..records import record
 from .jsonb import (
     DOUBLE,
     INT16,
@@ -69,7 +72,7 @@ class UnusualError(Exception):
     """A document is not laid out as servers lay it out; the plain decoder says what it is, or what is wrong."""
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Shape:
     """What objects of one kind have in common: all about their keys. Arrays have none, but a length.
 
@@ -90,7 +93,7 @@ class Shape:
         return self.text_start + len(self.text)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OpaqueForm:
     """Opaque values that begin with the bytes of ``head`` take ``size`` bytes; ``read`` is for what is behind it."""
 
@@ -99,21 +102,20 @@ class OpaqueForm:
     read: Callable[[bytes, int], JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tools:
-    """What compiled readers call: ``other`` reads a container of any shape, and ``value`` any value.
+    """What compiled readers call: ``containers`` for one of any shape, ``value`` for any value.
 
-    ``inner`` has, by the index of the value, a reader of containers or a form of opaque values that is tried first.
+    ``inner`` has, by a value's index, its type and what is tried first: a reader of containers, or an opaque form.
     """
 
-    other: ContainerReader
+    containers: Mapping[int, ContainerReader]
     value: Callable[..., tuple[JsonValue, int]]
     opaque: Callable[[bytes, int, int], JsonValue]
-    containers: Mapping[int, ContainerReader]
-    inner: Mapping[int, ContainerReader | OpaqueForm]
+    inner: Mapping[int, tuple[int, ContainerReader | OpaqueForm]]
 
 
-_ANY_VALUE = "v{i}, limit = value(data, t{i}, o{i}, limit, {floor}, depth)"
+_ANY_VALUE: Final = "v{i}, limit = value(data, t{i}, o{i}, limit, {floor}, depth)"
 
 # Type -> what else has to hold beside the type, and the statements that read the value ``i``.
 _Branch = tuple[str, tuple[str, ...]]
@@ -152,42 +154,47 @@ _BRANCHES: Mapping[int, _Branch] = MappingProxyType(
         },
     }
 )
-_KNOWN_OPAQUE: _Branch = (
+_KNOWN_OPAQUE: Final[_Branch] = (
     " and data[o{i}:o{i} + {head_size}] == head_{i} and o{i} + {size} <= limit",
     ("v{i} = opaque_{i}(data, o{i} + {head_size})", "limit = o{i}"),
 )
 
 # Whole numbers grow from one type into the next.
-_GROWING = (INT16, UINT16, INT32)
+_GROWING: Final = (INT16, UINT16, INT32)
 
 
 def compile_reader(shape: Shape, tools: Tools) -> ContainerReader:
     """A reader of containers of ``shape``, which holds as many sights as there are to learn from.
 
-    The reader raises ``UnusualError``, and on damaged data ``DecodeError``, ``IndexError``, ``struct.error`` or
+    It raises ``UnusualError``, and on damaged data ``DecodeError``, ``IndexError``, ``struct.error`` or
     ``ValueError``.
     """
-    count = len(shape.sights[0])
+    kinds = [
+        [kind for kind, _ in Counter(column).most_common()] for column in zip(*shape.sights, strict=True)
+    ]
     namespace: dict[str, object] = {
-        "unpack": struct.Struct(_format(shape, count)).unpack_from,
+        "unpack": struct.Struct(_format(shape, len(kinds))).unpack_from,
         "StructError": struct.error,
         "Unusual": UnusualError,
         "ENTRIES": shape.key_entries,
         "TEXT": shape.text,
         "LITERALS": LITERALS,
-        "other": tools.other,
+        "other": tools.containers[SMALL_ARRAY if shape.keys is None else SMALL_OBJECT],
         "value": tools.value,
         "opaque": tools.opaque,
         **{f"unpack_{kind}": unpack for kind, (_, unpack) in NUMBERS.items()},
         **{f"key_{index}": key for index, key in enumerate(shape.keys or ())},
     }
-    lines = [*_head(shape, count)]
-    for index in reversed(range(count)):
-        lines += (f"    {line}" for line in _value(shape, index, tools, namespace))
-    lines += _result(shape, count)
-    exec(
-        compile("\n".join(lines), "<json reader>", "exec"), namespace
-    )  # the text is made of our own words only
+    lines = [*_head(shape, len(kinds))]
+    if not tools.containers.keys().isdisjoint(itertools.chain(*kinds)):
+        # A container that holds no other need not look: who called it has.
+        lines += (f"    if depth >= {MAX_DEPTH}:", "        raise Unusual")
+    for index in reversed(range(len(kinds))):
+        branches = _branches(kinds[index], index, tools, namespace)
+        lines += (f"    {line}" for line in _value(branches, index, shape.values_start))
+    lines += _result(shape, len(kinds))
+    code = compile("\n".join(lines), "<json reader>", "exec")
+    exec(code, namespace)  # the text is made of our own words only
     reader: ContainerReader = namespace["read"]  # type: ignore[assignment]
     return reader
 
@@ -210,7 +217,7 @@ def _head(shape: Shape, count: int) -> Iterator[str]:
     yield f"        {targets} = unpack(data)"
     yield "    except StructError:"
     yield "        return other(data, depth)"
-    yield f"    if count != {count} or {same_keys}limit > len(data) or depth > {MAX_DEPTH}:"
+    yield f"    if count != {count} or {same_keys}limit > len(data):"
     yield "        return other(data, depth)"
 
 
@@ -223,32 +230,35 @@ def _result(shape: Shape, count: int) -> Iterator[str]:
         yield f"    return {{{', '.join(f'key_{index}: v{index}' for index in range(count))}}}"
 
 
-def _value(shape: Shape, index: int, tools: Tools, namespace: dict[str, object]) -> Iterator[str]:
-    """One branch for each type that the value was seen to have, the most frequent first."""
-    kinds = [kind for kind, _ in Counter(types[index] for types in shape.sights).most_common()]
+def _branches(
+    kinds: Sequence[int], index: int, tools: Tools, namespace: dict[str, object]
+) -> Iterator[tuple[int, _Branch]]:
+    """For each type that a value was seen to have, the most frequent first, how it is read."""
     if not set(kinds).isdisjoint(_GROWING):
-        kinds += (kind for kind in _GROWING if kind not in kinds)
-    branches: list[tuple[int, _Branch]] = []
-    sizes = {"head_size": 0, "size": 0}
-    inner = tools.inner.get(index)
+        kinds = [*kinds, *(kind for kind in _GROWING if kind not in kinds)]
+    inner_kind, inner = tools.inner.get(index, (None, None))
     for kind in kinds:
-        if kind == OPAQUE and isinstance(inner, OpaqueForm):
-            namespace |= {f"head_{index}": inner.head, f"opaque_{index}": inner.read}
-            sizes = {"head_size": len(inner.head), "size": inner.size}
-            branches.append((kind, _KNOWN_OPAQUE))
         if kind in tools.containers:
-            known = (
-                inner is not None and not isinstance(inner, OpaqueForm) and shape.sights[-1][index] == kind
-            )
-            namespace[f"container_{kind}_{index}"] = inner if known else tools.containers[kind]
+            namespace[f"container_{kind}_{index}"] = inner if kind == inner_kind else tools.containers[kind]
+        elif kind == inner_kind and isinstance(inner, OpaqueForm):
+            namespace |= {f"head_{index}": inner.head, f"opaque_{index}": inner.read}
+            # The sizes are put in here, the rest with all the others.
+            words = {"i": "{i}", "head_size": len(inner.head), "size": inner.size}
+            condition, statements = _KNOWN_OPAQUE
+            yield kind, (condition.format(**words), tuple(line.format(**words) for line in statements))
         if kind in _BRANCHES:
-            branches.append((kind, _BRANCHES[kind]))
-    words = {"i": index, "floor": shape.values_start, **sizes}
+            yield kind, _BRANCHES[kind]
+
+
+def _value(branches: Iterable[tuple[int, _Branch]], index: int, floor: int) -> Iterator[str]:
     word = "if"
     for kind, (condition, statements) in branches:
-        yield f"{word} t{index} == {kind}{condition.format(**words)}:"
-        yield from (f"    {statement.format(**words)}" for statement in statements)
+        yield f"{word} t{index} == {kind}{condition.format(i=index, floor=floor)}:"
+        yield from (f"    {statement.format(i=index, floor=floor)}" for statement in statements)
         word = "elif"
-    if branches:
+    any_value = _ANY_VALUE.format(i=index, floor=floor)
+    if word == "if":
+        yield any_value
+    else:
         yield "else:"
-    yield f"{'    ' if branches else ''}{_ANY_VALUE.format(**words)}"
+        yield f"    {any_value}"
