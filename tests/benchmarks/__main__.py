@@ -91,6 +91,7 @@ def _benchmark(pool: ServerPool, chosen: set[str], share: int, rounds: int) -> I
         yield from _columns(results, logs, rounds)
     sections: list[tuple[str, Iterable[str]]] = [
         ("Times as fast as", report.ratio_table(results, contest) if contest else ()),
+        ("Rows/s, times those of", report.rate_table(results, contest) if contest else ()),
         (
             "Seconds: median (fastest-slowest) of whole processes",
             report.seconds_table(results, contest) if contest else (),
