@@ -83,6 +83,8 @@ class LiveLog:
         self._lookup = ColumnLookup(options)
         self._undescribed: list[Table] = []
         self._is_by_gtid = False
+        self._committed: Offset | None = None
+        self._is_awaited = False
         self._spool_dir = spool_dir
         self._spool_bytes = spool_bytes
         self._spool: Spool | None = None
@@ -121,6 +123,7 @@ class LiveLog:
             count_rows=None if self._max_rows is None else RowCounter(self._layouts),
             look=self._look,
         )
+        self._committed = start
         if not is_new and self._spool.covers(start):
             self._take_up(follower, start)
         else:
@@ -151,8 +154,10 @@ class LiveLog:
         def is_there() -> bool:
             return follower.boundary.key >= end.key
 
+        self._is_awaited = True
         with self._news:
             self._news.wait_for(lambda: is_there() or self._error is not None, timeout)
+        self._is_awaited = False
         if not is_there() and self._error is not None:
             raise self._error
         spool.sync()
@@ -187,6 +192,7 @@ class LiveLog:
 
     def commit(self, end: Offset) -> None:
         """Everything up to there is done with."""
+        self._committed = end
         if self._spool is not None:
             self._spool.trim(end)
 
@@ -336,7 +342,7 @@ class LiveLog:
         try:
             dump = await self._open(greeted, follower)
             while True:
-                if spool.size > self._spool_bytes:
+                if self._is_full(follower, spool):
                     await asyncio.sleep(_READ_SECONDS)
                     continue
                 events = await self._next_events(dump, follower)
@@ -356,6 +362,13 @@ class LiveLog:
                         self._news.notify_all()
         finally:
             await greeted.session.aclose()
+
+    def _is_full(self, follower: Follower, spool: Spool) -> bool:
+        """Whether the source has to wait until Spark has committed something of what is in the spool."""
+        if self._is_awaited or spool.size <= self._spool_bytes or self._committed is None:
+            return False
+        # One transaction may be larger than all that: without its end there is nothing to commit.
+        return follower.boundary.key > self._committed.key
 
     def _look(self, event: Event) -> None:
         """What an event says of tables."""

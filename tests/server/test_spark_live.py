@@ -261,6 +261,55 @@ def test_names_and_keys_that_the_log_does_not_have(server: Server, logs: Logs, t
     assert again.table(table).column_names == ("id", "w")
 
 
+def test_a_full_spool_makes_the_source_wait(server: Server, logs: Logs, table: str) -> None:
+    log = logs(spool_bytes=20_000)
+    position = log.find("latest")
+    log.follow(position)
+    # More in one transaction than the spool is to hold: it comes all the same.
+    insert(server, table, 0, 3000, per_transaction=3000)
+    done: list[int] = []
+    while len(done) < 3000:
+        offset = log.take(None, None, 0.2)
+        done += ids(log.pieces(position, offset, 1 << 30), table)
+        position = offset
+    log.commit(position)
+    with server.connect() as connection, connection.cursor() as cursor:
+        for first in range(3000, 6000, 100):
+            rows = [(number, "x" * 2000) for number in range(first, first + 100)]
+            cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s)", rows)
+    time.sleep(2)
+    # Of the 6 MB behind it only what was on its way when the limit was met.
+    assert sum(path.stat().st_size for path in logs.folder.glob("*.binlog")) < 3_000_000
+    while len(done) < 6000:
+        offset = log.take(None, None, 0.2)
+        if offset.key > position.key:
+            done += ids(log.pieces(position, offset, 1 << 30), table)
+            log.commit(offset)
+            position = offset
+    assert done == list(range(6000))
+
+
+def test_nobody_is_asked_while_nothing_happens(server: Server, logs: Logs) -> None:
+    log = logs()
+    start = log.find("latest")
+    log.follow(start)
+    log.take(None, None, 1.5)
+    before = questions(server)
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        log.take(None, None, 0.01)
+        log.report()
+    # The question itself counts, and what a client asks when it connects.
+    again = questions(server)
+    mine = questions(server) - again
+    assert again - before <= mine
+
+
+def questions(server: Server) -> int:
+    [(_, value)] = server.query("SHOW GLOBAL STATUS LIKE 'Questions'")
+    return int(value)
+
+
 def test_two_queries_want_two_folders(server: Server, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.spark.spool._LOCK_SECONDS", 0.1)
     log = logs()
