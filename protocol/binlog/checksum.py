@@ -19,6 +19,9 @@ _VERSION_SIZE = 50
 # First versions that write the algorithm into the format description (log_event.cc: checksum_version_split_*).
 _MYSQL_SINCE = (5, 6, 1)
 _MARIADB_SINCE = (5, 3, 0)
+# Their event names 35 types or more, that of an older server fewer: a version that says otherwise is damaged, and
+# the check must not be left out on its word. What is fixed before the types takes 57 bytes.
+_MIN_SIZE_SINCE = EVENT_HEADER_SIZE + 57 + 35 + 1 + CHECKSUM_SIZE
 
 
 def server_version_of(format_description: bytes) -> str:
@@ -46,9 +49,20 @@ def algorithm_of(format_description: bytes) -> int | None:
     """Checksum algorithm that a raw FORMAT_DESCRIPTION event announces; None from servers before checksums."""
     version = server_version_of(format_description)
     since = _MARIADB_SINCE if is_mariadb_version(version) else _MYSQL_SINCE
-    if version_numbers(version) < since or len(format_description) < EVENT_HEADER_SIZE + CHECKSUM_SIZE + 1:
+    size = len(format_description)
+    if (
+        version_numbers(version) < since and size < _MIN_SIZE_SINCE
+    ) or size < EVENT_HEADER_SIZE + CHECKSUM_SIZE + 1:
         return None
     return format_description[-CHECKSUM_SIZE - 1]
+
+
+def hides_checksums(format_description: bytes) -> bool:
+    """Whether that there are none is itself damage: with the algorithm CRC32 in it, its own would be right."""
+    algorithm = len(format_description) - CHECKSUM_SIZE - 1
+    with_checksums = bytearray(format_description)
+    with_checksums[algorithm] = CRC32_ALGORITHM
+    return crc32_matches(bytes(with_checksums))
 
 
 def crc32_matches(event: bytes) -> bool:

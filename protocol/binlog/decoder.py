@@ -29,6 +29,7 @@ from .checksum import (
     CRC32_RESIDUE,
     algorithm_of,
     crc32_matches,
+    hides_checksums,
     is_mariadb_version,
     server_version_of,
 )
@@ -347,7 +348,8 @@ class EventDecoder:
         # With checksums off it has one all the same, but a source that repeats it for a dump from a later
         # position changes it and leaves the old one there (rpl_binlog_sender.cc).
         has_valid_checksum = algorithm == CRC32_ALGORITHM or (algorithm is not None and header.next_position)
-        if has_valid_checksum and self._verify_checksum and not crc32_matches(raw):
+        is_damaged = not crc32_matches(raw) if has_valid_checksum else hides_checksums(raw)
+        if is_damaged and self._verify_checksum:
             raise ChecksumError(_WRONG_CHECKSUM)
         body = Reader(raw, EVENT_HEADER_SIZE, end)
         event = parse_format_description(header, self.file, start, body, algorithm)

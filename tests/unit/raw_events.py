@@ -27,7 +27,7 @@ def format_description(
     version: str = "9.7.4", algorithm: int | None = 1, *, next_position: int = 0, flags: int = 0
 ) -> bytes:
     """A format description; ``algorithm`` None stands for a server before checksums."""
-    body = struct.pack("<H50sIB", 4, version.encode(), 0, 19) + bytes(40)
+    body = struct.pack("<H50sIB", 4, version.encode(), 0, 19) + bytes(27 if algorithm is None else 40)
     if algorithm is None:
         return raw_event(EventType.FORMAT_DESCRIPTION, body, next_position=next_position, flags=flags)
     body += bytes([algorithm])

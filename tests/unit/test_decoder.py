@@ -96,6 +96,19 @@ class TestChecksums:
         with pytest.raises(ChecksumError):
             EventDecoder().decode(closed[:17] + b"\2" + closed[18:])
 
+    @pytest.mark.parametrize("next_position", [0, 120])
+    @pytest.mark.parametrize("version", ["5.6.24-log", "9.7.4", "11.8.6-MariaDB-log"])
+    def test_no_flipped_bit_turns_the_check_off(self, version: str, next_position: int) -> None:
+        whole = format_description(version, next_position=next_position)
+        in_use = 17 * 8  # The lowest bit of the flags, which the source sets behind the check.
+        for bit in set(range(len(whole) * 8)) - {in_use}:
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            made = EventDecoder()
+            made.checksum_enabled = True
+            with pytest.raises(DecodeError):
+                made.decode(bytes(damaged))
+
     def test_servers_before_checksums(self) -> None:
         made = EventDecoder()
         made.decode(format_description("5.5.62-log", algorithm=None))
