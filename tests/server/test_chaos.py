@@ -184,26 +184,29 @@ async def test_any_bit_may_be_flipped(
 ) -> None:
     """From the artificial event on that a dump begins with, and that alone has no checksum, to the transactions."""
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
-    start, first_file = start_of(server, mode), end_of_log(server).file
+    start = start_of(server, mode)
     for number in range(1, 4):
         server.query(f"INSERT INTO {schema}.t VALUES ({number})")
     async with FaultProxy(server.port) as proxy:
 
         async def read() -> replica.BinlogStream:
-            async with asyncio.timeout(SECONDS), stream_through(proxy, server, start=start) as stream:
+            # Short periods: a server has many dumps at a time that it does not know to be over.
+            async with (
+                asyncio.timeout(SECONDS),
+                stream_through(proxy, server, start=start, heartbeat=0.1) as stream,
+            ):
                 assert await take_rows(stream, 3) == [(1,), (2,), (3,)]
                 await stream.acknowledge()
                 return stream
 
-        await read()
+        end = (await read()).position
         bits = proxy.dump_bytes * 8
         seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
         print("seed", seed, "bits", bits)
-        count = bits if pytestconfig.getoption("long") else 100
+        count = 1500 if pytestconfig.getoption("long") else 60
         for place in random.Random(seed).sample(range(bits), count):
             print("bit", place)
             proxy.damage_next(place // 8, place % 8)
             stream = await read()
             proxy.disarm()
-            assert stream.position is not None
-            assert stream.position.file == first_file
+            assert stream.position == end
