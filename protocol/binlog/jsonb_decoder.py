@@ -4,6 +4,16 @@ A ``JsonDecoder`` remembers the shapes of the objects and arrays that it meets. 
 read by functions that ``jsonb_shapes`` compiles, all others by the loops here. Both take documents only as servers
 lay them out: each value behind the one before it. Whatever else there is, damage above all, is left to the plain
 decoder, which begins again and has the last word. So each byte is read twice at most, whatever offsets say.
+
+Nanoseconds per document, CPython 3.11, best of 40:      plain    loops   compiled
+    3 members                                            3,500    2,200        580
+    6 members                                            5,000    3,100      1,030
+    5 objects and arrays in each other, 10 values       10,900    9,600      2,290
+    9 of them, 40 values, 550 bytes                     34,000   23,000      7,000
+    8 elements of 6 types                                3,000    2,500        830
+    20 doubles                                           7,800    7,000      2,000
+    3,000 objects of 4 members in an array, per object   6,400               1,600
+    8 members with keys that no other document has       4,800    2,700
 """
 
 import struct
@@ -42,7 +52,7 @@ from .jsonb import (
 from .jsonb_shapes import ContainerReader, OpaqueForm, Shape, Tools, UnusualError, compile_reader
 from .values import decimal_reader
 
-# A shape is compiled when it was met so often: compiling takes as long as the loops take for some hundred objects.
+# A shape is compiled when it was met so often: to compile takes 0.3 to 1.5 ms, what some 200 objects then save.
 SIGHTS_BEFORE_COMPILING: Final = 200
 
 # Compiled readers take some 10 KB each, shapes that are not compiled up to 20 KB.
@@ -50,7 +60,7 @@ _COMPILED_KEPT: Final = 1024
 _OTHERS_KEPT: Final = 512
 # Wider objects and longer arrays are read by the loops.
 _MAX_MEMBERS: Final = 64
-_MAX_ELEMENTS: Final = 16
+_MAX_ELEMENTS: Final = 32
 _MAX_TEXT: Final = 1024
 
 # Whole numbers of any size count as one type in the shape of an array.

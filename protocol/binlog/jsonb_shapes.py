@@ -13,8 +13,11 @@ like is done once, here; what is left per object is straight-line code. The func
         if t1 == 12:
             n = data[o1]
             first = o1 + 1
+            if n > 127:
+                n += (data[first] << 7) - 128
+                first += 1 if n < 16384 else 65536
             stop = first + n
-            if n > 127 or stop > limit:
+            if stop > limit:
                 v1, limit = value(data, t1, o1, limit, 24, depth)
             else:
                 v1 = data[first:stop].decode()
@@ -129,8 +132,12 @@ _BRANCHES: Mapping[int, _Branch] = MappingProxyType(
             (
                 "n = data[o{i}]",
                 "first = o{i} + 1",
+                # Lengths of more than two bytes are made to reach over any end, and so left to the other.
+                "if n > 127:",
+                "    n += (data[first] << 7) - 128",
+                "    first += 1 if n < 16384 else 65536",
                 "stop = first + n",
-                "if n > 127 or stop > limit:",
+                "if stop > limit:",
                 f"    {_ANY_VALUE}",
                 "else:",
                 "    v{i} = data[first:stop].decode()",

@@ -178,6 +178,18 @@ def test_depth(depth: int, count: int) -> None:
         check_same(decoder, document(value))
 
 
+@pytest.mark.parametrize("size", [0, 127, 128, 255, 256, 16_383, 16_384, 40_000])
+def test_lengths_of_strings(size: int) -> None:
+    """Of one, two and three bytes; each of these bytes changed in all ways."""
+    decoder = learned([{"a": "oak", "b": "ash"}] * 4)
+    data = document({"a": "x" * size, "b": "y"})
+    assert decoder.decode(data) == {"a": "x" * size, "b": "y"}
+    at = data.index(variable_length(size) + b"x" * size + b"\1y")
+    for index in range(at, at + 4):
+        for byte in range(256):
+            check_same(decoder, data[:index] + bytes([byte]) + data[index + 1 :])
+
+
 def test_keys_that_reach_over_the_end_of_their_object() -> None:
     """Its last byte belongs to what stands behind it, or to nothing."""
     for behind in (b"", b"x"):
