@@ -12,14 +12,12 @@ from protocol.constants import DumpFlag
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 
-from .choosing import BehindState, Both, Choice, Everything, TellPlace, WithoutAnnotations, WithoutGtids
+from .choosing import BehindState, Everything, TellPlace, WithoutGtids
 from .dump import Beginning
 from .gtids import LogGtids, MariadbState, first_gtid
 from .refusals import Refusals
 from .served_log import FIRST_POSITION, FileHead, ServedLog
 
-# sql/log_event.h: MARIA_SLAVE_CAPABILITY_TOLERATE_HOLES
-_TOLERATES_HOLES: Final = 2
 _LONG_HEARTBEATS_SINCE: Final = (8, 0, 26)
 
 
@@ -47,25 +45,17 @@ class Beginnings:
         """
         if isinstance(command, BinlogDumpGtid):
             return await self._by_gtids(command, tell)
-        choice = self._annotations(command.flags, variables)
         state = variables.get("slave_connect_state")
         if self._refusals.is_mariadb and state is not None:
-            return await self._by_state(state, variables, choice)
+            return await self._by_state(state, variables)
         file = command.file or self._log.names[0]
         self._check_position(file, command.position)
-        return Beginning(file, command.position, choice)
+        return Beginning(file, command.position, Everything())
 
     def has_long_heartbeats(self, flags: int, version: str) -> bool:
         """Whether heartbeats are of the second form."""
         is_asked = bool(flags & DumpFlag.HEARTBEAT_V2) and not self._refusals.is_mariadb
         return is_asked and version_numbers(version) >= _LONG_HEARTBEATS_SINCE
-
-    def _annotations(self, flags: int, variables: Mapping[str, str | None]) -> Choice:
-        if not self._refusals.is_mariadb or flags & DumpFlag.MARIADB_ANNOTATE_ROWS:
-            return Everything()
-        capability = variables.get("mariadb_slave_capability") or "0"
-        tolerates = capability.isdecimal() and int(capability) >= _TOLERATES_HOLES
-        return WithoutAnnotations() if tolerates else Everything()
 
     def _check_position(self, file: str, position: int) -> None:
         if file not in self._log.names:
@@ -112,7 +102,7 @@ class Beginnings:
                 return name, head
         raise self._refusals.no_gtids()
 
-    async def _by_state(self, text: str, variables: Mapping[str, str | None], choice: Choice) -> Beginning:
+    async def _by_state(self, text: str, variables: Mapping[str, str | None]) -> Beginning:
         try:
             wanted = {gtid.domain_id: gtid for gtid in MariadbGtidSet(text)}
         except ConfigurationError:
@@ -129,7 +119,7 @@ class Beginnings:
         strict = variables.get("slave_gtid_strict_mode") not in (None, "0")
         behind = BehindState(wanted, known, self._server_id, self._refusals, strict=strict)
         is_new = behind.has_begun
-        return Beginning(name, FIRST_POSITION, Both(behind, choice), by_gtid=True, keep_created=is_new)
+        return Beginning(name, FIRST_POSITION, behind, by_gtid=True, keep_created=is_new)
 
     def _check_known(self, gtid: MariadbGtid, known: MariadbState, ignores_duplicates: bool) -> None:
         last = known.last_of(gtid.domain_id)

@@ -1,7 +1,9 @@
-"""Which events of the files a replica is sent: without the transactions that it has, or that it does not understand.
+"""Which events of the files a replica is sent: without the transactions that it has.
 
 One class per family, as the servers do it: MySQL's ``Binlog_sender::skip_event`` and MariaDB's
-``send_event_to_slave``. Where something was left out the replica is told the place behind it.
+``send_event_to_slave``. Where something was left out the replica is told the place behind it. One thing is otherwise
+here: MariaDB leaves ANNOTATE_ROWS out for replicas that have not asked for it, and as the events behind it have no
+positions since 11.4, a replica that lost its connection there goes on at a wrong place. All replicas understand it.
 """
 
 from collections.abc import Callable
@@ -48,6 +50,9 @@ class Choice(Protocol):
     def choose(self, events: list[bytes], position: int) -> list[bytes]:
         """What is sent of these events, the first of which stands at ``position``."""
 
+    def rest(self, position: int) -> list[bytes]:
+        """What is sent where there is nothing more to choose from for now."""
+
 
 class Everything:
     """All events."""
@@ -59,6 +64,10 @@ class Everything:
         """Just these."""
         return events
 
+    def rest(self, position: int) -> list[bytes]:
+        """Nothing."""
+        return []
+
 
 class WithoutGtids:
     """MySQL: without the transactions of a set. Heartbeats (``tell``) say where those end that are left out."""
@@ -68,6 +77,7 @@ class WithoutGtids:
         self._tell = tell
         self._decoder = EventDecoder()
         self._is_skipping = False
+        self._is_untold = False
 
     def enter(self, decoder: EventDecoder) -> None:
         """What comes next is of another file."""
@@ -77,34 +87,24 @@ class WithoutGtids:
     def choose(self, events: list[bytes], position: int) -> list[bytes]:
         """What is sent of these events."""
         chosen: list[bytes] = []
-        is_untold = False
         for raw in events:
             kind = raw[_TYPE_OFFSET]
             if kind in _GTID:
                 event = self._decoder.decode(raw)
                 self._is_skipping = isinstance(event, GtidEvent) and event.gtid in self._gtids
             if self._is_skipping and kind not in _OUTSIDE:
-                is_untold = True
+                self._is_untold = True
             else:
-                if is_untold:
-                    chosen.append(self._tell(position))
-                    is_untold = False
-                chosen.append(raw)
+                chosen += (*self.rest(position), raw)
             position += len(raw)
-        if is_untold:
-            chosen.append(self._tell(position))
         return chosen
 
-
-class WithoutAnnotations:
-    """MariaDB: without ANNOTATE_ROWS events, for replicas that have not asked for them."""
-
-    def enter(self, decoder: EventDecoder) -> None:
-        """Nothing changes."""
-
-    def choose(self, events: list[bytes], position: int) -> list[bytes]:
-        """All but those."""
-        return [raw for raw in events if raw[_TYPE_OFFSET] != EventType.MARIADB_ANNOTATE_ROWS]
+    def rest(self, position: int) -> list[bytes]:
+        """The end of what was left out, if that has not been told yet."""
+        if not self._is_untold:
+            return []
+        self._is_untold = False
+        return [self._tell(position)]
 
 
 class BehindState:
@@ -161,6 +161,10 @@ class BehindState:
                 self._is_untold = False
         return chosen
 
+    def rest(self, position: int) -> list[bytes]:
+        """Nothing: what is left out belongs to a domain that goes on later."""
+        return []
+
     def _tell(self, position: int) -> bytes:
         has_checksum = self._decoder.checksum_enabled
         return artificial.gtid_list(
@@ -200,20 +204,3 @@ class BehindState:
 
 def _ends_statement(raw: bytes) -> bool:
     return raw[_TYPE_OFFSET] not in _INSIDE
-
-
-class Both:
-    """One choice from what another one has left."""
-
-    def __init__(self, first: Choice, then: Choice) -> None:
-        self._first = first
-        self._then = then
-
-    def enter(self, decoder: EventDecoder) -> None:
-        """What comes next is of another file."""
-        self._first.enter(decoder)
-        self._then.enter(decoder)
-
-    def choose(self, events: list[bytes], position: int) -> list[bytes]:
-        """What both let through."""
-        return self._then.choose(self._first.choose(events, position), position)

@@ -114,7 +114,7 @@ class Dump:
         self._enter(file, position)
         head = self._head(file)
         try:
-            events = self._log.open(file, max(position, head.first_event))
+            events = self._log.open(file, position if position > FIRST_POSITION else head.first_event)
         except OSError:
             raise self._refusals.no_such_file() from None
         with events:
@@ -131,6 +131,9 @@ class Dump:
                     events, beginning.choice, is_last=following is None
                 ):
                     continue
+                if rest := beginning.choice.rest(events.position):
+                    self._send(rest)
+                    await self._flush()
                 if following is not None:
                     if events.position < events.size:
                         raise self._refusals.truncated_event(self.place())
@@ -223,7 +226,10 @@ class Dump:
             return False
         self._event_position = events.position - len(batch[-1])
         self._replica.sent = BinlogPosition(self._file, events.position)
-        self._send(choice.choose(batch, start))
+        if chosen := choice.choose(batch, start):
+            self._send(chosen)
+        else:
+            self._send_heartbeat(events.position)
         await self._flush()
         return True
 
@@ -241,19 +247,25 @@ class Dump:
     async def _wait(self, position: int) -> None:
         """Wait until the files may have grown; once a heartbeat is due, send it."""
         pause = self._options.poll_interval
-        heartbeat = self._options.heartbeat
         self._replica.is_waiting = True
         try:
-            if heartbeat is not None:
-                left = self._sent_at + heartbeat - asyncio.get_running_loop().time()
-                if left <= 0:
-                    self._send([self.tell_place(position)])
-                    await self._flush()
-                pause = min(pause, left) if left > 0 else pause
-            await asyncio.sleep(pause)
+            left = self._send_heartbeat(position)
+            await self._flush()
+            await asyncio.sleep(pause if left is None else min(pause, left))
         finally:
             self._replica.is_waiting = False
         self._log.refresh()
+
+    def _send_heartbeat(self, position: int) -> float | None:
+        """Send one if it is due; the seconds until the next one, None if none is wanted."""
+        heartbeat = self._options.heartbeat
+        if heartbeat is None:
+            return None
+        left = self._sent_at + heartbeat - asyncio.get_running_loop().time()
+        if left > 0:
+            return left
+        self._send([self.tell_place(position)])
+        return heartbeat
 
 
 class _TransactionEnds:

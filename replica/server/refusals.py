@@ -18,6 +18,7 @@ _MARIADB_SAME_ID: Final = 4052
 # MySQL 8.0.26 took the words out of what it tells.
 _NEW_WORDS_SINCE: Final = (8, 0, 26)
 
+_MAX_TEXT: Final = 511  # MYSQL_ERRMSG_SIZE
 # In what is filled in later.
 _BRACES: Final = str.maketrans({"{": "{{", "}": "}}"})
 _TWIN: Final = (
@@ -63,7 +64,7 @@ class Refusals:
                 f"; the first event '{place.start_file}' at {place.start_position}, the last event read from "
                 f"'{file}' at {place.event_position}, the last byte read from '{file}' at {place.position}."
             )
-        return DumpRefusedError(Err(code, "HY000", text))
+        return DumpRefusedError(Err(code, "HY000", text[:_MAX_TEXT]))
 
     def no_such_file(self) -> DumpRefusedError:
         """The first of the three that come often: the file has been purged, or was never there."""
