@@ -320,7 +320,8 @@ async def test_a_stream_can_be_iterated_again_after_cancelling_at_any_await(
             await numbers_into(stream, delivered, written)
             assert delivered == list(range(1, written + 1))
             assert proxy.open_connections <= CONNECTIONS
-        assert count > 10
+        # All of connecting again is one await: it is a task of its own.
+        assert count > 4
         print("cancelled", count, "times, reconnects", stream.status.reconnects)
         assert stream.status.reconnects >= count
 
