@@ -29,7 +29,9 @@ _PASSING_CODES: Final = frozenset(
 _ACCOUNT_CODES: Final = frozenset({1203, 1226})
 # What bytes that the network has damaged look like; in the first event, as if the position were none of an event.
 _DAMAGE: Final = (DecodeError, ProtocolError, PositionInsideEventError)
-# Damage at ever new places is no accident of the network.
+# The network may hit the same event twice, above all the first ones of each connection; three times the log is to
+# blame, and so it is where damage comes at ever new places.
+_DAMAGED_AT_ONE_PLACE: Final = 2
 _DAMAGED_IN_A_ROW: Final = 10
 
 
@@ -38,7 +40,7 @@ class Failure:
     """What has ended a connection, or kept a new one from being made.
 
     ``attempt`` counts failures from 0 on since the stream last got ahead. ``is_repeated``: earlier connections have
-    already found the same damage at the same place, or damage at many places, so that it is not of the network.
+    already found the same damage at the same place twice, or damage at many places, so that it is not of the network.
     """
 
     error: ReplicaError
@@ -51,7 +53,7 @@ class ReconnectPolicy:
     """Retry what may pass, with pauses that grow; raise the rest.
 
     The pause before try number n is drawn between half of ``initial * 2**n`` and all of it, and at most
-    ``maximum`` seconds. Failures of the network, a server that is busy or shuts down, and damaged bytes (once for
+    ``maximum`` seconds. Failures of the network, a server that is busy or shuts down, and damaged bytes (twice for
     each place) are tried again, ``attempts`` times in a row (None: for ever). Subclass it and override ``delay``
     for anything else.
     """
@@ -107,7 +109,8 @@ class FailureCount:
         is_repeated = False
         if isinstance(error, _DAMAGE):
             place = (type(error), str(error))
-            is_repeated = place in self._damage or len(self._damage) >= _DAMAGED_IN_A_ROW
+            earlier = self._damage.count(place)
+            is_repeated = earlier >= _DAMAGED_AT_ONE_PLACE or len(self._damage) >= _DAMAGED_IN_A_ROW
             self._damage.append(place)
         failure = Failure(error, self._attempt, is_repeated)
         self._attempt += 1

@@ -352,10 +352,11 @@ def test_what_the_default_policy_retries() -> None:
             policy.delay(Failure(error, 0))
 
 
-def test_damage_is_tried_once_for_each_place() -> None:
+def test_damage_is_tried_again_twice_for_each_place() -> None:
     policy, count = ReconnectPolicy(initial=0), FailureCount()
     policy.delay(count.add(ChecksumError("differs", "binlog.1", 4)))
     policy.delay(count.add(ConnectionLostError("gone")))
+    policy.delay(count.add(ChecksumError("differs", "binlog.1", 4)))
     policy.delay(count.add(ChecksumError("differs", "binlog.1", 400)))
     with pytest.raises(ChecksumError):
         policy.delay(count.add(ChecksumError("differs", "binlog.1", 4)))
