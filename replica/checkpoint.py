@@ -72,7 +72,7 @@ class FileCheckpointStore:
         """Replace the file; ``CheckpointError`` where that fails, and the old one stays as it is."""
         content = json.dumps(checkpoint.to_dict(), indent=2).encode() + b"\n"
         try:
-            _replace(os.path.realpath(self._path), content)
+            replace_file(os.path.realpath(self._path), content)
         except OSError as error:
             raise self._error("cannot be written", error) from error
 
@@ -123,7 +123,7 @@ def _prefix(name: str) -> str:
     return f".{name}."
 
 
-def _replace(path: str, content: bytes) -> None:
+def replace_file(path: str, content: bytes) -> None:
     """Put a whole file in a file's place. Each name is of this save alone: two processes cannot mix their bytes."""
     folder, name = os.path.split(path)
     mode = _mode(path)

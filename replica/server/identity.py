@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 from protocol.binlog.checksum import version_numbers
 from protocol.errors import ConfigurationError
 
+from ..checkpoint import replace_file
 from .served_log import ServedLog
 
 AUTO_CNF: Final = "auto.cnf"
@@ -78,11 +79,7 @@ def read_server_uuid(folder: str) -> str | None:
 
 def write_server_uuid(folder: str, server_uuid: str) -> None:
     """Keep a source's uuid beside its files, as servers do."""
-    path = os.path.join(folder, AUTO_CNF)
-    with open(path, "w", encoding="ascii") as file:
-        file.write(f"[auto]\nserver-uuid={server_uuid}\n")
-        file.flush()
-        os.fsync(file.fileno())
+    replace_file(os.path.join(folder, AUTO_CNF), f"[auto]\nserver-uuid={server_uuid}\n".encode())
 
 
 @dataclass(slots=True)

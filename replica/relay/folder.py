@@ -1,0 +1,249 @@
+"""The directory that a relay writes: binlog files as their source has them, an index file, and the source's uuid.
+
+At any moment, killed or not, the files hold the source's log up to some place without a gap; what stands behind the
+last whole event is cut off when the directory is opened again. Nothing here knows connections.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+from typing import Final, Self
+
+from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches
+from protocol.constants import BINLOG_MAGIC, EventType
+from protocol.errors import ConfigurationError, DecodeError, SourceChangedError
+
+from ..checkpoint import replace_file
+from ..server.identity import read_server_uuid, write_server_uuid
+from ..server.served_log import FIRST_POSITION, FileEvents
+
+_LOCK: Final = "relay.lock"
+_MODE: Final = 0o600
+# What replacing a file may leave behind.
+_LEFTOVER: Final = ".tmp"
+# COM_BINLOG_DUMP has 32 bits for a position.
+_MAX_POSITION: Final = 0xFFFFFFFF
+_POSITION_MASK: Final = 0xFFFFFFFF
+# Names come from the source: none may lead out of the directory.
+_FILE_NAME: Final = re.compile(r"(?P<base>[^/\\\0]+)\.(?P<number>[0-9]+)", re.DOTALL)
+
+
+class RelayFolder:
+    """Opens a directory, which is made if it is not there, for one relay at a time, until it is closed.
+
+    ``file`` and ``position`` say where the next event belongs; ``file`` is empty while there is none. At first, and
+    after ``step_back``, that is the start of the last event that is here: what a source sends up to the end of the
+    file must be what the file holds, and ``append`` compares it. Raises ``ConfigurationError`` for a directory that
+    is used otherwise.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+        self.file = ""
+        self.position = FIRST_POSITION
+        self._size = 0  # of the file; beyond ``position`` while what was asked again is compared
+        self._handle = -1
+        self._names: list[str] = []
+        self._has_checksums = False
+        self._last_event = FIRST_POSITION  # or the last one that a source can be asked for
+        self._pending: list[bytes] = []
+        self._is_unsynced = False
+        self._lock = self._take()
+        try:
+            self._open_last()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files, oldest first."""
+        return tuple(self._names)
+
+    @property
+    def server_uuid(self) -> str | None:
+        """The uuid of the source that the files are of; None if it has none, or is not known yet."""
+        return read_server_uuid(self.path)
+
+    def keep_server_uuid(self, server_uuid: str) -> None:
+        """Remember whose log it is."""
+        write_server_uuid(self.path, server_uuid)
+
+    @property
+    def end(self) -> int:
+        """Where the file ends."""
+        return max(self.position, self._size)
+
+    # What the relay does with it
+
+    def enter(self, file: str, position: int) -> None:
+        """What comes next is of this file, from this position on. Raises ``SourceChangedError``, ``DecodeError``."""
+        if file == self.file:
+            if position != self.position:
+                raise DecodeError(
+                    f"the source goes on at {position} instead of {self.position}", file, position
+                )
+            return
+        if _FILE_NAME.fullmatch(file) is None:
+            raise DecodeError(f"the source calls a file {file!r}")
+        if file in self._names:
+            raise SourceChangedError(
+                f"the source goes back to {file}, which is here already: its log was reset, or it is another server "
+                f"-- give the relay another directory"
+            )
+        if position != FIRST_POSITION:
+            raise DecodeError(f"the file begins at {position}", file, position)
+        self._begin(file)
+
+    def append(self, raw: bytes, next_position: int) -> None:
+        """The next event of the file, of which the source says that it ends at ``next_position`` (0: nothing).
+
+        Raises ``DecodeError`` for a gap or damage, ``SourceChangedError`` where the file holds something else.
+        """
+        start, end = self.position, self.position + len(raw)
+        if next_position and next_position != end & _POSITION_MASK:
+            raise DecodeError(
+                f"an event that ends at {next_position} came where {end} was due", self.file, start
+            )
+        if raw[4] == EventType.FORMAT_DESCRIPTION:
+            self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
+        if self._has_checksums and not crc32_matches(raw):
+            raise DecodeError("the checksum does not match the event", self.file, start, raw[4])
+        if start < self._size:
+            if os.pread(self._handle, len(raw), start) != raw:
+                raise SourceChangedError(
+                    f"what the source has at {self.file}:{start} is not what {self.path} has: it is another server, "
+                    "or was restored -- give the relay another directory"
+                )
+        else:
+            self._pending.append(raw)
+        if start <= _MAX_POSITION:
+            self._last_event = start
+        self.position = end
+
+    def write(self) -> bool:
+        """Write what has been appended; whether there was anything. Raises ``OSError``, such as for a full disk."""
+        if not self._pending:
+            return False
+        data = memoryview(b"".join(self._pending))
+        self._pending.clear()
+        self._is_unsynced = True
+        while data:
+            written = os.pwrite(self._handle, data, self._size)
+            self._size += written
+            data = data[written:]
+        return True
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether something has been written that a loss of power would take away."""
+        return self._is_unsynced
+
+    def sync(self) -> None:
+        """Have the disk keep what has been written."""
+        if self._is_unsynced:
+            self._is_unsynced = False
+            os.fsync(self._handle)
+
+    def step_back(self) -> None:
+        """The source is about to be asked again, from ``position`` on: the start of the last event that is here."""
+        self.write()
+        self.position = self._last_event
+
+    def close(self) -> None:
+        """Write and keep everything; let others open the directory."""
+        try:
+            if self._handle >= 0:
+                self.write()
+                self.sync()
+        finally:
+            if self._handle >= 0:
+                os.close(self._handle)
+                self._handle = -1
+            os.close(self._lock)
+
+    # Files
+
+    def _take(self) -> int:
+        os.makedirs(self.path, exist_ok=True)
+        others = [name for name in os.listdir(self.path) if name.endswith(".index")]
+        lock_path = os.path.join(self.path, _LOCK)
+        if others and not os.path.exists(lock_path):
+            raise ConfigurationError(
+                f"{self.path} holds a log that no relay has written ({others[0]}): give the relay a directory of its "
+                "own"
+            )
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise ConfigurationError(f"another relay writes into {self.path}") from None
+        for name in os.listdir(self.path):
+            if name.startswith(".") and name.endswith(_LEFTOVER):
+                os.unlink(os.path.join(self.path, name))
+        return lock
+
+    def _open_last(self) -> None:
+        """Find the last file, and cut off what stands behind its last whole event."""
+        indexes = [name for name in os.listdir(self.path) if name.endswith(".index")]
+        if not indexes:
+            return
+        with open(os.path.join(self.path, indexes[0]), encoding="utf-8", errors="surrogateescape") as index:
+            self._names = [os.path.basename(line.strip()) for line in index if line.strip()]
+        if not self._names:
+            return
+        self.file = self._names[-1]
+        try:
+            self._handle = os.open(self._path_of(self.file), os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConfigurationError(f"{self._path_of(self.file)}: {error.strerror}") from error
+        self._last_event, self._size = self._whole_events()
+        os.ftruncate(self._handle, self._size)
+        os.fsync(self._handle)
+        self.position = self._last_event
+
+    def _whole_events(self) -> tuple[int, int]:
+        """Where the last event begins from which a source can be asked, and where the last whole one ends."""
+        last = end = FIRST_POSITION
+        # A loss of power leaves zeros where data had not been kept yet.
+        with FileEvents(self._path_of(self.file)) as events, contextlib.suppress(DecodeError):
+            while batch := events.read():
+                for raw in batch:
+                    if raw[4] == EventType.FORMAT_DESCRIPTION:
+                        self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
+                    if self._has_checksums and not crc32_matches(raw):
+                        return last, end
+                    if end <= _MAX_POSITION:
+                        last = end
+                    end += len(raw)
+        return last, end
+
+    def _begin(self, file: str) -> None:
+        """Make a new file. The index names it once it is there."""
+        self.write()
+        self.sync()
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._handle = os.open(self._path_of(file), flags, _MODE)
+        os.pwrite(self._handle, BINLOG_MAGIC, 0)
+        os.fsync(self._handle)
+        self.file = file
+        self.position = self._size = self._last_event = FIRST_POSITION
+        self._has_checksums = False
+        self._names.append(file)
+        lines = "".join(f"./{name}\n" for name in self._names)
+        base = file.rpartition(".")[0]
+        replace_file(os.path.join(self.path, f"{base}.index"), lines.encode("utf-8", "surrogateescape"))
+
+    def _path_of(self, file: str) -> str:
+        return os.path.join(self.path, file)
