@@ -183,7 +183,7 @@ async def test_aclose_from_another_task_ends_the_loop() -> None:
             consuming = asyncio.create_task(consume())
             while not consuming.done():
                 await asyncio.sleep(0.01)
-                if stream.position is not None and stream.position.position > 100:
+                if stream.position is not None and stream.position.position > 150:  # behind the rows
                     await stream.aclose()
         assert values(await consuming) == [1]
         assert [event async for event in stream] == []
