@@ -12,11 +12,11 @@ from typing import Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 
-from . import decode
+from . import decode, relay, serve
 from .command import Command
 from .console import PROGRAM, Console
 
-COMMANDS: Final[tuple[Command, ...]] = (decode.COMMAND,)
+COMMANDS: Final[tuple[Command, ...]] = (decode.COMMAND, relay.COMMAND, serve.COMMAND)
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2

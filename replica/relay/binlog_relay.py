@@ -47,7 +47,8 @@ class BinlogRelay:
     What has come is written at once; after ``sync_interval`` seconds, or when nothing comes, the disk is made to keep
     it. With ``once`` it ends where the log ends.
 
-    ``run`` returns when it is done or closed. What cannot pass is raised: what ``BinlogStream`` raises,
+    ``run`` returns when it is done or closed. The first connection is tried once; later, what may pass is tried again
+    as the options' ``reconnect`` says. What cannot pass is raised: what ``BinlogStream`` raises,
     ``SourceChangedError`` where the source's log is not the one that is here, ``OSError`` for a disk that is full.
     """
 
@@ -75,30 +76,36 @@ class BinlogRelay:
         self._session: Session | None = None
         self._failures = FailureCount()
         self._closing = asyncio.Event()
+        self._has_begun = False
         self._synced_at = 0.0
 
     def __repr__(self) -> str:
         return f"<BinlogRelay of {self._options.address}>"
 
     @property
+    def address(self) -> str:
+        """Where the source is, for messages."""
+        return self._options.address
+
+    @property
     def position(self) -> BinlogPosition | None:
-        """The place behind the last event that is here; None before the first one, and when it does not run."""
+        """The place behind the last event that is here; None before the first one."""
         folder = self._folder
         return BinlogPosition(folder.file, folder.end) if folder is not None and folder.file else None
 
     async def run(self) -> None:
         """Copy, until the end of the log (with ``once``) or until it is closed."""
-        try:
-            with RelayFolder(self._directory) as self._folder:
-                while not self._closing.is_set():
-                    try:
-                        await self._follow(self._folder)
+        with RelayFolder(self._directory) as self._folder:
+            while not self._closing.is_set():
+                try:
+                    await self._follow(self._folder)
+                    return
+                except ReplicaError as error:
+                    if self._closing.is_set():
                         return
-                    except ReplicaError as error:
-                        if not self._closing.is_set():
-                            await self._wait_after(error)
-        finally:
-            self._folder = None
+                    if not self._has_begun:
+                        raise
+                    await self._wait_after(error)
 
     async def aclose(self) -> None:
         """End it, from another task."""
@@ -121,6 +128,7 @@ class BinlogRelay:
     async def _follow(self, folder: RelayFolder) -> None:
         """Copy over one connection; returns at the log's end with ``once``, or when it is closed."""
         self._session = session = await Session.open(self._options)
+        self._has_begun = True
         try:
             source = await ask(session)
             _check(source, folder)

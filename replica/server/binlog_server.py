@@ -150,6 +150,11 @@ class BinlogServer:
         return tuple(self._replicas)
 
     @property
+    def version(self) -> str:
+        """The version of the server that has written the files."""
+        return self._identity.version
+
+    @property
     def server_uuid(self) -> str:
         """What replicas are told; empty on MariaDB."""
         return self._identity.server_uuid

@@ -372,5 +372,4 @@ async def test_what_has_come_is_kept_when_it_is_cancelled(source: Path, copied: 
         with pytest.raises(asyncio.CancelledError):
             await running
         assert files_of(copied) == files_of(source)
-        assert relay.position is None
         RelayFolder(copied).close()

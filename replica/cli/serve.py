@@ -1,0 +1,117 @@
+"""``mysql-replica serve``: binlog files to replicas, tools and streams, as their source would send them.
+
+What it stands on is imported when it runs: other subcommands shall not wait for asyncio and TLS.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ConfigurationError
+
+from ..log_files import read_whole
+from .command import Command
+from .console import Console
+
+if TYPE_CHECKING:
+    import ssl
+
+_PASSWORD_VARIABLE: Final = "MYSQL_PWD"
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "files",
+        metavar="DIR",
+        help="a directory of binlog files, such as a relay writes; or an .index file, or a pattern",
+    )
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:3307",
+        help="default: 127.0.0.1:3307, which only this machine reaches; port 0: any that is free",
+    )
+    add("--user", default="repl", metavar="NAME", help="who can log in; default: repl")
+    add("--password-file", metavar="FILE", help=f"its first line is the password; else {_PASSWORD_VARIABLE}")
+    add("--no-password", action="store_true", help="let anybody log in as that user")
+    add("--tls-cert", metavar="FILE", help="a certificate (PEM) instead of one that is made here")
+    add("--tls-key", metavar="FILE", help="its key, if that is in a file of its own")
+    add("--no-tls", action="store_true", help="offer no TLS")
+    add("--require-tls", action="store_true", help="refuse clients that do without TLS")
+    add("--semi-sync", action="store_true", help="have replicas that ask for it acknowledge transactions")
+    add("--server-id", metavar="N", type=int, help="instead of the one in the files")
+    add("--server-uuid", metavar="UUID", help="instead of the one in auto.cnf beside the files")
+
+
+_EPILOG: Final = """\
+A replica of it:
+  MySQL    CHANGE REPLICATION SOURCE TO SOURCE_HOST = '...', SOURCE_PORT = 3307, SOURCE_USER = 'repl',
+           SOURCE_PASSWORD = '...', SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1; START REPLICA;
+  MariaDB  CHANGE MASTER TO MASTER_HOST = '...', MASTER_PORT = 3307, MASTER_USER = 'repl',
+           MASTER_PASSWORD = '...', MASTER_USE_GTID = slave_pos; START SLAVE;"""
+
+
+def _run(options: Namespace, console: Console) -> int:
+    from ..server import BinlogServer
+    from .service import run_until_stopped
+
+    host, port = _address(options.listen)
+    server = BinlogServer(
+        options.files,
+        user=options.user,
+        password=_password(options),
+        host=host,
+        port=port,
+        tls=_tls(options),
+        require_tls=options.require_tls,
+        allow_empty_password=options.no_password,
+        semi_sync=options.semi_sync,
+        server_id=options.server_id,
+        server_uuid=options.server_uuid,
+    )
+
+    async def serve() -> None:
+        async with server:
+            console.note(f"serving {options.files} ({server.version}) at {host}:{server.port}")
+            await server.serve_forever()
+
+    run_until_stopped(serve, server.aclose)
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigurationError(f"--listen: HOST:PORT is wanted, not {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _password(options: Namespace) -> str:
+    if options.password_file:
+        content = read_whole(options.password_file).decode("utf-8", "surrogateescape")
+        return content.partition("\n")[0].removesuffix("\r")
+    if options.no_password:
+        return ""
+    password = os.environ.get(_PASSWORD_VARIABLE, "")
+    if not password:
+        raise ConfigurationError(
+            f"password: set {_PASSWORD_VARIABLE} or give --password-file; --no-password lets anybody read the log"
+        )
+    return password
+
+
+def _tls(options: Namespace) -> "ssl.SSLContext | bool":
+    if options.tls_cert is None:
+        return not options.no_tls
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(options.tls_cert, options.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(f"--tls-cert: {options.tls_cert}: {error.strerror or error}") from error
+    return context
+
+
+COMMAND: Final = Command("serve", "Serve binlog files as a replication source", _add_arguments, _run, _EPILOG)
