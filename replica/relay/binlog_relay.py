@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
@@ -31,7 +32,18 @@ from .folder import RelayFolder
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-_HEARTBEATS: Final = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
+# Not of the log, or of it and more than an event.
+_SPECIAL: Final = frozenset(
+    {
+        EventType.HEARTBEAT,
+        EventType.HEARTBEAT_V2,
+        EventType.FORMAT_DESCRIPTION,
+        EventType.MARIADB_START_ENCRYPTION,
+    }
+)
+_FLAGS_OFFSET: Final = 17
+# A plain number: `&` with a member of an IntFlag takes 540 ns instead of 9.
+_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 # When nothing has come for so many seconds, what was written is made to last.
 _IDLE: Final = 0.05
 
@@ -175,8 +187,7 @@ class BinlogRelay:
             await self._sync(copy.folder, is_idle=False)
 
     def _take(self, copy: "_Copy", events: list[bytes]) -> None:
-        for raw in events:
-            copy.take(raw)
+        copy.take(events)
         if copy.folder.write():
             self._failures.forget()
 
@@ -212,26 +223,32 @@ class _Copy:
         self.folder = folder
         self._has_checksums = has_checksums
 
-    def take(self, raw: bytes) -> None:
-        """The next raw event that has come."""
+    def take(self, events: Sequence[bytes]) -> None:
+        """The next raw events that have come."""
+        own: list[bytes] = []
+        for raw in events:
+            if raw[4] in _SPECIAL or raw[_FLAGS_OFFSET] & _ARTIFICIAL:
+                self.folder.append(own)
+                own.clear()
+                self._take_special(raw)
+            else:
+                own.append(raw)
+        self.folder.append(own)
+
+    def _take_special(self, raw: bytes) -> None:
         _, kind, _, _, next_position, flags = unpack_event_header(raw)
-        if kind in _HEARTBEATS:
-            return
-        if flags & EventFlag.ARTIFICIAL:
-            if kind == EventType.ROTATE:
-                self._rotate(raw)
-            return
         if kind == EventType.FORMAT_DESCRIPTION:
             self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
-            if not next_position:
-                # Repeated for a dump from the middle of a file on.
-                return
-        if kind == EventType.MARIADB_START_ENCRYPTION:
+            # Without its position it is repeated, for a dump from the middle of a file on.
+            if next_position:
+                self.folder.begin_events(raw)
+        elif kind == EventType.MARIADB_START_ENCRYPTION:
             raise SourceConfigurationError(
                 "the source encrypts its binary log, and what it sends cannot be made the same file again: relay a "
                 "source without encrypt_binlog"
             )
-        self.folder.append(raw, next_position)
+        elif kind == EventType.ROTATE and flags & _ARTIFICIAL:
+            self._rotate(raw)
 
     def _rotate(self, raw: bytes) -> None:
         body = Reader(raw, EVENT_HEADER_SIZE, len(raw) - CHECKSUM_SIZE * self._has_checksums)

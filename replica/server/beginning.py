@@ -58,11 +58,12 @@ class Beginnings:
         return is_asked and version_numbers(version) >= _LONG_HEARTBEATS_SINCE
 
     def _check_position(self, file: str, position: int) -> None:
-        if file not in self._log.names:
+        size = self._log.size(file) if file in self._log.names else 0
+        if not size:
             raise self._refusals.no_such_file()
         if position < FIRST_POSITION:
             raise self._refusals.before_first(file, position)
-        if position > self._log.size(file):
+        if position > size:
             raise self._refusals.past_end(file, position)
 
     async def _by_gtids(self, command: BinlogDumpGtid, tell: TellPlace) -> Beginning:

@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from protocol.acceptor import LoggedIn
 from protocol.commands import BinlogDump, BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
 from protocol.constants import DumpFlag
+from protocol.errors import ConfigurationError, DecodeError
+from protocol.messages import Err
 from protocol.position import BinlogPosition
 
 from .answers import Answers, Client
@@ -19,11 +22,14 @@ from .sql import SqlError
 from .variables import Facts
 
 # Of MySQL's replicas since 8.0.26, and of all others.
-_REPLICA_UUID = ("replica_uuid", "slave_uuid")
-_HEARTBEAT_PERIOD = ("source_heartbeat_period", "master_heartbeat_period")
-_CHECKSUM = ("source_binlog_checksum", "master_binlog_checksum")
-_SEMI_SYNC = ("rpl_semi_sync_replica", "rpl_semi_sync_slave")
-_NANOSECONDS = 1_000_000_000
+_REPLICA_UUID: Final = ("replica_uuid", "slave_uuid")
+_HEARTBEAT_PERIOD: Final = ("source_heartbeat_period", "master_heartbeat_period")
+_CHECKSUM: Final = ("source_binlog_checksum", "master_binlog_checksum")
+_SEMI_SYNC: Final = ("rpl_semi_sync_replica", "rpl_semi_sync_slave")
+_NANOSECONDS: Final = 1_000_000_000
+_UNKNOWN_ERROR: Final = 1105
+# What reading files raises that have been damaged or removed meanwhile.
+_UNREADABLE: Final = (OSError, ConfigurationError, DecodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,9 @@ class Conversation:
         except SqlError as error:
             acceptor.send_error(error.err)
             return
+        except _UNREADABLE as error:
+            acceptor.send_error(Err(_UNKNOWN_ERROR, "HY000", f"the binary log cannot be read: {error}"))
+            return
         if answer is None:
             acceptor.send_ok()
         else:
@@ -92,7 +101,11 @@ class Conversation:
         variables = self.client.variables
 
         async def send() -> None:
-            await dump.run(await beginnings.find(command, variables, dump.tell_place))
+            try:
+                beginning = await beginnings.find(command, variables, dump.tell_place)
+            except _UNREADABLE as error:
+                raise Refusals(self._version).unreadable_file(str(error)) from error
+            await dump.run(beginning)
 
         self._house.facts.log.refresh()
         sending = asyncio.create_task(send())

@@ -10,6 +10,7 @@ import ipaddress
 import os
 import ssl
 import tempfile
+import threading
 import uuid
 from dataclasses import dataclass, field
 from typing import Final
@@ -94,22 +95,27 @@ class ServerKeys:
     _key: rsa.RSAPrivateKey | None = field(default=None, repr=False)
     _context: ssl.SSLContext | None = field(default=None, repr=False)
     _fingerprint: bytes | None = field(default=None, repr=False)
+    # Several clients may need them at once, each in a thread of its own.
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def private_key(self) -> rsa.RSAPrivateKey:
         """The RSA key that passwords and, with a certificate of our own, TLS are encrypted with. Takes 0.1 s once."""
-        if self._key is None:
-            self._key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_SIZE)
-        return self._key
+        with self._lock:
+            if self._key is None:
+                self._key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_SIZE)
+            return self._key
 
     def prepare(self) -> None:
         """Make what TLS needs."""
-        if self._context is None and self.has_tls:
+        with self._lock:
+            if self._context is not None or not self.has_tls:
+                return
             if self.given is not None:
                 self._context = self.given
-            else:
-                certificate = create_certificate(self.private_key())
-                self._fingerprint = certificate.fingerprint(hashes.SHA256())
-                self._context = _create_context(certificate, self.private_key())
+                return
+            certificate = create_certificate(self.private_key())
+            self._fingerprint = certificate.fingerprint(hashes.SHA256())
+            self._context = _create_context(certificate, self.private_key())
 
     @property
     def context(self) -> ssl.SSLContext | None:

@@ -8,7 +8,12 @@ import pytest
 
 import replica
 from protocol.constants import EventType
-from protocol.errors import ServerError, SourceConfigurationError, TransactionsUnavailableError
+from protocol.errors import (
+    BinlogNotFoundError,
+    ServerError,
+    SourceConfigurationError,
+    TransactionsUnavailableError,
+)
 from protocol.gtid import GtidSet, MariadbGtid, MariadbGtidSet
 from replica import WriteRowsEvent
 from replica.server import BinlogServer
@@ -131,6 +136,28 @@ async def test_a_log_without_gtids(tmp_path: Path) -> None:
             await missing(server, GtidSet())
         async with logged_in(server) as session:
             assert await session.query_value("SELECT @@GLOBAL.GTID_MODE") == "OFF"
+
+
+async def test_a_log_that_is_damaged_or_gone(tmp_path: Path) -> None:
+    """Statements and dumps that need to read it are refused; the connection goes on."""
+    log = mysql_log()
+    log.transaction([1], sequence=1)
+    path = tmp_path / "bin.000001"
+    path.write_bytes(log.data)
+    async with serving(str(tmp_path / "bin.*")) as server, logged_in(server, CHECKSUM_ASKED) as session:
+        path.write_bytes(log.data[: log.offsets[3]] + bytes(100))
+        for _ in range(2):
+            with pytest.raises(ServerError, match=r"1105.*cannot be read"):
+                await session.query("SELECT @@GLOBAL.gtid_executed")
+            with pytest.raises(ServerError, match="1236"):
+                await missing(server, GtidSet())
+        path.unlink()
+        with pytest.raises(ServerError, match=r"1105.*cannot be read"):
+            await session.query("SELECT @@GLOBAL.gtid_executed")
+        for ask in (GtidSet(), None):
+            with pytest.raises(BinlogNotFoundError):
+                await dumped(server, "bin.000001", gtid_set=ask)
+        assert await session.query_value("SELECT 1") == "1"
 
 
 async def test_a_set_and_a_place(tmp_path: Path) -> None:
