@@ -164,7 +164,11 @@ def test_data_in_clear_while_tls_begins(is_behind: bool) -> None:
 
 def test_mariadb_clients_can_verify_the_certificate() -> None:
     fingerprint = bytes(range(32))
-    options: dict[str, Any] = {"plugin": PLUGINS[0], "server": {"fingerprint": lambda: fingerprint}, "want_tls": True}
+    options: dict[str, Any] = {
+        "plugin": PLUGINS[0],
+        "server": {"fingerprint": lambda: fingerprint},
+        "want_tls": True,
+    }
     info = {}
     for version in ("11.8.6-MariaDB", "9.7.4"):
         ok = Pair(version=version, **options).log_in()[-1]
