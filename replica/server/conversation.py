@@ -11,6 +11,7 @@ from protocol.constants import DumpFlag
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.messages import Err
 from protocol.position import BinlogPosition
+from protocol.refusals import Phase
 
 from .answers import Answers, Client
 from .beginning import Beginnings
@@ -114,6 +115,9 @@ class Conversation:
         listening = asyncio.create_task(self._listen(replica))
         try:
             await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+            if listening.done() and listening.exception() is None:
+                # All has been sent, and the client's next command has come.
+                await asyncio.wait({sending})
         finally:
             self._house.replicas.remove(replica)
             # A dump that has ended in order has been told so already; who stops listening has left.
@@ -130,7 +134,7 @@ class Conversation:
         replica: ConnectedReplica,
     ) -> None:
         """What came of a dump: refused, replaced by a twin, left by the client, or ended in order."""
-        if replica.was_replaced:
+        if replica.was_replaced and self._peer.acceptor.phase is Phase.DUMP:
             self._peer.acceptor.send_error(Refusals(self._version).twin(dump.place()).err)
             return
         for task in (listening, sending):
@@ -177,9 +181,9 @@ class Conversation:
         )
 
     async def _listen(self, replica: ConnectedReplica) -> None:
-        """Take acknowledgements until the client leaves."""
+        """Take acknowledgements until the client leaves, or the dump has ended and something else comes."""
         acceptor = self._peer.acceptor
-        while True:
+        while acceptor.phase is Phase.DUMP:
             event = acceptor.next_event()
             if isinstance(event, SemiSyncAck):
                 replica.acknowledged = BinlogPosition(event.file, event.position)

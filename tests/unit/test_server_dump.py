@@ -384,7 +384,7 @@ async def test_the_connection_goes_on_behind_a_dump(tmp_path: Path) -> None:
         session.start_dump(names[2], 4, 0, 0)
         while await session.read_events(10):
             pass
-        assert not server.replicas
+        await until(lambda: not server.replicas)
 
 
 async def test_semi_sync_acknowledgements(tmp_path: Path) -> None:

@@ -299,6 +299,26 @@ async def test_nonsense_instead_of_tls(files: Path, caplog: pytest.LogCaptureFix
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+async def test_commands_behind_a_dump(files: Path) -> None:
+    """A client that does not wait for more goes on with whatever it likes as soon as it has the end."""
+    async with serving(files) as server, RawClient.connect(server) as client:
+        greeting = Handshake.parse(await client.payload())
+        response, ask, checksums, _, dump = healthy(greeting)
+        client.writer.write(response)
+        client.frames.sequence = 2
+        assert (await client.payload())[:2] == b"\x01\x03"
+        assert (await client.payload())[:1] == b"\0"
+        for _ in range(30):
+            for command in (checksums, dump, ask):
+                client.frames.sequence = 1
+                client.writer.write(command)
+                answers = [await client.payload()]
+                while command is not checksums and answers[-1][:1] != b"\xfe":
+                    answers.append(await client.payload())
+            assert answers[2] == b"\x011"
+        await until(lambda: not server.replicas)
+
+
 # Slowness
 
 
