@@ -108,9 +108,8 @@ def killed(server: Server, tmp_path: Path) -> Iterator[Killed]:
             killed.thread.join()
 
 
-@pytest.mark.parametrize(
-    "server", ["mysql:9.7", pytest.param("mariadb:11.8", marks=pytest.mark.long)], indirect=True
-)
+@pytest.mark.long  # several minutes, of which Spark's start takes most
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_every_row_comes_once(
     spark: SparkSession,  # noqa: F811
     killed: Killed,
