@@ -6,19 +6,25 @@ call it through `asyncio.to_thread()`.
 
 from __future__ import annotations
 
+import contextlib
 import time
+
+import pymysql
 
 from tests.servers import Server
 
 _DOWN = "/run/server.down"
-_DEAD_SECONDS = 10
+_DEAD_SECONDS = 60
 
 
-def kill(server: Server, *, stays_down: bool = False) -> None:
-    """End the server process without a chance to clean up; its supervisor starts it again unless told not to."""
+def kill(server: Server, *, signal: str = "KILL", stays_down: bool = False) -> None:
+    """End the server process, without a chance to clean up; its supervisor starts it again unless told not to.
+
+    With the signal TERM it is an orderly shutdown.
+    """
     hold = f"touch {_DOWN};" if stays_down else ""
     # The shell's own kill: the images have no other.
-    server.exec("bash", "-c", f"{hold} kill -KILL $(</run/server.pid)")
+    server.exec("bash", "-c", f"{hold} kill -{signal} $(</run/server.pid)")
 
 
 def start(server: Server) -> None:
@@ -27,10 +33,19 @@ def start(server: Server) -> None:
     server.wait_until_ready()
 
 
-def restart(server: Server) -> None:
+def kill_dumps(server: Server) -> None:
+    """End every connection over which the log is sent, as an administrator does."""
+    sql = "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+    for (number,) in server.query(sql):
+        # It may be gone meanwhile.
+        with contextlib.suppress(pymysql.err.MySQLError):
+            server.query(f"KILL {number}")
+
+
+def restart(server: Server, signal: str = "KILL") -> None:
     """Kill the server and wait until it answers again."""
     process = server.exec("cat", "/run/server.pid")
-    kill(server)
+    kill(server, signal=signal)
     # What answers at once may still be the one that is about to die.
     deadline = time.monotonic() + _DEAD_SECONDS
     while server.exec("cat", "/run/server.pid") == process:

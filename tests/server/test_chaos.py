@@ -75,13 +75,19 @@ def stream_through(proxy: FaultProxy, server: Server, **options: Any) -> replica
     return replica.connect(**(defaults | options))
 
 
-async def kill_now_and_then(server: Server, writer: Writer, kills: int, rng: random.Random) -> None:
-    """Kill the server when so many changes have been committed, and while transactions are being written."""
+async def disturb(server: Server, writer: Writer, kills: int, rng: random.Random) -> None:
+    """Kill the server when so many changes have been committed, and while transactions are being written.
+
+    Besides, an administrator kills its dumps twice.
+    """
     pause, changes = writer.pause, writer.workload.changes
-    for moment in sorted(rng.randrange(changes // 20, changes * 9 // 10) for _ in range(kills)):
+    deeds: list[Callable[[Server], None]] = [container.restart] * kills + [container.kill_dumps] * 2
+    rng.shuffle(deeds)
+    moments = sorted(rng.randrange(changes // 20, changes * 9 // 10) for _ in deeds)
+    for moment, deed in zip(moments, deeds, strict=True):
         await until(partial(has_committed, writer, moment), seconds=600)
         writer.pause = 0
-        await asyncio.to_thread(container.restart, server)
+        await asyncio.to_thread(deed, server)
         writer.pause = pause
 
 
@@ -133,7 +139,7 @@ async def test_every_row_once_and_in_order(
         ):
             proxy.arm(faults)
             tasks.create_task(asyncio.to_thread(writer.run))
-            tasks.create_task(kill_now_and_then(server, writer, scale.kills, rng))
+            tasks.create_task(disturb(server, writer, scale.kills, rng))
             try:
                 async for event in stream:
                     collector.feed(event)
@@ -203,10 +209,40 @@ async def test_any_bit_may_be_flipped(
         bits = proxy.dump_bytes * 8
         seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
         print("seed", seed, "bits", bits)
-        count = 1500 if pytestconfig.getoption("long") else 60
+        count = 1500 if pytestconfig.getoption("long") else 40
         for place in random.Random(seed).sample(range(bits), count):
             print("bit", place)
             proxy.damage_next(place // 8, place % 8)
             stream = await read()
             proxy.disarm()
             assert stream.position == end
+
+
+@pytest.mark.parametrize("mode", [FILE_POSITION, GTID])
+@pytest.mark.parametrize("server", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"], indirect=True)
+async def test_checksums_come_and_go(server: Server, schema: str, mode: str) -> None:
+    """Files with and without them, and lines that are cut in the middle of transactions of both kinds."""
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b VARCHAR(4000))")
+    # More than what a stream has at hand.
+    rows = 400
+    try:
+        async with (
+            asyncio.timeout(SECONDS),
+            FaultProxy(server.port) as proxy,
+            stream_through(proxy, server, start=start_of(server, mode), tables=f"{schema}.t") as stream,
+        ):
+            delivered: list[int] = []
+            for number, algorithm in enumerate(("NONE", "CRC32", "NONE", "CRC32")):
+                server.query(f"SET GLOBAL binlog_checksum = {algorithm}")
+                first = number * rows
+                values = ", ".join(f"({n}, REPEAT('x', 4000))" for n in range(first, first + rows))
+                server.query(f"INSERT INTO {schema}.t VALUES {values}")
+                for wanted in (first + 1, first + rows):
+                    while len(delivered) < wanted:
+                        delivered += [row[0] for row in await take_rows(stream, 1)]
+                    proxy.cut_now()
+            assert delivered == list(range(4 * rows))
+            assert stream.status.reconnects >= 4
+            assert stream.status.restarts == 0
+    finally:
+        server.query("SET GLOBAL binlog_checksum = CRC32")

@@ -17,7 +17,7 @@ from tests.faults.workload import Identity, Workload, first_difference
 from tests.faults.writer import Writer
 from tests.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
+from .streams import SECONDS, end_of_log
 
 # A Python process needs this long to get to its first row; kills come before and after it.
 _LIFE_SECONDS = 1.2
@@ -54,8 +54,16 @@ class Consumers:
                 await process.wait()
 
 
-@pytest.mark.parametrize("kind", [FILE, DATABASE])
-@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+@pytest.mark.parametrize(
+    ("server", "kind"),
+    [
+        pytest.param("mysql:9.7", FILE, marks=pytest.mark.long),
+        ("mysql:9.7", DATABASE),
+        ("mariadb:11.8", FILE),
+        pytest.param("mariadb:11.8", DATABASE, marks=pytest.mark.long),
+    ],
+    indirect=["server"],
+)
 async def test_a_consumer_is_killed(
     server: Server, schema: str, kind: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

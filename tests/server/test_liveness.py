@@ -14,7 +14,8 @@ import pymysql
 import pytest
 
 import replica
-from replica import WriteRowsEvent
+from replica import QueryEvent, WriteRowsEvent
+from tests.faults import container
 from tests.faults.proxy import FaultProxy
 from tests.faults.waiting import until
 from tests.servers import Server
@@ -22,8 +23,14 @@ from tests.servers import Server
 from .streams import MYSQL97_AND_MARIADB118, PASSWORD, SECONDS, end_of_log, take_changes, take_rows, user_of
 from .test_chaos import stream_through
 
+# Where the servers hardly differ and waiting is long.
+MYSQL97_IF_LONG, MYSQL56_IF_LONG, MARIADB118_IF_LONG = (
+    pytest.param(name, marks=pytest.mark.long) for name in ("mysql:9.7", "mysql:5.6", "mariadb:11.8")
+)
 HEARTBEAT = 1.5
 CHUNK = 256 << 10
+# Seconds; connecting again takes some thirty of them.
+CANCEL_STEP = 0.001
 # The stream's own, and the one that it looks up column names with.
 CONNECTIONS = 2
 
@@ -35,10 +42,10 @@ async def proxied(
     """A stream of the schema's table `t`, through a proxy."""
     server.query(f"CREATE TABLE IF NOT EXISTS {schema}.t (a INT PRIMARY KEY, b LONGTEXT)")
     async with FaultProxy(server.port) as proxy:
-        stream = stream_through(
-            proxy, server, tables=f"{schema}.t", events=WriteRowsEvent, start=end_of_log(server), **options
-        )
-        async with stream:
+        options = {"events": WriteRowsEvent} | options
+        async with stream_through(
+            proxy, server, tables=f"{schema}.t", start=end_of_log(server), **options
+        ) as stream:
             yield proxy, stream
 
 
@@ -113,6 +120,33 @@ def close_all(connections: list[pymysql.Connection[Any]]) -> None:
         connections.pop().close()
 
 
+@pytest.mark.parametrize("name", [MYSQL97_IF_LONG, "mysql:5.6", "mariadb:11.8"])
+async def test_a_source_that_is_shut_down_in_order(
+    name: str, supervised_server: Callable[..., Server]
+) -> None:
+    """It ends its dumps with one word or another; when it is there again the next event comes.
+
+    The events need no look-up: MySQL waits ten seconds for idle connections before it goes.
+    """
+    server = supervised_server(name)
+    with server.fresh_schema() as schema:
+        async with asyncio.timeout(SECONDS), proxied(server, schema, events=QueryEvent) as (_, stream):
+            created = [f"CREATE TABLE {schema}.t{number} (a INT)" for number in range(2)]
+            server.query(created[0])
+            assert await statement(stream) == created[0]
+            following = asyncio.create_task(statement(stream))
+            await asyncio.to_thread(container.restart, server, "TERM")
+            server.query(created[1])
+            assert await following == created[1]
+            assert stream.status.reconnects >= 1
+
+
+async def statement(stream: replica.BinlogStream) -> str:
+    event = await anext(stream)
+    assert isinstance(event, QueryEvent)
+    return event.sql
+
+
 async def test_a_source_that_comes_back_late_is_found(server: Server, schema: str) -> None:
     """New connections fall into the black hole as well: each of them has its own limit."""
     async with asyncio.timeout(SECONDS), proxied(server, schema, heartbeat=0.2) as (proxy, stream):
@@ -143,7 +177,7 @@ async def test_a_length_that_was_damaged_is_noticed_while_the_source_is_idle(
             assert stream.status.reconnects == 1
 
 
-@pytest.mark.parametrize("server", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"], indirect=True)
+@pytest.mark.parametrize("server", ["mysql:9.7", MYSQL56_IF_LONG, "mariadb:11.8"], indirect=True)
 async def test_a_consumer_that_outlasts_the_servers_patience(server: Server, schema: str) -> None:
     """The source gives up writing after `net_write_timeout`; the consumer sees the next row, and no exception."""
     with impatient(server), user_of(server) as user:
@@ -180,7 +214,7 @@ def wait_for_no_dump(server: Server, user: str) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+@pytest.mark.parametrize("server", ["mysql:9.7", MARIADB118_IF_LONG], indirect=True)
 async def test_a_slow_consumer_holds_the_socket_and_not_memory(
     server: Server, schema: str, pytestconfig: pytest.Config
 ) -> None:
@@ -208,7 +242,7 @@ async def test_a_slow_consumer_holds_the_socket_and_not_memory(
     resident = [int(sample) for sample in samples]
     print(last, resident)
     # The buffers have filled within the first second or two.
-    assert len(resident) >= seconds - 2
+    assert len(resident) >= seconds * 0.8
     assert max(resident[2:]) - resident[1] < 4_000
 
 
@@ -324,6 +358,33 @@ async def test_a_stream_can_be_iterated_again_after_cancelling_at_any_await(
         assert count > 4
         print("cancelled", count, "times, reconnects", stream.status.reconnects)
         assert stream.status.reconnects >= count
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_stream_can_be_iterated_again_after_cancelling_at_any_moment(
+    server: Server, schema: str
+) -> None:
+    """A little later each time, until connecting again and reading is done before."""
+    async with asyncio.timeout(SECONDS), proxied(server, schema) as (proxy, stream):
+        delivered: list[int] = []
+        written = early = late = 0
+        while late < 3:
+            proxy.cut_now()
+            insert(server, schema, written + 1, written + 3)
+            written += 3
+            reading = asyncio.create_task(numbers_into(stream, delivered, written))
+            await asyncio.sleep(early * CANCEL_STEP)
+            if reading.cancel():
+                early += 1
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reading
+                await settled(proxy, CONNECTIONS)
+                await numbers_into(stream, delivered, written)
+            else:
+                late += 1
+            assert delivered == list(range(1, written + 1))
+        print("cancelled", early, "times, reconnects", stream.status.reconnects)
+        assert early > 10
 
 
 async def awaited(run: CancelledAt) -> Any:
