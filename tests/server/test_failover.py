@@ -26,7 +26,8 @@ from .test_chaos import GTID, report, start_of, stream_through
 
 # So slow that the replicas, which do not go through the proxy, are always ahead of the stream.
 _BYTES_PER_SECOND = 1_000_000
-_EVENT_SIZES = (8192, 1024, 3000)
+# From small to large events and back: what was delivered then ends inside of one.
+_EVENT_SIZES = (1024, 8192, 2000)
 _ARGUMENTS = {"mysql": (), "mariadb": ("--log-slave-updates",)}
 
 Follow = Callable[[Collector], Callable[[BinlogStream, int], AsyncGenerator[None, None]]]
@@ -42,12 +43,14 @@ class Failover:
     ) -> None:
         self.servers = servers
         self.rows_of_open_transaction: list[int] = []
+        self.is_under_way = False
         self._proxy = proxy
         self._writer = writer
         self._collector = collector
 
     def cut(self) -> None:
         """From now on nothing reaches the stream."""
+        self.is_under_way = True
         self._proxy.black_hole()
         self._proxy.cut_now()
 
@@ -65,21 +68,28 @@ class Failover:
         self._proxy.retarget(promoted.port)
         self._proxy.serve()
         del self.servers[0]
+        self.is_under_way = False
 
 
 @pytest.mark.parametrize(
-    ("name", "follow"),
+    ("name", "follow", "in_one"),
     [
-        pytest.param("mysql:9.7", BY_EVENT, id="mysql:9.7-events", marks=pytest.mark.long),
-        pytest.param("mysql:9.7", BY_TRANSACTION, id="mysql:9.7-transactions"),
-        pytest.param("mariadb:11.8", BY_EVENT, id="mariadb:11.8-events"),
-        pytest.param("mariadb:11.8", BY_TRANSACTION, id="mariadb:11.8-transactions", marks=pytest.mark.long),
+        pytest.param("mysql:9.7", BY_EVENT, False, id="mysql:9.7-events", marks=pytest.mark.long),
+        pytest.param("mysql:9.7", BY_TRANSACTION, True, id="mysql:9.7-transactions"),
+        pytest.param("mariadb:11.8", BY_EVENT, True, id="mariadb:11.8-events"),
+        pytest.param(
+            "mariadb:11.8", BY_TRANSACTION, False, id="mariadb:11.8-transactions", marks=pytest.mark.long
+        ),
     ],
 )
 async def test_a_stream_goes_on_at_promoted_replicas(
-    name: str, follow: Follow, supervised_server: Callable[..., Server], pytestconfig: pytest.Config
+    name: str,
+    follow: Follow,
+    in_one: bool,
+    supervised_server: Callable[..., Server],
+    pytestconfig: pytest.Config,
 ) -> None:
-    """Twice in a row, each time where a transaction of many rows is open."""
+    """Twice in a row, each time where a transaction of many rows is open: the same one, or another."""
     changes = 200_000 if pytestconfig.getoption("long") else 20_000
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
     print("seed", seed)
@@ -96,7 +106,7 @@ async def test_a_stream_goes_on_at_promoted_replicas(
     writer = Writer(servers[0], schema, workload, pause=0.05)
     writer.create_tables()
     collector = Collector(schema)
-    places = moments(workload, random.Random(seed), len(servers) - 1)
+    places = moments(workload, random.Random(seed), len(servers) - 1, in_one=in_one)
     print("moved when so many changes have come:", places)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(writer.stop)
@@ -110,7 +120,7 @@ async def test_a_stream_goes_on_at_promoted_replicas(
         try:
             async with contextlib.aclosing(follow(collector)(stream, changes)) as steps:
                 async for _ in steps:
-                    if places and collector.arrived >= places[0]:
+                    if places and collector.arrived >= places[0] and not failover.is_under_way:
                         del places[0]
                         failover.cut()
                         tasks.create_task(failover.run())
@@ -130,13 +140,17 @@ async def test_a_stream_goes_on_at_promoted_replicas(
     assert stream.status.server_id == last.server_id
 
 
-def moments(workload: Workload, rng: random.Random, count: int) -> list[int]:
-    """Numbers of changes in the first halves of the largest transactions, in order."""
+def moments(workload: Workload, rng: random.Random, count: int, *, in_one: bool) -> list[int]:
+    """Numbers of changes within the first halves of large transactions, or all within the largest one."""
     ends = [0, *(transaction.end for transaction in workload.transactions)]
-    largest = sorted(range(1, len(ends)), key=lambda i: ends[i - 1] - ends[i])[: count + 2]
-    return sorted(
-        ends[i - 1] + rng.randrange(1, (ends[i] - ends[i - 1]) // 2) for i in rng.sample(largest, count)
-    )
+    begins = sorted(range(len(ends) - 1), key=lambda i: ends[i] - ends[i + 1])
+    if in_one:
+        begin, end = ends[begins[0]], ends[begins[0] + 1]
+        part = (end - begin) // (2 * count)
+        # Not next to one another: what is at hand already is read before a failover takes effect.
+        return [begin + part * 2 * number + rng.randrange(1, part) for number in range(count)]
+    chosen = rng.sample(begins[: count + 2], count)
+    return sorted(ends[i] + rng.randrange(1, (ends[i + 1] - ends[i]) // 2) for i in chosen)
 
 
 @pytest.mark.parametrize("has_whole", [False, True], ids=["in the middle", "behind it"])
