@@ -5,7 +5,7 @@ Usage: python -m tests.faults.consumer KIND DSN SCHEMA START LAST DIRECTORY
     file      changes are appended to a file; the stream saves its checkpoints to another one
     database  changes and the transaction's checkpoint go into an SQLite database in one transaction
 
-It ends when the transaction with the change LAST is kept. `kept_changes()` says afterwards what there is.
+It ends when the transaction with the change LAST is kept. `read()` of the keepers says afterwards what there is.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ async def collect(stream: BinlogStream, last: int) -> AsyncIterator[tuple[list[I
 
 
 async def main(kind: str, dsn: str, schema: str, start: str, last: str, directory: str) -> None:
-    keeper = {FILE: FileKeeper, DATABASE: DatabaseKeeper}[kind](Path(directory))
+    keeper = FileKeeper(Path(directory)) if kind == FILE else DatabaseKeeper(Path(directory))
     stream = replica.connect(
         dsn,
         tls="disabled",
