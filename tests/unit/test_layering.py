@@ -19,9 +19,11 @@ ROOT = Path(__file__).parents[2]
 GROUND = ("records", "errors", "constants", "charset_tables", "charset", "wire", "gtid", "position")
 CONVERSATION = (
     "packets",
+    "ed25519",
     "auth",
     "verification",
     "messages",
+    "login",
     "refusals",
     "results",
     "commands",
@@ -63,6 +65,7 @@ BINLOG = (
 )
 REPLICA = (
     "selection",
+    "row_count",
     "checkpoint",
     "reconnect",
     "status",
@@ -83,6 +86,7 @@ REPLICA = (
     "grouping",
     "transactions",
     "dump",
+    "semi_sync",
     "opening",
     "upkeep",
     "delivery",
@@ -94,10 +98,11 @@ REPLICA = (
     "file",
     "server",
     "relay",
+    "demo",
     "doctor",
     "render",
-    "cli",
     "spark",
+    "cli",
     "__main__",
 )
 
