@@ -262,6 +262,7 @@ def connect(
     exclude_tables: str | Iterable[str] | None = None,
     events: type[Event] | Iterable[type[Event]] | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
+    row_values: bool | None = None,
     tls: TlsMode | None = None,
     tls_ca: str | None = None,
     tls_cert: str | None = None,
@@ -274,6 +275,7 @@ def connect(
     reconnect: ReconnectPolicy | bool | None = None,
     checkpoints: CheckpointStore | None = None,
     checkpoint_interval: float | None = None,
+    semi_sync: bool | None = None,
     on_status: StatusHook | None = None,
     status_interval: float | None = None,
 ) -> BinlogStream:
@@ -300,6 +302,7 @@ def connect(
         tables, exclude_tables: globs such as ``"shop.*"`` (a list, or one text with commas) for rows and table maps.
         events: the event classes to yield; default all.
         columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables.
+        row_values: False leaves values unread: ``rows`` has an empty tuple for each row, for counting.
     How:
         heartbeat: seconds of silence after which the source sends a sign of life, 30 by default; after 2.5 times as
             many without one the connection counts as dead. 0 turns both off.
@@ -312,6 +315,9 @@ def connect(
         checkpoints: a store such as ``FileCheckpointStore("shop.ckpt")``. What it holds wins over ``start``. The
             checkpoint is saved at most every ``checkpoint_interval`` seconds (1 by default; 0: at each
             transaction), and at the end.
+        semi_sync: acknowledge to the source what is done, as its semi-synchronous replicas do: its commits wait
+            until you have come back for more, and the checkpoint is saved, if there is a store. A source that cannot
+            wait is refused (``SourceConfigurationError``); after a reconnect only a warning is logged.
         on_status: called with a ``StreamStatus`` when the stream's state changes and, while it is iterated, every
             ``status_interval`` seconds, 10 by default.
 

@@ -23,6 +23,7 @@ from protocol.wire import unpack_event_header
 
 from .filters import table_filter
 from .options import Options
+from .row_count import row_compiler
 from .scan import LogScan
 from .session import Session
 from .source import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, introduce, is_seeking
@@ -79,6 +80,7 @@ class Dump:
             wants_table=table_filter(options.tables, options.exclude_tables),
             columns=options.columns,
             on_schema_mismatch=options.on_schema_mismatch,
+            row_compiler=row_compiler(options.row_values),
         )
         self.decoder.checksum_enabled = greeted.has_checksums
         self.decode: Callable[[bytes], Event | None] = self.decoder.decode

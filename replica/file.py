@@ -26,6 +26,7 @@ from .filters import table_filter
 from .log_events import LogEvents, OnError, RawEvent, Skipped
 from .log_files import LogFile, LogSource, find_log_files, read_whole
 from .log_range import LogRange
+from .row_count import row_compiler
 from .selection import SchemaMismatch, Selection, Start, Stop
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class BinlogFile:
             columns=selection.columns,
             on_schema_mismatch=selection.on_schema_mismatch,
             cells=cells,
+            row_compiler=row_compiler(selection.row_values),
         )
         self._events = LogEvents(
             files,
@@ -218,6 +220,7 @@ def open_binlog(
     exclude_tables: str | Iterable[str] | None = None,
     events: type[Event] | Iterable[type[Event]] | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
+    row_values: bool = True,
     on_error: OnError = "raise",
     torn: TornTail = "stop",
     verify_checksum: bool = True,
@@ -242,7 +245,7 @@ def open_binlog(
         torn: what to do where a file ends inside of an event: ``"stop"`` there (``BinlogFile.torn_bytes`` counts
             what was left), or ``"raise"`` ``TruncatedError``.
     What:
-        tables, exclude_tables, events, columns: as for ``replica.connect``.
+        tables, exclude_tables, events, columns, row_values: as for ``replica.connect``.
         schema: ``{"shop.orders": [ColumnDescription(...), ...]}`` gives names, signs and character sets to tables
             whose log has none. ``on_schema_mismatch``: ``"error"`` (default), or ``"positional"``: names ``@1``,
             ``@2``... where count or types do not fit.
@@ -267,6 +270,7 @@ def open_binlog(
         "exclude_tables": exclude_tables,
         "events": events,
         "columns": columns,
+        "row_values": row_values,
         "verify_checksum": verify_checksum,
         "on_schema_mismatch": on_schema_mismatch,
     }

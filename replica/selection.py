@@ -36,6 +36,7 @@ class Selection:
     exclude_tables: tuple[str, ...] = ()
     events: tuple[type[Event], ...] = (Event,)
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    row_values: bool = True
     verify_checksum: bool = True
     on_schema_mismatch: SchemaMismatch = "error"
 
@@ -166,6 +167,7 @@ SELECTION_READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "exclude_tables": table_patterns,
         "events": _events,
         "columns": _columns,
+        "row_values": read_boolean,
         "verify_checksum": read_boolean,
         "on_schema_mismatch": one_of("error", "positional"),
     }
