@@ -1,24 +1,30 @@
 """The client's halves of the authentication plugins: what answers a server's challenge for a password.
 
 One class per plugin in ``PLUGINS``; each is given the server's data and says what to send. Algorithms:
-MySQL's ``sql-common/client_authentication.cc`` and ``sha2_password_common.cc``; the RSA comes from
-``cryptography``. It knows no packets beyond the plugins' own bytes, and decides nothing about TLS but asks
-whether there is some.
+MySQL's ``sql-common/client_authentication.cc`` and ``sha2_password_common.cc``, MariaDB's ``plugin/auth_ed25519``,
+``plugin/auth_parsec`` and ``plugin/auth_pam``; RSA and the Ed25519 of a seed come from ``cryptography``. It knows no
+packets beyond the plugins' own bytes, and decides nothing about TLS but asks whether there is some.
 """
 
 import hashlib
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from . import ed25519
 from .errors import AuthenticationError, ConfigurationError, ProtocolError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 NONCE_SIZE = 20
+_MARIADB_NONCE_SIZE = 32
+_PARSEC_SALT_SIZE = 18
+_PARSEC_MAX_COST = 3
+_PASSWORD_QUESTION = 2
 
 # Errors that the server's own client library would raise have numbers of that library (errmsg.h).
 CR_SECURE_AUTH = 2049
@@ -33,10 +39,10 @@ def client_error(code: int, message: str, remedy: str) -> AuthenticationError:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the plugins may use. ``secure``: the transport cannot be listened to (TLS or a Unix socket).
+    """What the plugins may use. ``secure``: the transport cannot be listened to (``tls``, or a Unix socket).
 
     ``server_public_key`` is PEM and may be None; then ``get_server_public_key`` allows to ask the server for
-    it. ``allow_cleartext``: mysql_clear_password may be used, and over TLS (``tls``) only.
+    it. ``enable_cleartext_plugin``: the plugins that hand the password over as it is may be used.
     """
 
     password: bytes = field(repr=False)
@@ -44,7 +50,7 @@ class Credentials:
     tls: bool = False
     server_public_key: bytes | None = field(default=None, repr=False)
     get_server_public_key: bool = True
-    allow_cleartext: bool = False
+    enable_cleartext_plugin: bool = False
 
 
 class AuthPlugin(ABC):
@@ -61,6 +67,13 @@ class AuthPlugin(ABC):
         """The answer to a further message; None if there is nothing to send."""
         raise ProtocolError("the server sends more authentication data than the plugin knows of")
 
+    def stored_password(self) -> bytes | None:
+        """What the server keeps of the password, to be asked for after the last answer; None: it is not known here.
+
+        MariaDB proves by it that it has the certificate that we see (``certificate_proof``).
+        """
+        return None
+
 
 class NativePassword(AuthPlugin):
     """mysql_native_password: SHA-1 scramble of the password with the server's nonce."""
@@ -70,23 +83,49 @@ class NativePassword(AuthPlugin):
         nonce = _nonce(data)
         return _scramble("sha1", self.credentials.password, nonce) if self.credentials.password else b""
 
+    def stored_password(self) -> bytes:
+        """SHA-1 of SHA-1."""
+        return hashlib.sha1(hashlib.sha1(self.credentials.password).digest()).digest()
+
 
 class ClearPassword(AuthPlugin):
     """mysql_clear_password: the password itself, as PAM and LDAP accounts need it."""
 
     def start(self, data: bytes) -> bytes:
-        """The password with a zero behind it; only over TLS, and only if the user has allowed it."""
-        if not self.credentials.allow_cleartext:
+        """The password with a zero behind it; only if the user has allowed it, and nobody can listen."""
+        if not self.credentials.enable_cleartext_plugin:
             raise client_error(
                 CR_AUTH_PLUGIN_CANNOT_LOAD,
-                "the server asks for the password in clear (mysql_clear_password)",
-                "allow it explicitly if this server is to see the password, and use TLS",
+                "the server asks for the password in clear",
+                "enable_cleartext_plugin=True allows it, if this server is to see the password",
             )
-        if not self.credentials.tls:
+        if not self.credentials.secure:
             raise client_error(
-                CR_AUTH_PLUGIN_ERR, "mysql_clear_password needs an encrypted connection", "turn TLS on"
+                CR_AUTH_PLUGIN_ERR,
+                "the server asks for the password in clear, and the connection is not encrypted",
+                "tls='verify-identity' (or 'required')",
             )
         return self.credentials.password + b"\0"
+
+
+class Dialog(ClearPassword):
+    """dialog: questions, as MariaDB's PAM accounts put them. The password answers the first that asks for one."""
+
+    def start(self, data: bytes) -> bytes:
+        """The password with a zero behind it, on the conditions of ``mysql_clear_password``."""
+        # The lowest bit of the type says that it is the last question (auth_pam_base.c).
+        if not data or data[0] >> 1 != _PASSWORD_QUESTION:
+            self.more(data)
+        return super().start(data)
+
+    def more(self, data: bytes) -> bytes | None:
+        """Another question, which nothing is known to answer."""
+        question = data[1:].decode("utf-8", "backslashreplace").strip("\0 \n")
+        raise client_error(
+            CR_AUTH_PLUGIN_ERR,
+            f"the server asks {question!r}, which only a person can answer",
+            "use an account that needs a password and nothing else",
+        )
 
 
 class _RsaPassword(AuthPlugin):
@@ -165,12 +204,65 @@ class Sha256Password(_RsaPassword):
         return self._receive_key(data) if self._key_requested else super().more(data)
 
 
+class Ed25519Password(AuthPlugin):
+    """client_ed25519 (MariaDB): a signature of the nonce, with the password as the key."""
+
+    def start(self, data: bytes) -> bytes:
+        """64 bytes, whatever the password."""
+        return ed25519.sign(self.credentials.password, _mariadb_nonce(data))
+
+    def stored_password(self) -> bytes:
+        """The public key."""
+        return ed25519.public_key(self.credentials.password)
+
+
+class Parsec(AuthPlugin):
+    """parsec (MariaDB 11.6 and later): a signature of both sides' nonces, with a key that is slow to derive."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        super().__init__(credentials)
+        self._nonce = b""
+        self._stored: bytes | None = None
+
+    def start(self, data: bytes) -> bytes:
+        """Nothing, which asks for the salt."""
+        self._nonce = _mariadb_nonce(data)
+        return b""
+
+    def more(self, data: bytes) -> bytes:
+        """Our nonce and a signature, for a salt that says how slow: ``P``, 0 to 3, and 18 bytes."""
+        if self._stored is not None:
+            super().more(data)
+        salt = data[2:]
+        if data[:1] != b"P" or len(salt) != _PARSEC_SALT_SIZE or data[1] > _PARSEC_MAX_COST:
+            raise ProtocolError(
+                f"parsec: 0x{data[:2].hex()} and {len(salt)} bytes of salt are not understood"
+            )
+        # cryptography takes long to import, see below.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        rounds = 1024 << data[1]
+        key = Ed25519PrivateKey.from_private_bytes(
+            hashlib.pbkdf2_hmac("sha512", self.credentials.password, salt, rounds, 32)
+        )
+        self._stored = data + key.public_key().public_bytes_raw()
+        nonce = secrets.token_bytes(_MARIADB_NONCE_SIZE)
+        return nonce + key.sign(self._nonce + nonce)
+
+    def stored_password(self) -> bytes | None:
+        """The salt, as the server has sent it, and the public key."""
+        return self._stored
+
+
 PLUGINS: Mapping[str, type[AuthPlugin]] = MappingProxyType(
     {
         "mysql_native_password": NativePassword,
         "caching_sha2_password": CachingSha2Password,
         "sha256_password": Sha256Password,
+        "client_ed25519": Ed25519Password,
+        "parsec": Parsec,
         "mysql_clear_password": ClearPassword,
+        "dialog": Dialog,
     }
 )
 DEFAULT_PLUGIN = "mysql_native_password"
@@ -182,16 +274,16 @@ def first_plugin(name: str) -> str:
     The greeting names the server's default, which may be one that we lack or one that gives the password
     away.
     """
-    return DEFAULT_PLUGIN if name not in PLUGINS or PLUGINS[name] is ClearPassword else name
+    return DEFAULT_PLUGIN if issubclass(PLUGINS.get(name, ClearPassword), ClearPassword) else name
 
 
 def create_plugin(name: str, credentials: Credentials) -> AuthPlugin:
     """The plugin that the server asks for by name; AuthenticationError if we do not have it."""
-    if not name:
+    if name in ("", "mysql_old_password"):
         raise client_error(
             CR_SECURE_AUTH,
             "the account has a password of the form from before MySQL 4.1",
-            "set the account's password anew",
+            "set the account's password anew, with old_passwords=0",
         )
     if name not in PLUGINS:
         raise client_error(
@@ -234,6 +326,17 @@ def encrypt_password(password: bytes, nonce: bytes, key: "RSAPublicKey") -> byte
         raise ConfigurationError(
             f"{len(password)} bytes of password are too many for the server's {key.key_size}-bit key: use TLS"
         ) from None
+
+
+def certificate_proof(stored_password: bytes, nonce: bytes, fingerprint: bytes) -> str:
+    """What only who keeps this password can say of a certificate with this SHA-256 (MDEV-31855)."""
+    return hashlib.sha256(stored_password + nonce + fingerprint).hexdigest().upper()
+
+
+def _mariadb_nonce(data: bytes) -> bytes:
+    if len(data) != _MARIADB_NONCE_SIZE:
+        raise ProtocolError(f"the server's nonce has {len(data)} bytes, not {_MARIADB_NONCE_SIZE}")
+    return data
 
 
 def _nonce(data: bytes) -> bytes:

@@ -15,7 +15,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from .auth import AuthPlugin, Credentials, create_plugin, first_plugin, load_public_key
+from .auth import Credentials, load_public_key
 from .commands import (
     BinlogDump,
     BinlogDumpGtid,
@@ -28,13 +28,11 @@ from .commands import (
 )
 from .constants import Capability
 from .errors import ProtocolError, ReplicaError, SourceConfigurationError
+from .login import Login
 from .messages import (
-    AUTH_MORE_DATA_HEADER,
     EOF_HEADER,
     ERR_HEADER,
     OK_HEADER,
-    AuthMoreData,
-    AuthSwitchRequest,
     Err,
     Handshake,
     HandshakeResponse,
@@ -103,8 +101,8 @@ class Connection:
     that the password may be sent in clear to plugins that want it so. ``server_public_key`` (PEM) encrypts
     the password on an unencrypted transport; without it ``get_server_public_key`` allows to ask the server
     for its key, which protects against listeners but not against somebody in the middle.
-    ``allow_cleartext_plugin`` allows mysql_clear_password, and that over TLS only. ``attributes`` are added
-    to the connection attributes (``performance_schema.session_connect_attrs``).
+    ``enable_cleartext_plugin`` allows plugins to hand the password over as it is, where nobody can listen.
+    ``attributes`` are added to the connection attributes (``performance_schema.session_connect_attrs``).
 
     Raises ConfigurationError for arguments that cannot be sent. One command may be outstanding at a time: to
     send another one is a RuntimeError, like all other misuse by the driver. After an error that ends the
@@ -122,7 +120,7 @@ class Connection:
         secure_transport: bool = False,
         server_public_key: bytes | None = None,
         get_server_public_key: bool = True,
-        allow_cleartext_plugin: bool = False,
+        enable_cleartext_plugin: bool = False,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
         #: The server's greeting, once it has come.
@@ -151,7 +149,7 @@ class Connection:
             load_public_key(server_public_key)
         self._server_public_key = server_public_key
         self._get_server_public_key = get_server_public_key
-        self._allow_cleartext_plugin = allow_cleartext_plugin
+        self._enable_cleartext_plugin = enable_cleartext_plugin
         self._want_tls = want_tls or require_tls
         self._require_tls = require_tls
         self._secure_transport = secure_transport
@@ -159,7 +157,7 @@ class Connection:
         self._frames = FrameStream()
         self._outgoing: list[bytes] = []
         self._capabilities = Capability(0)
-        self._plugin: AuthPlugin | None = None
+        self._login: Login | None = None
         self._tls_requested = False
         self._answer: QueryAnswer | None = None
         self._error: ReplicaError | None = None
@@ -254,7 +252,8 @@ class Connection:
             raise
 
     def send_semi_sync_ack(self, file: str, position: int) -> None:
-        """Acknowledge everything up to this end position of an event."""
+        """Acknowledge everything up to this end position of an event; answers ``ack_requested``."""
+        self.ack_requested = False
         # A packet of its own, not part of the numbering of the events.
         self._outgoing.append(FrameStream().encode(SemiSyncAck(file, position).encode()))
 
@@ -311,15 +310,14 @@ class Connection:
     def _log_in(self) -> None:
         assert self.handshake is not None
         self.phase = Phase.AUTHENTICATION
-        name = first_plugin(self.handshake.auth_plugin)
-        self._plugin = create_plugin(name, self._credentials())
+        self._login = Login(self.handshake, self._credentials())
         self._send(
             HandshakeResponse(
                 self._capabilities,
                 self._user,
-                self._plugin.start(self.handshake.auth_data),
+                self._login.response,
                 self._database or "",
-                name,
+                self._login.plugin_name,
                 self._attributes,
             ).encode()
         )
@@ -331,32 +329,25 @@ class Connection:
             tls=self.tls,
             server_public_key=self._server_public_key,
             get_server_public_key=self._get_server_public_key,
-            allow_cleartext=self._allow_cleartext_plugin,
+            enable_cleartext_plugin=self._enable_cleartext_plugin,
         )
 
     def _on_tls(self, payload: bytes) -> ConnectionEvent:
         raise ProtocolError("the server sent data in clear while the transport was being changed to TLS")
 
     def _on_authentication(self, payload: bytes) -> ConnectionEvent | None:
-        assert self._plugin is not None
-        header = payload[0]
-        if header == OK_HEADER:
+        assert self._login is not None
+        if payload[0] == ERR_HEADER:
+            raise server_error(Err.parse(payload), self.phase)
+        if payload[0] == OK_HEADER:
             ok = Ok.parse(payload, self._capabilities)
+            self._login = None
             self._frames.max_payload = MAX_PAYLOAD
             self._end_command()
             return Authenticated(ok)
-        if header == ERR_HEADER:
-            raise server_error(Err.parse(payload), self.phase)
-        if header == EOF_HEADER:
-            request = AuthSwitchRequest.parse(payload)
-            self._plugin = create_plugin(request.plugin, self._credentials())
-            self._send(self._plugin.start(request.data))
-        elif header == AUTH_MORE_DATA_HEADER:
-            answer = self._plugin.more(AuthMoreData.parse(payload).data)
-            if answer is not None:
-                self._send(answer)
-        else:
-            raise self._unexpected(payload)
+        answer = self._login.receive(payload)
+        if answer is not None:
+            self._send(answer)
         return None
 
     def _on_ready(self, payload: bytes) -> ConnectionEvent:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA1
 
-from .auth import NONCE_SIZE
+from .auth import NONCE_SIZE, certificate_proof
 from .errors import ConfigurationError
 
 _NONCE_CHARACTERS: Final = bytes(byte for byte in range(1, 128) if byte != ord("$"))
@@ -57,7 +57,7 @@ class StoredPassword:
 
     def prove_certificate(self, nonce: bytes, fingerprint: bytes) -> str:
         """A hash that only who knows the password can make for this certificate, as MariaDB 11.4 has it."""
-        return hashlib.sha256(self.sha1 + nonce + fingerprint).hexdigest().upper()
+        return certificate_proof(self.sha1, nonce, fingerprint)
 
     @property
     def is_empty(self) -> bool:

@@ -123,30 +123,50 @@ def test_sha256() -> None:
         plugin.more(PEM)
 
 
-def test_clear_password_needs_permission_and_tls() -> None:
-    def answer(*, tls: bool, allowed: bool, secure: bool = False) -> bytes:
-        credentials = Credentials(b"pw", secure=secure or tls, tls=tls, allow_cleartext=allowed)
-        return create_plugin("mysql_clear_password", credentials).start(b"")
+QUESTIONS = {"mysql_clear_password": b"", "dialog": b"\x05Password: \0"}
 
-    assert answer(tls=True, allowed=True) == b"pw\0"
-    with pytest.raises(AuthenticationError, match="allow it explicitly"):
-        answer(tls=True, allowed=False)
-    with pytest.raises(AuthenticationError, match="turn TLS on"):
-        answer(tls=False, allowed=True, secure=True)
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_password_in_clear_needs_permission_and_a_secure_transport(name: str) -> None:
+    def answer(*, secure: bool, enabled: bool) -> bytes:
+        credentials = Credentials(b"pw", secure=secure, enable_cleartext_plugin=enabled)
+        return create_plugin(name, credentials).start(QUESTIONS[name])
+
+    assert answer(secure=True, enabled=True) == b"pw\0"
+    for secure in (True, False):
+        with pytest.raises(AuthenticationError, match="enable_cleartext_plugin=True") as caught:
+            answer(secure=secure, enabled=False)
+        assert caught.value.code == 2059
+    with pytest.raises(AuthenticationError, match=r"not encrypted.*tls=") as caught:
+        answer(secure=False, enabled=True)
+    assert caught.value.code == 2061
+
+
+def test_questions_that_no_password_answers() -> None:
+    plugin = create_plugin("dialog", Credentials(b"pw", secure=True, enable_cleartext_plugin=True))
+    for question in (b"\x02Your pet's name?\0", b"\x03Your pet's name?", b""):
+        with pytest.raises(AuthenticationError, match="only a person"):
+            plugin.start(question)
+    assert plugin.start(b"\x04Password:") == b"pw\0"
+    with pytest.raises(AuthenticationError, match="'One-time code:'"):
+        plugin.more(b"\x05One-time code: ")
 
 
 def test_unknown_plugins_are_named() -> None:
     with pytest.raises(AuthenticationError, match="'authentication_kerberos'") as caught:
         create_plugin("authentication_kerberos", Credentials(b"pw"))
     assert caught.value.code == 2059
-    with pytest.raises(AuthenticationError, match=r"before MySQL 4\.1"):
-        create_plugin("", Credentials(b"pw"))
+    for name in ("", "mysql_old_password"):
+        with pytest.raises(AuthenticationError, match=r"before MySQL 4\.1.*old_passwords=0") as caught:
+            create_plugin(name, Credentials(b"pw"))
+        assert caught.value.code == 2049
 
 
 def test_what_to_begin_with() -> None:
     assert first_plugin("caching_sha2_password") == "caching_sha2_password"
     assert first_plugin("authentication_kerberos") == "mysql_native_password"
     assert first_plugin("mysql_clear_password") == "mysql_native_password"
+    assert first_plugin("dialog") == "mysql_native_password"
 
 
 def test_passwords_stay_out_of_reprs() -> None:

@@ -210,7 +210,7 @@ def test_an_empty_answer_is_sent_as_an_empty_packet() -> None:
     ("request_payload", "complaint"),
     [
         (AuthSwitchRequest("authentication_kerberos", b"").encode(), "'authentication_kerberos'"),
-        (AuthSwitchRequest("mysql_clear_password", b"").encode(), "mysql_clear_password"),
+        (AuthSwitchRequest("mysql_clear_password", b"").encode(), "enable_cleartext_plugin=True"),
         (b"\xfe", "before MySQL 4.1"),
     ],
 )
@@ -226,7 +226,7 @@ def test_plugins_that_are_refused(request_payload: bytes, complaint: str) -> Non
 
 
 def test_the_clear_password_plugin_over_tls() -> None:
-    client, source = connect(want_tls=True, allow_cleartext_plugin=True)
+    client, source = connect(want_tls=True, enable_cleartext_plugin=True)
     source.greet("mysql_clear_password")
     client.next_event()
     client.next_event()
