@@ -11,6 +11,7 @@ from .options import Options
 from .progress import Progress
 from .resume import Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
 from .selection import Start
+from .semi_sync import offer
 from .start import (
     FIRST_POSITION,
     StartPoint,
@@ -84,6 +85,8 @@ async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | N
         start = await _resume_point(greeted, broken)
         replay = _replay(greeted, broken)
         dump = Dump(greeted, options, start, is_known=broken.end is not None)
+        if options.semi_sync:
+            await offer(greeted.session, greeted.source, is_first=False)
         await dump.start()
     except BaseException:
         greeted.session.abort()

@@ -80,6 +80,7 @@ class Options(Selection):
     reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
     checkpoints: CheckpointStore | None = None
     checkpoint_interval: float = 1.0
+    semi_sync: bool = False
     on_status: StatusHook | None = None
     status_interval: float = 10.0
 
@@ -282,6 +283,7 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "reconnect": _reconnect,
         "checkpoints": _store,
         "checkpoint_interval": _seconds(0, 86400),
+        "semi_sync": read_boolean,
         "on_status": _hook,
         "status_interval": _seconds(0.01, 86400),
     }

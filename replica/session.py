@@ -101,6 +101,25 @@ class Session:
         """What the server calls this connection: the Id of SHOW PROCESSLIST."""
         return self.handshake.connection_id
 
+    def expect_semi_sync(self) -> None:
+        """The source has been told that we acknowledge: the events of the dump will have one more header."""
+        self._connection.semi_sync = True
+
+    @property
+    def is_semi_sync(self) -> bool:
+        """Whether the source has been told that we acknowledge."""
+        return self._connection.semi_sync
+
+    @property
+    def ack_requested(self) -> bool:
+        """Whether the source waits for ``acknowledge``: it has asked for it with the last event that came."""
+        return self._connection.ack_requested
+
+    def acknowledge(self, file: str, position: int) -> None:
+        """Tell a semi-synchronous source that everything up to that place is safe here."""
+        self._connection.send_semi_sync_ack(file, position)
+        self._flush()
+
     @property
     def dump_ended(self) -> bool:
         """Whether the source has ended the dump, and all its events have been taken."""

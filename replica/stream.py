@@ -26,6 +26,7 @@ from .progress import Progress
 from .reconnect import FailureCount
 from .resume import CannotResumeError
 from .schema import ColumnLookup
+from .semi_sync import confirmed_place, offer
 from .source import Source
 from .status import StreamState, StreamStatus
 from .stop import settle
@@ -171,6 +172,11 @@ class BinlogStream:
         """All that was delivered so far is done: the checkpoint moves, and the store has it on return."""
         self._delivery.finish_pending(self._dump)
         await self._save()
+        dump, progress = self._dump, self._delivery.progress
+        if dump is not None and dump.session.ack_requested:
+            place = dump.decoder.file, dump.decoder.position
+            if place == (progress.file, progress.position):
+                dump.session.acknowledge(*place)
 
     async def aclose(self) -> None:
         """End the stream and close its connections. May be called twice, and from any task."""
@@ -230,6 +236,8 @@ class BinlogStream:
             if self._delivery.begin(opening):
                 self._end()
             if not self._has_ended:
+                if self._options.semi_sync:
+                    await offer(dump.session, dump.source, is_first=True)
                 await dump.start()
             self._upkeep.is_unsaved = stored is None
             await self._save()
@@ -331,6 +339,8 @@ class BinlogStream:
                 raise RuntimeError("a stream is opened by `async with`, or by run()")
             await self._reconnect(self._broken)
             return
+        if dump.session.ack_requested:
+            await self._confirm(dump)
         stop = self._delivery.stop
         left = None if stop is None else stop.seconds_left(dump.source.now)
         limits = [limit for limit in (left, self._upkeep.limit()) if limit is not None]
@@ -343,6 +353,12 @@ class BinlogStream:
             self._delivery.end_if_reached()
         if self._upkeep.is_due():
             await self._attend()
+
+    async def _confirm(self, dump: Dump) -> None:
+        """The source waits for an event that is done by now: it is saved first."""
+        await self._save()
+        decoder = dump.decoder
+        dump.session.acknowledge(*confirmed_place(self._delivery.progress, decoder.file, decoder.position))
 
     # What is awaited between events.
 
