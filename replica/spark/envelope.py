@@ -102,7 +102,7 @@ class EnvelopeWriter:
             pa.repeat(pa.scalar(valid_text(table.name)), size),
             objects.finish(before, has_before),
             objects.finish(row, ~is_delete),
-            pa.nulls(size, self.schema.field("key").type) if key is None else objects.finish(key, None),
+            pa.nulls(size, self.schema.field("key").type) if key is None else key,
             *self._facts(gathered.changes, gathered.spread, gathered.rows, gathered.seq(self._piece)),
             pa.nulls(size, STRING),
         ]
@@ -197,21 +197,25 @@ class _Objects:
         return self._by_absence(values, self._gathered.batch.column("_before_absent"))
 
     def key(self) -> pa.Array | None:
-        """The primary key of ``row``."""
-        names = set(self._gathered.table.primary_key)
-        if not names:
+        """The primary key of ``row``, finished."""
+        columns, wanted = self._gathered.table.columns, set(self._gathered.table.primary_key)
+        places = [place for place, index in enumerate(self._indexes) if columns[index].name in wanted]
+        if not places:
             return None
-        values = [
-            value if self._gathered.table.columns[index].name in names else None
-            for index, value in zip(self._indexes, self._values, strict=True)
-        ]
-        return self._objects(values, self._size)
+        names = [self._names[place] for place in places]
+        values = [self._values[place] for place in places]
+        if self._is_json:
+            return json_text.json_objects(names, values, self._size)
+        # With a dictionary of its own: that of all names is longer than most rows.
+        layout = variant.ObjectLayout(names)
+        return variant.variant_array(layout.objects(values, self._size), layout.metadata)
 
-    def finish(self, objects: pa.Array, valid: Flags | None) -> pa.Array:
+    def finish(self, objects: pa.Array, valid: Flags) -> pa.Array:
         """The objects as a column, NULL where they are not ``valid``."""
+        flags = None if valid.all() else valid
         if not self._is_json:
-            return variant.variant_array(objects, self._layout.metadata, valid)
-        return objects if valid is None else pc.if_else(pa.array(valid), objects, pa.scalar(None, STRING))
+            return variant.variant_array(objects, self._layout.metadata, flags)
+        return objects if flags is None else pc.if_else(pa.array(flags), objects, pa.scalar(None, STRING))
 
     def _encode(self, arrays: Sequence[pa.Array], image: Literal["before", "after"]) -> _Values:
         values: _Values = []

@@ -33,6 +33,7 @@ _SORTED: Final = 0x10
 _OBJECT, _ARRAY = 2, 3
 _IS_LARGE_OBJECT, _IS_LARGE_ARRAY = 0x40, 0x10
 _FOUR_BYTES: Final = 3  # "size minus one" of an offset
+_WIDTHS: Final = ((0, 1 << 8, "<u1"), (1, 1 << 16, "<u2"), (_FOUR_BYTES, 1 << 32, "<u4"))
 _SHORT_STRING, _MAX_SHORT_STRING = 1, 63
 _MAX_DECIMAL_DIGITS: Final = 38
 
@@ -67,31 +68,50 @@ class ObjectLayout:
         ordered = [
             (number, pc.fill_null(value, _VARIANT_NULL)) for number, value in found if value is not None
         ]
-        ends = np.zeros((size, len(ordered) + 1), "<u4")
+        ends = np.zeros((size, len(ordered) + 1), np.int64)
         for place, (_, value) in enumerate(ordered):
             ends[:, place + 1] = ends[:, place] + pc.binary_length(value).to_numpy()
-        head = pa.scalar(_object_head([number for number, _ in ordered]), BINARY)
-        offsets = _fixed(ends.view(np.uint8).reshape(size, 4 * (len(ordered) + 1)))
-        return _join(head, offsets, *(value for _, value in ordered))
+        width, dtype = _width(int(ends.max(initial=0)))
+        head = pa.scalar(_object_head([number for number, _ in ordered], width), BINARY)
+        offsets = ends.astype(dtype)
+        rows = offsets.view(np.uint8).reshape(size, offsets.itemsize * (len(ordered) + 1))
+        return _join(head, _fixed(rows), *(value for _, value in ordered))
 
 
-def _object_head(numbers: Sequence[int]) -> bytes:
+def _width(largest: int) -> tuple[int, str]:
+    """How numbers up to this one are written in the fewest bytes: "size minus one", and the type of them.
+
+    An object of a narrow table is half as large as with four bytes, and Spark takes time by its bytes.
+    """
+    return next((width, dtype) for width, end, dtype in _WIDTHS if largest < end)
+
+
+def _object_head(numbers: Sequence[int], width: int) -> bytes:
     """What stands before the offsets: type, number of members, their numbers in the dictionary."""
     count = len(numbers)
     is_large = count > 0xFF
-    header = _OBJECT | _FOUR_BYTES << 2 | _FOUR_BYTES << 4 | (_IS_LARGE_OBJECT if is_large else 0)
+    number_width, dtype = _width(max(numbers, default=0))
+    header = _OBJECT | width << 2 | number_width << 4 | (_IS_LARGE_OBJECT if is_large else 0)
     head = bytes([header]) + count.to_bytes(4 if is_large else 1, "little")
-    return head + np.array(numbers, "<u4").tobytes()
+    return head + np.array(numbers, dtype).tobytes()
 
 
 def variant_array(values: pa.Array, metadata: bytes, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Encoded values as an array of Spark's VARIANT; where ``valid`` is False it is NULL."""
-    size = len(values)
-    names = pa.repeat(pa.scalar(metadata, BINARY), size)
-    mask = None if valid is None else pa.array(~valid)
-    return pa.StructArray.from_arrays(
-        [pc.fill_null(values, _VARIANT_NULL), names], fields=list(VARIANT_TYPE), mask=mask
-    )
+    if valid is None:
+        names = pa.repeat(pa.scalar(metadata, BINARY), len(values))
+        return pa.StructArray.from_arrays(
+            [pc.fill_null(values, _VARIANT_NULL), names], fields=list(VARIANT_TYPE)
+        )
+    if not valid.any():
+        return pa.nulls(len(values), VARIANT_TYPE)
+    # What stands behind a NULL would be sent along: no byte of it is left.
+    is_valid = pa.array(valid)
+    children = [
+        pc.if_else(is_valid, pc.fill_null(values, _VARIANT_NULL), _NOTHING),
+        pc.if_else(is_valid, pa.scalar(metadata, BINARY), _NOTHING),
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(VARIANT_TYPE), mask=pc.invert(is_valid))
 
 
 def variant_values(array: pa.Array) -> pa.Array:
@@ -109,9 +129,10 @@ def strings(array: pa.Array) -> pa.Array:
 
 
 def _dictionary(names: Sequence[bytes]) -> bytes:
-    ends = np.cumsum([0, *map(len, names)]).astype("<u4")
-    head = bytes([_VERSION | _SORTED | _FOUR_BYTES << 6]) + len(names).to_bytes(4, "little")
-    return head + ends.tobytes() + b"".join(names)
+    ends = np.cumsum([0, *map(len, names)])
+    width, dtype = _width(max(int(ends[-1]), len(names)))
+    head = bytes([_VERSION | _SORTED | width << 6]) + np.array([len(names)], dtype).tobytes()
+    return head + ends.astype(dtype).tobytes() + b"".join(names)
 
 
 def _fixed(rows: Bytes) -> pa.Array:
