@@ -6,7 +6,7 @@ is RFC 8032, section 5.1. ``cryptography`` takes seeds only, and no expanded key
 
 It is no library for signatures: Python's integers take no constant time. Each product starts from another scalar of
 the same point (a random multiple of the group's order is added) and does the same steps for each bit, so that what a
-listener measures at one login and the next does not add up to the key. A signature takes 7 ms (AMD EPYC, Python 3.11).
+listener measures at one login and the next does not add up to the key. A signature takes 7 ms (AMD EPYC).
 """
 
 import hashlib
