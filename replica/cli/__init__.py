@@ -12,11 +12,11 @@ from typing import Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 
-from . import decode, relay, serve
+from . import decode, relay, serve, spark
 from .command import Command
 from .console import PROGRAM, Console
 
-COMMANDS: Final[tuple[Command, ...]] = (decode.COMMAND, relay.COMMAND, serve.COMMAND)
+COMMANDS: Final[tuple[Command, ...]] = (decode.COMMAND, relay.COMMAND, serve.COMMAND, spark.COMMAND)
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2

@@ -1,0 +1,40 @@
+"""``mysql-replica spark JOB``: the jobs of ``replica.spark.jobs``, one subcommand each.
+
+A new job is a line in ``JOBS``. Their modules need no extra until they run.
+"""
+
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from typing import Final
+
+from ..spark.jobs import changelog
+from ..spark.jobs.arguments import Job
+from .command import Command
+from .console import Console
+
+JOBS: Final[tuple[Job, ...]] = (changelog.JOB,)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    subparsers = parser.add_subparsers(metavar="JOB", required=True)
+    for job in JOBS:
+        subparser = subparsers.add_parser(
+            job.name,
+            help=job.help,
+            description=job.help,
+            epilog=job.epilog,
+            formatter_class=RawDescriptionHelpFormatter,
+        )
+        job.add_arguments(subparser)
+        # As every subcommand has it; without a default, which would win over what stands before the job's name.
+        subparser.add_argument(
+            "--debug", action="store_true", default=SUPPRESS, help="print the traceback of an error"
+        )
+        subparser.set_defaults(job=job)
+
+
+def _run(options: Namespace, console: Console) -> int:
+    options.job.run(options, console.note)
+    return 0
+
+
+COMMAND: Final = Command("spark", "Run a pipeline from a log to tables on Spark", _add_arguments, _run)

@@ -1,0 +1,148 @@
+"""``changelog``: every change of a log, append-only, as Parquet or Delta, in folders by table and day.
+
+    from replica.spark.jobs import changelog
+
+    query = changelog.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW"}, "/lake/changes")
+    changelog.load(spark, {"path": "/logs/binlog.*"}, "/lake/changes")
+
+Rows are those of the envelope and ``day``, the day of ``ts`` in UTC; folders are ``schema=.../table=.../day=...``.
+A stream writes each change once, however often it is killed. Parquet is then to be read through Spark, which knows
+what its file sink has committed; a Delta table's own log knows for every reader. In Delta rows are JSON text.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from protocol.errors import ConfigurationError
+from replica.spark.jobs.arguments import (
+    Job,
+    Note,
+    add_run_arguments,
+    add_source_arguments,
+    pace_from,
+    run_script,
+    source_options,
+    state_from,
+)
+from replica.spark.jobs.session import (
+    Pace,
+    State,
+    absolute,
+    await_queries,
+    open_session,
+    our_errors,
+    read_batch,
+    read_stream,
+    require_delta,
+    session_for,
+    start_query,
+    state_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Format = Literal["parquet", "delta"]
+
+PARTITIONS: Final = ("schema", "table", "day")
+_SECONDS_A_DAY: Final = 86_400
+
+
+def start(
+    spark: "SparkSession | None",
+    source: Mapping[str, str],
+    target: str,
+    *,
+    format: Format = "parquet",
+    state: State | None = None,
+    pace: Pace | None = None,
+) -> "StreamingQuery":
+    """Follow a live source; ``source`` are options of ``mysql-binlog``. The query that is returned may be stopped.
+
+    It goes on where it ended when it is started again with the same ``state`` (default: ``_state`` in the target).
+    """
+    spark, target = open_session(spark), absolute(target)
+    state = state or state_of(target)
+    frame = with_day(read_stream(spark, _for_format(source, format), state))
+    if format == "delta":
+        from replica.spark.jobs.delta import AppendToDelta
+
+        writer = frame.writeStream.foreachBatch(AppendToDelta(target, PARTITIONS))
+        return start_query(writer, state, pace)
+    writer = frame.writeStream.format("parquet").partitionBy(*PARTITIONS)
+    return start_query(writer, state, pace, path=target)
+
+
+def load(
+    spark: "SparkSession | None", source: Mapping[str, str], target: str, *, format: Format = "parquet"
+) -> None:
+    """Write what files hold, or a live source now, to a target that is not there yet."""
+    spark, target = open_session(spark), absolute(target)
+    with our_errors():
+        frame = with_day(read_batch(spark, _for_format(source, format)))
+        if format == "delta":
+            from replica.spark.jobs.delta import create_table
+
+            create_table(frame, target, PARTITIONS)
+        else:
+            frame.write.mode("errorifexists").partitionBy(*PARTITIONS).parquet(target)
+
+
+def with_day(frame: "DataFrame") -> "DataFrame":
+    """The changes and the day of each in UTC, whatever the session's time zone is."""
+    from pyspark.sql import functions
+
+    seconds = functions.unix_seconds("ts")
+    days = functions.floor(seconds / _SECONDS_A_DAY).cast("int")
+    return frame.withColumn("day", functions.date_from_unix_date(days))
+
+
+def _for_format(source: Mapping[str, str], format: Format) -> dict[str, str]:
+    if any(name.lower() == "schemamode" and value.lower() == "table" for name, value in source.items()):
+        raise ConfigurationError("schemaMode: a changelog holds any table's changes: leave it out")
+    if format != "delta":
+        return dict(source)
+    require_delta()
+    given = {name.lower(): value for name, value in source.items()}
+    if given.get("rowformat", "json").lower() != "json":
+        raise ConfigurationError("rowFormat: Delta tables have rows as JSON text (json)")
+    return {"rowFormat": "json", **source}
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    add_source_arguments(parser)
+    parser.add_argument("target", metavar="TARGET", help="the folder of the table; made if it is not there")
+    parser.add_argument(
+        "--format",
+        choices=("parquet", "delta"),
+        default="parquet",
+        help="default: parquet, read it through Spark",
+    )
+    add_run_arguments(parser)
+
+
+def _run(options: Namespace, note: Note) -> None:
+    source = source_options(options)
+    state, pace = state_from(options, options.target), pace_from(options)
+    with session_for("mysql-replica changelog", options.master) as spark:
+        if "path" in source:
+            load(spark, source, options.target, format=options.format)
+        else:
+            query = start(spark, source, options.target, format=options.format, state=state, pace=pace)
+            note(f"following {options.source} -> {options.target}")
+            await_queries(query)
+    note(f"{options.target}: done")
+
+
+JOB: Final = Job(
+    "changelog",
+    "Append every change to a Parquet or Delta table",
+    _add_arguments,
+    _run,
+    "Started again, it goes on where it ended. The state is in TARGET/_state: to begin anew delete the target.",
+)
+
+if __name__ == "__main__":
+    run_script(JOB)
