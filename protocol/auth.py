@@ -138,9 +138,14 @@ class _RsaPassword(AuthPlugin):
         self._nonce = b""
         self._key_requested = False
 
+    @property
+    def _takes_clear(self) -> bool:
+        """Whether the server expects the password in clear on this transport."""
+        return self.credentials.secure
+
     def _send_password(self) -> bytes:
         credentials = self.credentials
-        if credentials.secure:
+        if self._takes_clear:
             return credentials.password + b"\0"
         if credentials.server_public_key is not None:
             return encrypt_password(
@@ -193,6 +198,11 @@ class Sha256Password(_RsaPassword):
     """sha256_password: always the password itself."""
 
     request_key = b"\x01"
+
+    @property
+    def _takes_clear(self) -> bool:
+        # Servers do not take a Unix socket for encrypted here (my_vio_is_encrypted), other than for caching_sha2.
+        return self.credentials.tls
 
     def start(self, data: bytes) -> bytes:
         """The password in clear or encrypted, the request for a key, or a lone zero for an empty password."""

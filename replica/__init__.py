@@ -102,11 +102,11 @@ if TYPE_CHECKING:
 
     from .checkpoint import CheckpointStore, FileCheckpointStore
     from .grouping import Xid
-    from .options import TlsMode
     from .reconnect import Failure, ReconnectPolicy
     from .resume import TransactionRestarted
     from .status import StatusHook, StreamStatus
     from .stream import BinlogStream
+    from .tls import TlsMode
     from .transactions import FileTransaction, FileTransactions, Transaction, Transactions
 
 __all__ = [
@@ -268,6 +268,9 @@ def connect(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    server_public_key_path: str | None = None,
+    get_server_public_key: bool | None = None,
+    enable_cleartext_plugin: bool | None = None,
     heartbeat: float | None = None,
     connect_timeout: float | None = None,
     verify_checksum: bool | None = None,
@@ -291,8 +294,14 @@ def connect(
         server_id: 1 to 4294967295, unique among the source's replicas; random by default.
         report_host, report_port: what SHOW REPLICAS prints of us; default this machine's name, the connection's port.
         tls: ``"disabled"``; ``"preferred"`` (the default: encrypt if the server can), ``"required"``, both without
-            verifying; ``"verify-ca"``, ``"verify-identity"``. ``tls_ca``, ``tls_cert``, ``tls_key``: PEM files.
+            verifying; ``"verify-ca"`` (the default with ``tls_ca``), ``"verify-identity"``.
+        tls_ca, tls_cert, tls_key: PEM files: whom to trust (default: the system's authorities), and our certificate.
         ssl_context: TLS with a context of your own instead.
+        server_public_key_path: the server's RSA key (PEM), which encrypts the password where TLS does not. Without it
+            the server is asked for its key, and whoever answers can read the password; not so with
+            ``get_server_public_key=False``.
+        enable_cleartext_plugin: send the password as it is to a server that wants it so (PAM, LDAP), over TLS or a
+            Unix socket only.
     What:
         start: None or ``"now"``; ``"earliest"``; a position (``"binlog.000003:154"``); a GTID set of what you already
             have; a ``Checkpoint``; an aware time: the first transaction that began in that second, or later.

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from protocol.errors import ConfigurationError
@@ -31,12 +31,10 @@ from .selection import (
     wrong_value,
 )
 from .status import StatusHook
-
-TlsMode = Literal["disabled", "preferred", "required", "verify-ca", "verify-identity"]
+from .tls import TLS_MODES, VERIFYING, TlsMode, create_ssl_context, read_public_key
 
 _Value = TypeVar("_Value")
 
-_TLS_MODES: Final = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 # rpl_replica.h: SLAVE_MAX_HEARTBEAT_PERIOD, in seconds.
 _MAX_HEARTBEAT: Final = 4294967
 # com_register_slave() of servers before 8.0.17 refuses longer ones (HOSTNAME_LENGTH).
@@ -75,6 +73,10 @@ class Options(Selection):
     tls_cert: str | None = None
     tls_key: str | None = None
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    server_public_key_path: str | None = None
+    server_public_key: bytes | None = field(default=None, repr=False)
+    get_server_public_key: bool = True
+    enable_cleartext_plugin: bool = False
     heartbeat: float = 30.0
     connect_timeout: float = 10.0
     reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
@@ -100,23 +102,37 @@ class Options(Selection):
         values = {} if dsn is None else parse_dsn(dsn)
         values |= {name: value for name, value in given.items() if value is not None}
         read = {name: _READERS[name](name, value) for name, value in values.items()}
-        if "ssl_context" in read and "tls" in read:
-            raise ConfigurationError(
-                "tls and ssl_context exclude one another: the context says what is verified"
-            )
-        if "tls_key" in read and "tls_cert" not in read:
-            raise ConfigurationError("tls_key needs tls_cert, the certificate that it belongs to")
-        if "ssl_context" in read:
-            read["tls"] = "required"
-        elif read.get("unix_socket") is not None and "tls" not in read:
-            # What never leaves the machine is not encrypted unless asked for, as in the servers' own clients.
-            read["tls"] = "disabled"
+        _choose_tls(read)
+        if "server_public_key_path" in read:
+            read["server_public_key"] = read_public_key(str(read["server_public_key_path"]))
         options = cls(**read)  # type: ignore[arg-type]
         if not options.user:
             raise ConfigurationError("user: a replica logs in as somebody: give user= or mysql://user@host")
         if options.ssl_context is None and options.tls != "disabled":
-            object.__setattr__(options, "ssl_context", _create_ssl_context(options))
+            context = create_ssl_context(options.tls, options.tls_ca, options.tls_cert, options.tls_key)
+            object.__setattr__(options, "ssl_context", context)
         return options
+
+
+def _choose_tls(read: dict[str, object]) -> None:
+    """Give ``tls`` the mode that follows from the other options, and refuse what has no effect."""
+    if "ssl_context" in read:
+        for name in ("tls", "tls_ca", "tls_cert", "tls_key"):
+            if name in read:
+                raise ConfigurationError(
+                    f"{name} and ssl_context exclude one another: the context has it all"
+                )
+        read["tls"] = "required"
+    elif "tls_ca" in read:
+        if read.setdefault("tls", "verify-ca") not in VERIFYING:
+            raise ConfigurationError(
+                "tls_ca needs tls='verify-ca' or 'verify-identity': others verify nothing"
+            )
+    elif read.get("unix_socket") is not None:
+        # What never leaves the machine is not encrypted unless asked for, as in the servers' own clients.
+        read.setdefault("tls", "disabled")
+    if "tls_key" in read and "tls_cert" not in read:
+        raise ConfigurationError("tls_key needs tls_cert, the certificate that it belongs to")
 
 
 def parse_dsn(dsn: str) -> dict[str, object]:
@@ -273,11 +289,14 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "server_id": _integer(1, (1 << 32) - 1),
         "report_host": read_text,
         "report_port": _integer(0, 65535),
-        "tls": one_of(*_TLS_MODES),
+        "tls": one_of(*TLS_MODES),
         "tls_ca": _path,
         "tls_cert": _path,
         "tls_key": _path,
         "ssl_context": _instance(ssl.SSLContext, "an ssl.SSLContext"),
+        "server_public_key_path": _path,
+        "get_server_public_key": read_boolean,
+        "enable_cleartext_plugin": read_boolean,
         "heartbeat": _seconds(0, _MAX_HEARTBEAT),
         "connect_timeout": _seconds(0.001, 86400),
         "reconnect": _reconnect,
@@ -289,25 +308,3 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
     }
 )
 _TEXT_OPTIONS: Final = _READERS.keys() - {"events", "columns", "ssl_context", "checkpoints", "on_status"}
-
-
-def _create_ssl_context(options: Options) -> ssl.SSLContext:
-    """``preferred`` and ``required`` encrypt without asking who answers, as MySQL's own clients do."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = options.tls == "verify-identity"
-    if options.tls not in ("verify-ca", "verify-identity"):
-        context.verify_mode = ssl.CERT_NONE
-    elif options.tls_ca is None:
-        context.load_default_certs()
-    if options.tls_ca is not None:
-        _load("tls_ca", context.load_verify_locations, options.tls_ca)
-    if options.tls_cert is not None:
-        _load("tls_cert", context.load_cert_chain, options.tls_cert, options.tls_key)
-    return context
-
-
-def _load(name: str, load: Callable[..., None], *paths: str | None) -> None:
-    try:
-        load(*paths)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigurationError(f"{name}: {paths[0]}: {error.strerror or error}") from error

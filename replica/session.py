@@ -37,6 +37,9 @@ class Session:
             want_tls=options.ssl_context is not None,
             require_tls=options.tls not in ("disabled", "preferred"),
             secure_transport=options.unix_socket is not None,
+            server_public_key=options.server_public_key,
+            get_server_public_key=options.get_server_public_key,
+            enable_cleartext_plugin=options.enable_cleartext_plugin,
         )
         transport: Transport | None = None
         try:

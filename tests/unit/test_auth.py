@@ -112,7 +112,9 @@ def test_no_password_without_key_or_encryption(
 
 def test_sha256() -> None:
     data = NONCE + b"\0"
-    assert Sha256Password(Credentials(b"pw", secure=True)).start(data) == b"pw\0"
+    assert Sha256Password(Credentials(b"pw", secure=True, tls=True)).start(data) == b"pw\0"
+    # Over a Unix socket it is encrypted all the same.
+    assert Sha256Password(Credentials(b"pw", secure=True)).start(data) == b"\x01"
     assert decrypt(Sha256Password(Credentials(b"pw", server_public_key=PEM)).start(data)) == b"pw\0"
     plugin = Sha256Password(Credentials(b"pw"))
     assert plugin.start(data) == b"\x01"

@@ -183,6 +183,9 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
     ("tls", None.__class__),
     ("tls_ca", "/nowhere/ca.pem"),
     ("tls_cert", "/nowhere/cert.pem"),
+    ("server_public_key_path", "/nowhere/key.pem"),
+    ("get_server_public_key", "perhaps"),
+    ("enable_cleartext_plugin", "perhaps"),
     ("ssl_context", "context"),
     ("heartbeat", -1),
     ("heartbeat", float("nan")),
@@ -212,8 +215,14 @@ def test_options_that_exclude_one_another() -> None:
     context = ssl.create_default_context()
     with pytest.raises(ConfigurationError, match="ssl_context"):
         build(ssl_context=context, tls="required")
+    for name in ("tls_ca", "tls_cert", "tls_key"):
+        with pytest.raises(ConfigurationError, match=f"{name} and ssl_context"):
+            build(ssl_context=context, **{name: "x.pem"})
     with pytest.raises(ConfigurationError, match="tls_cert"):
         build(tls_key="key.pem")
+    for mode in ("disabled", "preferred", "required"):
+        with pytest.raises(ConfigurationError, match="tls_ca needs tls='verify-ca'"):
+            build(tls=mode, tls_ca="ca.pem")
     assert build(ssl_context=context).ssl_context is context
     assert build(ssl_context=context).tls == "required"
 
@@ -293,7 +302,8 @@ def test_connect_takes_what_options_have() -> None:
     kept: dict[str, Any] = dict.fromkeys(arguments)
     stream = replica.connect("mysql://repl@db", **kept)
     assert isinstance(stream, BinlogStream)
-    assert arguments == {option.name for option in fields(Options) if option.name != "replica_uuid"}
+    ours = {"replica_uuid", "server_public_key"}
+    assert arguments == {option.name for option in fields(Options)} - ours
 
 
 def test_errors_survive_pickling() -> None:
