@@ -21,7 +21,7 @@ class StreamStatus:
     ``last_heartbeat`` is when the source last said that it is there, ``last_event`` when it last sent an event.
     ``bytes`` have been received, ``events`` and ``rows`` handed out since the stream was made; ``skipped`` events
     came again after a reconnect and were passed over; ``restarts`` counts ``TransactionRestarted`` markers.
-    ``last_error`` is why the last connection was lost.
+    ``last_error`` is why the last connection was lost. ``semi_sync``: the source gets acknowledgements now.
     """
 
     state: StreamState
@@ -40,6 +40,7 @@ class StreamStatus:
     skipped: int
     restarts: int
     last_error: ReplicaError | None
+    semi_sync: bool
 
 
 #: Called with the status when the state changes and, while events are read, every ``status_interval`` seconds.

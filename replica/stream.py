@@ -298,6 +298,9 @@ class BinlogStream:
         if self._has_ended:
             return
         self._show("connecting")
+        if self._options.semi_sync:
+            # A source counts everything before the place that a dump begins at as acknowledged.
+            await self._save()
         opened = await self._unless_closed(open_again(self._options, broken))
         if opened is None:
             return

@@ -142,6 +142,7 @@ class Upkeep:
             skipped=counters.skipped,
             restarts=counters.restarts,
             last_error=self._last_error,
+            semi_sync=session is not None and session.is_semi_sync,
         )
 
 

@@ -81,6 +81,8 @@ class BinlogRelay:
             raise ConfigurationError(
                 f"start: a relay begins with a whole file: earliest, now or FILE:{FIRST_POSITION}, not {start}"
             )
+        if self._options.semi_sync:
+            raise ConfigurationError("semi_sync: a relay acknowledges nothing: leave it out")
         self._directory = directory
         self._sync_interval = sync_interval
         self._once = once
