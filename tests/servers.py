@@ -16,6 +16,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
@@ -29,6 +30,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 
 HOST = "127.0.0.1"
+SHARED = "/shared"
 ROOT_PASSWORD = "root-Secret_1"
 REPLICA_USER = "repl"
 REPLICA_PASSWORD = "repl-Secret_1"
@@ -176,9 +178,12 @@ class ServerPool:
             raise server
         return server
 
-    def start(self, name: str, *arguments: str) -> Server:
-        """Another server, with a new server id. The arguments follow the usual ones, so they win."""
-        return self._start(name, (f"--server-id={next(_EXTRA_SERVER_IDS)}", *arguments))
+    def start(self, name: str, *arguments: str, shared: Path | None = None) -> Server:
+        """Another server, with a new server id. The arguments follow the usual ones, so they win.
+
+        The server sees the directory `shared` as `SHARED`, and may write there.
+        """
+        return self._start(name, (f"--server-id={next(_EXTRA_SERVER_IDS)}", *arguments), shared=shared)
 
     def start_supervised(self, name: str, *arguments: str) -> Server:
         """As `start()`, and the server can be killed and comes up again: see `tests.faults.container`."""
@@ -198,10 +203,19 @@ class ServerPool:
             self.stop(container)
         self._shared.clear()
 
-    def _start(self, name: str, arguments: tuple[str, ...], command: tuple[str, ...] = ()) -> Server:
+    def _start(
+        self,
+        name: str,
+        arguments: tuple[str, ...],
+        command: tuple[str, ...] = (),
+        shared: Path | None = None,
+    ) -> Server:
         self._check_docker()
         for attempt in itertools.count(1):
             container, port = _new_container(name, arguments, command)
+            if shared is not None:
+                shared.chmod(0o777)
+                container.with_volume_mapping(str(shared), SHARED, "rw")
             self._containers.append(container)
             try:
                 container.start()

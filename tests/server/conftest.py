@@ -79,9 +79,9 @@ def _starter(
 ) -> Iterator[Callable[..., Server]]:
     with contextlib.ExitStack() as stack:
 
-        def start_one(name: str, *arguments: str) -> Server:
+        def start_one(name: str, *arguments: str, **options: object) -> Server:
             try:
-                server = start(name, *arguments)
+                server = start(name, *arguments, **options)
             except ServerUnavailableError as error:
                 pytest.skip(str(error))
             stack.callback(pool.stop, server.container)
