@@ -80,6 +80,7 @@ class Dump:
             wants_table=table_filter(options.tables, options.exclude_tables),
             columns=options.columns,
             on_schema_mismatch=options.on_schema_mismatch,
+            cells=options.cells,
             row_compiler=row_compiler(options.row_values),
         )
         self.decoder.checksum_enabled = greeted.has_checksums

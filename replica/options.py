@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from protocol.binlog.cells import CellTable
 from protocol.errors import ConfigurationError
 from protocol.records import record
 
@@ -57,6 +58,7 @@ class Options(Selection):
 
     ``server_id`` and ``replica_uuid`` are how the source tells replicas apart; they stay the same for the stream's
     life, so that a new connection takes the place of the old one. ``ssl_context`` is None where TLS is disabled.
+    ``cells`` are a renderer's own, for what values become; no argument of ``replica.connect``.
     """
 
     host: str = "localhost"
@@ -85,6 +87,7 @@ class Options(Selection):
     semi_sync: bool = False
     on_status: StatusHook | None = None
     status_interval: float = 10.0
+    cells: CellTable | None = field(default=None, repr=False)
 
     @property
     def address(self) -> str:

@@ -51,6 +51,11 @@ class Source:
     clock_offset: float
 
     @property
+    def version_text(self) -> str:
+        """Such as "9.7.4" or "11.8.6-MariaDB"."""
+        return ".".join(map(str, self.version)) + ("-MariaDB" if self.is_mariadb else "")
+
+    @property
     def dump_flags(self) -> int:
         """Flags of every dump. Without 0x0002 MariaDB leaves ANNOTATE_ROWS out, and then sizes do not sum up."""
         return DumpFlag.MARIADB_ANNOTATE_ROWS if self.is_mariadb else 0

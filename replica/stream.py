@@ -122,6 +122,11 @@ class BinlogStream:
         return BinlogPosition(progress.file, progress.position) if progress.file else None
 
     @property
+    def server_version(self) -> str | None:
+        """The source's version, such as "9.7.4" or "11.8.6-MariaDB"; None before the stream is opened."""
+        return None if self._source is None else self._source.version_text
+
+    @property
     def status(self) -> StreamStatus:
         """How the stream stands now."""
         session = None if self._dump is None else self._dump.session

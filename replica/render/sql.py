@@ -43,6 +43,7 @@ from protocol.charset import charset_of_collation
 from protocol.constants import RowsFlag
 from protocol.errors import UnsupportedEventError
 
+from ..resume import TransactionRestarted
 from .sql_rows import RowStatements
 from .sql_session import SqlSession
 from .sql_spool import BackwardSpool
@@ -108,6 +109,10 @@ class SqlRenderer:
             self.left_out += 1
             self._writer.write(_comment(f"left out: {error}"))
 
+    def follow(self, server_version: str) -> None:
+        """Whose log it is, for a reader that begins inside of a file, behind its format description."""
+        self._writer.follow(server_version)
+
     def finish(self) -> None:
         """Write what is held back, and the end."""
         self._writer.finish()
@@ -135,9 +140,14 @@ class _Writer:
     def close(self) -> None:
         """Nothing is held back."""
 
+    def follow(self, server_version: str) -> None:
+        self._session.follow("mariadb" if is_mariadb_version(server_version) else "mysql", server_version)
+
     def format_description(self, event: FormatDescriptionEvent) -> None:
-        is_mariadb = is_mariadb_version(event.server_version)
-        self._session.follow("mariadb" if is_mariadb else "mysql", event.server_version)
+        self.follow(event.server_version)
+
+    def restart(self) -> None:
+        """What was written of the open transaction is void."""
 
     def gtid(self, event: AnonymousGtidEvent) -> None:
         self._gtid = str(event.gtid) if isinstance(event, GtidEvent) else ""
@@ -264,6 +274,9 @@ class _Redo(_Writer):
     def xa_prepare(self, event: XaPrepareEvent) -> None:
         xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()
         self._end(f"XA COMMIT {xid} ONE PHASE" if event.one_phase else f"XA PREPARE {xid}")
+
+    def restart(self) -> None:
+        self._end("ROLLBACK")
 
     def finish(self) -> None:
         if self._is_open:
@@ -398,6 +411,7 @@ _STEPS: Final[Mapping[type[Event], _Step]] = MappingProxyType(
         ),
         XidEvent: lambda writer, event: writer.commit(event),
         XaPrepareEvent: lambda writer, event: writer.xa_prepare(event),
+        TransactionRestarted: lambda writer, event: writer.restart(),
         **dict.fromkeys(_REFUSED, lambda writer, event: writer.refuse(event)),
     }
 )

@@ -302,7 +302,7 @@ def test_connect_takes_what_options_have() -> None:
     kept: dict[str, Any] = dict.fromkeys(arguments)
     stream = replica.connect("mysql://repl@db", **kept)
     assert isinstance(stream, BinlogStream)
-    ours = {"replica_uuid", "server_public_key"}
+    ours = {"replica_uuid", "server_public_key", "cells"}
     assert arguments == {option.name for option in fields(Options)} - ours
 
 
