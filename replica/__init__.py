@@ -104,6 +104,15 @@ if TYPE_CHECKING:
     from .grouping import Xid
     from .reconnect import Failure, ReconnectPolicy
     from .resume import TransactionRestarted
+    from .statistics import LogStatistics
+    from .statistics_records import (
+        LagStatistics,
+        MinuteStatistics,
+        RowCounts,
+        StatementStatistics,
+        TableStatistics,
+        TransactionStatistics,
+    )
     from .status import StatusHook, StreamStatus
     from .stream import BinlogStream
     from .tls import TlsMode
@@ -181,6 +190,14 @@ __all__ = [
     "FileTransaction",
     "FileTransactions",
     "Xid",
+    # what is in a log
+    "LogStatistics",
+    "RowCounts",
+    "TableStatistics",
+    "MinuteStatistics",
+    "TransactionStatistics",
+    "StatementStatistics",
+    "LagStatistics",
     # errors
     "ReplicaError",
     "ConfigurationError",
@@ -223,6 +240,13 @@ _LATER: Final = MappingProxyType(
         "ReconnectPolicy": "reconnect",
         "TransactionRestarted": "resume",
         "StreamStatus": "status",
+        "LogStatistics": "statistics",
+        "LagStatistics": "statistics_records",
+        "MinuteStatistics": "statistics_records",
+        "RowCounts": "statistics_records",
+        "StatementStatistics": "statistics_records",
+        "TableStatistics": "statistics_records",
+        "TransactionStatistics": "statistics_records",
         "BinlogStream": "stream",
         "FileTransaction": "transactions",
         "FileTransactions": "transactions",

@@ -27,6 +27,13 @@ _SET_STATEMENT: Final = re.compile(r"\ASET\s+STATEMENT\s.*?\bFOR\b", re.DOTALL |
 _CREATE_WITH_ROWS: Final = re.compile(
     r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b.*?\b(?:SELECT|TABLE|VALUES\s+ROW)\b", re.DOTALL | re.IGNORECASE
 )
+_WITH_OBJECT: Final = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
+_OBJECT: Final = re.compile(
+    r"\b(?:TABLE|VIEW|INDEX|DATABASE|SCHEMA|USER|ROLE|PROCEDURE|FUNCTION|TRIGGER|EVENT|SEQUENCE|SERVER|TABLESPACE|PACKAGE)\b",
+    re.IGNORECASE,
+)
+# Where that stands at the latest; what comes behind is long and says nothing more.
+_HEAD: Final = 400
 _WHOLE_TABLE: Final = re.compile(r"DELETE FROM `(?:[^`]|``)+`\.`(?:[^`]|``)+`")
 
 
@@ -46,6 +53,15 @@ def _from_first_word(sql: str) -> tuple[str, str]:
     text = _BEFORE_FIRST_WORD.sub("", sql, count=1)
     word = _WORD.match(text)
     return text, word[0].upper() if word else ""
+
+
+def statement_name(sql: str) -> str:
+    """What a statement is called: its first word in capitals, with what it is done to: ``"CREATE TABLE"``."""
+    text, word = _from_first_word(sql)
+    if word not in _WITH_OBJECT:
+        return word or "unknown"
+    found = _OBJECT.search(_OUT_OF_SIGHT.sub(" ", text[:_HEAD]))
+    return f"{word} {found[0].upper()}" if found else word
 
 
 def empties_table(sql: str) -> bool:
