@@ -24,7 +24,8 @@ NONCE_SIZE = 20
 _MARIADB_NONCE_SIZE = 32
 _PARSEC_SALT_SIZE = 18
 _PARSEC_MAX_COST = 3
-_PASSWORD_QUESTION = 2
+_PASSWORD_QUESTIONS = frozenset({b"\x04", b"\x05"})
+_AROUND_QUESTIONS = "\0 \n"
 
 # Errors that the server's own client library would raise have numbers of that library (errmsg.h).
 CR_SECURE_AUTH = 2049
@@ -109,23 +110,28 @@ class ClearPassword(AuthPlugin):
 
 
 class Dialog(ClearPassword):
-    """dialog: questions, as MariaDB's PAM accounts put them. The password answers the first that asks for one."""
+    """dialog: questions, as MariaDB's PAM accounts put them. The first is answered if it asks for a password."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        super().__init__(credentials)
+        self._has_answered = False
 
     def start(self, data: bytes) -> bytes:
-        """The password with a zero behind it, on the conditions of ``mysql_clear_password``."""
-        # The lowest bit of the type says that it is the last question (auth_pam_base.c).
-        if not data or data[0] >> 1 != _PASSWORD_QUESTION:
-            self.more(data)
-        return super().start(data)
+        """The answer to the question, if it is there already, or nothing, which asks for it (``auth_pam.c``)."""
+        return self.more(data) if data else super().start(data)[:0]
 
-    def more(self, data: bytes) -> bytes | None:
-        """Another question, which nothing is known to answer."""
-        question = data[1:].decode("utf-8", "backslashreplace").strip("\0 \n")
-        raise client_error(
-            CR_AUTH_PLUGIN_ERR,
-            f"the server asks {question!r}, which only a person can answer",
-            "use an account that needs a password and nothing else",
-        )
+    def more(self, data: bytes) -> bytes:
+        """The password with a zero behind it, on the conditions of ``mysql_clear_password``."""
+        # The lowest bit of the type says that it is the last question (auth_dialog: LAST_PASSWORD).
+        if data[:1] not in _PASSWORD_QUESTIONS or self._has_answered:
+            raise client_error(
+                CR_AUTH_PLUGIN_ERR,
+                f"the server asks {data[1:].decode('utf-8', 'backslashreplace').strip(_AROUND_QUESTIONS)!r}, "
+                "which only a person can answer",
+                "use an account that needs a password and nothing else",
+            )
+        self._has_answered = True
+        return super().start(data)
 
 
 class _RsaPassword(AuthPlugin):

@@ -144,12 +144,23 @@ def test_the_password_in_clear_needs_permission_and_a_secure_transport(name: str
     assert caught.value.code == 2061
 
 
+def test_a_question_is_asked_for_and_answered() -> None:
+    credentials = Credentials(b"pw", secure=True, enable_cleartext_plugin=True)
+    for question in (b"\x04Password: ", b"\x05"):
+        plugin = create_plugin("dialog", credentials)
+        assert plugin.start(b"") == b""
+        assert plugin.more(question) == b"pw\0"
+    with pytest.raises(AuthenticationError, match="enable_cleartext_plugin"):
+        create_plugin("dialog", Credentials(b"pw", secure=True)).start(b"")
+
+
 def test_questions_that_no_password_answers() -> None:
-    plugin = create_plugin("dialog", Credentials(b"pw", secure=True, enable_cleartext_plugin=True))
-    for question in (b"\x02Your pet's name?\0", b"\x03Your pet's name?", b""):
+    credentials = Credentials(b"pw", secure=True, enable_cleartext_plugin=True)
+    for question in (b"\x02Your pet's name?\0", b"\x03Your pet's name?", b"\0", b"\xfe"):
         with pytest.raises(AuthenticationError, match="only a person"):
-            plugin.start(question)
-    assert plugin.start(b"\x04Password:") == b"pw\0"
+            create_plugin("dialog", credentials).start(question)
+    plugin = create_plugin("dialog", credentials)
+    plugin.start(b"\x04Password:")
     with pytest.raises(AuthenticationError, match="'One-time code:'"):
         plugin.more(b"\x05One-time code: ")
 
