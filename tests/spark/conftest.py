@@ -36,7 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     import replica.spark
 
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, SECRET_VARIABLE: SECRET}
+    # Java writes folders whose names are not ASCII, such as tables have, in a locale that has them.
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, SECRET_VARIABLE: SECRET, "LC_ALL": "C.UTF-8"}
     scratch = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")

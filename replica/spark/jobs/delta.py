@@ -1,14 +1,17 @@
 """Appending to a Delta table from Spark, through ``deltalake``: exactly once, and never through the driver's memory.
 
-    executors   rows -> Parquet files in the table's folder        (``FileWriter``, once per partition of Spark)
-    driver      what these files are -> one commit in its log      (``AppendToDelta``, once per micro-batch)
+    executors   rows -> Parquet files in the table's folder        ``DeltaWriter.write``, once per partition of Spark
+    driver      what these files are -> one commit in its log      ``DeltaWriter.commit``, once per micro-batch
+
+``write_deltalake`` would want all rows of a micro-batch in the driver; here it gets the names of files. This is
+Spark's own way for a data source to write, which needs no pandas as ``mapInArrow`` does.
 
 A commit carries the streaming query's id and the number of the micro-batch as its application transaction. deltalake
-writes that down and compares nothing, so a micro-batch that is run again is looked for before it is written.
-``write_deltalake`` would want all rows of a micro-batch in the driver; here it gets the files' names. A kill between
-the two leaves files that no commit names: nobody reads them, and ``vacuum`` deletes them.
+writes that down and compares nothing, so ``AppendToDelta`` looks for a micro-batch before it is written again. A kill
+before the commit leaves files that no commit names: nobody reads them, and ``vacuum`` deletes them.
 """
 
+import contextlib
 import json
 import re
 import time
@@ -29,17 +32,17 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow.fs import FileSystem, PyFileSystem
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from protocol.errors import CheckpointError, ConfigurationError
 
+NAME: Final = "mysql-replica-delta"
 _QUERY_ID: Final = "sql.streaming.queryId"
 # What a task holds of all its files before it writes row groups, and how many files it has open.
 _HELD_BYTES: Final = 64 << 20
 _OPEN_FILES: Final = 100
-_FILES: Final = "path string, size long, partition string, stats string"
-_FILE_COLUMNS: Final = ("path", "size", "partition", "stats")
-_FILE_TYPES: Final = (pa.string(), pa.int64(), pa.string(), pa.string())
 _APPEND_ONLY: Final = MappingProxyType({"delta.appendOnly": "true"})
 # Of a folder's name.
 _DEFAULT: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -47,31 +50,66 @@ _PATH_TEXT: Final = 100
 # The column whose range is in the table's log.
 _TIME: Final = "ts"
 
+Values = tuple[str | None, ...]
+
 
 class AppendToDelta:
     """For ``foreachBatch``: appends each micro-batch once. The table is made if it is not there."""
 
     def __init__(self, target: str, partitions: Sequence[str]) -> None:
         self._target = target
-        self._partitions = tuple(partitions)
+        self._partitions = partitions
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Raises ``CheckpointError`` for a table that this query has not begun."""
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         assert query is not None
-        table = open_table(self._target, frame, self._partitions)
-        done = table.transaction_version(query)
+        done = committed(self._target, query)
         if done is None and batch > 0:
             raise CheckpointError(
                 f"{self._target}: the state is that of a query which goes on at batch {batch}, and this table has "
                 "nothing of it -- give the state of this table, or delete the state to begin anew"
             )
-        if done is not None and done >= batch:
-            return
-        files = write_files(frame, self._target, self._partitions)
-        # The first one is empty, and says whose table this is.
-        if files or done is None:
-            commit(table, files, Transaction(query, batch), self._partitions)
+        if done is None or done < batch:
+            append(frame, self._target, self._partitions, Transaction(query, batch))
+
+
+def committed(target: str, query: str) -> int | None:
+    """The last micro-batch of a query that the table has; None if none, or if there is no table."""
+    try:
+        return DeltaTable(target).transaction_version(query)
+    except TableNotFoundError:
+        return None
+
+
+def open_table(target: str, schema: pa.Schema, partitions: Sequence[str]) -> None:
+    """Make the table if it is not there. Raises ``ConfigurationError`` if it has other columns than the rows."""
+    try:
+        table = DeltaTable(target)
+    except TableNotFoundError:
+        DeltaTable.create(
+            target,
+            Schema.from_arrow(schema),
+            mode="ignore",
+            partition_by=list(partitions),
+            configuration=dict(_APPEND_ONLY),
+        )
+        return
+    names = [field.name for field in table.schema().fields]
+    if names != schema.names or table.metadata().partition_columns != list(partitions):
+        raise ConfigurationError(f"target: {target} is a Delta table with other columns: {', '.join(names)}")
+
+
+def append(
+    frame: DataFrame, target: str, partitions: Sequence[str], transaction: Transaction | None = None
+) -> None:
+    """Append rows in one commit. Raises ``ConfigurationError`` if the table has other columns."""
+    open_table(target, to_arrow_schema(frame.schema, timezone="UTC"), partitions)
+    frame.sparkSession.dataSource.register(DeltaFiles)
+    options = {"target": target, "partitions": json.dumps(list(partitions))}
+    if transaction is not None:
+        options |= {"query": transaction.app_id, "batch": str(transaction.version)}
+    frame.write.format(NAME).mode("append").options(**options).save()
 
 
 def create_table(frame: DataFrame, target: str, partitions: Sequence[str]) -> None:
@@ -80,47 +118,103 @@ def create_table(frame: DataFrame, target: str, partitions: Sequence[str]) -> No
         raise ConfigurationError(
             f"target: {target} is a Delta table already -- give a folder that is not there yet"
         )
-    files = write_files(frame, target, partitions)
-    commit(open_table(target, frame, partitions), files, None, partitions)
+    append(frame, target, partitions)
 
 
-def open_table(target: str, frame: DataFrame, partitions: Sequence[str]) -> DeltaTable:
-    """The table, made if it is not there. Raises ``ConfigurationError`` if it has other columns than the rows."""
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
-    try:
-        table = DeltaTable(target)
-    except TableNotFoundError:
-        return DeltaTable.create(
-            target,
-            Schema.from_arrow(schema),
-            mode="ignore",
-            partition_by=list(partitions),
-            configuration=dict(_APPEND_ONLY),
+class DeltaFiles(DataSource):
+    """What ``append`` writes to, as Spark sees it."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DeltaWriter":
+        """For one ``append``."""
+        options = self.options
+        transaction = (options["query"], int(options["batch"])) if "query" in options else None
+        partitions = tuple(json.loads(options["partitions"]))
+        return DeltaWriter(
+            options["target"], partitions, to_arrow_schema(schema, timezone="UTC"), transaction
         )
-    names = [field.name for field in table.schema().fields]
-    if names != schema.names or table.metadata().partition_columns != list(partitions):
-        raise ConfigurationError(f"target: {target} is a Delta table with other columns: {', '.join(names)}")
-    return table
 
 
-def write_files(frame: DataFrame, target: str, partitions: Sequence[str]) -> list[AddAction]:
-    """Have the executors write the rows; the files are in no commit yet."""
-    now = int(time.time() * 1000)
-    rows = frame.mapInArrow(FileWriter(target, tuple(partitions)), _FILES).collect()
-    return [
-        AddAction(row["path"], row["size"], json.loads(row["partition"]), now, True, row["stats"])
-        for row in rows
-    ]
+@dataclass(slots=True)
+class WrittenFile:
+    """A file of one partition of the table; ``stats`` as the table's log has them."""
+
+    path: str
+    size: int
+    values: Values
+    stats: str
 
 
-def commit(
-    table: DeltaTable, files: list[AddAction], transaction: Transaction | None, partitions: Sequence[str]
-) -> None:
-    """All these files, at once."""
-    properties = CommitProperties(app_transactions=[transaction] if transaction else None)
-    table.create_write_transaction(
-        list(files), "append", table.schema(), list(partitions), commit_properties=properties
-    )
+@dataclass
+class WrittenFiles(WriterCommitMessage):
+    """What a task has written."""
+
+    files: list[WrittenFile]
+
+
+class DeltaWriter(DataSourceArrowWriter):
+    """``write`` runs on executors, ``commit`` and ``abort`` on the driver, each in a process of its own."""
+
+    def __init__(
+        self, target: str, partitions: tuple[str, ...], schema: pa.Schema, transaction: tuple[str, int] | None
+    ) -> None:
+        self._target = target
+        self._partitions = partitions
+        self._schema = schema
+        self._transaction = transaction
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
+        """Rows to files that no commit names yet."""
+        files = _PartitionedFiles(self._filesystem(), self._partitions)
+        for batch in iterator:
+            files.add(batch)
+        return WrittenFiles(files.finish())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All files of all tasks, at once."""
+        now = int(time.time() * 1000)
+        files = [
+            AddAction(
+                file.path,
+                file.size,
+                dict(zip(self._partitions, file.values, strict=True)),
+                now,
+                True,
+                file.stats,
+            )
+            for file in _files(messages)
+        ]
+        transaction = Transaction(*self._transaction) if self._transaction else None
+        # The first micro-batch is empty, and says whose table this is.
+        if not files and (transaction is None or transaction.version > 0):
+            return
+        DeltaTable(self._target).create_write_transaction(
+            list(files),
+            "append",
+            Schema.from_arrow(self._schema),
+            list(self._partitions),
+            commit_properties=CommitProperties(app_transactions=[transaction] if transaction else None),
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task has failed: what others have written is deleted, as far as that can be done."""
+        filesystem = self._filesystem()
+        for file in _files(messages):
+            with contextlib.suppress(OSError):
+                filesystem.delete_file(file.path)
+
+    def _filesystem(self) -> FileSystem:
+        return PyFileSystem(DeltaStorageHandler(self._target))
+
+
+def _files(messages: list[WriterCommitMessage | None]) -> Iterator[WrittenFile]:
+    for message in messages:
+        if isinstance(message, WrittenFiles):
+            yield from message.files
 
 
 @dataclass(slots=True)
@@ -128,33 +222,10 @@ class _OpenFile:
     """A file of one partition of the table, and the rows that are to go into it."""
 
     path: str
-    values: tuple[str | None, ...]
+    values: Values
     writer: pq.ParquetWriter
     batches: list[pa.RecordBatch]
     stats: "_Stats"
-
-
-class FileWriter:
-    """For ``mapInArrow``: rows to Parquet files, a row for each file: what a commit says of it."""
-
-    __name__ = "write_files"
-
-    def __init__(self, target: str, partitions: tuple[str, ...]) -> None:
-        self._target = target
-        self._partitions = partitions
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all that one task has."""
-        files = _PartitionedFiles(PyFileSystem(DeltaStorageHandler(self._target)), self._partitions)
-        for batch in batches:
-            files.add(batch)
-        done = files.finish()
-        if done:
-            columns = [
-                pa.array(column, kind)
-                for column, kind in zip(zip(*done, strict=True), _FILE_TYPES, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, names=_FILE_COLUMNS)
 
 
 class _PartitionedFiles:
@@ -163,9 +234,9 @@ class _PartitionedFiles:
     def __init__(self, filesystem: FileSystem, partitions: tuple[str, ...]) -> None:
         self._filesystem = filesystem
         self._partitions = partitions
-        self._open: dict[tuple[str | None, ...], _OpenFile] = {}
+        self._open: dict[Values, _OpenFile] = {}
         self._held = 0
-        self._done: list[tuple[str, int, str, str]] = []
+        self._done: list[WrittenFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """More rows, of any partitions."""
@@ -178,12 +249,12 @@ class _PartitionedFiles:
         elif self._held > _HELD_BYTES:
             self._write_all()
 
-    def finish(self) -> list[tuple[str, int, str, str]]:
-        """Path, size, values of the partition and statistics of each file."""
+    def finish(self) -> list[WrittenFile]:
+        """Write what is left; what has been written."""
         self._close_all()
         return self._done
 
-    def _begin(self, values: tuple[str | None, ...], schema: pa.Schema) -> _OpenFile:
+    def _begin(self, values: Values, schema: pa.Schema) -> _OpenFile:
         folders = [
             f"{name}={_path_text(value)}" for name, value in zip(self._partitions, values, strict=True)
         ]
@@ -206,8 +277,7 @@ class _PartitionedFiles:
         for file in self._open.values():
             file.writer.close()
             size = self._filesystem.get_file_info(file.path).size
-            partition = json.dumps(dict(zip(self._partitions, file.values, strict=True)))
-            self._done.append((file.path, size, partition, file.stats.text()))
+            self._done.append(WrittenFile(file.path, size, file.values, file.stats.text()))
         self._open.clear()
 
 
@@ -244,9 +314,7 @@ def _milliseconds(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def split(
-    batch: pa.RecordBatch, names: Sequence[str]
-) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
+def split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
     """A batch by the values of some columns, as text, and each part without these columns."""
     columns = [batch[name].cast(pa.string()).dictionary_encode(null_encoding="encode") for name in names]
     rest = batch.drop_columns(list(names))

@@ -33,6 +33,7 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "spark.ui.enabled": "false",
     }
 )
+_LOCALES: Final = ("LC_ALL", "LC_CTYPE", "LANG")
 _SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.session.timeZone": "UTC",
@@ -123,6 +124,9 @@ def open_session(
     if found is None:
         # Workers are to run what runs here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if not any(os.environ.get(name) for name in _LOCALES):
+            # Else Java writes no folder whose name is not ASCII: a table's.
+            os.environ["LC_ALL"] = "C.UTF-8"
         builder = SparkSession.builder.appName(name)
         is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         settings = dict(_SETTINGS)

@@ -1,0 +1,156 @@
+"""The changelog of files: the rows of the envelope in Parquet and in Delta, in folders by table and day."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
+
+from protocol.errors import ConfigurationError
+from replica.spark.jobs import changelog
+from replica.spark.jobs.delta import create_table, split
+from tests.spark.generated_log import write_generated
+from tests.unit.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows = list[dict[str, Any]]
+
+
+def rows_of(spark: SparkSession, target: Path) -> Rows:
+    return [row.asDict(recursive=True) for row in spark.read.parquet(str(target)).orderBy("seq").collect()]
+
+
+def delta_rows(target: Path) -> Rows:
+    return sorted(DeltaTable(target).to_pyarrow_table().to_pylist(), key=lambda row: row["seq"])
+
+
+def plain(rows: Rows) -> Rows:
+    """Comparable: Spark gives times without a zone, and in this machine's."""
+    names = ("schema", "table")
+    return [
+        row | {"ts": row["ts"].astimezone(UTC)} | {name: row[name] or None for name in names} for row in rows
+    ]
+
+
+def changes(spark: SparkSession, source: dict[str, str]) -> Rows:
+    frame = spark.read.format("mysql-binlog").options(**source).load()
+    rows = plain([row.asDict(recursive=True) for row in frame.orderBy("seq").collect()])
+    return [row | {"day": row["ts"].date()} for row in rows]
+
+
+def test_files_in_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["orders", "or ders", "ü/x", "50%", "..", "1", "a=b"]
+    log = LogBuilder()
+    for number in range(40):
+        log.transaction([number, -number], sequence=number + 1, name=names[number % len(names)])
+    path = tmp_path / "binlog.000003"
+    path.write_bytes(log.data)
+    source = {"path": str(path), "rowFormat": "json", "maxPartitionBytes": "1k"}
+    changelog.load(spark, source, str(tmp_path / "rows"))
+    found = plain(rows_of(spark, tmp_path / "rows"))
+    assert len(found) == 80
+    assert found == changes(spark, source)
+    with pytest.raises(PySparkException, match="already exists"):
+        changelog.load(spark, source, str(tmp_path / "rows"))
+
+
+def test_files_in_delta(spark: SparkSession, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    logs, target = tmp_path / "logs", tmp_path / "rows"
+    logs.mkdir()
+    write_generated(logs, seed)
+    source = {"path": str(logs), "rowFormat": "json", "maxPartitionBytes": "16k"}
+    changelog.load(spark, source, f"file:{target}", format="delta")
+    expected = changes(spark, source)
+    assert plain(delta_rows(target)) == expected
+    table = DeltaTable(target)
+    assert table.metadata().partition_columns == ["schema", "table", "day"]
+    assert table.version() == 1
+    # Files of other tables are not even opened.
+    some = next(row["table"] for row in expected if row["table"])
+    wanted = [row for row in expected if row["table"] == some]
+    assert table.to_pyarrow_table(filters=[("table", "=", some)]).num_rows == len(wanted)
+    assert len(table.file_uris(file_pruning_predicate=[("table", "=", some)])) < len(table.file_uris())
+    with pytest.raises(ConfigurationError, match="already"):
+        changelog.load(spark, source, str(target), format="delta")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland"])
+def test_days_are_those_of_utc(spark: SparkSession, zone: str) -> None:
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        moments = [
+            datetime(2026, 3, 1, tzinfo=UTC) + timedelta(microseconds=past) for past in (-1, 0, 86_399)
+        ]
+        moments.append(datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC))
+        frame = spark.createDataFrame([(moment,) for moment in moments], "ts timestamp")
+        days = [row["day"] for row in changelog.with_day(frame).collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert days == [date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 1), date(1969, 12, 31)]
+
+
+def test_names_that_are_no_names_of_folders(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["or ders", "a/b", "..", "50%", "a%20b", "ü=x", "it's", 'x"y', "1", "2026-01-01", "t" * 64, None]
+    moment = datetime(2026, 1, 31, 23, 59, 59, 999_999, UTC)
+    frame = spark.createDataFrame(
+        [(number, "s", name, moment) for number, name in enumerate(names)],
+        "number int, schema string, table string, ts timestamp",
+    )
+    create_table(changelog.with_day(frame), str(tmp_path / "t"), changelog.PARTITIONS)
+    found = DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("number").to_pylist()
+    assert [row["table"] for row in found] == names
+    assert {(row["ts"], row["day"]) for row in found} == {(moment, date(2026, 1, 31))}
+    # The range that is noted of each file holds its rows.
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table(filters=[("ts", ">=", moment)]).num_rows == len(names)
+
+
+def test_a_batch_is_split_by_the_values_of_columns() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for size in (0, 1, 5, 500):
+        rows = [
+            {
+                "a": rng.choice(["x", "y", "", None]),
+                "number": number,
+                "day": rng.choice([date(2026, 1, 1), None]),
+            }
+            for number in range(size)
+        ]
+        schema = pa.schema([("a", pa.string()), ("number", pa.int64()), ("day", pa.date32())])
+        batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+        parts = dict(split(batch, ("a", "day")))
+        expected: dict[tuple[str | None, str | None], list[int]] = {}
+        for row in rows:
+            day = None if row["day"] is None else row["day"].isoformat()
+            expected.setdefault((row["a"], day), []).append(row["number"])
+        assert {values: part["number"].to_pylist() for values, part in parts.items()} == expected
+        assert all(part.schema.names == ["number"] for part in parts.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "format", "message"),
+    [
+        ({"user": "u", "schemaMode": "table", "table": "a.b"}, "parquet", "schemaMode"),
+        ({"user": "u", "rowFormat": "variant"}, "delta", "rowFormat"),
+    ],
+)
+def test_what_a_changelog_is_not(
+    spark: SparkSession, tmp_path: Path, source: dict[str, str], format: Any, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        changelog.start(spark, source, str(tmp_path / "t"), format=format)
