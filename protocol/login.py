@@ -31,7 +31,7 @@ class Login:
         """
         if payload[0] == EOF_HEADER:
             return self._switch(AuthSwitchRequest.parse(payload))
-        # MySQL puts 0x01 before all data of a plugin, MariaDB only before what could be taken for OK, ERR or a
+        # 0x01 stands before all data of a plugin; in MariaDB 10.11 only before what could be taken for OK, ERR or a
         # switch (server_mpvio_write_packet).
         is_wrapped = payload[0] == AUTH_MORE_DATA_HEADER
         return self._plugin.more(AuthMoreData.parse(payload).data if is_wrapped else payload)

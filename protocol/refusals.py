@@ -80,7 +80,7 @@ _REFUSALS = (
     # ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
     _login(
         AuthenticationError,
-        "check user and password, and from which hosts the account may log in",
+        "check user and password, from which hosts the account may log in, and whether it requires TLS or tls_cert",
         1045,
         1698,
     ),

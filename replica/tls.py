@@ -1,21 +1,33 @@
-"""How a source is to prove who it is: TLS contexts by mode, and the key that encrypts passwords without TLS.
+"""How a source is to prove who it is: TLS contexts by mode, the key that encrypts passwords without TLS, and what
+the errors of OpenSSL mean.
 
 Files in, objects of ``ssl`` and PEM out. Every mistake is a ``ConfigurationError`` that names the option. Nothing
 here connects.
 """
 
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
 from protocol.auth import load_public_key
-from protocol.errors import ConfigurationError
+from protocol.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    ReplicaError,
+    SourceConfigurationError,
+)
 
 TlsMode = Literal["disabled", "preferred", "required", "verify-ca", "verify-identity"]
 
 TLS_MODES: Final = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 VERIFYING: Final = frozenset({"verify-ca", "verify-identity"})
+
+# x509_vfy.h: X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH.
+_OTHER_NAME: Final = frozenset({62, 64})
+# RFC 8446, section 6.2: the alerts that a server sends when it does not take our certificate.
+_CERTIFICATE_ALERT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA)")
 
 
 def create_ssl_context(
@@ -48,6 +60,36 @@ def read_public_key(path: str) -> bytes:
     except ConfigurationError as error:
         raise ConfigurationError(f"server_public_key_path: {path}: {error}") from None
     return pem[0]
+
+
+def handshake_error(error: ssl.SSLError, address: str) -> ReplicaError:
+    """For a change to TLS that has failed: ``ConfigurationError`` or ``SourceConfigurationError``."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return _certificate_refused(error, address) or SourceConfigurationError(
+            f"no TLS connection with {address}: {error.reason or error} -- servers before MySQL 5.7 know only "
+            "TLS 1.0 and 1.1: there, tls='disabled', or an ssl_context that allows them"
+        )
+    remedy = "give its authority with tls_ca, or tls='required' to encrypt without verifying"
+    if error.verify_code in _OTHER_NAME:
+        remedy = "connect by a name that it has, or tls='verify-ca' to take any name of this authority"
+    return ConfigurationError(
+        f"tls: the certificate of {address} is not trusted: {error.verify_message.rstrip('.')} -- {remedy}"
+    )
+
+
+def broken_error(error: Exception, address: str) -> ReplicaError:
+    """For a connection that has broken: with TLS 1.3 a server refuses our certificate behind the handshake."""
+    refused = _certificate_refused(error, address) if isinstance(error, ssl.SSLError) else None
+    return refused or ConnectionLostError(f"the connection with {address} broke: {error}")
+
+
+def _certificate_refused(error: ssl.SSLError, address: str) -> ConfigurationError | None:
+    if not _CERTIFICATE_ALERT.search(error.reason or ""):
+        return None
+    return ConfigurationError(
+        f"tls_cert: {address} does not take our certificate: {error.reason} -- it is to be valid, and issued by the "
+        "authority that the server's ssl_ca names"
+    )
 
 
 def _no_passphrase() -> str:

@@ -11,9 +11,10 @@ import ssl
 from collections import deque
 from typing import Final
 
-from protocol.errors import ConfigurationError, ConnectionLostError, SourceConfigurationError
+from protocol.errors import ConfigurationError, ConnectionLostError
 
 from .options import Options
+from .tls import broken_error, handshake_error
 
 # asyncio reads at most 256 KB at once; two of these are in memory at most.
 _HIGH_WATER: Final = 256 << 10
@@ -117,16 +118,8 @@ class Transport:
         loop = asyncio.get_running_loop()
         try:
             upgraded = await loop.start_tls(self._transport, self._receiver, context, server_hostname=host)
-        except ssl.SSLCertVerificationError as error:
-            raise ConfigurationError(
-                f"tls: the certificate of {self._address} is not trusted: {error.verify_message} -- give its "
-                "authority with tls_ca, or tls='required' to encrypt without verifying"
-            ) from error
         except ssl.SSLError as error:
-            raise SourceConfigurationError(
-                f"no TLS connection with {self._address}: {error.reason or error} -- servers before MySQL 5.7 know "
-                "only TLS 1.0 and 1.1: there, tls='disabled', or an ssl_context that allows them"
-            ) from error
+            raise handshake_error(error, self._address) from error
         except OSError as error:
             raise ConnectionLostError(
                 f"{self._address} closed the connection instead of TLS: {error}"
@@ -152,9 +145,7 @@ class Transport:
             await self._wait()
         chunk = receiver.take()
         if not chunk and receiver.error is not None:
-            raise ConnectionLostError(
-                f"the connection with {self._address} broke: {receiver.error}"
-            ) from receiver.error
+            raise broken_error(receiver.error, self._address) from receiver.error
         return chunk
 
     async def _wait(self) -> None:
