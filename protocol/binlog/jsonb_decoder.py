@@ -9,7 +9,7 @@ Nanoseconds per document, CPython 3.11, best of 40:      plain    loops   compil
     3 members                                            3,500    2,200        580
     6 members                                            5,000    3,100      1,030
     5 objects and arrays in each other, 10 values       10,900    9,600      2,290
-    9 of them, 40 values, 550 bytes                     34,000   23,000      7,000
+    9 of them, 40 values, 550 bytes                     34,000   23,000      6,200
     8 elements of 6 types                                3,000    2,500        830
     20 doubles                                           7,800    7,000      2,000
     3,000 objects of 4 members in an array, per object   6,400               1,600
@@ -250,18 +250,19 @@ class JsonDecoder:
         return values
 
     def _value(
-        self, data: bytes, kind: int, stored: int, limit: int, floor: int, depth: int
+        self, data: bytes, kind: int, stored: int, start: int, limit: int, floor: int, depth: int
     ) -> tuple[JsonValue, int]:
-        """One value of a small container, and where the one before it has to end."""
+        """One value of a small container at ``start``, and where the one before it has to end."""
         if kind == INT16:
             return (stored ^ 0x8000) - 0x8000, limit
         if kind == UINT16:
             return stored, limit
         if kind == LITERAL:
             return LITERALS[stored], limit
-        if stored < floor:
+        at = start + stored
+        if at < floor:
             raise UnusualError
-        return self._outside(kind, data, stored, limit, depth), stored
+        return self._outside(kind, data, at, limit, depth), at
 
     def _outside(self, kind: int, data: bytes, at: int, limit: int, depth: int) -> JsonValue:
         """A value that stands at ``at``, behind the entries."""
@@ -348,24 +349,21 @@ class JsonDecoder:
 
     def _sighted(self, shape: Shape, data: bytes, values_at: int, content: int) -> None:
         """A container was read by the loops: one more to learn from, or enough."""
-        shape.sights.append(data[values_at:content:3])
+        shape.sight(data[values_at:content:3], data[: _unpack_head(data)[1]])
         if len(shape.sights) >= self._sights:
             small = {SMALL_OBJECT: self._small_object, SMALL_ARRAY: self._small_array}
             inner = dict(self._inner(data, data[values_at:content]))
-            shape.reader = compile_reader(shape, Tools(small, self._value, self._opaque, inner))
-            shape.sights.clear()
+            compile_reader(shape, Tools(small, self._value, self._opaque), inner)
             self._compiled += 1
             self._others -= 1
 
-    def _inner(
-        self, data: bytes, entries: bytes
-    ) -> Iterator[tuple[int, tuple[int, ContainerReader | OpaqueForm]]]:
+    def _inner(self, data: bytes, entries: bytes) -> Iterator[tuple[int, tuple[int, Shape | OpaqueForm]]]:
         """What is known of the inner containers and opaque values of a container, by their indexes."""
         for index, (kind, at) in enumerate(_read_entries(entries)):
             if kind in (SMALL_OBJECT, SMALL_ARRAY):
                 shape = self._shape(kind, data, at)
                 if shape is not None and shape.reader is not None:
-                    yield index, (kind, shape.reader)
+                    yield index, (kind, shape)
             elif kind == OPAQUE and data[at] == ColumnType.NEWDECIMAL:
                 yield index, (kind, self._decimals[data[at : at + _DECIMAL_HEAD]])
             elif kind == OPAQUE and data[at] in TEMPORALS:
