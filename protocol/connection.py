@@ -10,7 +10,7 @@ It decides what may follow what and nothing else: messages parse themselves, plu
 and the bytes of an event are the decoder's. It never waits, retries or reads a clock.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -25,6 +25,14 @@ from .commands import (
     SemiSyncAck,
     encode_name,
     encode_text,
+)
+from .compression import (
+    ZSTD_LEVEL,
+    CompressedFrameStream,
+    CompressionName,
+    choose_compression,
+    compression_capability,
+    create_codec,
 )
 from .constants import Capability
 from .errors import ProtocolError, ReplicaError, SourceConfigurationError
@@ -103,6 +111,8 @@ class Connection:
     for its key, which protects against listeners but not against somebody in the middle.
     ``enable_cleartext_plugin`` allows plugins to hand the password over as it is, where nobody can listen.
     ``attributes`` are added to the connection attributes (``performance_schema.session_connect_attrs``).
+    ``compression`` names algorithms, the one that is liked best first: a server that offers none of them is refused
+    (SourceConfigurationError).
 
     Raises ConfigurationError for arguments that cannot be sent. One command may be outstanding at a time: to
     send another one is a RuntimeError, like all other misuse by the driver. After an error that ends the
@@ -122,12 +132,15 @@ class Connection:
         get_server_public_key: bool = True,
         enable_cleartext_plugin: bool = False,
         attributes: Mapping[str, str] | None = None,
+        compression: Sequence[CompressionName] = (),
     ) -> None:
         #: The server's greeting, once it has come.
         self.handshake: Handshake | None = None
         self.phase = Phase.HANDSHAKE
         #: TLS is in use.
         self.tls = False
+        #: How everything behind the login is compressed, once the greeting has come.
+        self.compression: CompressionName = "uncompressed"
         #: Set it before the dump is asked for when the source has accepted us as a semi-synchronous replica:
         #: events then carry a header of two more bytes, which is taken off.
         self.semi_sync = False
@@ -153,6 +166,9 @@ class Connection:
         self._want_tls = want_tls or require_tls
         self._require_tls = require_tls
         self._secure_transport = secure_transport
+        self._wanted_compression = compression
+        # Made here, so that what is not installed is found out before anything is sent.
+        self._codecs = {name: create_codec(name) for name in compression}
 
         self._frames = FrameStream()
         self._outgoing: list[bytes] = []
@@ -255,11 +271,11 @@ class Connection:
         """Acknowledge everything up to this end position of an event; answers ``ack_requested``."""
         self.ack_requested = False
         # A packet of its own, not part of the numbering of the events.
-        self._outgoing.append(FrameStream().encode(SemiSyncAck(file, position).encode()))
+        self._outgoing.append(self._new_frames().encode(SemiSyncAck(file, position).encode()))
 
     def send_quit(self) -> None:
         """COM_QUIT; the server closes the connection and answers nothing."""
-        self._outgoing.append(FrameStream().encode(Quit().encode()))
+        self._outgoing.append(self._new_frames().encode(Quit().encode()))
 
     # What packets mean, phase by phase
 
@@ -289,7 +305,8 @@ class Connection:
                 f"the server ({handshake.server_version}) speaks a protocol from before MySQL 4.1"
             )
         self.handshake = handshake
-        self._capabilities = _OFFERED & handshake.capabilities
+        self.compression = choose_compression(self._wanted_compression, handshake.capabilities)
+        self._capabilities = _OFFERED & handshake.capabilities | compression_capability(self.compression)
         if self._database is not None:
             self._capabilities |= Capability.CONNECT_WITH_DB
         if not self._want_tls:
@@ -319,6 +336,7 @@ class Connection:
                 self._database or "",
                 self._login.plugin_name,
                 self._attributes,
+                zstd_level=ZSTD_LEVEL,
             ).encode()
         )
 
@@ -342,7 +360,7 @@ class Connection:
         if payload[0] == OK_HEADER:
             ok = Ok.parse(payload, self._capabilities)
             self._login = None
-            self._frames.max_payload = MAX_PAYLOAD
+            self._begin_compression()
             self._end_command()
             return Authenticated(ok)
         answer = self._login.receive(payload)
@@ -404,7 +422,7 @@ class Connection:
         if self.phase is not Phase.READY:
             raise RuntimeError(f"no command can be sent during {self.phase.value}")
         self.phase = phase
-        self._frames.sequence = 0
+        self._frames.start_command()
         self._send(payload)
 
     def _end_command(self) -> None:
@@ -413,6 +431,18 @@ class Connection:
         # A server that is about to close an idle connection says so in a packet of number 0 (MySQL since
         # 8.0.24: 4031).
         self._frames.allow_restart(0)
+
+    def _begin_compression(self) -> None:
+        before = self._frames
+        before.max_payload = MAX_PAYLOAD
+        if self._codecs.get(self.compression) is not None:
+            self._frames = self._new_frames()
+            self._frames.go_on_from(before)
+
+    def _new_frames(self) -> FrameStream:
+        """Frames of the kind that follows the login, counted from 0 on."""
+        codec = self._codecs.get(self.compression)
+        return FrameStream(MAX_PAYLOAD) if codec is None else CompressedFrameStream(codec)
 
     def _send(self, payload: bytes) -> None:
         self._outgoing.append(self._frames.encode(payload))

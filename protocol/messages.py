@@ -167,7 +167,10 @@ class SslRequest:
 
 @record(frozen=True, slots=True)
 class HandshakeResponse:
-    """The client's answer to the greeting (HandshakeResponse41). Its repr leaves the password's proof out."""
+    """The client's answer to the greeting (HandshakeResponse41). Its repr leaves the password's proof out.
+
+    ``zstd_level``, from 1 to 22, is sent where the capabilities have ZSTD_COMPRESSION.
+    """
 
     capabilities: Capability
     user: str
@@ -177,6 +180,7 @@ class HandshakeResponse:
     attributes: Mapping[str, str] = field(default_factory=dict)
     max_packet_size: int = MAX_PACKET_SIZE
     collation: int = UTF8MB4_GENERAL_CI
+    zstd_level: int = 0
 
     @classmethod
     def parse(cls, payload: bytes) -> "HandshakeResponse":
@@ -199,6 +203,7 @@ class HandshakeResponse:
         attributes: dict[str, str] = {}
         if Capability.CONNECT_ATTRS in capabilities:
             attributes = _parse_attributes(reader.lenenc_bytes())
+        zstd_level = reader.u8() if Capability.ZSTD_COMPRESSION in capabilities else 0
         reader.expect_end()
         return cls(
             capabilities,
@@ -209,6 +214,7 @@ class HandshakeResponse:
             attributes,
             start.max_packet_size,
             start.collation,
+            zstd_level,
         )
 
     def encode(self) -> bytes:
@@ -231,6 +237,8 @@ class HandshakeResponse:
         if Capability.CONNECT_ATTRS in capabilities:
             pairs = (encode_lenenc_bytes(text.encode()) for pair in self.attributes.items() for text in pair)
             parts.append(encode_lenenc_bytes(b"".join(pairs)))
+        if Capability.ZSTD_COMPRESSION in capabilities:
+            parts.append(self.zstd_level.to_bytes(1, "little"))
         return b"".join(parts)
 
 

@@ -42,7 +42,7 @@ class FrameStream:
         self._wanted = HEADER_SIZE  # below this many bytes there is nothing to look at
         self._parts: list[bytes] = []  # the payload's frames so far, when it has several
         self._parts_size = 0
-        self._restart: int | None = None
+        self._restarts: tuple[int, ...] = ()
         self._unread: bytes | None = None
 
     @property
@@ -61,9 +61,18 @@ class FrameStream:
             self._chunks.append(data)
             self._size += len(data)
 
+    def start_command(self) -> None:
+        """The next frame, in either direction, begins a command: numbers start again."""
+        self.sequence = 0
+
     def allow_restart(self, sequence: int) -> None:
         """The peer's next frame may have this number as well as the one that is due."""
-        self._restart = sequence
+        self._restarts = (*self._restarts, sequence)
+
+    def go_on_from(self, other: "FrameStream") -> None:
+        """Take the place of another one, between two payloads: its numbers, and what it has not read."""
+        self.sequence = other.sequence
+        self.receive(other._joined()[other._position :])
 
     def encode(self, payload: bytes) -> bytes:
         """The frames of a payload, numbered from ``sequence`` on."""
@@ -76,6 +85,9 @@ class FrameStream:
 
     def read(self) -> bytes | None:
         """The next whole payload, or None until more is received."""
+        return self._read_payload()
+
+    def _read_payload(self) -> bytes | None:
         if self._unread is not None:
             payload, self._unread = self._unread, None
             return payload
@@ -102,7 +114,7 @@ class FrameStream:
             self._read_small(prefix, payloads)
             # What that loop leaves: payloads of several frames, gaps, other payloads, and an end without
             # slack.
-            payload = self.read()
+            payload = self._read_payload()
             if payload is None:
                 break
             if not payload.startswith(prefix):
@@ -118,7 +130,7 @@ class FrameStream:
         number: the header as one integer minus the expected number is the length, and is out of range if
         another one stands there.
         """
-        if self._size < self._wanted or self._parts or self._restart is not None:
+        if self._size < self._wanted or self._parts or self._restarts:
             return
         data = self._joined()
         position = start = self._position
@@ -155,7 +167,7 @@ class FrameStream:
         position = self._position
         (word,) = _unpack_word(data, position)
         sequence, length = word >> 24, word & MAX_FRAME_PAYLOAD
-        if sequence not in (self.sequence, self._restart):
+        if sequence != self.sequence and sequence not in self._restarts:
             raise ProtocolError(f"frame number {sequence} came where {self.sequence} was due")
         if self._parts_size + length > self.max_payload:
             raise ProtocolError(
@@ -165,7 +177,7 @@ class FrameStream:
         if end > len(data):
             self._wanted = HEADER_SIZE + length
             return None
-        self._restart = None
+        self._restarts = ()
         self.sequence = (sequence + 1) & 0xFF
         self._wanted = HEADER_SIZE
         self._size -= HEADER_SIZE + length

@@ -16,9 +16,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-GROUND = ("records", "errors", "constants", "charset_tables", "charset", "wire", "gtid", "position")
+GROUND = ("records", "errors", "constants", "charset_tables", "charset", "wire", "zstd", "gtid", "position")
 CONVERSATION = (
     "packets",
+    "compression",
     "ed25519",
     "auth",
     "verification",
