@@ -295,6 +295,7 @@ def connect(
     server_public_key_path: str | None = None,
     get_server_public_key: bool | None = None,
     enable_cleartext_plugin: bool | None = None,
+    compression: str | Sequence[str] | None = None,
     heartbeat: float | None = None,
     connect_timeout: float | None = None,
     verify_checksum: bool | None = None,
@@ -326,6 +327,9 @@ def connect(
             ``get_server_public_key=False``.
         enable_cleartext_plugin: send the password as it is to a server that wants it so (PAM, LDAP), over TLS or a
             Unix socket only.
+        compression: how the connection is compressed: ``"zlib"``, ``"zstd"`` (MySQL 8.0.18 and later; extra
+            ``[zstd]``), or several, the best first (``"zstd,zlib"``). A source that has none of them is refused,
+            unless ``"uncompressed"`` (the default) is among them.
     What:
         start: None or ``"now"``; ``"earliest"``; a position (``"binlog.000003:154"``); a GTID set of what you already
             have; a ``Checkpoint``; an aware time: the first transaction that began in that second, or later.

@@ -10,13 +10,14 @@ import secrets
 import socket
 import ssl
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Final, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from protocol.binlog.cells import CellTable
+from protocol.compression import COMPRESSIONS, CompressionName, create_codec
 from protocol.errors import ConfigurationError
 from protocol.records import record
 
@@ -79,6 +80,7 @@ class Options(Selection):
     server_public_key: bytes | None = field(default=None, repr=False)
     get_server_public_key: bool = True
     enable_cleartext_plugin: bool = False
+    compression: tuple[CompressionName, ...] = ()
     heartbeat: float = 30.0
     connect_timeout: float = 10.0
     reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
@@ -261,6 +263,18 @@ def _instance(kind: type[_Value], expected: str) -> Callable[[str, object], _Val
     return read
 
 
+def _compression(name: str, value: object) -> tuple[CompressionName, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    names = tuple(value) if isinstance(value, Iterable) else (value,)
+    for chosen in names:
+        if chosen not in COMPRESSIONS:
+            raise wrong_value(name, chosen, f"of {', '.join(COMPRESSIONS)}, the best first")
+        # What is not installed is an error here, not when a server is met that has it.
+        create_codec(chosen)
+    return names
+
+
 def _reconnect(name: str, value: object) -> ReconnectPolicy:
     if isinstance(value, ReconnectPolicy):
         return value
@@ -300,6 +314,7 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "server_public_key_path": _path,
         "get_server_public_key": read_boolean,
         "enable_cleartext_plugin": read_boolean,
+        "compression": _compression,
         "heartbeat": _seconds(0, _MAX_HEARTBEAT),
         "connect_timeout": _seconds(0.001, 86400),
         "reconnect": _reconnect,

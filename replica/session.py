@@ -6,6 +6,7 @@ time that answers take. What to ask a source, and where to start, is decided abo
 
 import asyncio
 
+from protocol.compression import CompressionName
 from protocol.connection import NEED_DATA, Authenticated, Connection, ConnectionEvent, StartTls
 from protocol.errors import ConnectionLostError, SourceSilentError
 from protocol.messages import Handshake, Ok, ResultSet, TextValue
@@ -40,6 +41,7 @@ class Session:
             server_public_key=options.server_public_key,
             get_server_public_key=options.get_server_public_key,
             enable_cleartext_plugin=options.enable_cleartext_plugin,
+            compression=options.compression,
         )
         transport: Transport | None = None
         try:
@@ -69,6 +71,11 @@ class Session:
     def uses_tls(self) -> bool:
         """Whether the connection is encrypted."""
         return self._connection.tls
+
+    @property
+    def compression(self) -> CompressionName:
+        """How everything behind the login is compressed."""
+        return self._connection.compression
 
     async def query(self, sql: str) -> list[tuple[TextValue, ...]]:
         """The rows of a statement; none for one without a result set."""
