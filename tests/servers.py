@@ -269,7 +269,9 @@ def _remove_leftovers() -> None:
     """Remove the containers of processes that are no more on this machine."""
     client = DockerClient().client
     with contextlib.closing(client):
-        for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}):
+        # Others may remove theirs meanwhile.
+        containers = client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True)
+        for container in containers:
             host, _, process = container.labels[OWNER_LABEL].rpartition(":")
             if host == socket.gethostname() and not _is_alive(int(process)):
                 # Another run may be at the same work.
