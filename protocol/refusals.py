@@ -104,6 +104,12 @@ _REFUSALS = (
     ),
     # ER_SECURE_TRANSPORT_REQUIRED
     _login(AuthenticationError, "turn TLS on: the server accepts encrypted connections only", 3159),
+    # ER_WRONG_COMPRESSION_ALGORITHM_CLIENT
+    _login(
+        AuthenticationError,
+        "the server accepts compressed connections only: give compression='zstd,zlib'",
+        3922,
+    ),
     # ER_ACCOUNT_HAS_BEEN_LOCKED, ER_USER_ACCESS_DENIED_FOR_USER_ACCOUNT_BLOCKED_BY_PASSWORD_LOCK; MariaDB's
     # own 4151
     _login(AuthenticationError, "as an administrator: ALTER USER ... ACCOUNT UNLOCK", 3118, 3955, 4151),
