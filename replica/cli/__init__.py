@@ -12,11 +12,17 @@ from typing import Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 
-from . import decode, relay, serve, spark
+from . import decode, relay, serve, spark, tail
 from .command import Command
 from .console import PROGRAM, Console
 
-COMMANDS: Final[tuple[Command, ...]] = (decode.COMMAND, relay.COMMAND, serve.COMMAND, spark.COMMAND)
+COMMANDS: Final[tuple[Command, ...]] = (
+    decode.COMMAND,
+    relay.COMMAND,
+    serve.COMMAND,
+    spark.COMMAND,
+    tail.COMMAND,
+)
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2

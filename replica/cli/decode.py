@@ -4,36 +4,25 @@ import contextlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from protocol.binlog.cells import CellTable
-from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
 
 from ..file import BinlogFile, KeyFile, open_binlog
 from ..log_files import read_whole
 from ..render.event_table import EventTable
-from ..render.json_lines import JsonRenderer
 from ..render.sql import SqlRenderer
 from ..render.text import TextRenderer
-from ..render.yaml_documents import YamlRenderer
+from .arguments import add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
+from .formats import DATA_FORMATS, Renderer, sql_renderer
 from .schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
 
 _SECRET_FILE: Final = "FILE:"
 # The progress line is looked after once in so many events.
 _PROGRESS_STEP: Final = 256
-
-
-class Renderer(Protocol):
-    """What writes events: each with ``render``, and ``finish`` at the end."""
-
-    def render(self, raw: bytes, position: int, event: Event) -> None:
-        """Write one event."""
-
-    def finish(self) -> None:
-        """Write what was held back."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -48,13 +37,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     where = "an offset, FILE:OFFSET, a GTID set, or a time with zone (2026-01-31T12:00:00Z)"
     add("--start", metavar="PLACE", help=f"{where}: begin there (a GTID set is what you already have)")
     add("--stop", metavar="PLACE", help=f"{where}: end there, after the open transaction")
-    add(
-        "--tables",
-        metavar="PATTERNS",
-        action="append",
-        help="row changes of these only, such as shop.*,crm.user",
-    )
-    add("--exclude-tables", metavar="PATTERNS", action="append", help="row changes of all but these")
+    add_table_arguments(parser)
     add(
         "--schema",
         metavar="FILE",
@@ -162,8 +145,8 @@ def _open(options: Namespace, schema: SchemaFile, cells: CellTable | None) -> Bi
         options.files,
         start=_place(options.start),
         stop=_place(options.stop),
-        tables=_patterns(options.tables),
-        exclude_tables=_patterns(options.exclude_tables),
+        tables=patterns(options.tables),
+        exclude_tables=patterns(options.exclude_tables),
         on_error="skip" if options.force else "raise",
         torn=options.torn,
         verify_checksum=not options.no_verify_checksum,
@@ -176,10 +159,6 @@ def _open(options: Namespace, schema: SchemaFile, cells: CellTable | None) -> Bi
 
 def _place(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isdecimal() and text.isascii() else text
-
-
-def _patterns(given: list[str] | None) -> str | None:
-    return ",".join(given) if given else None
 
 
 def _key(text: str) -> bytes:
@@ -225,12 +204,11 @@ _Make = Callable[[BinaryIO, Namespace, SchemaFile], Renderer]
 
 
 def _sql(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
-    return SqlRenderer(
+    return sql_renderer(
         output,
+        options,
         flashback=options.flashback,
         generated=schema.generated,
-        with_statements=not (options.tables or options.exclude_tables),
-        disable_log=options.disable_log_bin,
         on_unsupported="skip" if options.force else "raise",
     )
 
@@ -238,8 +216,8 @@ def _sql(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
 _RENDERERS: Final[Mapping[str, _Make]] = MappingProxyType(
     {
         "text": lambda output, options, schema: TextRenderer(output, options.hexdump),
-        "json": lambda output, options, schema: JsonRenderer(output),
-        "yaml": lambda output, options, schema: YamlRenderer(output),
+        "json": lambda output, options, schema: DATA_FORMATS["json"](output),
+        "yaml": lambda output, options, schema: DATA_FORMATS["yaml"](output),
         "sql": _sql,
     }
 )

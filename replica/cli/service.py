@@ -2,29 +2,43 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Final
+
+# Whoever asks again after so many seconds has waited for nothing: the output may go to somebody who does not read.
+# Sooner, it is the same Ctrl-C, passed on by what has started this process.
+_PATIENCE: Final = 1.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_until_stopped(run: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
-    """Run in an event loop of its own. Ctrl-C and SIGTERM call ``stop``, whereupon ``run`` is to return."""
+    """Run in an event loop of its own. Ctrl-C and SIGTERM call ``stop``, whereupon ``run`` is to return.
+
+    A signal that comes more than a second later raises ``KeyboardInterrupt`` wherever the process stands.
+    """
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []
+        first: list[float] = []
 
-        def begin_to_stop() -> None:
-            # A second signal finds it under way.
-            if not stopping:
-                stopping.append(loop.create_task(_awaited(stop)))
+        def handle(number: int, frame: FrameType | None) -> None:
+            # The loop's own handlers would not run while a write blocks.
+            if not first:
+                first.append(time.monotonic())
+                loop.call_soon_threadsafe(lambda: stopping.append(loop.create_task(_awaited(stop))))
+            elif time.monotonic() - first[0] > _PATIENCE:
+                raise KeyboardInterrupt
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, begin_to_stop)
+        before = [(number, signal.signal(number, handle)) for number in _SIGNALS]
         try:
             await run()
             await asyncio.gather(*stopping)
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+            for number, handler in before:
+                signal.signal(number, handler)
 
     asyncio.run(main())
 
