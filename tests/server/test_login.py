@@ -1,30 +1,24 @@
-"""Logging in to real servers: each plugin on each path, over TCP in clear and over TLS."""
+"""Logging in to real servers over TCP: each plugin of MySQL on each path, in clear and over TLS."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 import replica
 from protocol.auth import CachingSha2Password
+from protocol.verification import public_pem
 from replica.options import Options
 from replica.session import Session
 from tests.servers import Server
 
+from .logins import account, check_login, cipher, log_in
 from .streams import MARIADB, MYSQL97_AND_MARIADB118, PASSWORD, stream_of, take_rows, user_of
 
 # caching_sha2_password.cc: what the server answers to the scramble.
 FAST_PATH, FULL_PATH = b"\3", b"\4"
-
-
-async def log_in(server: Server, user: str, **given: object) -> Session:
-    return await Session.open(Options.build(server.dsn(user, PASSWORD), given))
-
-
-async def cipher(session: Session) -> str:
-    [(_, name)] = await session.query("SHOW STATUS LIKE 'Ssl_cipher'")
-    return str(name)
 
 
 @pytest.fixture
@@ -57,12 +51,44 @@ async def test_caching_sha2_password_whole(mysql97: Server, paths: list[bytes], 
     assert paths == [FULL_PATH, FAST_PATH, FULL_PATH]
 
 
-async def test_sha256_password(mysql97: Server) -> None:
+@pytest.mark.parametrize("tls", ["disabled", "required"])
+async def test_sha256_password(mysql97: Server, tls: str) -> None:
     with user_of(mysql97, how="WITH sha256_password BY") as user:
-        for tls in ("disabled", "required"):
-            session = await log_in(mysql97, user, tls=tls)
-            assert await session.query_value("SELECT CURRENT_USER()") == f"{user}@%"
-            await session.aclose()
+        await check_login(mysql97, user, tls=tls)
+        with pytest.raises(replica.AuthenticationError, match=r"1045.*Access denied"):
+            await log_in(mysql97, user, PASSWORD + "x", tls=tls)
+
+
+@pytest.mark.parametrize("plugin", ["caching_sha2_password", "sha256_password"])
+async def test_the_servers_key_is_fetched_given_or_missing(
+    mysql97: Server, tmp_path: Path, plugin: str
+) -> None:
+    path = tmp_path / "public_key.pem"
+    path.write_bytes(mysql97.exec("cat", "/var/lib/mysql/public_key.pem"))
+    plain = {"tls": "disabled", "get_server_public_key": False}
+    with user_of(mysql97, how=f"WITH {plugin} BY") as user:
+        with pytest.raises(replica.AuthenticationError, match=r"2061.*not encrypted.*turn TLS on"):
+            await log_in(mysql97, user, **plain)
+        await check_login(mysql97, user, **plain, server_public_key_path=path)
+
+
+@pytest.mark.parametrize("plugin", ["caching_sha2_password", "sha256_password"])
+async def test_another_servers_key(mysql97: Server, tmp_path: Path, plugin: str) -> None:
+    """The password is encrypted for whoever has the key that was given, and nobody else."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path = tmp_path / "other.pem"
+    path.write_bytes(public_pem(key))
+    refused = pytest.raises(replica.AuthenticationError, match="1045")
+    with user_of(mysql97, how=f"WITH {plugin} BY") as user, refused:
+        await log_in(mysql97, user, tls="disabled", server_public_key_path=path)
+
+
+@pytest.mark.parametrize("tls", ["disabled", "required"])
+async def test_an_empty_password(mysql97: Server, tls: str) -> None:
+    """The greeting always names caching_sha2_password: the other one comes by a switch."""
+    for plugin in ("caching_sha2_password", "sha256_password"):
+        with account(mysql97, f"IDENTIFIED WITH {plugin} BY ''") as user:
+            await check_login(mysql97, user, "", tls=tls)
 
 
 @pytest.mark.parametrize("server", ["mysql:5.6", *MARIADB], indirect=True)
@@ -111,16 +137,25 @@ async def test_preferred_goes_without_and_required_does_not(server: Server) -> N
         await Session.open(Options.build(server.dsn(), {"tls": "required"}))
 
 
-async def test_the_authority_is_verified(mysql97: Server, tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_bytes(mysql97.exec("cat", "/var/lib/mysql/ca.pem"))
-    verified = {"tls": "verify-ca", "tls_ca": tmp_path / "ca.pem"}
-    session = await Session.open(Options.build(mysql97.dsn(), verified))
-    assert session.uses_tls
-    await session.aclose()
-    with pytest.raises(replica.ConfigurationError, match=r"not trusted.*tls_ca"):
-        await Session.open(Options.build(mysql97.dsn(), {"tls": "verify-ca"}))
-    with pytest.raises(replica.ConfigurationError, match="not trusted"):
-        await Session.open(Options.build(mysql97.dsn(), verified | {"tls": "verify-identity"}))
+@pytest.mark.parametrize("server", ["mysql:5.6", *MARIADB], indirect=True)
+async def test_passwords_of_before_mysql_4_1(server: Server) -> None:
+    """The server forbids them, or lets the client decide: we do not have them."""
+    how = "VIA mysql_old_password USING '5d2e19393cc5ef67'"
+    with account(
+        server, "IDENTIFIED " + (how if server.family == "mariadb" else "WITH mysql_old_password")
+    ) as user:
+        if server.family == "mysql":
+            server.query("UPDATE mysql.user SET Password = '5d2e19393cc5ef67' WHERE User = %s", user)
+            server.query("FLUSH PRIVILEGES")
+        for secure_auth in (1, 0):
+            server.query(f"SET GLOBAL secure_auth = {secure_auth}")
+            try:
+                with pytest.raises(
+                    replica.AuthenticationError, match=r"(2049|1275).*set the account's password anew"
+                ):
+                    await log_in(server, user, "password")
+            finally:
+                server.query("SET GLOBAL secure_auth = 1")
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
