@@ -135,7 +135,7 @@ class LogStatistics:
         # all else that is done for an event.
         self._known: dict[int, tuple[Table, TableStatistics]] = {}
         self._minutes: dict[int, MinuteStatistics] = {}
-        self._by_rows, self._by_bytes, self._by_seconds = Largest(), Largest(), Largest()
+        self._by_rows, self._by_bytes, self._by_seconds = Largest(), Largest(), Largest(1)
         self._progress = Progress("", 0, None, has_gtids=False)
         self._open: _OpenTransaction | None = None
         self._newest = MinuteStatistics(start=-_MINUTE)  # in which something was committed
@@ -204,7 +204,7 @@ class LogStatistics:
 
     @property
     def longest(self) -> list[TransactionStatistics]:
-        """The transactions that took longest, at most ten; none that took less than a second."""
+        """The transactions that took longest, at most ten; none below two seconds, as the log has whole ones."""
         return self._by_seconds.transactions
 
     def to_dict(self) -> dict[str, object]:

@@ -130,8 +130,8 @@ class LagStatistics:
 class Largest:
     """The ``KEPT`` transactions with the largest value; of equal ones those that came first."""
 
-    def __init__(self) -> None:
-        self.least = 0
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
         self._kept: list[tuple[int, TransactionStatistics]] = []
 
     def add(self, value: int, transaction: TransactionStatistics) -> None:

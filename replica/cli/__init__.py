@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 
-from . import decode, relay, serve, spark, tail
+from . import decode, relay, serve, spark, stats, tail
 from .command import Command
 from .console import PROGRAM, Console
 
@@ -21,6 +21,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     relay.COMMAND,
     serve.COMMAND,
     spark.COMMAND,
+    stats.COMMAND,
     tail.COMMAND,
 )
 

@@ -5,10 +5,11 @@ import sys
 import time
 from typing import BinaryIO, Final, TextIO
 
+from ..render.figures import size_text
+
 PROGRAM: Final = "mysql-replica"
 
 _INTERVAL: Final = 0.2  # seconds between two states of the progress line
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 class Console:
@@ -84,12 +85,3 @@ def progress_text(done: int, total: int | None, seconds: float) -> str:
     hours, minute = divmod(minutes, 60)
     clock = f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
     return f"{share}, {clock} left"
-
-
-def size_text(size: float) -> str:
-    """A number of bytes for people: "1.5 MB"; units are powers of 1000."""
-    for unit in _UNITS[:-1]:
-        if size < 999.95:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} {_UNITS[-1]}"

@@ -1,0 +1,209 @@
+"""``mysql-replica stats``: what is in a log, of files or of a source; as tables, as JSON, and as a page with charts.
+
+What reading a source stands on is imported when it runs: files shall not wait for asyncio and TLS.
+"""
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ConfigurationError
+
+from ..file import open_binlog
+from ..render.statistics_text import statistics_lines
+from ..statistics import LogStatistics
+from .arguments import DSN_HELP, add_table_arguments, patterns
+from .command import Command
+from .console import Console, Progress
+from .paint import Paint
+
+if TYPE_CHECKING:
+    from ..status import StreamStatus
+
+_SCHEMES: Final = ("mysql://", "mariadb://")
+_WIDTH: Final = 80
+# The progress line is looked after once in so many events.
+_PROGRESS_STEP: Final = 4096
+_LAG_INTERVAL: Final = 1.0
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "source",
+        nargs="+",
+        metavar="FILE|DSN",
+        help=f"binlog files, an .index file or - for standard input; or one DSN, {DSN_HELP}",
+    )
+    add("-f", "--format", choices=_FORMATS, default="text", help="default: text")
+    add(
+        "--html", metavar="FILE", help="write a report with charts there, too: one page that needs no network"
+    )
+    add_table_arguments(parser)
+    where = "an offset (files), FILE:POS, a GTID set, or a time with zone (2026-01-31T12:00:00Z)"
+    add(
+        "--start",
+        "--from",
+        dest="start",
+        metavar="PLACE",
+        help=f"begin there: {where}; default: the beginning",
+    )
+    add(
+        "--stop", metavar="PLACE", help="end there, after the open transaction; default: the end as it is now"
+    )
+    add("--follow", action="store_true", help="a source: from now on (or --start) until Ctrl-C, with its lag")
+    add("--server-id", metavar="N", help="a source: this replica's id, one that no other replica of it has")
+    add("--force", action="store_true", help="files: go on behind damage, and count it")
+    add("--no-verify-checksum", action="store_true", help="do not check the events' CRC32")
+
+
+_EPILOG: Final = """\
+Values are not decoded. Minutes are those in which transactions were committed, by the clock of the server that wrote
+the log. Lag is the time from a transaction's commit on its first server to that on the one whose log this is
+(MySQL 8.0.1 and later); with --follow, how far the source's newest event lies back when it arrives here.
+
+Ctrl-C ends it in order: what was counted until then is printed."""
+
+
+def _run(options: Namespace, console: Console) -> int:
+    _check(options)
+    statistics = LogStatistics()
+    try:
+        if _is_dsn(options.source[0]):
+            _count_source(options, statistics, console)
+        else:
+            _count_files(options, statistics, console)
+    except KeyboardInterrupt:
+        console.note("interrupted: what follows was counted until then")
+    _FORMATS[options.format](statistics, console)
+    if options.html is not None:
+        _write_page(options.html, statistics)
+        console.note(f"report: {options.html}")
+    return 0
+
+
+def _is_dsn(source: str) -> bool:
+    return source.startswith(_SCHEMES)
+
+
+def _check(options: Namespace) -> None:
+    """What does not go together is said before a log of an hour is read."""
+    dsns = sum(map(_is_dsn, options.source))
+    if dsns and len(options.source) > 1:
+        raise ConfigurationError("stats: either files or one DSN")
+    for name, given in (("--follow", options.follow), ("--server-id", options.server_id)):
+        if given and not dsns:
+            raise ConfigurationError(f"{name} is for a source: give its DSN instead of files")
+    if options.force and dsns:
+        raise ConfigurationError("--force is for files: a source's damage ends the stream")
+    if options.follow and options.stop:
+        raise ConfigurationError("--follow goes on until Ctrl-C: leave out --stop")
+
+
+def _count_files(options: Namespace, statistics: LogStatistics, console: Console) -> None:
+    with open_binlog(
+        options.source,
+        start=_offset_or_place(options.start),
+        stop=_offset_or_place(options.stop),
+        tables=patterns(options.tables),
+        exclude_tables=patterns(options.exclude_tables),
+        on_error="skip" if options.force else "raise",
+        on_schema_mismatch="positional",
+        row_values=False,
+        verify_checksum=not options.no_verify_checksum,
+    ) as log:
+        progress = Progress(console.errors, log.bytes_total, console.errors.isatty())
+        counted = -1
+        try:
+            while statistics.events != counted:
+                counted = statistics.events
+                statistics.add_all(islice(log, _PROGRESS_STEP))
+                progress.update(log.bytes_read)
+        finally:
+            progress.clear()
+        if log.skipped.events:
+            console.note(f"damage was passed over: {log.skipped.events} times, {log.skipped.bytes} bytes")
+
+
+def _offset_or_place(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
+
+
+def _count_source(options: Namespace, statistics: LogStatistics, console: Console) -> None:
+    from ..options import Options
+    from ..stream import BinlogStream
+    from .service import run_until_stopped
+
+    given: dict[str, object] = {
+        "start": options.start or ("now" if options.follow else "earliest"),
+        "stop": options.stop or (None if options.follow else "now"),
+        "tables": patterns(options.tables),
+        "exclude_tables": patterns(options.exclude_tables),
+        "server_id": options.server_id,
+        "on_schema_mismatch": "positional",
+        "verify_checksum": not options.no_verify_checksum,
+        "row_values": False,
+    }
+    if options.follow:
+        given |= {"on_status": _Lag(statistics), "status_interval": _LAG_INTERVAL}
+    stream = BinlogStream(Options.build(options.source[0], given))
+    progress = Progress(console.errors, None, console.errors.isatty())
+
+    async def count() -> None:
+        async with stream:
+            if options.follow:
+                console.note(f"{stream.status.address}, Ctrl-C ends and prints")
+            async for event in stream:
+                statistics.add(event)
+                if not statistics.transactions % _PROGRESS_STEP:
+                    progress.update(statistics.bytes)
+
+    try:
+        run_until_stopped(count, stream.aclose)
+    finally:
+        progress.clear()
+
+
+class _Lag:
+    """Notes how far a stream is behind, each time that its status is shown."""
+
+    def __init__(self, statistics: LogStatistics) -> None:
+        self._statistics = statistics
+
+    def __call__(self, status: "StreamStatus") -> None:
+        if status.state == "streaming" and status.seconds_behind is not None:
+            self._statistics.add_behind(status.seconds_behind, time.time())
+
+
+def _write_text(statistics: LogStatistics, console: Console) -> None:
+    paint = Paint(console.output)
+    for line in statistics_lines(statistics, paint.width() or _WIDTH):
+        paint.write(line)
+
+
+def _write_json(statistics: LogStatistics, console: Console) -> None:
+    console.output.write(json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _write_page(path: str, statistics: LogStatistics) -> None:
+    from ..render.statistics_page import statistics_page
+
+    page = statistics_page(statistics).encode("utf-8", "backslashreplace")
+    try:
+        with open(path, "wb") as file:
+            file.write(page)
+    except OSError as error:
+        raise ConfigurationError(f"--html: {path}: {error.strerror or error}") from error
+
+
+_FORMATS: Final[Mapping[str, Callable[[LogStatistics, Console], None]]] = MappingProxyType(
+    {"text": _write_text, "json": _write_json}
+)
+
+COMMAND: Final = Command(
+    "stats", "Count what is in a log: changes, transactions, lag", _add_arguments, _run, _EPILOG
+)
