@@ -115,7 +115,7 @@ class EnvelopeWriter:
         queries = [change.event for change in changes if isinstance(change.event, QueryEvent)]
         row_type = self.schema.field("before").type
         columns = [
-            pa.array([_operation(query.sql) for query in queries], STRING),
+            pa.array([statement_operation(query.sql) for query in queries], STRING),
             pa.array([valid_text(query.schema) for query in queries], STRING),
             pa.nulls(size, STRING),
             *(pa.nulls(size, row_type) for _ in range(3)),
@@ -215,7 +215,13 @@ class _Objects:
         flags = None if valid.all() else valid
         if not self._is_json:
             return variant.variant_array(objects, self._layout.metadata, flags)
-        return objects if flags is None else pc.if_else(pa.array(flags), objects, pa.scalar(None, STRING))
+        if flags is None:
+            return objects
+        return (
+            pc.if_else(pa.array(flags), objects, pa.scalar(None, STRING))
+            if flags.any()
+            else pa.nulls(len(flags), STRING)
+        )
 
     def _encode(self, arrays: Sequence[pa.Array], image: Literal["before", "after"]) -> _Values:
         values: _Values = []
@@ -258,7 +264,8 @@ def _flags(array: pa.Array) -> Flags:
     return flags
 
 
-def _operation(sql: str) -> str:
+def statement_operation(sql: str) -> str:
+    """What a statement is called in a row."""
     if sql.startswith("XA COMMIT"):
         return "xa_commit"
     return "xa_rollback" if sql.startswith("XA ROLLBACK") else "ddl"

@@ -150,12 +150,20 @@ def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def _behind_length(head: bytes, array: pa.Array, lengths: npt.NDArray[Any]) -> pa.Array:
-    return _join(pa.scalar(head, BINARY), _fixed(_little_endian(lengths, "<u4")), array)
+    return _join(_behind_head(head, _little_endian(lengths, "<u4")), array)
 
 
 def _little_endian(numbers: npt.NDArray[Any], dtype: str) -> Bytes:
     plain = np.ascontiguousarray(numbers.astype(dtype))
     return plain.view(np.uint8).reshape(len(plain), plain.itemsize)
+
+
+def _behind_head(head: bytes, rows: Bytes) -> pa.Array:
+    """Values that are all as long, each behind its type. By numpy: a join takes several times as long."""
+    whole = np.empty((len(rows), len(head) + rows.shape[1]), np.uint8)
+    whole[:, : len(head)] = np.frombuffer(head, np.uint8)
+    whole[:, len(head) :] = rows
+    return _fixed(whole)
 
 
 def _with_nulls(encoded: pa.Array, array: pa.Array) -> pa.Array:
@@ -168,7 +176,7 @@ def _numbers(head: bytes, dtype: str, through: pa.DataType) -> Callable[[pa.Arra
     def convert(array: pa.Array) -> pa.Array:
         plain = array.cast(through)
         numbers = pc.fill_null(plain, pa.scalar(0, through)).to_numpy(zero_copy_only=False)
-        return _with_nulls(_join(pa.scalar(head, BINARY), _fixed(_little_endian(numbers, dtype))), array)
+        return _with_nulls(_behind_head(head, _little_endian(numbers, dtype)), array)
 
     return convert
 
@@ -185,7 +193,7 @@ def _decimals(array: pa.Array) -> pa.Array:
     words = np.frombuffer(array.buffers()[1], np.uint8).reshape(-1, 16)
     numbers = words[array.offset : array.offset + len(array), :size]
     head += bytes([array.type.scale])
-    return _with_nulls(_join(pa.scalar(head, BINARY), _fixed(numbers)), array)
+    return _with_nulls(_behind_head(head, numbers), array)
 
 
 def _unsigned_longs(array: pa.Array) -> pa.Array:
