@@ -37,7 +37,8 @@ from .pieces import LogPiece
 
 RowFormat = Literal["variant", "json"]
 Flags = npt.NDArray[np.bool_]
-_Values = list[pa.Array | None]
+# A column's values, encoded; None where it is left out.
+_Values = Sequence[pa.Array | json_text.Member | None]
 
 STRING: Final = pa.string()
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -224,14 +225,17 @@ class _Objects:
         )
 
     def _encode(self, arrays: Sequence[pa.Array], image: Literal["before", "after"]) -> _Values:
-        values: _Values = []
+        values: list[pa.Array | json_text.Member] = []
         for index, array, is_document in zip(self._indexes, arrays, self._is_document, strict=True):
+            is_lossy = self._gathered.lost_dates and pa.types.is_temporal(array.type)
+            lost = self._gathered.lost_texts(index, image) if is_lossy else None
+            value: pa.Array | json_text.Member
             if self._is_json:
-                value, text = json_text.json_values(array, is_document=is_document), json_text.strings
+                value = json_text.json_member(array, is_document=is_document)
+                value = value if lost is None else json_text.with_texts(value, lost)
             else:
-                value, text = variant.variant_values(array), variant.strings
-            if self._gathered.lost_dates and pa.types.is_temporal(array.type):
-                value = pc.coalesce(value, text(self._gathered.lost_texts(index, image)))
+                value = variant.variant_values(array)
+                value = value if lost is None else pc.coalesce(value, variant.strings(lost))
             values.append(value)
         return values
 

@@ -73,6 +73,8 @@ class GatheredRows:
 
     def spread(self, values: Sequence[object], arrow_type: pa.DataType) -> pa.Array:
         """A value of each change, for each of its rows."""
+        if values.count(values[0]) == len(values):
+            return pa.repeat(pa.scalar(values[0], arrow_type), len(self.numbers))
         return pa.array(values, arrow_type).take(pa.array(self.numbers))
 
 
