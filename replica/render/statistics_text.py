@@ -72,6 +72,8 @@ class TextTable:
             gap = " " * _GAP if line else ""
             span = Span(shown, role or column.role)
             line += [Span(gap + space), span] if column.is_number else [Span(gap), span, Span(space)]
+        while line and not line[-1].text.strip():
+            line.pop()
         return line
 
 
