@@ -268,8 +268,7 @@ class Connection:
             raise
 
     def send_semi_sync_ack(self, file: str, position: int) -> None:
-        """Acknowledge everything up to this end position of an event; answers ``ack_requested``."""
-        self.ack_requested = False
+        """Acknowledge everything up to this end position of an event."""
         # A packet of its own, not part of the numbering of the events.
         self._outgoing.append(self._new_frames().encode(SemiSyncAck(file, position).encode()))
 

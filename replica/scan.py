@@ -65,7 +65,7 @@ class LogScan:
             timestamp = event.header.timestamp
             return isinstance(event, FormatDescriptionEvent)
 
-        await self._scan(file, visit)
+        await self.walk(file, visit)
         return timestamp
 
     async def end(self) -> BinlogPosition:
@@ -77,7 +77,7 @@ class LogScan:
             end = BinlogPosition(file, position)
             return False
 
-        await self._scan(end.file, visit)
+        await self.walk(end.file, visit)
         return end
 
     async def first_since(self, file: str, second: int) -> BinlogPosition:
@@ -94,7 +94,7 @@ class LogScan:
                 progress.follow(event, file, end)
             return False
 
-        await self._scan(file, visit)
+        await self.walk(file, visit)
         return BinlogPosition(progress.file, progress.position)
 
     async def gtids_before(self, position: BinlogPosition) -> AnyGtidSet | None:
@@ -107,7 +107,7 @@ class LogScan:
             progress.follow(event, file, end)
             return False
 
-        await self._scan(position.file, visit)
+        await self.walk(position.file, visit)
         return progress.gtid_set
 
     async def first_file(self) -> str:
@@ -119,17 +119,17 @@ class LogScan:
             first = file
             return isinstance(event, RotateEvent)
 
-        await self._scan("", visit)
+        await self.walk("", visit)
         return first
 
     async def _exists(self, file: str) -> bool:
         try:
-            await self._scan(file, lambda event, file, position: True)
+            await self.walk(file, lambda event, file, position: True)
         except BinlogNotFoundError:
             return False
         return True
 
-    async def _scan(self, file: str, visit: _Visitor) -> None:
+    async def walk(self, file: str, visit: _Visitor) -> None:
         """Show the visitor every event from the start of ``file`` to the end of the log, but for rows."""
         session = await Session.open(self._options)
         try:

@@ -8,11 +8,12 @@ import logging
 from typing import Final
 
 from protocol.errors import SourceConfigurationError
+from protocol.position import Checkpoint
 
 from .progress import Progress
 from .session import Session
 from .source import Source
-from .start import FIRST_POSITION
+from .start import FIRST_POSITION, is_same_server
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -68,6 +69,21 @@ async def offer(session: Session, source: Source, *, is_first: bool) -> None:
 
 def _variable(source: Source) -> str:
     return _VARIABLES[source.is_mariadb or source.version < (8, 0, 26)]
+
+
+def overdue_place(
+    session: Session, source: Source, identity: tuple[str | None, int | None], place: Progress | Checkpoint
+) -> tuple[str, int] | None:
+    """What to acknowledge unasked when a dump has begun behind a place of that server; None if nothing.
+
+    The acknowledgement may have been lost with the connection or the process before. A source that is asked for the
+    log by GTID leaves out what we have, and so does not ask again (MariaDB). Where the thread that sends the log also
+    reads the answers (MySQL before 5.7), one that it has not asked for would be taken for that to the next event.
+    """
+    has_receiver = source.version >= ((10, 3) if source.is_mariadb else (5, 7))
+    if not (session.is_semi_sync and has_receiver and place.file and is_same_server(identity, source)):
+        return None
+    return place.file, place.position
 
 
 def confirmed_place(progress: Progress, file: str, position: int) -> tuple[str, int]:

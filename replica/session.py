@@ -126,7 +126,12 @@ class Session:
         return self._connection.ack_requested
 
     def acknowledge(self, file: str, position: int) -> None:
-        """Tell a semi-synchronous source that everything up to that place is safe here."""
+        """Tell a semi-synchronous source that everything up to that place is safe here, as it has asked."""
+        self._connection.ack_requested = False
+        self.acknowledge_unasked(file, position)
+
+    def acknowledge_unasked(self, file: str, position: int) -> None:
+        """As ``acknowledge``, and what the source has asked for is still to be answered."""
         self._connection.send_semi_sync_ack(file, position)
         self._flush()
 

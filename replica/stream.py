@@ -26,7 +26,7 @@ from .progress import Progress
 from .reconnect import FailureCount
 from .resume import CannotResumeError
 from .schema import ColumnLookup
-from .semi_sync import confirmed_place, offer
+from .semi_sync import confirmed_place, offer, overdue_place
 from .source import Source
 from .status import StreamState, StreamStatus
 from .stop import settle
@@ -67,6 +67,8 @@ class BinlogStream:
         self._broken: Broken | None = None
         self._failures = FailureCount()
         self._retry_at = 0.0
+        # What a semi-synchronous source may not know yet to be done.
+        self._overdue: tuple[str, int] | None = None
         self._closing = asyncio.Event()
         self._error: ReplicaError | None = None
         self._transactions: Transactions | None = None
@@ -234,7 +236,8 @@ class BinlogStream:
             raise RuntimeError("a stream is opened once: make another one with start=stream.checkpoint")
         self._show("connecting")
         stored = await self._upkeep.load()
-        opening = await open_first(self._options, stored or self._options.start)
+        start = stored or self._options.start
+        opening = await open_first(self._options, start)
         dump = opening.dump
         try:
             self._source = dump.source
@@ -244,6 +247,9 @@ class BinlogStream:
                 if self._options.semi_sync:
                     await offer(dump.session, dump.source, is_first=True)
                 await dump.start()
+            if isinstance(start, Checkpoint):
+                identity = start.server_uuid, start.server_id
+                self._overdue = overdue_place(dump.session, dump.source, identity, start)
             self._upkeep.is_unsaved = stored is None
             await self._save()
         except BaseException:
@@ -288,6 +294,7 @@ class BinlogStream:
     def _break_off(self) -> None:
         """Drop the connection and remember how far it had come."""
         self._batch = iter(())
+        self._overdue = None
         dump, self._dump = self._dump, None
         if dump is not None:
             dump.session.abort()
@@ -310,6 +317,7 @@ class BinlogStream:
         if opened is None:
             return
         dump, replay = opened
+        self._overdue = overdue_place(dump.session, dump.source, broken.identity, broken.progress)
         self._delivery.go_on(dump, broken, replay)
         self._upkeep.counters.reconnects += 1
         self._use(dump)
@@ -355,6 +363,10 @@ class BinlogStream:
         events = await dump.read(min(limits, default=None))
         if events is not None:
             self._batch = self._delivery.events(dump, events)
+            if self._overdue is not None:
+                # Now that the dump has begun, the source listens.
+                dump.session.acknowledge_unasked(*self._overdue)
+                self._overdue = None
         elif stop is not None and left is not None and not stop.seconds_left(dump.source.now):
             # The time to stop at has come: now it can be said where the end lies.
             self._delivery.stop = await settle(stop, self._options, dump.source)

@@ -99,6 +99,7 @@ _MYSQL: Final[_Variables] = MappingProxyType(
     {
         "gtid_executed": _executed,
         "gtid_mode": _mode,
+        "gtid_owned": _fixed(""),
         "gtid_purged": _purged,
         "server_uuid": _fact(lambda facts: facts.identity.server_uuid),
         "super_read_only": _fixed("ON"),

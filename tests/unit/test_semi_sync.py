@@ -20,19 +20,22 @@ from replica import (
     WriteRowsEvent,
     XidEvent,
 )
+from replica.options import Options
 from replica.progress import Progress
-from replica.semi_sync import confirmed_place
+from replica.semi_sync import confirmed_place, overdue_place
 from replica.server import BinlogServer
 from replica.server.dump import _TransactionEnds
 from replica.session import Session
+from replica.source import ask
 
-from .log_builder import LogBuilder
-from .scripted_log import Log, mysql, transaction
+from .log_builder import SOURCE_ID, LogBuilder
+from .scripted_log import GTIDS_ON, Log, mysql, transaction
 from .served import PASSWORD, USER, mariadb_log, mariadb_transaction, mysql_log, serving, write_mysql_files
-from .socket_source import SocketSource, until
+from .socket_source import UUID, SocketSource, until
 from .socket_source import serving as scripted
 
 SECONDS = 20
+OTHER = UUID.replace("1", "7")
 QUICK = ReconnectPolicy(initial=0.001, maximum=0.001)
 
 
@@ -43,13 +46,13 @@ class Acknowledged(list[tuple[str, int]]):
 @pytest.fixture
 def acknowledged(monkeypatch: pytest.MonkeyPatch) -> Acknowledged:
     told = Acknowledged()
-    real = Session.acknowledge
+    real = Session.acknowledge_unasked
 
     def acknowledge(self: Session, file: str, position: int) -> None:
         told.append((file, position))
         real(self, file, position)
 
-    monkeypatch.setattr(Session, "acknowledge", acknowledge)
+    monkeypatch.setattr(Session, "acknowledge_unasked", acknowledge)
     return told
 
 
@@ -316,6 +319,8 @@ async def test_what_was_done_is_acknowledged_over_the_next_connection(
         store.goes_on.set()
         await until(lambda: server.replicas)
         [again] = server.replicas
+        # The source may not have got it over the connection before, and does not ask again.
+        await until(lambda: again.acknowledged == BinlogPosition(path.name, ends[1]))
         path.write_bytes(data)
         await reading
         reading = asyncio.create_task(anext(stream))
@@ -404,6 +409,70 @@ def test_the_place_of_another_server_is_not_acknowledged() -> None:
     progress = Progress("bin.000007", 5000, None, has_gtids=True)
     assert confirmed_place(progress, "bin.000003", 700) == ("bin.000003", 4)
     assert confirmed_place(progress, "bin.000007", 5000) == ("bin.000007", 5000)
+
+
+@pytest.mark.parametrize(
+    ("version", "place"),
+    [
+        ("9.7.4", ("bin.000007", 5000)),
+        ("5.7.44", ("bin.000007", 5000)),
+        ("5.6.51", None),
+        ("10.3.39-MariaDB", ("bin.000007", 5000)),
+    ],
+)
+async def test_what_is_acknowledged_unasked(version: str, place: tuple[str, int] | None) -> None:
+    async with scripted(SocketSource(version=version)) as source:
+        session = await Session.open(Options.build(source.dsn, {}))
+        facts = await ask(session)
+        session.expect_semi_sync()
+        here, there = (facts.server_uuid, facts.server_id), (OTHER, 98)
+        known = Progress("bin.000007", 5000, None, has_gtids=True)
+        assert overdue_place(session, facts, here, known) == place
+        assert overdue_place(session, facts, here, Checkpoint("bin.000007", 5000)) == place
+        assert overdue_place(session, facts, there, known) is None
+        assert overdue_place(session, facts, here, Progress("", 4, None, has_gtids=True)) is None
+        await session.aclose()
+
+
+async def test_what_a_process_before_has_done(tmp_path: Path, acknowledged: Acknowledged) -> None:
+    """It was killed between its store and its acknowledgement: the source may still wait."""
+    path, ends = three(tmp_path)
+    async with serving(path, semi_sync=True) as server:
+        uuid = server.server_uuid
+        for start in (
+            Checkpoint(path.name, ends[1], f"{SOURCE_ID}:1-2", uuid, 1),
+            Checkpoint(path.name, ends[1], None, uuid, 1),
+        ):
+            async with stream_of(server, start=start) as stream:
+                await read_to(stream, WriteRowsEvent)
+                assert acknowledged == [(path.name, ends[1])]
+            acknowledged.clear()
+        async with stream_of(
+            server, start=Checkpoint(path.name, ends[1], f"{SOURCE_ID}:1-2", OTHER, 1)
+        ) as stream:
+            await read_to(stream, WriteRowsEvent)
+            assert acknowledged == []
+
+
+@pytest.mark.parametrize(
+    "owned", ["", f"{UUID}:3#15", f"{UUID}:4#11:3#12{UUID}:tag:1#7", f"{OTHER}:9#1{UUID}:3#8"]
+)
+async def test_transactions_that_the_source_is_still_committing(owned: str) -> None:
+    """A replica has them already; to go on behind them is no mistake."""
+    answers = {
+        "SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-2",)],
+        "SELECT @@GLOBAL.gtid_purged": [("",)],
+        "SELECT @@GLOBAL.gtid_owned": [(owned,)],
+    }
+    source = mysql(transaction(Log(), 1), variables=GTIDS_ON, answers=answers)
+    async with scripted(source):
+        stream = replica.connect(source.dsn, start=GtidSet(f"{UUID}:1-3"))
+        if owned:
+            async with stream:
+                await until(lambda: source.dumps)
+        else:
+            with pytest.raises(replica.TransactionsUnavailableError, match=f"{UUID}:3"):
+                await stream.__aenter__()
 
 
 def test_a_relay_does_not_acknowledge(tmp_path: Path) -> None:

@@ -1,0 +1,351 @@
+"""Semi-synchronous replication with real sources: their commits wait for us, and for all that they should."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import replica
+from replica import BinlogStream, Checkpoint, RowsEvent, XidEvent
+from tests.faults.container import kill_dumps
+from tests.servers import Server
+
+from .streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of, to_the_end
+
+# Long enough that nothing here waits for it, but for who wants to.
+TIMEOUT_SECONDS = 20
+HELD_SECONDS = 0.5
+
+
+@dataclass
+class Source:
+    """A source that waits with each commit for one replica."""
+
+    server: Server
+    schema: str
+    missed_before: int = 0
+
+    @property
+    def missed(self) -> int:
+        """Commits that have not been waited for."""
+        return self.status("no_tx") - self.missed_before
+
+    @property
+    def word(self) -> str:
+        return "source" if self.server.name == "mysql:9.7" else "master"
+
+    def insert(self, number: int, size: int = 1) -> float:
+        """Commit a row; the seconds that it took."""
+        start = time.monotonic()
+        self.server.query(f"INSERT INTO {self.schema}.t VALUES ({number}, REPEAT('x', {size}))")
+        return time.monotonic() - start
+
+    async def inserting(self, number: int, size: int = 1) -> asyncio.Task[float]:
+        """The commit, which has begun to wait."""
+        waits = self.status("wait_sessions")
+        task = asyncio.create_task(asyncio.to_thread(self.insert, number, size))
+        await self.until(lambda: task.done() or self.status("wait_sessions") > waits)
+        return task
+
+    def status(self, name: str) -> int:
+        [(_, value)] = self.server.query(f"SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_{self.word}_{name}'")
+        return int(value) if value.isdecimal() else int(value == "ON")
+
+    def set(self, name: str, value: int) -> None:
+        self.server.query(f"SET GLOBAL rpl_semi_sync_{self.word}_{name} = {value}")
+
+    async def until(self, condition: object) -> None:
+        """Until something is so on the server, which is asked now and then."""
+        assert callable(condition)
+        async with asyncio.timeout(SECONDS):
+            while not await asyncio.to_thread(condition):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _waiting(server: Server) -> Iterator[None]:
+    """Semi-synchronous replication is on, and off again."""
+    word = "source" if server.name == "mysql:9.7" else "master"
+    is_plugin = server.family == "mysql"
+    if is_plugin:
+        server.query(f"INSTALL PLUGIN rpl_semi_sync_{word} SONAME 'semisync_{word}.so'")
+    try:
+        server.query(f"SET GLOBAL rpl_semi_sync_{word}_timeout = {TIMEOUT_SECONDS * 1000}")
+        server.query(f"SET GLOBAL rpl_semi_sync_{word}_enabled = ON")
+        yield
+    finally:
+        server.query(f"SET GLOBAL rpl_semi_sync_{word}_enabled = OFF")
+        kill_dumps(server)
+        if is_plugin:
+            _uninstall(server, f"rpl_semi_sync_{word}")
+
+
+def _uninstall(server: Server, plugin: str) -> None:
+    """It refuses as long as it knows of a replica."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            server.query(f"UNINSTALL PLUGIN {plugin}")
+            return
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def source(server: Server, schema: str) -> Iterator[Source]:
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b LONGTEXT)")
+    with _waiting(server):
+        source = Source(server, schema)
+        source.missed_before = source.status("no_tx")
+        yield source
+
+
+class Consumer:
+    """Iterates a stream, and stops in front of what it has got while it is held."""
+
+    def __init__(self, stream: BinlogStream) -> None:
+        self.stream = stream
+        self.rows: list[int] = []
+        self.transactions = 0
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+
+    async def run(self) -> None:
+        async for event in self.stream:
+            if isinstance(event, RowsEvent):
+                self.rows += [row[0] for row in event.rows]  # type: ignore[attr-defined]
+            if isinstance(event, XidEvent):
+                self.transactions += 1
+            await self._goes_on.wait()
+
+    def hold(self) -> None:
+        self._goes_on.clear()
+
+    def release(self) -> None:
+        self._goes_on.set()
+
+
+@contextlib.asynccontextmanager
+async def consuming(source: Source, **options: object) -> AsyncIterator[Consumer]:
+    stream = stream_of(source.server, tables=f"{source.schema}.*", semi_sync=True, **options)
+    async with stream:
+        consumer = Consumer(stream)
+        task = asyncio.create_task(consumer.run())
+        try:
+            await source.until(lambda: source.status("clients") == 1)
+            yield consumer
+            assert not task.done(), task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_commit_waits_for_the_consumer(source: Source) -> None:
+    async with consuming(source) as consumer:
+        await asyncio.to_thread(source.insert, 1)
+        confirmed = source.status("yes_tx")
+        for number in (2, 3, 4):
+            consumer.hold()
+            commit = await source.inserting(number)
+            await asyncio.sleep(HELD_SECONDS)
+            assert not commit.done()
+            consumer.release()
+            assert HELD_SECONDS <= await commit < TIMEOUT_SECONDS
+        assert source.status("yes_tx") - confirmed == 3
+        assert source.missed == 0
+        assert source.status("clients") == 1
+        assert source.status("status") == 1
+    assert consumer.rows == [1, 2, 3, 4]
+
+
+class _SlowStore(replica.FileCheckpointStore):
+    """Saves into its file when it is let."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self.asked = 0
+
+    async def save(self, checkpoint: Checkpoint) -> None:  # type: ignore[override]
+        self.asked += 1
+        await self.goes_on.wait()
+        super().save(checkpoint)
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_commit_waits_for_the_store(source: Source, tmp_path: Path) -> None:
+    store = _SlowStore(tmp_path / "checkpoint")
+    async with consuming(source, checkpoints=store, checkpoint_interval=3600) as consumer:
+        await asyncio.to_thread(source.insert, 1)
+        store.goes_on.clear()
+        before = store.load()
+        asked = store.asked
+        commit = await source.inserting(2)
+        await source.until(lambda: store.asked > asked)
+        # The consumer is done with it, and the store is not.
+        assert consumer.rows == [1, 2]
+        await asyncio.sleep(HELD_SECONDS)
+        assert not commit.done()
+        assert store.load() == before
+        store.goes_on.set()
+        assert HELD_SECONDS <= await commit < TIMEOUT_SECONDS
+        saved = store.load()
+        assert saved is not None
+        assert saved != before
+    assert source.missed == 0
+    assert (
+        await to_the_end(stream_of(source.server, start=saved, stop="now", tables=f"{source.schema}.*")) == []
+    )
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_source_that_has_given_up_waiting_is_caught_up_with(source: Source) -> None:
+    """Then it asks behind every event, also inside of transactions."""
+    async with consuming(source) as consumer:
+        await asyncio.to_thread(source.insert, 1)
+        source.set("timeout", 300)
+        consumer.hold()
+        await asyncio.to_thread(source.insert, 2)
+        assert source.status("status") == 0
+        for number in range(3, 20):
+            await asyncio.to_thread(source.insert, number, number * 1000)
+        source.set("timeout", TIMEOUT_SECONDS * 1000)
+        consumer.release()
+        await source.until(lambda: source.status("status") == 1)
+        confirmed, missed = source.status("yes_tx"), source.missed
+        assert missed >= 1
+        await asyncio.to_thread(source.insert, 20)
+        assert (source.status("yes_tx"), source.missed) == (confirmed + 1, missed)
+        assert consumer.rows == list(range(1, 21))
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_large_and_compressed_events(source: Source) -> None:
+    """More than 16 MB in one event: the header of semi-sync stands in its first packet only."""
+    server, schema = source.server, source.schema
+    compression = "binlog_transaction_compression" if server.family == "mysql" else "GLOBAL log_bin_compress"
+    async with consuming(source) as consumer:
+        for number, size in enumerate(((1 << 24) - 100, 1 << 24, 40_000_000), 1):
+            assert await asyncio.to_thread(source.insert, number, size) < TIMEOUT_SECONDS
+
+        def write_compressed() -> None:
+            with server.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(f"SET {compression} = ON")
+                try:
+                    cursor.execute(f"INSERT INTO {schema}.t VALUES (4, REPEAT('y', 100000))")
+                    cursor.execute(f"UPDATE {schema}.t SET b = 'z' WHERE a = 4")
+                finally:
+                    cursor.execute(f"SET {compression} = OFF")
+
+        await asyncio.to_thread(write_compressed)
+        await asyncio.to_thread(server.query, f"CREATE TABLE {schema}.u (a INT)")
+        assert consumer.rows[:4] == [1, 2, 3, 4]
+        assert source.missed == 0
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_what_is_passed_over_holds_nobody_up(source: Source) -> None:
+    async with consuming(source, events=RowsEvent, exclude_tables=f"{source.schema}.t") as consumer:
+        confirmed = source.status("yes_tx")
+        for number in range(5):
+            await asyncio.to_thread(source.insert, number)
+        assert consumer.rows == []
+        assert source.missed == 0
+        assert source.status("yes_tx") == confirmed + 5
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_commit_waits_for_the_next_connection(source: Source) -> None:
+    policy = replica.ReconnectPolicy(initial=0.01, maximum=0.1)
+    async with consuming(source, reconnect=policy) as consumer:
+        await asyncio.to_thread(source.insert, 1)
+        for number in (2, 3, 4):
+            consumer.hold()
+            commit = await source.inserting(number)
+            await asyncio.to_thread(kill_dumps, source.server)
+            await source.until(lambda: source.status("clients") == 0)
+            assert not commit.done()
+            consumer.release()
+            assert await commit < TIMEOUT_SECONDS
+        assert consumer.stream.status.reconnects == 3
+        assert consumer.rows == [1, 2, 3, 4]
+    assert source.missed == 0
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_what_was_committed_is_in_the_store_of_a_killed_consumer(
+    source: Source, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """A commit that has returned needs nothing more of the consumer: it goes on behind it. The others wait for it."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    path = tmp_path / "checkpoint"
+    tables = f"{source.schema}.*"
+    returned: list[int] = []
+    is_over = False
+
+    def write() -> None:
+        while not is_over:
+            source.insert(len(returned))
+            returned.append(len(returned))
+
+    async def start() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.server.semi_sync_consumer", source.server.dsn(), tables, str(path)
+        )
+
+    async def kill(process: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+    writing: asyncio.Task[None] | None = None
+    try:
+        for _ in range(20 if pytestconfig.getoption("long") else 4):
+            process = await start()
+            try:
+                await source.until(lambda: source.status("clients") == 1)
+                if writing is None:
+                    writing = asyncio.create_task(asyncio.to_thread(write))
+                goal = len(returned) + rng.randrange(1, 50)
+                await source.until(lambda goal=goal: len(returned) >= goal)  # type: ignore[misc]
+                await asyncio.sleep(rng.uniform(0, 0.05))
+            finally:
+                await kill(process)
+                # It notices by itself when it has something to send, and it waits.
+                await asyncio.to_thread(kill_dumps, source.server)
+            await source.until(lambda: source.status("clients") == 0)
+            count = len(returned)
+            behind = stream_of(
+                source.server, start=replica.FileCheckpointStore(path).load(), stop="now", tables=tables
+            )
+            rows = [row[0] for row in await to_the_end(behind)]
+            assert rows in ([], [count], [count, count + 1]), f"{count} commits have returned"
+        is_over = True
+        process = await start()
+        try:
+            async with asyncio.timeout(SECONDS):
+                assert writing is not None
+                await writing
+        finally:
+            await kill(process)
+    finally:
+        is_over = True
+        source.set("enabled", 0)
+        if writing is not None:
+            await asyncio.gather(writing, return_exceptions=True)
+    assert source.missed == 0
+    assert len(returned) > 4
