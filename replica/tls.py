@@ -26,8 +26,9 @@ VERIFYING: Final = frozenset({"verify-ca", "verify-identity"})
 
 # x509_vfy.h: X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH.
 _OTHER_NAME: Final = frozenset({62, 64})
-# RFC 8446, section 6.2: the alerts that a server sends when it does not take our certificate.
-_CERTIFICATE_ALERT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA)")
+# RFC 8446, section 6.2: the alerts that a server sends when it does not take our certificate. The last is for one
+# that an authority of the right name, and of another key, has issued.
+_CERTIFICATE_ALERT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|DECRYPT_ERROR)")
 
 
 def create_ssl_context(
