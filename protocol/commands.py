@@ -5,6 +5,7 @@ do not fit their fields are the caller's (``ConfigurationError``); payloads that
 ``ProtocolError``. What is answered, and when a command may be sent, is ``connection``'s business.
 """
 
+import contextlib
 from dataclasses import field
 
 from .constants import Command
@@ -24,10 +25,10 @@ def _uint(value: int, size: int, name: str) -> bytes:
 
 def encode_text(text: str, name: str) -> bytes:
     """UTF-8; ConfigurationError for surrogates, which have none."""
-    try:
+    with contextlib.suppress(UnicodeEncodeError):
         return text.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"{name} holds characters that are not Unicode text") from None
+    # Raised out here, because that error holds the text, which may be a password, and would be the context of ours.
+    raise ConfigurationError(f"{name} holds characters that are not Unicode text")
 
 
 def encode_name(text: str, name: str) -> bytes:
