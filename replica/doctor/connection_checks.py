@@ -1,0 +1,117 @@
+"""The doctor's checks of the connection: TLS, clocks, signs of life, and commits that wait for us."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from ..semi_sync import installing
+from .facts import Facts
+from .finding import Finding, option_file, shell, sql, stream_option
+from .settings import set_variable
+
+_DAY: Final = 86400
+_CLOCK_SECONDS: Final = 3
+_NET_WRITE_TIMEOUT: Final = 60  # the servers' own default
+_CERTIFICATE_DAYS: Final = 30
+_CERTIFICATES: Final = ("ssl_cert = server-cert.pem", "ssl_key = server-key.pem")
+
+
+def check_tls(facts: Facts) -> Iterator[Finding]:
+    """Whether others can read the rows on their way, and until when the certificate is good."""
+    name = "TLS"
+    options = facts.options
+    if facts.uses_tls:
+        expiry = facts.status.get("ssl_server_not_after", "")
+        left = _days_left(expiry)
+        if left is not None and left < _CERTIFICATE_DAYS:
+            reload = "FLUSH SSL" if facts.is_mariadb else "ALTER INSTANCE RELOAD TLS"
+            yield Finding(
+                name, "warning", f"the source's certificate ends {expiry}: renew it, then", sql(reload)
+            )
+            return
+        is_verified = options.tls in ("verify-ca", "verify-identity")
+        how = "verified" if is_verified else "who answers is not verified (tls=verify-identity does)"
+        yield Finding(name, "ok", f"encrypted, {how}")
+    elif options.unix_socket is not None:
+        yield Finding(name, "ok", "a Unix socket needs none")
+    elif options.tls == "disabled" and (facts.variable("have_ssl") or "YES") == "YES":
+        yield Finding(
+            name, "warning", "rows travel in clear, though the source has TLS", stream_option("tls=required")
+        )
+    elif not facts.is_mariadb and facts.version < (5, 7):
+        tunnel = f"ssh -N -L 13306:127.0.0.1:{options.port} {options.host}"
+        message = "rows travel in clear, and this version's TLS is too old to be used: have a tunnel"
+        yield Finding(
+            name, "warning", message, (*shell(tunnel), *stream_option("host=127.0.0.1", "port=13306"))
+        )
+    else:
+        make = (
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=$(hostname) -keyout server-key.pem "
+            "-out server-cert.pem"
+        )
+        message = "rows travel in clear: the source has no certificate (in its data directory, as its user)"
+        yield Finding(name, "warning", message, (*shell(make), *option_file(*_CERTIFICATES)))
+
+
+def _days_left(text: str) -> float | None:
+    """Until a time as OpenSSL prints it, such as "Nov 19 00:27:30 2036 GMT"."""
+    try:
+        end = datetime.strptime(text, "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return (end - datetime.now(UTC)).total_seconds() / _DAY
+
+
+def check_clock(facts: Facts) -> Iterator[Finding]:
+    """Whether the source's clock is ours; it is asked for whole seconds."""
+    name = "clock"
+    lead = facts.source.clock_offset
+    if abs(lead) <= _CLOCK_SECONDS:
+        yield Finding(name, "ok", "the source's clock is ours")
+        return
+    where = "ahead of" if lead > 0 else "behind"
+    yield Finding(
+        name,
+        "warning",
+        f"the source's clock is {abs(lead):.0f} s {where} ours: the times of events are, too, and a start or stop "
+        "at a time is by the source's clock (on the machine whose clock is wrong)",
+        shell("timedatectl set-ntp true"),
+    )
+
+
+def check_timeouts(facts: Facts) -> Iterator[Finding]:
+    """Heartbeats, by which a dead connection is noticed, and how long the source waits for a slow consumer."""
+    if facts.options.heartbeat:
+        yield Finding("heartbeat", "ok", f"every {facts.options.heartbeat:g} s")
+    else:
+        message = "off: a connection that is dead is not noticed"
+        yield Finding("heartbeat", "warning", message, stream_option("heartbeat=30"))
+    name = "net_write_timeout"
+    seconds = int(facts.variable(name) or _NET_WRITE_TIMEOUT)
+    if seconds >= _NET_WRITE_TIMEOUT:
+        yield Finding(name, "ok", f"{seconds} s")
+        return
+    yield Finding(
+        name,
+        "warning",
+        f"{seconds} s: the source drops a consumer that pauses for longer, and sends its open transaction again",
+        set_variable(facts, name, str(_NET_WRITE_TIMEOUT)),
+    )
+
+
+def check_semi_sync(facts: Facts) -> Iterator[Finding]:
+    """Whether a source whose commits should wait does wait."""
+    name = "semi_sync"
+    if not facts.options.semi_sync:
+        return
+    if facts.semi_sync is not None and facts.semi_sync[1]:
+        yield Finding(name, "ok", f"{facts.semi_sync[0]} is ON")
+        return
+    word = "master" if facts.is_mariadb or facts.version < (8, 0, 26) else "source"
+    variable = facts.semi_sync[0] if facts.semi_sync else f"rpl_semi_sync_{word}_enabled"
+    enable = set_variable(facts, variable, "1")
+    if facts.semi_sync is None:
+        message = "the source has no semi-synchronous replication: the stream does not start"
+        yield Finding(name, "failure", message, (*sql(*installing(facts.source)), *enable))
+    else:
+        yield Finding(name, "warning", f"{variable} is OFF: commits wait for nobody", enable)

@@ -1,0 +1,93 @@
+"""The doctor's checks of who is who: GTIDs, and server ids of which there may be only one each."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from .facts import Facts
+from .finding import Finding, option_file, sql, stream_option
+from .settings import set_variable
+
+_GTID_MODES: Final = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+
+
+def check_gtids(facts: Facts) -> Iterator[Finding]:
+    """GTIDs, by which a stream finds its place on another server of the topology."""
+    name = "gtid_mode"
+    if facts.is_mariadb:
+        yield Finding(name, "ok", "MariaDB always has GTIDs")
+        return
+    mode = (facts.variable("gtid_mode") or "OFF").upper()
+    if facts.source.has_gtids:
+        yield Finding(
+            name, "ok", f"{mode}, enforce_gtid_consistency = {facts.variable('enforce_gtid_consistency')}"
+        )
+        return
+    if facts.version < (5, 7, 6):
+        lines = (
+            "gtid_mode = ON",
+            "enforce_gtid_consistency = ON",
+            "log_bin = binlog",
+            "log_slave_updates = ON",
+        )
+        remedies = option_file(*lines)
+    else:
+        steps = _GTID_MODES[_GTID_MODES.index(mode) + 1 :] if mode in _GTID_MODES else _GTID_MODES
+        changes = (("enforce_gtid_consistency", "ON"), *(("gtid_mode", step) for step in steps))
+        found = [remedy for change in changes for remedy in set_variable(facts, *change)]
+        lasting = ("gtid_mode = ON", "enforce_gtid_consistency = ON")
+        remedies = tuple(r for r in found if r.where == "sql" or r.text in lasting)
+    yield Finding(
+        name,
+        "warning",
+        f"gtid_mode is {mode}: after a failover the stream cannot find its place on another server "
+        "(SourceChangedError)",
+        remedies,
+    )
+
+
+def check_source_id(facts: Facts) -> Iterator[Finding]:
+    """A source with server_id 0 refuses all replicas."""
+    name = "source's server_id"
+    if facts.source.server_id:
+        yield Finding(name, "ok", str(facts.source.server_id))
+    else:
+        yield Finding(
+            name, "failure", "0: such a source refuses replicas", set_variable(facts, "server_id", "1")
+        )
+
+
+def check_server_id(facts: Facts) -> Iterator[Finding]:
+    """Whether somebody else has our server id: the source, or another of its replicas."""
+    name = "server_id"
+    ours = facts.options.server_id
+    free = stream_option(f"server_id={_free_id(facts)}")
+    twins = [other for other in facts.replicas or () if other.server_id == ours]
+    if ours == facts.source.server_id:
+        yield Finding(name, "warning", f"{ours} is the id of the source itself: no replica may have it", free)
+    elif twins:
+        where = f"the replica at {twins[0].host or 'unknown'}:{twins[0].port} has {ours}, too"
+        if facts.is_mariadb:
+            yield Finding(
+                name, "failure", f"{where}: the source ends the older connection, again and again", free
+            )
+        else:
+            yield Finding(name, "warning", f"{where}: SHOW REPLICAS cannot tell them apart", free)
+    elif facts.replicas is None and facts.chosen_id:
+        privilege = (
+            "REPLICATION MASTER ADMIN"
+            if facts.is_mariadb and facts.version >= (10, 5)
+            else "REPLICATION SLAVE"
+        )
+        yield Finding(
+            name,
+            "warning",
+            f"we may not see the other replicas, and whether one of them has {ours}, too",
+            sql(f"GRANT {privilege} ON *.* TO {facts.account}"),
+        )
+    else:
+        yield Finding(name, "ok", f"{ours}" if facts.chosen_id else "made up anew for each stream")
+
+
+def _free_id(facts: Facts) -> int:
+    taken = {facts.source.server_id, *(other.server_id for other in facts.replicas or ())}
+    return next(number for number in range(1001, 1 << 32) if number not in taken)

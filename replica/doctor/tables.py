@@ -1,0 +1,99 @@
+"""The doctor's look at the tables that a stream selects: those without a primary key, and foreign keys that cascade.
+
+``information_schema`` shows what the user may see. MariaDB shows the rules of a foreign key to owners only, so they
+are read from SHOW CREATE TABLE, for which SELECT is enough.
+"""
+
+import re
+from typing import Final
+
+from protocol.errors import ServerError
+from protocol.records import record
+
+from ..filters import table_filter
+from ..options import Options
+from ..session import Session
+
+_SYSTEM: Final = "('mysql', 'sys', 'information_schema', 'performance_schema')"
+_WITHOUT_KEY: Final = (
+    "SELECT t.TABLE_SCHEMA, t.TABLE_NAME FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS s "
+    "ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY' "
+    f"WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA NOT IN {_SYSTEM} AND s.INDEX_NAME IS NULL ORDER BY 1, 2"
+)
+_WITH_FOREIGN_KEYS: Final = (
+    "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE "
+    f"WHERE REFERENCED_TABLE_NAME IS NOT NULL AND TABLE_SCHEMA NOT IN {_SYSTEM} ORDER BY 1, 2"
+)
+_NAME: Final = r"`(?:[^`]|``)+`"
+_CONSTRAINT: Final = re.compile(
+    rf"^ *CONSTRAINT (?P<name>{_NAME}) (?P<key>FOREIGN KEY \((?:{_NAME}|[, ])+\) "
+    rf"REFERENCES {_NAME}(?:\.{_NAME})? \((?:{_NAME}|[, ])+\))(?P<rules>[^\n]*?),?$",
+    re.MULTILINE,
+)
+_CASCADES: Final = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
+_COLUMN: Final = re.compile(rf"^ *({_NAME}) ([^\n]*)", re.MULTILINE)
+
+
+@record(frozen=True, slots=True)
+class KeylessTable:
+    """A table without a primary key. ``counter`` is its AUTO_INCREMENT column, empty if it has none."""
+
+    name: str
+    counter: str
+    columns: frozenset[str]
+
+
+@record(frozen=True, slots=True)
+class Cascade:
+    """A foreign key that changes rows of ``table`` when others change. Names are quoted, ``key`` defines it."""
+
+    table: str
+    name: str
+    key: str
+    rules: str
+
+
+@record(frozen=True, slots=True)
+class Tables:
+    """What was found among the tables that are selected and can be seen."""
+
+    keyless: tuple[KeylessTable, ...]
+    cascades: tuple[Cascade, ...]
+
+
+async def look_at_tables(session: Session, options: Options) -> Tables:
+    """Ask for the selected tables. Raises ``ConnectionLostError``."""
+    keyless = []
+    for name in await _selected(session, options, _WITHOUT_KEY):
+        columns = dict(_COLUMN.findall(await _definition(session, name)))
+        counter = next((column for column, rest in columns.items() if "AUTO_INCREMENT" in rest), "")
+        keyless.append(KeylessTable(name, counter, frozenset(columns)))
+    cascades = []
+    for name in await _selected(session, options, _WITH_FOREIGN_KEYS):
+        for found in _CONSTRAINT.finditer(await _definition(session, name)):
+            if _CASCADES.search(found["rules"]):
+                cascades.append(Cascade(name, found["name"], found["key"], found["rules"].strip()))
+    return Tables(tuple(keyless), tuple(cascades))
+
+
+async def _selected(session: Session, options: Options, statement: str) -> list[str]:
+    wants = table_filter(options.tables, options.exclude_tables)
+    try:
+        found = [(str(schema), str(table)) for schema, table in await session.query(statement)]
+    except ServerError:
+        return []
+    return [".".join(map(quoted, names)) for names in found if wants is None or wants(*names)]
+
+
+async def _definition(session: Session, name: str) -> str:
+    try:
+        rows = await session.query(f"SHOW CREATE TABLE {name}")
+    except ServerError:
+        return ""
+    text = rows[0][1] if rows else ""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text or ""
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in a statement."""
+    return "`" + name.replace("`", "``") + "`"
