@@ -67,9 +67,18 @@ class Segment:
         size = int.from_bytes(data[9:13], "little")
         return data[:size] if len(data) >= size else b""
 
+    @property
+    def begin(self) -> Key:
+        """Where the log goes on in it: behind ``after``, and behind what is missing."""
+        return self.end(self.head)
+
     def end(self, size: int) -> Key:
         """Where the log stands behind so many bytes of the segment's file."""
         return self.epoch, file_number(self.file), self.position + size - self.head
+
+    def place(self, start: Offset) -> int:
+        """Where in the segment's file the log goes on behind an offset that it covers."""
+        return self.head + (start.position - self.position if start.key > self.begin else 0)
 
 
 def _exclusive(method: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -203,8 +212,7 @@ class Spool:
         assert first is not None
         self._delete(self.segments[:first])
         for index, segment in enumerate(list(self.segments)):
-            is_inside = index == 0 and start.key > segment.after.key
-            yield segment, segment.head + (start.position - segment.position if is_inside else 0)
+            yield segment, segment.place(start) if index == 0 else segment.head
 
     @_exclusive
     def keep(self, segment: Segment, size: int) -> None:
@@ -237,10 +245,8 @@ class Spool:
             following = segments[index + 1].after.key if index + 1 < len(segments) else end.key
             if following <= start.key or segment.after.key >= end.key:
                 continue
-            first, last = segment.head, os.path.getsize(segment.path)
-            if start.key > segment.after.key:
-                first += start.position - segment.position
-            elif segment.gap:
+            first, last = segment.place(start), os.path.getsize(segment.path)
+            if segment.gap and start.key <= segment.after.key:
                 found.append(_piece(segment, segment.head, segment.head, b"", gap=segment.gap))
             if segment.epoch > end.epoch:
                 raise SourceChangedError(
@@ -248,6 +254,9 @@ class Spool:
                     "is to be read again, the spool has lost it, and another server answers -- go back to that server"
                 )
             limit = min(following, end.key)
+            if limit <= segment.begin:
+                # All of this batch is missing, and what is in the segment is of the next one.
+                continue
             if limit[:2] == (segment.epoch, file_number(segment.file)):
                 if segment.end(last) < limit:
                     raise CheckpointError(f"spoolDir {self._folder}: {segment.path} has lost its end")
@@ -274,7 +283,7 @@ class Spool:
         """The segment in which the log goes on behind this offset; the last of those, as empty ones are behind it."""
         for index in reversed(range(len(self.segments))):
             segment = self.segments[index]
-            if segment.after == start:
+            if segment.after == start or (segment.gap and segment.after.key < start.key <= segment.begin):
                 return index
             same_log = (segment.epoch, segment.server_uuid, segment.server_id) == (
                 start.epoch,

@@ -1,15 +1,9 @@
-"""A query whose driver and JVM are killed again and again has every row in Parquet once; the long form, ten times."""
+"""A changelog whose driver and JVM are killed again and again has every row once, in Parquet and in Delta."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,121 +11,124 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from tests.server.killed import KilledQuery, Writer
 from tests.servers import Server
 from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
-SECONDS = 240
+ROWS = 30_000
+RANDOM_KILLS = 2
+# Which query is killed where; what stands on the disk then: offsets that are not committed, and files that are.
+KILLS = {
+    "parquet:before_offsets:2": "offsets are committed",
+    "delta:before_offsets:1": "offsets are committed",
+    "delta:after_offsets:2": "offsets are open",
+    "parquet:inside_read:1": "offsets are open",
+    "delta:inside_read:1": "offsets are open",
+    "parquet:inside_fsync:3": "anything",
+    "delta:inside_fsync:1": "anything",
+    "parquet:after_sink:1": "files are open",
+    "delta:after_sink:2": "offsets are open",
+}
+ATTEMPTS = 10
 
-
-class Killed:
-    """The query in processes of its own, and a writer that goes on all the time."""
-
-    def __init__(self, server: Server, folder: Path, table: str) -> None:
-        self.server, self.folder, self.table = server, folder, table
-        self.stop = threading.Event()
-        self.written = 0
-        self.thread = threading.Thread(target=self._write)
-
-    def run(self, seconds: float | None, until_rows: int | None = None) -> None:
-        """Run the query, and kill all of its processes after a while, or when it has done so many rows."""
-        options = {
-            "host": self.server.host,
-            "port": self.server.port,
-            "user": self.server.replica_user,
-            "password": self.server.replica_password,
-            "includeTables": self.table,
-            "rowFormat": "json",
-            "maxRowsPerTrigger": 2000,
-        }
-        pairs = [f"{name}={value}" for name, value in options.items()]
-        command = [sys.executable, "-m", "tests.spark.killed_query", str(self.folder), *pairs]
-        with open(self.folder / "output", "ab") as output:
-            process = subprocess.Popen(
-                command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
-            )
-        try:
-            self._wait(process, seconds, until_rows)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-    def _wait(self, process: subprocess.Popen[bytes], seconds: float | None, until_rows: int | None) -> None:
-        until = time.monotonic() + (SECONDS if seconds is None else seconds)
-        while time.monotonic() < until:
-            assert process.poll() is None, (self.folder / "output").read_text()[-4000:]
-            if until_rows is not None and self.committed() >= until_rows:
-                return
-            time.sleep(0.2)
-        assert seconds is not None, (self.folder / "output").read_text()[-4000:]
-
-    def committed(self) -> int:
-        """All rows that are written, if the last batch that is done ends where the log does; else 0."""
-        commits = [int(path.name) for path in (self.folder / "checkpoint" / "commits").glob("[0-9]*")]
-        if not commits:
-            return 0
-        path = self.folder / "checkpoint" / "offsets" / str(max(commits))
-        offset = json.loads(path.read_text().splitlines()[-1])
-        end, rows = self.server_end()
-        return rows if (offset["file"], offset["position"]) >= end else 0
-
-    def server_end(self) -> tuple[tuple[str, int], int]:
-        rows = self.written
-        show = "SHOW MASTER STATUS" if self.server.family == "mariadb" else "SHOW BINARY LOG STATUS"
-        [status] = self.server.query(show)
-        return (str(status[0]), int(status[1])), rows
-
-    def _write(self) -> None:
-        with self.server.connect(autocommit=False) as connection, connection.cursor() as cursor:
-            while not self.stop.is_set():
-                rows = [(self.written + number, "x" * 40) for number in range(100)]
-                cursor.executemany(f"INSERT INTO {self.table} VALUES (%s, %s)", rows)
-                connection.commit()
-                self.written += len(rows)
-                time.sleep(0.02)
+pytestmark = pytest.mark.long  # some minutes, of which Spark's start takes most
 
 
 @pytest.fixture
-def killed(server: Server, tmp_path: Path) -> Iterator[Killed]:
+def tables(server: Server) -> Iterator[list[str]]:
     if reason := spark_missing():
         pytest.skip(reason)
     with server.fresh_schema() as schema:
-        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(100))")
-        killed = Killed(server, tmp_path, f"{schema}.t")
-        yield killed
-        killed.stop.set()
-        if killed.thread.ident is not None:
-            killed.thread.join()
+        names = [f"{schema}.t", f"{schema}.u"]
+        for name in names:
+            server.query(f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(100))")
+        yield names
 
 
-@pytest.mark.long  # several minutes, of which Spark's start takes most
 @pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_every_row_comes_once(
     spark: SparkSession,  # noqa: F811
-    killed: Killed,
-    request: pytest.FixtureRequest,
+    server: Server,
+    tables: list[str],
+    tmp_path: Path,
 ) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    checkpoint = killed.folder / "checkpoint" / "offsets" / "0"
-    killed.run(None, until_rows=0)
-    until = time.monotonic() + SECONDS
-    while not checkpoint.exists():
-        # Before the start is pinned there is nothing that could be lost.
-        assert time.monotonic() < until
-        killed.run(rng.uniform(8, 20))
-    killed.thread.start()
-    for _ in range(10 if request.config.getoption("--long") else 2):
-        killed.run(rng.uniform(6, 25))
-    killed.stop.set()
-    killed.thread.join()
-    killed.run(None, until_rows=killed.written)
-    found = spark.read.parquet(str(killed.folder / "rows")).selectExpr(
-        "count(*)", "count(DISTINCT get_json_object(after, '$.id'))"
-    )
-    assert [tuple(row) for row in found.collect()] == [(killed.written, killed.written)]
+    query = KilledQuery(server, tmp_path, tables, maxRowsPerTrigger=3000)
+    query.run_until(lambda: min(query.commits()) >= 0)
+    kills: list[str] = [*KILLS, *[""] * RANDOM_KILLS]
+    rng.shuffle(kills)
+    with Writer(server, tables, rng) as writer:
+        for number, kill_at in enumerate(kills, 1):
+            writer.allowed = ROWS * number // len(kills)
+            if kill_at:
+                kill_at_point(query, kill_at)
+            else:
+                kill_at_random(query, rng)
+            print(f"{number}: {kill_at or 'random'}, written {writer.written}, committed {query.commits()}")
+        writer.reach(ROWS)
+    query.run_until(query.has_all)
+    rows = spark.read.parquet(str(tmp_path / "parquet")).select("after", "seq").toArrow()
+    check(rows, writer.written)
+    check(DeltaTable(tmp_path / "delta").to_pyarrow_table(columns=["after", "seq"]), writer.written)
+
+
+def check(rows: pa.Table, count: int) -> None:
+    """Each number once, and in the order in which they were written."""
+    found = sorted(zip(rows["seq"].to_pylist(), rows["after"].to_pylist(), strict=True))
+    assert [json.loads(after)["id"] for _, after in found] == list(range(count))
+
+
+def kill_at_point(query: KilledQuery, kill_at: str) -> None:
+    format, expected = kill_at.partition(":")[0], KILLS[kill_at]
+    for _ in range(ATTEMPTS):
+        query.run_to_its_death(kill_at)
+        offsets, commits = (query.batches(format, log) for log in ("offsets", "commits"))
+        is_open = offsets == commits + 1
+        found = {
+            "anything": True,
+            "offsets are committed": not is_open,
+            "offsets are open": is_open,
+            "files are open": is_open and query.batches(format, "sink") == offsets,
+        }
+        if found[expected]:
+            return
+    raise AssertionError(f"{kill_at}: never so that {expected}")
+
+
+def kill_at_random(query: KilledQuery, rng: random.Random) -> None:
+    """While it starts, or while it works."""
+    if rng.random() < 0.2:
+        query.run_until(lambda: True, rng.uniform(3, 15))
+    else:
+        before = query.commits()
+        query.run_until(lambda: query.commits() != before, rng.uniform(0, 6))
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+def test_a_query_killed_before_its_first_batch_is_done_loses_nothing(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    tables: list[str],
+    tmp_path: Path,
+) -> None:
+    query = KilledQuery(server, tmp_path, tables, startingOffsets="latest")
+    with Writer(server, tables, random.Random(0)) as writer:
+        with query.run("parquet:after_offsets:1", when=tmp_path / "go") as process:
+            query.wait(process, lambda: query.batches("parquet", "offsets") == 0)
+            writer.reach(1000)
+            (tmp_path / "go").touch()
+            query.wait_for_death(process)
+        assert query.batches("parquet", "commits") == -1
+        writer.reach(writer.written + 1000)
+    query.run_until(query.has_all)
+    check(spark.read.parquet(str(tmp_path / "parquet")).select("after", "seq").toArrow(), writer.written)

@@ -1,22 +1,152 @@
-"""A streaming query to Parquet in a process of its own, to be killed.
+"""The changelog in a process of its own, as Parquet and as Delta at once, that is killed: by others or by itself.
 
-python -m tests.spark.killed_query FOLDER OPTION=VALUE...   ->   FOLDER/checkpoint, FOLDER/spool, FOLDER/rows
+    python -m tests.spark.killed_query FOLDER OPTION=VALUE...  ->  FOLDER/parquet, FOLDER/delta
+
+With ``KILL_AT=delta:inside_read:3`` in the environment the third time that the query which writes Delta comes to that
+point, everything is killed with SIGKILL: the process, its JVM, and Spark's Python processes; if ``KILL_WHEN`` names a
+file, not before that is there. The points are in ``KilledReader``, which Spark gets instead of the real one; the
+product knows nothing of this.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
 
 import replica.spark
+from replica.spark import spool
+from replica.spark.jobs import changelog, delta
+from replica.spark.jobs.session import await_queries
+from replica.spark.source import BinlogDataSource
+from replica.spark.stream import BinlogStreamReader
+
+FORMATS = ("parquet", "delta")
+#: Where a query may be killed.
+POINTS = ("before_offsets", "after_offsets", "inside_read", "inside_fsync", "after_sink")
+
+
+class Kill:
+    """What the environment says: at which point of which query, and the how manieth time."""
+
+    def __init__(self) -> None:
+        self.format, self.point, count = os.environ.get("KILL_AT", "::0").split(":")
+        self.left = int(count)
+
+    def reach(self, format: str, point: str) -> None:
+        """That point has been come to."""
+        if (format, point) == (self.format, self.point):
+            self.left -= 1
+            if self.left == 0:
+                while not Path(os.environ.get("KILL_WHEN", "/")).exists():
+                    time.sleep(0.01)
+                die()
+
+
+def die() -> None:
+    """Kill the process that was started, its JVM, and this one, which may be in a group of its own."""
+    os.killpg(int(os.environ["KILLED_GROUP"]), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledReader(BinlogStreamReader):
+    """The reader of one query, with points at which it is killed."""
+
+    format: str
+    kill: Kill
+
+    def __getstate__(self) -> dict[str, object]:
+        return super().__getstate__() | {"format": self.format}
+
+    def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, str | int | None]:
+        end = super().latestOffset(start, limit)
+        if end != start:
+            self.kill.reach(self.format, "before_offsets")
+        return end
+
+    def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
+        self.kill.reach(self.format, "after_offsets")
+        return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        kill = Kill()
+        for batch in super().read(partition):
+            yield batch
+            kill.reach(self.format, "inside_read")
+
+
+class KilledSource(BinlogDataSource):
+    """Has that reader."""
+
+    def streamReader(self, schema: StructType) -> BinlogStreamReader:
+        reader = super().streamReader(schema)
+        reader.__class__ = KilledReader
+        assert isinstance(reader, KilledReader)
+        reader.format, reader.kill = Path(self.options["spoolDir"]).parts[-3], Kill()
+        spool.os = KilledSystem(reader)  # type: ignore[attr-defined]
+        return reader
+
+
+class KilledSystem:
+    """``os`` for the spool of one source process."""
+
+    def __init__(self, reader: KilledReader) -> None:
+        self._reader = reader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fsync(self, descriptor: int) -> None:
+        """The data are written and not yet safe."""
+        self._reader.kill.reach(self._reader.format, "inside_fsync")
+        os.fsync(descriptor)
+
+
+class KilledAppend(delta.AppendToDelta):
+    """Killed when Delta has a micro-batch, of which Spark does not know yet."""
+
+    kill = Kill()
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        super().__call__(frame, batch)
+        self.kill.reach("delta", "after_sink")
+
+
+def watch_parquet(folder: Path) -> None:
+    """Killed when the sink has noted its files of a micro-batch, of which Spark does not know yet.
+
+    Nothing of ours runs there, so that the folders are watched; whether it came in time, these say afterwards.
+    """
+    sink, commits = folder / "_spark_metadata", folder / "_state" / "checkpoint" / "commits"
+    while True:
+        done, known = last_number(sink), last_number(commits)
+        if done > max(known, 0):
+            die()
+        time.sleep(0.0005)
+
+
+def last_number(folder: Path) -> int:
+    """Of the micro-batches that a log of Spark's has; -1 if none."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return -1
+    return max((int(name.removesuffix(".compact")) for name in names if name[0].isdigit()), default=-1)
 
 
 def main(folder: Path, *pairs: str) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    options = dict(pair.split("=", 1) for pair in pairs)
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "KILLED_GROUP": str(os.getpgid(0))}
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", "1g")
@@ -27,12 +157,14 @@ def main(folder: Path, *pairs: str) -> None:
         .config("spark.local.dir", str(folder / "local"))
         .getOrCreate()
     )
-    replica.spark.register(session)
-    frame = (
-        session.readStream.format("mysql-binlog").options(spoolDir=str(folder / "spool"), **options).load()
-    )
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
-    writer.start(str(folder / "rows")).awaitTermination()
+    session.sparkContext.setLogLevel("ERROR")
+    replica.spark.register = lambda session: session.dataSource.register(KilledSource)
+    delta.AppendToDelta = KilledAppend  # type: ignore[misc]
+    if os.environ.get("KILL_AT", "").startswith("parquet:after_sink"):
+        threading.Thread(target=watch_parquet, args=(folder / "parquet",), daemon=True).start()
+    source = dict(pair.split("=", 1) for pair in pairs)
+    queries = [changelog.start(session, source, str(folder / format), format=format) for format in FORMATS]
+    await_queries(*queries)
 
 
 if __name__ == "__main__":

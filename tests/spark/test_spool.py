@@ -7,6 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,33 @@ def test_a_batch_of_the_server_before_is_not_read_from_the_next(writer: Writer) 
     writer.spool.begin(writer.segment(writer.ends[0], epoch=1), writer.log.event(0))
     with pytest.raises(SourceChangedError, match="go back to that server"):
         writer.spool.pieces(writer.offset(0), writer.offset(1), 1)
+
+
+def test_what_is_missing_belongs_to_the_batch_it_begins_in(writer: Writer) -> None:
+    """The source has purged transactions 2 to 5: also the end of a batch that was planned from 2 to 4."""
+    writer.write(0, 2)
+    gap = replace(writer.segment(writer.ends[6]), after=writer.offset(2), gap="purged")
+    writer.spool.begin(gap, writer.log.event(0))
+    writer.write(6, 8)
+    writer.spool.sync()
+    for spool in (writer.spool, writer.again()):
+        for first, last, expected in (
+            (0, 2, []),
+            (0, 4, ["purged"]),
+            (2, 4, ["purged"]),
+            (4, 5, []),
+            (4, 8, []),
+            (6, 8, []),
+            (2, 8, ["purged"]),
+        ):
+            pieces = spool.pieces(writer.offset(first), writer.offset(last), 1 << 30)
+            assert [piece.gap for piece in pieces if piece.gap] == expected
+            rows = numbers([piece for piece in pieces if not piece.gap])
+            assert rows == [number for number in range(first, last) if number < 2 or number > 5]
+        # A query that has done 2 to 4 goes on behind what is missing, and is told of it once.
+        assert spool.covers(writer.offset(4))
+    resumed = list(spool.resume(writer.offset(4)))
+    assert [(segment.gap, place) for segment, place in resumed][:1] == [("purged", spool.segments[0].head)]
 
 
 def test_names_are_kept(writer: Writer) -> None:
