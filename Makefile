@@ -2,6 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 STAMP  := $(VENV)/.installed
+# The package alone: it is installed in seconds.
+PLAIN  := $(VENV)/.installed-plain
+# Where the demo's changes come from: embedded (a recorded log, without Docker), or an image such as mysql:9.7.
+SERVER ?= embedded
 
 .DEFAULT_GOAL := help
 .PHONY: help venv check images servers test test-long bench demo clean
@@ -44,10 +48,20 @@ bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="-
 	$(VENV)/bin/pip install --quiet --editable '.[test,bench]'
 	$(VENV)/bin/python -m tests.benchmarks $(ARGS)
 
-demo: $(STAMP)  ## start a MySQL in Docker, write rows into it and print the changes as they arrive
+ifeq ($(SERVER),embedded)
+demo: $(if $(wildcard $(STAMP)),,$(PLAIN))  ## what a replica sees, at once; SERVER=mysql:9.7 has it from a real server in Docker
+	@$(VENV)/bin/mysql-replica demo
+else
+demo: $(STAMP)
 	docker/up.sh
-	docker/images/build.sh mysql:9.7
-	$(VENV)/bin/python -m tests.demo
+	docker/images/build.sh $(SERVER)
+	@$(VENV)/bin/python -m tests.demo $(SERVER)
+endif
+
+$(PLAIN): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --editable '.[cli]'
+	@touch $@
 
 clean:  ## remove .venv and what tools have left behind; images stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

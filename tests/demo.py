@@ -1,7 +1,7 @@
-"""`make demo`: a MySQL in Docker, a shop that somebody works in, and its row changes as they arrive.
+"""`make demo SERVER=mysql:9.7`: a real server in Docker, the demo's shop at work in it, its changes as they arrive.
 
-It starts a server, writes to it from a thread, prints what the stream yields, and removes the server again. It is
-no part of the test suite.
+It starts a server, writes to it from a thread, shows what the stream yields as `mysql-replica demo` does, and removes
+the server again. It is no part of the test suite.
 """
 
 from __future__ import annotations
@@ -9,96 +9,97 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import threading
+import time
+from dataclasses import replace
 
-import replica
-from replica import BinlogStream, Change, RowsEvent
+from replica import BinlogPosition
+from replica.cli.console import Console
+from replica.cli.demo import Shown
+from replica.cli.paint import Paint
+from replica.options import Options
+from replica.render.layout import Span
+from replica.stream import BinlogStream
 
-from .servers import Server, ServerPool, ServerStartError, ServerUnavailableError
+from . import shop
+from .faults.waiting import until
+from .servers import SERVERS, Server, ServerPool, ServerStartError, ServerUnavailableError
 
 SERVER = "mysql:9.7"
-_SCHEMA = """
-CREATE DATABASE shop;
-CREATE TABLE shop.customers (id INT PRIMARY KEY, name VARCHAR(40), email VARCHAR(80));
-CREATE TABLE shop.orders (
-    id INT PRIMARY KEY, customer_id INT, status ENUM('new', 'paid', 'sent'), total DECIMAL(10, 2), items JSON,
-    placed TIMESTAMP(3) NULL
-);
-"""
-# Each line is one transaction.
-_WORK = (
-    "INSERT INTO shop.customers VALUES (1, 'Zoë', 'zoe@example.com'), (2, 'Łukasz', NULL)",
-    """INSERT INTO shop.orders VALUES (1, 1, 'new', 19.90, '[{"sku": "tea", "n": 2}]', '2026-01-02 03:04:05.678')""",
-    "UPDATE shop.orders SET status = 'paid' WHERE id = 1",
-    """INSERT INTO shop.orders VALUES (2, 2, 'new', 5.00, '[{"sku": "cup", "n": 1}]', NULL)""",
-    "UPDATE shop.customers SET email = 'lukasz@example.com' WHERE id = 2",
-    "UPDATE shop.orders SET status = 'sent', total = total - 1.00",
-    "DELETE FROM shop.orders WHERE id = 2",
-    "DELETE FROM shop.customers WHERE id = 2",
-)
-_ROWS_CHANGED = 10
+_TRANSACTIONS = 12
+_PAUSE = 0.1
 _TIME_LIMIT = 60.0
+# MySQL 5.6 has neither the type nor metadata.
+_JSON_SINCE = (5, 7)
+_BINARY_LOG_STATUS_SINCE = (8, 2)
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else SERVER
+    if name not in SERVERS:
+        print(f"The demo knows {', '.join(SERVERS)}, not {name}.", file=sys.stderr)
+        return 2
+    console = Console.standard()
     with contextlib.closing(ServerPool()) as pool:
-        print(f"Starting {SERVER} in Docker ...", flush=True)
+        print(f"Starting {name} in Docker ...", flush=True)
         try:
-            server = pool.shared(SERVER)
+            server = pool.shared(name)
         except (ServerUnavailableError, ServerStartError) as error:
-            print(f"The demo needs a Docker daemon and an image of {SERVER}: {error}", file=sys.stderr)
+            print(f"The demo needs a Docker daemon and an image of {name}: {error}", file=sys.stderr)
             return 1
-        _run(server, _SCHEMA)
+        paint = Paint(console.output)
+        shown = Shown(paint)
+        asyncio.run(asyncio.wait_for(watch(server, shown, paint, console), _TIME_LIMIT))
+    return 0 if shown.statistics.with_rows >= _TRANSACTIONS // 2 else 1
+
+
+async def watch(server: Server, shown: Shown, paint: Paint, console: Console) -> None:
+    """Show the shop's first transactions while they are made."""
+    has_json = server.version >= _JSON_SINCE
+    if has_json:
         # Names, signs and labels travel with the log from here on.
         server.query("SET GLOBAL binlog_row_metadata = FULL")
-        print(f"replica.connect('mysql://repl:***@127.0.0.1:{server.port}', tables=['shop.*'])\n", flush=True)
-        count = asyncio.run(asyncio.wait_for(_watch(server), _TIME_LIMIT))
-    print(f"\n{count} row changes, each as it was committed.")
-    return 0 if count == _ROWS_CHANGED else 1
-
-
-def _run(server: Server, script: str) -> None:
-    for statement in filter(None, map(str.strip, script.split(";"))):
-        server.query(statement)
-
-
-async def _watch(server: Server) -> int:
-    """Print changes until the last one of the work is there."""
-    async with replica.connect(server.dsn(), tables=["shop.*"]) as stream:
-        writer = threading.Thread(target=lambda: [server.query(statement) for statement in _WORK])
-        writer.start()
+    options = Options.build(server.dsn(), {"start": "now"})
+    stream = BinlogStream(replace(options, cells=shown.renderer.cells))
+    start = time.perf_counter()
+    async with stream:
+        paint.write(
+            [Span(f'replica.connect("mysql://repl:***@{server.host}:{server.port}", start="now")', "name")]
+        )
+        paint.write([])
+        closing = asyncio.create_task(_work(server, stream, "JSON" if has_json else "TEXT"))
         try:
-            return await _print_changes(stream)
+            async for event in stream:
+                shown.add(event)
+                console.output.flush()
         finally:
-            await asyncio.to_thread(writer.join)
+            await closing
+    for line in shown.summary(time.perf_counter() - start):
+        paint.write(line)
+    console.output.flush()
 
 
-async def _print_changes(stream: BinlogStream) -> int:
-    count = 0
-    async for event in stream:
-        if isinstance(event, RowsEvent):
-            for change in event.changes():
-                print(_line(change), flush=True)
-                count += 1
-        if count >= _ROWS_CHANGED:
-            break
-    return count
+async def _work(server: Server, stream: BinlogStream, json_type: str) -> None:
+    """Do the shop's work, and close the stream when it has all of it."""
+    try:
+        await asyncio.to_thread(_write, server, json_type)
+        is_new = server.family == "mysql" and server.version >= _BINARY_LOG_STATUS_SINCE
+        sql = "SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS"
+        end = BinlogPosition(*(await asyncio.to_thread(server.query, sql))[0][:2])
+        await until(lambda: stream.position == end)
+    finally:
+        await stream.aclose()
 
 
-def _line(change: Change) -> str:
-    if change.before is None or change.after is None:
-        return f"{change.op} {change.table}  {_columns(change.before or change.after or {})}"
-    changed = {
-        name: f"{change.before[name]} -> {value}"
-        for name, value in change.after.items()
-        if value != change.before[name]
-    }
-    return f"{change.op} {change.table}  id={change.after['id']}  {_columns(changed)}"
-
-
-def _columns(values: dict[str, object] | dict[str, str]) -> str:
-    return "  ".join(f"{name}={value}" for name, value in values.items())
+def _write(server: Server, json_type: str) -> None:
+    for sql in shop.create_statements(json_type):
+        server.query(sql)
+    with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+        for work in shop.transactions(_TRANSACTIONS):
+            for sql in work.statements:
+                cursor.execute(sql)
+            connection.commit()
+            time.sleep(_PAUSE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -12,12 +12,14 @@ from typing import Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 
-from . import decode, relay, serve, spark, stats, tail
+from . import decode, demo, doctor, relay, serve, spark, stats, tail
 from .command import Command
 from .console import PROGRAM, Console
 
 COMMANDS: Final[tuple[Command, ...]] = (
+    demo.COMMAND,
     decode.COMMAND,
+    doctor.COMMAND,
     relay.COMMAND,
     serve.COMMAND,
     spark.COMMAND,

@@ -17,6 +17,12 @@ def recorded_log() -> AbstractContextManager[Path]:
     return as_file(files(__package__) / LOG_NAME)
 
 
+def installed_log() -> Path | None:
+    """Where the log is for good; None in a zipped package, in which it is nowhere."""
+    path = files(__package__) / LOG_NAME
+    return path if isinstance(path, Path) else None
+
+
 def read_log() -> bytes:
     """The log's content, some 130 KB."""
     return (files(__package__) / LOG_NAME).read_bytes()

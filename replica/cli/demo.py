@@ -1,0 +1,199 @@
+"""``mysql-replica demo``: a source in this process, and the changes that a replica of it sees.
+
+It needs no server, no Docker and no rights: ``replica.demo`` serves a recorded log on this machine, and the stream
+reads it over TCP as it would any source's. What it stands on is imported when it runs.
+"""
+
+import os
+import shutil
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from protocol.binlog.events import Event
+
+from ..render.changes import ChangeRenderer
+from ..render.layout import Line, Span
+from ..render.statistics_text import Column, TextTable
+from ..statistics import LogStatistics
+from .command import Command
+from .console import PROGRAM, Console
+from .paint import Paint
+
+if TYPE_CHECKING:
+    from ..demo import DemoSource
+
+#: So many transactions with row changes are shown, unless all are wanted.
+SHOWN: Final = 11
+_YOURS: Final = "mysql://USER:PASSWORD@HOST:3306"
+#: What to type next: why, the arguments, and whether the recorded log's path comes behind them.
+NEXT_STEPS: Final = (
+    ("the changes of a server of yours, as they are made", ("tail", _YOURS), False),
+    ("this demo's source, for code of yours", ("demo", "--serve"), False),
+    ("what is in the demo's log, and the log as SQL", ("stats",), True),
+    ("", ("decode", "--format=sql"), True),
+)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--all", action="store_true", help=f"show all transactions, not the first {SHOWN} with row changes")
+    add("--serve", action="store_true", help="serve the log until Ctrl-C, for other programs to read")
+
+
+_EPILOG: Final = """\
+The log is half an hour of a small shop, recorded on a MySQL 9.7: customers, orders with JSON, ENUM, DECIMAL and
+DATETIME columns, and their items."""
+
+
+def _run(options: Namespace, console: Console) -> int:
+    import asyncio
+
+    paint = Paint(console.output)
+    if options.serve:
+        _serve(paint, console)
+    else:
+        asyncio.run(_show(paint, None if options.all else SHOWN))
+    return 0
+
+
+class Shown:
+    """Shows the first transactions of a stream, ``most`` of them with row changes, and counts all."""
+
+    def __init__(self, paint: Paint, most: int | None = None) -> None:
+        self.statistics = LogStatistics()
+        self.renderer = ChangeRenderer(paint.write, paint.width)
+        self._most = most
+        self._left_out = 0
+
+    def add(self, event: Event) -> None:
+        """The next event."""
+        if self._most is None or self.statistics.with_rows < self._most:
+            self.renderer.render(b"", event.position, event)
+            self._left_out = -self.statistics.transactions - 1
+        self.statistics.add(event)
+
+    def summary(self, seconds: float) -> Iterator[Line]:
+        """What was not shown, and what all of it was."""
+        statistics = self.statistics
+        left = statistics.transactions + self._left_out
+        if left > 0:
+            yield [Span(f"  ... and {left} more transactions (--all shows them)", "comment")]
+        yield []
+        yield from _table(statistics).lines(80)
+        yield []
+        rows, count = statistics.rows.total, statistics.transactions
+        yield [Span(f"{rows} row changes in {count} transactions, read in {seconds:.2f} s")]
+
+
+def _table(statistics: LogStatistics) -> TextTable:
+    columns = [
+        Column("table", role="table"),
+        *(Column(name, True) for name in ("insert", "update", "delete")),
+    ]
+    counted = sorted(statistics.tables, key=str)
+    rows = [(str(one), str(one.inserts), str(one.updates), str(one.deletes)) for one in counted]
+    return TextTable("Row changes", columns, rows)
+
+
+async def _show(paint: Paint, most: int | None) -> None:
+    from dataclasses import replace
+
+    from ..demo import DemoSource
+    from ..options import Options
+    from ..stream import BinlogStream
+
+    shown = Shown(paint, most)
+    async with DemoSource() as source:
+        options = Options.build(source.dsn, {"start": "earliest", "stop": "now"})
+        _write(paint, _introduction(source))
+        start = time.perf_counter()
+        async with BinlogStream(replace(options, cells=shown.renderer.cells)) as stream:
+            note = f"logged in, registered as replica {options.server_id}, reading from the beginning"
+            paint.write([Span(note, "comment")])
+            async for event in stream:
+                shown.add(event)
+        seconds = time.perf_counter() - start
+    _write(paint, shown.summary(seconds))
+    _write(paint, _next_steps())
+
+
+def _introduction(source: "DemoSource") -> Iterator[Line]:
+    yield [Span(f"Half an hour of a small shop, recorded on MySQL {source.version}.", "heading")]
+    yield [Span("A server in this process sends the log, and a replica of it prints what comes:")]
+    yield []
+    yield [Span(f'    replica.connect("mysql://demo:***@{source.address}", start="earliest")', "name")]
+    yield []
+
+
+def _next_steps() -> Iterator[Line]:
+    from ..demo import installed_log
+
+    log = installed_log()
+    yield []
+    yield [Span("Next:", "heading")]
+    for reason, arguments, takes_log in NEXT_STEPS:
+        if takes_log and log is None:
+            continue
+        path = (shown_path(str(log)),) if takes_log else ()
+        if reason:
+            yield [Span(f"  # {reason}", "comment")]
+        yield [Span(f"  {' '.join((own_command(), *arguments, *path))}")]
+
+
+def own_command() -> str:
+    """How this program is called again: by its name where that is found, else as it was called."""
+    if shutil.which(PROGRAM):
+        return PROGRAM
+    called = sys.argv[0]
+    if os.path.basename(called) == PROGRAM and os.access(called, os.X_OK):
+        return shown_path(called)
+    return f"{os.path.basename(sys.executable)} -m replica"
+
+
+def shown_path(path: str) -> str:
+    """A path as it is typed from here, if that is shorter."""
+    try:
+        return min(os.path.relpath(path), path, key=len)
+    except ValueError:  # another drive
+        return path
+
+
+def _serve(paint: Paint, console: Console) -> None:
+    import asyncio
+
+    from ..demo import DemoSource
+    from .service import run_until_stopped
+
+    stopping = asyncio.Event()
+
+    async def serve() -> None:
+        async with DemoSource() as source:
+            _write(paint, _invitation(source))
+            console.output.flush()
+            await stopping.wait()
+
+    async def stop() -> None:
+        stopping.set()
+
+    run_until_stopped(serve, stop)
+
+
+def _invitation(source: "DemoSource") -> Iterator[Line]:
+    yield [Span(f"Half an hour of a small shop (MySQL {source.version}), until Ctrl-C:", "heading")]
+    yield [Span("  # on the command line", "comment")]
+    yield [Span(f"  {own_command()} tail {source.dsn} --from earliest")]
+    yield [Span("  # from Python", "comment")]
+    yield [Span(f'  replica.connect("{source.dsn}", start="earliest")')]
+
+
+def _write(paint: Paint, lines: Iterator[Line]) -> None:
+    for line in lines:
+        paint.write(line)
+
+
+COMMAND: Final = Command(
+    "demo", "Show what a replica sees, without any server of yours", _add_arguments, _run, _EPILOG
+)
