@@ -8,7 +8,7 @@ PLAIN  := $(VENV)/.installed-plain
 SERVER ?= embedded
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check images servers test test-long bench demo clean
+.PHONY: help venv check images servers test test-long bench bench-spark demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
