@@ -6,6 +6,7 @@ Nothing is changed on the source. The trial has a server id of its own, so that 
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -53,7 +54,7 @@ async def examine(dsn: str | None = None, /, **given: object) -> list[Finding]:
     return findings
 
 
-def can_start(findings: list[Finding]) -> bool:
+def can_start(findings: Sequence[Finding]) -> bool:
     """Whether a stream can be started, for now: nothing has failed."""
     return all(finding.state != "failure" for finding in findings)
 

@@ -1,4 +1,4 @@
-"""The doctor's checks of what is in the log, and for how long: filters, statements, sessions of their own, retention."""
+"""The doctor's checks of what is in the log, and for how long: filters, statements, other sessions, retention."""
 
 import re
 from collections.abc import Iterator, Sequence

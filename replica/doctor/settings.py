@@ -116,7 +116,7 @@ def check_settings(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 name,
                 setting.state,
-                f"{known} is {value or 'empty'}: {setting.otherwise}",
+                f"{value or 'empty'} -- {setting.otherwise}",
                 option_file("log_bin = binlog", "server_id = 1")
                 if setting.needs_restart
                 else set_variable(facts, known, setting.good[0]),
