@@ -48,6 +48,12 @@ bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="-
 	$(VENV)/bin/pip install --quiet --editable '.[test,bench]'
 	$(VENV)/bin/python -m tests.benchmarks $(ARGS)
 
+bench-spark: $(STAMP)  ## what Spark makes of binary logs, and what else it could; ARGS="--without-peer" needs no server
+	docker/up.sh
+	docker/images/build.sh mysql:9.7
+	$(VENV)/bin/pip install --quiet --editable '.[test,bench]'
+	$(VENV)/bin/python -m tests.benchmarks.spark $(ARGS)
+
 ifeq ($(SERVER),embedded)
 demo: $(if $(wildcard $(STAMP)),,$(PLAIN))  ## what a replica sees, at once; SERVER=mysql:9.7 has it from a real server in Docker
 	@$(VENV)/bin/mysql-replica demo
