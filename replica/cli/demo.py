@@ -30,7 +30,8 @@ SHOWN: Final = 11
 _YOURS: Final = "mysql://USER:PASSWORD@HOST:3306"
 #: What to type next: why, the arguments, and whether the recorded log's path comes behind them.
 NEXT_STEPS: Final = (
-    ("the changes of a server of yours, as they are made", ("tail", _YOURS), False),
+    ("a server of yours: is it ready for replicas?", ("doctor", _YOURS), False),
+    ("its changes, as they are made", ("tail", _YOURS), False),
     ("this demo's source, for code of yours", ("demo", "--serve"), False),
     ("what is in the demo's log, and the log as SQL", ("stats",), True),
     ("", ("decode", "--format=sql"), True),
