@@ -28,6 +28,7 @@ _PASSWORD_QUESTIONS = frozenset({b"\x04", b"\x05"})
 _AROUND_QUESTIONS = "\0 \n"
 
 # Errors that the server's own client library would raise have numbers of that library (errmsg.h).
+CR_SSL_CONNECTION_ERROR = 2026
 CR_SECURE_AUTH = 2049
 CR_AUTH_PLUGIN_CANNOT_LOAD = 2059
 CR_AUTH_PLUGIN_ERR = 2061
@@ -69,10 +70,7 @@ class AuthPlugin(ABC):
         raise ProtocolError("the server sends more authentication data than the plugin knows of")
 
     def stored_password(self) -> bytes | None:
-        """What the server keeps of the password, to be asked for after the last answer; None: it is not known here.
-
-        MariaDB proves by it that it has the certificate that we see (``certificate_proof``).
-        """
+        """What the server keeps of the password; known after the last answer. None: not of this plugin."""
         return None
 
 

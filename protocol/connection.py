@@ -173,6 +173,7 @@ class Connection:
         self._frames = FrameStream()
         self._outgoing: list[bytes] = []
         self._capabilities = Capability(0)
+        self._fingerprint: bytes | None = None
         self._login: Login | None = None
         self._tls_requested = False
         self._answer: QueryAnswer | None = None
@@ -210,12 +211,21 @@ class Connection:
                 self._close(error)
             raise
 
-    def tls_established(self) -> None:
-        """The transport has been changed to TLS, as StartTls has asked for."""
+    def tls_established(self, fingerprint: bytes | None = None) -> None:
+        """The transport has been changed to TLS, as StartTls has asked for.
+
+        With the ``fingerprint`` (SHA-256) of its certificate the server has to prove by the password that it is its
+        own: MariaDB 11.4 and later can, all others are refused (AuthenticationError).
+        """
         if self.phase is not Phase.TLS or self._tls_requested:
             raise RuntimeError("no change to TLS is under way")
         self.tls = True
-        self._log_in()
+        self._fingerprint = fingerprint
+        try:
+            self._log_in()
+        except ReplicaError as error:
+            self._close(error)
+            raise
 
     def send_query(self, sql: str) -> None:
         """COM_QUERY; answered by Ok or ResultSet."""
@@ -326,7 +336,7 @@ class Connection:
     def _log_in(self) -> None:
         assert self.handshake is not None
         self.phase = Phase.AUTHENTICATION
-        self._login = Login(self.handshake, self._credentials())
+        self._login = Login(self.handshake, self._credentials(), self._fingerprint)
         self._send(
             HandshakeResponse(
                 self._capabilities,
@@ -358,6 +368,7 @@ class Connection:
             raise server_error(Err.parse(payload), self.phase)
         if payload[0] == OK_HEADER:
             ok = Ok.parse(payload, self._capabilities)
+            self._login.check(ok)
             self._login = None
             self._begin_compression()
             self._end_command()

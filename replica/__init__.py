@@ -276,6 +276,7 @@ def connect(
     port: int | None = None,
     user: str | None = None,
     password: str | None = None,
+    option_file: str | bool | None = None,
     unix_socket: str | None = None,
     server_id: int | None = None,
     report_host: str | None = None,
@@ -319,7 +320,8 @@ def connect(
         server_id: 1 to 4294967295, unique among the source's replicas; random by default.
         report_host, report_port: what SHOW REPLICAS prints of us; default this machine's name, the connection's port.
         tls: ``"disabled"``; ``"preferred"`` (the default: encrypt if the server can), ``"required"``, both without
-            verifying; ``"verify-ca"`` (the default with ``tls_ca``), ``"verify-identity"``.
+            verifying; ``"verify-ca"`` (the default with ``tls_ca``), ``"verify-identity"``; ``"verify-password"``:
+            the server proves by the password that the certificate is its own, as MariaDB does from 11.4 on.
         tls_ca, tls_cert, tls_key: PEM files: whom to trust (default: the system's authorities), and our certificate.
         ssl_context: TLS with a context of your own instead.
         server_public_key_path: the server's RSA key (PEM), which encrypts the password where TLS does not. Without it

@@ -193,7 +193,10 @@ class Session:
             elif isinstance(event, StartTls):
                 assert self._options.ssl_context is not None
                 await self._transport.start_tls(self._options.ssl_context, self._options.host)
-                self._connection.tls_established()
+                is_proven_later = self._options.tls == "verify-password"
+                self._connection.tls_established(
+                    self._transport.peer_fingerprint if is_proven_later else None
+                )
                 self._flush()
             elif isinstance(event, Authenticated):
                 return

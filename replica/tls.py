@@ -19,9 +19,10 @@ from protocol.errors import (
     SourceConfigurationError,
 )
 
-TlsMode = Literal["disabled", "preferred", "required", "verify-ca", "verify-identity"]
+TlsMode = Literal["disabled", "preferred", "required", "verify-ca", "verify-identity", "verify-password"]
 
-TLS_MODES: Final = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
+TLS_MODES: Final = ("disabled", "preferred", "required", "verify-ca", "verify-identity", "verify-password")
+# Those that ask authorities.
 VERIFYING: Final = frozenset({"verify-ca", "verify-identity"})
 
 # x509_vfy.h: X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH.
@@ -34,7 +35,8 @@ _CERTIFICATE_ALERT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|DECRYPT_
 def create_ssl_context(
     mode: TlsMode, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> ssl.SSLContext:
-    """A client's context. ``preferred`` and ``required`` do not ask who answers, as MySQL's own clients do not.
+    """A client's context. ``preferred`` and ``required`` do not ask who answers, as MySQL's own clients do not;
+    ``verify-password`` asks at the login (``protocol.login``).
 
     ``ca``, ``cert`` (ours, for accounts that REQUIRE one) and ``key`` are paths of PEM files; without ``ca`` the
     system's authorities are trusted, without ``key`` it stands in the file of the certificate.

@@ -6,6 +6,7 @@ be read, the socket is left alone, so that TCP holds the source back.
 
 import asyncio
 import contextlib
+import hashlib
 import socket
 import ssl
 from collections import deque
@@ -127,6 +128,11 @@ class Transport:
         if upgraded is None:
             raise ConnectionLostError(f"{self._address} closed the connection instead of TLS")
         self._transport = self._receiver.transport = upgraded
+
+    @property
+    def peer_fingerprint(self) -> bytes:
+        """The SHA-256 of the other side's certificate; with TLS only."""
+        return hashlib.sha256(self._transport.get_extra_info("ssl_object").getpeercert(True)).digest()
 
     def write(self, data: bytes) -> None:
         """Send; commands are small, so nothing waits for the network."""

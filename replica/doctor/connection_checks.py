@@ -29,7 +29,7 @@ def check_tls(facts: Facts) -> Iterator[Finding]:
                 name, "warning", f"the source's certificate ends {expiry}: renew it, then", sql(reload)
             )
             return
-        is_verified = options.tls in ("verify-ca", "verify-identity")
+        is_verified = options.tls.startswith("verify-")
         how = "verified" if is_verified else "who answers is not verified (tls=verify-identity does)"
         yield Finding(name, "ok", f"encrypted, {how}")
     elif options.unix_socket is not None:

@@ -220,7 +220,7 @@ def test_options_that_exclude_one_another() -> None:
             build(ssl_context=context, **{name: "x.pem"})
     with pytest.raises(ConfigurationError, match="tls_cert"):
         build(tls_key="key.pem")
-    for mode in ("disabled", "preferred", "required"):
+    for mode in ("disabled", "preferred", "required", "verify-password"):
         with pytest.raises(ConfigurationError, match="tls_ca needs tls='verify-ca'"):
             build(tls=mode, tls_ca="ca.pem")
     assert build(ssl_context=context).ssl_context is context
@@ -234,6 +234,7 @@ def test_options_that_exclude_one_another() -> None:
         ("required", ssl.CERT_NONE, False),
         ("verify-ca", ssl.CERT_REQUIRED, False),
         ("verify-identity", ssl.CERT_REQUIRED, True),
+        ("verify-password", ssl.CERT_NONE, False),
     ],
 )
 def test_what_each_tls_mode_verifies(mode: str, verify: ssl.VerifyMode, check_hostname: bool) -> None:
@@ -302,7 +303,7 @@ def test_connect_takes_what_options_have() -> None:
     kept: dict[str, Any] = dict.fromkeys(arguments)
     stream = replica.connect("mysql://repl@db", **kept)
     assert isinstance(stream, BinlogStream)
-    ours = {"replica_uuid", "server_public_key", "cells"}
+    ours = {"hosts", "replica_uuid", "server_public_key", "cells"}
     assert arguments == {option.name for option in fields(Options)} - ours
 
 
