@@ -124,7 +124,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace, note: Note) -> None:
-    source = source_options(options)
+    # What cannot be is said before a JVM is started.
+    source = _for_format(source_options(options), options.format)
     state, pace = state_from(options, options.target), pace_from(options)
     with session_for("mysql-replica changelog", options.master) as spark:
         if "path" in source:

@@ -122,25 +122,29 @@ def open_session(
 
     found = session or SparkSession.getActiveSession()
     if found is None:
-        # Workers are to run what runs here.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if not any(os.environ.get(name) for name in _LOCALES):
-            # Else Java writes no folder whose name is not ASCII: a table's.
-            os.environ["LC_ALL"] = "C.UTF-8"
         builder = SparkSession.builder.appName(name)
-        is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         settings = dict(_SETTINGS)
-        if master is None and not is_submitted:
-            master = "local[*]"
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            _prepare_environment()
+            master = master or "local[*]"
         if master is not None:
-            builder = builder.master(master)
             settings |= _LOCAL_SETTINGS if master.startswith("local") else {}
+            settings["spark.master"] = master
         for key, value in settings.items():
             builder = builder.config(key, value)
         found = builder.getOrCreate()
         found.sparkContext.setLogLevel("ERROR")
     replica.spark.register(found)
     return found
+
+
+def _prepare_environment() -> None:
+    """For the JVM that is about to start here."""
+    # Workers are to run what runs here.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not any(os.environ.get(name) for name in _LOCALES):
+        # Else Java writes no folder whose name is not ASCII: a table's.
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 @contextlib.contextmanager
@@ -223,11 +227,11 @@ def _signals(event: threading.Event) -> Iterator[None]:
 @contextlib.contextmanager
 def our_errors() -> Iterator[None]:
     """Raise what Spark tells of an error of ours, in another process and many lines, as ``ReplicaError`` in one."""
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except PySparkException as error:
+    except ReplicaError:
+        raise
+    except Exception as error:
         found = _OUR_ERROR.findall(str(error))
         if not found:
             raise
