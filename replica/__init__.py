@@ -316,7 +316,15 @@ def connect(
     without reading.
 
     Where:
-        host, port: default localhost and 3306. ``unix_socket``: the path of a socket instead.
+        host, port: default localhost and 3306. Several hosts (``"db1,db2:3307,[::1]"``, also in the DSN) are tried in
+            this order whenever a connection is made, and the first one that can serve the stream does: with GTIDs any
+            that has all transactions read so far, without them only the server that it has begun with.
+        unix_socket: the path of a socket instead.
+        user, password: who logs in. Without a password anywhere, ``MYSQL_PWD`` of the environment is taken.
+        option_file: True for ``~/.my.cnf``, or a path: what a file of MySQL's or MariaDB's clients has in the group
+            ``[client]`` (or ``[mysql-replica]``) of host, port, socket, user, password, ssl-* and compression, for
+            what neither an argument nor the DSN says. None is read unless asked for; one that everybody can write to
+            is ignored, with a warning.
         server_id: 1 to 4294967295, unique among the source's replicas; random by default.
         report_host, report_port: what SHOW REPLICAS prints of us; default this machine's name, the connection's port.
         tls: ``"disabled"``; ``"preferred"`` (the default: encrypt if the server can), ``"required"``, both without

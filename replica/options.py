@@ -1,27 +1,30 @@
-"""What a stream is to do: DSN and keyword arguments in, one frozen ``Options`` out.
+"""What a stream is to do: DSN, keyword arguments and an option file in, one frozen ``Options`` out.
 
 Every mistake is a ``ConfigurationError`` that names the option, found before anything is connected. Nothing here
-opens a connection; certificates are the only files that are read.
+opens a connection; certificates, keys and option files are what is read.
 """
 
 import math
+import os
 import re
 import secrets
 import socket
 import ssl
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar, cast
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from protocol.binlog.cells import CellTable
 from protocol.compression import COMPRESSIONS, CompressionName, create_codec
 from protocol.errors import ConfigurationError
+from protocol.position import BinlogPosition
 from protocol.records import record
 
 from .checkpoint import CheckpointStore
+from .option_file import DEFAULT_FILE, read_option_file, with_defaults
 from .reconnect import NoReconnect, ReconnectPolicy
 from .selection import (
     SELECTION_READERS,
@@ -41,7 +44,11 @@ _Value = TypeVar("_Value")
 _MAX_HEARTBEAT: Final = 4294967
 # com_register_slave() of servers before 8.0.17 refuses longer ones (HOSTNAME_LENGTH).
 _MAX_REPORT_HOST: Final = 60
-_SCHEMES: Final = ("mysql", "mariadb")
+_DEFAULT_PORT: Final = 3306
+# Of no server in particular: whoever may log in to several reads its own.
+_PASSWORD_VARIABLE: Final = "MYSQL_PWD"
+_DSN: Final = re.compile(r"(?:mysql|mariadb)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
+_HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?")
 
 
 def _random_server_id() -> int:
@@ -59,13 +66,16 @@ class Options(Selection):
 
     ``server_id`` and ``replica_uuid`` are how the source tells replicas apart; they stay the same for the stream's
     life, so that a new connection takes the place of the old one. ``ssl_context`` is None where TLS is disabled.
-    ``cells`` are a renderer's own, for what values become; no argument of ``replica.connect``.
+    ``cells`` are a renderer's own, for what values become; no argument of ``replica.connect``. ``host`` and ``port``
+    are the first of ``hosts``.
     """
 
     host: str = "localhost"
-    port: int = 3306
+    port: int = _DEFAULT_PORT
+    hosts: tuple[tuple[str, int], ...] = ()
     user: str = ""
     password: str = field(default="", repr=False)
+    option_file: str | None = None
     unix_socket: str | None = None
     server_id: int = field(default_factory=_random_server_id)
     replica_uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -93,20 +103,38 @@ class Options(Selection):
 
     @property
     def address(self) -> str:
-        """Where the source is, for messages."""
+        """Where the source is, for messages; all the hosts where there are several."""
         if self.unix_socket is not None:
             return self.unix_socket
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return ", ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+
+    def each_host(self) -> list["Options"]:
+        """The same for one host each, in the order in which they are tried."""
+        if len(self.hosts) < 2:
+            return [self]
+        return [replace(self, host=host, port=port, hosts=((host, port),)) for host, port in self.hosts]
+
+    def check_one_host(self, reason: str) -> None:
+        """Raise ``ConfigurationError`` for several hosts, where they make no sense."""
+        if len(self.hosts) > 1:
+            raise ConfigurationError(f"host: one is wanted, not {self.address}: {reason}")
 
     @classmethod
     def build(cls, dsn: str | None, given: Mapping[str, object]) -> "Options":
-        """Options from a DSN and keyword arguments; arguments win, None counts as not given.
+        """Options from keyword arguments, a DSN and an option file; the former win, None counts as not given.
 
-        Raises ``ConfigurationError``, which names the option and never shows the password.
+        A password that is in none of them is looked for in the environment (``MYSQL_PWD``). Raises
+        ``ConfigurationError``, which names the option and never shows the password.
         """
         values = {} if dsn is None else parse_dsn(dsn)
         values |= {name: value for name, value in given.items() if value is not None}
+        path = _option_file("option_file", values.pop("option_file", False))
         read = {name: _READERS[name](name, value) for name, value in values.items()}
+        if path is not None:
+            read = with_defaults(read, _read_file(path)) | {"option_file": path}
+        if "password" not in read and _PASSWORD_VARIABLE in os.environ:
+            read["password"] = os.environ[_PASSWORD_VARIABLE]
+        _choose_hosts(read)
         _choose_tls(read)
         if "server_public_key_path" in read:
             read["server_public_key"] = read_public_key(str(read["server_public_key_path"]))
@@ -117,6 +145,33 @@ class Options(Selection):
             context = create_ssl_context(options.tls, options.tls_ca, options.tls_cert, options.tls_key)
             object.__setattr__(options, "ssl_context", context)
         return options
+
+
+def _read_file(path: str) -> dict[str, object]:
+    found = read_option_file(path)
+    try:
+        return {name: _READERS[name](name, value) for name, value in found.items()}
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option_file: {path}: {error}") from None
+
+
+def _choose_hosts(read: dict[str, object]) -> None:
+    """Give each host its port, and refuse what several hosts make ambiguous."""
+    port = cast("int", read.get("port", _DEFAULT_PORT))
+    named = cast("tuple[tuple[str, int | None], ...]", read.get("host", (("localhost", None),)))
+    hosts = tuple((host, port if own is None else own) for host, own in named)
+    read["hosts"] = hosts
+    read["host"], read["port"] = hosts[0]
+    if len(hosts) < 2:
+        return
+    if "unix_socket" in read:
+        raise ConfigurationError("unix_socket and several hosts exclude one another")
+    for name in ("start", "stop"):
+        if isinstance(read.get(name), BinlogPosition):
+            raise ConfigurationError(
+                f"{name}: a position is one of one server's log, and there are several hosts: give a GTID set, a "
+                "checkpoint or a time, or one host"
+            )
 
 
 def _choose_tls(read: dict[str, object]) -> None:
@@ -141,37 +196,41 @@ def _choose_tls(read: dict[str, object]) -> None:
 
 
 def parse_dsn(dsn: str) -> dict[str, object]:
-    """``mysql://user:password@host:port/?option=value``: a value per option, those of the query still as text.
+    """``mysql://user:password@host:port/?option=value``: a value per option, as text.
 
-    User, password and host are percent-decoded; an IPv6 address stands in brackets. Options of the query have the
+    User, password and hosts are percent-decoded; an IPv6 address stands in brackets. There may be several hosts with
+    commas between, each with a port of its own or without: ``db1:3307,db2,[::1]``. Options of the query have the
     names of ``replica.connect``'s arguments.
     """
-    split = _split(dsn)
-    if split is None:
+    parts = _DSN.fullmatch(dsn)
+    if parts is None:
+        raise ConfigurationError("dsn: it starts with mysql:// (or mariadb://)")
+    authority, path, query, fragment = (part or "" for part in parts.groups())
+    userinfo, at, hosts = authority.rpartition("@")
+    # No host, or no number behind it, is what a password looks like that is not encoded.
+    if (not at and "@" in f"{path}{query}{fragment}") or not (hosts == "" or _are_hosts(hosts)):
         raise ConfigurationError(
             "dsn: it cannot be read; the port is a number, and characters such as / # ? @ : in a password are "
             "percent-encoded"
         )
-    parts, port = split
-    if parts.scheme not in _SCHEMES or not dsn.startswith(f"{parts.scheme}://"):
-        raise ConfigurationError("dsn: it starts with mysql:// (or mariadb://)")
-    if parts.fragment:
+    if fragment:
         raise ConfigurationError("dsn: a # in it is percent-encoded (%23)")
-    if parts.path not in ("", "/"):
+    if path not in ("", "/"):
         raise ConfigurationError(
             "dsn: no database behind the host, a replica reads the whole source: choose with tables='shop.*'"
         )
-    found: dict[str, object] = {"host": parts.hostname, "port": port}
-    found |= {"user": parts.username, "password": parts.password}
-    values = {
-        name: _unquoted(name, value) if isinstance(value, str) else value
-        for name, value in found.items()
-        if value not in (None, "")
-    }
-    query = _query(parts.query)
-    if query is None:
+    user, colon, password = userinfo.partition(":")
+    found = {"user": user, "host": hosts, "port": None}
+    single = _HOST.fullmatch(hosts)
+    if single is not None:
+        found |= {"host": single[1] or single[2], "port": single[3]}
+    values: dict[str, object] = {name: _unquoted(name, text) for name, text in found.items() if text}
+    if colon:
+        values["password"] = _unquoted("password", password)
+    pairs = _query(query)
+    if pairs is None:
         raise ConfigurationError("dsn: behind the ? stand option=value pairs, joined by &")
-    for name, text in query:
+    for name, text in pairs:
         if name not in _READERS:
             raise ConfigurationError(f"dsn: there is no option {name!r}")
         if name in values:
@@ -182,16 +241,12 @@ def parse_dsn(dsn: str) -> dict[str, object]:
     return values
 
 
-# What these three catch quotes a part of the DSN, which may be the password. It must not even be the context of
+def _are_hosts(text: str) -> bool:
+    return all(_HOST.fullmatch(part) for part in text.split(","))
+
+
+# What these two catch quotes a part of the DSN, which may be the password. It must not even be the context of
 # what is raised, so that is raised by the caller.
-
-
-def _split(dsn: str) -> tuple[SplitResult, int | None] | None:
-    try:
-        parts = urlsplit(dsn)
-        return parts, parts.port
-    except ValueError:
-        return None
 
 
 def _query(query: str) -> list[tuple[str, str]] | None:
@@ -218,6 +273,35 @@ def _unquoted(name: str, text: str) -> str:
 # One reader per option: from the text of a DSN or from an argument of the right type to the value in Options.
 
 
+def _hosts(name: str, value: object) -> tuple[tuple[str, int | None], ...]:
+    """Hosts, each with its port if it has one of its own."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, Iterable):
+        raise wrong_value(name, value, "a host, or several with commas between")
+    hosts = tuple(_one_host(name, read_text(name, part).strip()) for part in value)
+    if not hosts:
+        raise wrong_value(name, value, "a host, or several with commas between")
+    return hosts
+
+
+def _one_host(name: str, text: str) -> tuple[str, int | None]:
+    if text.count(":") > 1 and "[" not in text:
+        return text, None  # an IPv6 address by itself
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise wrong_value(name, text, "host, host:port, [IPv6] or [IPv6]:port")
+    address, host, port = found.groups()
+    return address or host, None if port is None else cast("int", _port("port", port))
+
+
+def _option_file(name: str, value: object) -> str | None:
+    """The path of the file; None for none."""
+    if isinstance(value, bool) or value in ("true", "false"):
+        return os.path.expanduser(DEFAULT_FILE) if value in (True, "true") else None
+    return os.path.expanduser(_path(name, value))
+
+
 def _secret(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"{name}: a text, not {type(value).__name__}")
@@ -239,6 +323,9 @@ def _integer(low: int, high: int) -> OptionReader:
         return number
 
     return read
+
+
+_port: Final = _integer(1, 65535)
 
 
 def _seconds(low: float, high: float) -> OptionReader:
@@ -298,10 +385,11 @@ def _hook(name: str, value: object) -> StatusHook:
 _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
     {
         **SELECTION_READERS,
-        "host": read_text,
-        "port": _integer(1, 65535),
+        "host": _hosts,
+        "port": _port,
         "user": read_text,
         "password": _secret,
+        "option_file": _option_file,
         "unix_socket": _path,
         "server_id": _integer(1, (1 << 32) - 1),
         "report_host": read_text,
