@@ -6,12 +6,12 @@ A new job is a line in ``JOBS``. Their modules need no extra until they run.
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import Final
 
-from ..spark.jobs import changelog
+from ..spark.jobs import changelog, history, mirror
 from ..spark.jobs.arguments import Job
 from .command import Command
 from .console import Console
 
-JOBS: Final[tuple[Job, ...]] = (changelog.JOB,)
+JOBS: Final[tuple[Job, ...]] = (changelog.JOB, mirror.JOB, history.JOB)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

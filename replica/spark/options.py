@@ -33,7 +33,7 @@ class SourceOptions:
     What:
         path: files: a path, a pattern, a folder (all numbered files in it) or an ``.index`` file.
         tables, exclude_tables [includeTables, excludeTables]: patterns as ``shop.*``, with commas between.
-        mode [schemaMode]: ``envelope`` (default) or ``table``, with ``table`` = ``shop.orders``.
+        mode [schemaMode]: ``envelope`` (default); ``table``, with ``table`` = ``shop.orders``; ``packed``, for jobs.
         include_ddl [includeDdl]: statements are rows, too, and the ends of XA transactions.
     How:
         row_format [rowFormat]: ``variant`` (default) or ``json``, of the envelope's rows.
@@ -226,7 +226,7 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = MappingProxyType(
     {
         "path": ("path", _text),
-        "schemaMode": ("mode", _choice("envelope", "table")),
+        "schemaMode": ("mode", _choice("envelope", "table", "packed")),
         "table": ("table", _text),
         "rowFormat": ("row_format", _choice("variant", "json")),
         "images": ("images", _choice("after", "both")),

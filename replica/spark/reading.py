@@ -12,12 +12,14 @@ from protocol.binlog.events import QueryEvent, RowsEvent
 from .changes import ChangeReader, OnStatement, PlacedChange
 from .envelope import EnvelopeWriter, RowFormat
 from .gather import BATCH_ROWS, RowGatherer
+from .packed import PackedWriter
 from .pieces import LogPiece, ReadSettings
 from .tables import OnSchemaChange, TableWriter
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-SchemaMode = Literal["envelope", "table"]
+SchemaMode = Literal["envelope", "table", "packed"]
+_Writer = EnvelopeWriter | TableWriter | PackedWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,7 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         return
     reader = ChangeReader(piece, plan.settings, on_statement=plan.on_statement)
     gatherer = RowGatherer(reader.rows, plan.batch_rows)
-    writer: EnvelopeWriter | TableWriter
-    if plan.mode == "envelope":
-        writer = EnvelopeWriter(piece, plan.row_format)
-    else:
-        writer = TableWriter(piece, plan.schema, plan.on_schema_change, is_exact=plan.is_exact)
+    writer = _writer(piece, plan)
     statements: list[PlacedChange] = []
     for change in reader:
         event = change.event
@@ -65,29 +63,41 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
                 yield from _flush(gatherer, writer, statements)
         elif isinstance(event, QueryEvent) and plan.include_ddl:
             statements.append(change)
+            if plan.mode == "packed":
+                # What comes before it is to be in front of it.
+                yield from _flush(gatherer, writer, statements)
     yield from _flush(gatherer, writer, statements)
     _warn_of_losses(piece, gatherer, plan)
 
 
 def _gap(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     _LOGGER.error("a part of the log is missing before %s:%d: %s", piece.file, piece.position, piece.gap)
+    writer = _writer(piece, plan)
+    if not isinstance(writer, TableWriter):
+        yield writer.gap()
+
+
+def _writer(piece: LogPiece, plan: ReadPlan) -> _Writer:
     if plan.mode == "envelope":
-        yield EnvelopeWriter(piece, plan.row_format).gap()
+        return EnvelopeWriter(piece, plan.row_format)
+    if plan.mode == "packed":
+        return PackedWriter(piece)
+    return TableWriter(piece, plan.schema, plan.on_schema_change, is_exact=plan.is_exact)
 
 
 def _flush(
-    gatherer: RowGatherer, writer: EnvelopeWriter | TableWriter, statements: list[PlacedChange]
+    gatherer: RowGatherer, writer: _Writer, statements: list[PlacedChange]
 ) -> Iterator[pa.RecordBatch]:
     for gathered in gatherer.flush():
         yield writer.rows(gathered)
-    if statements and isinstance(writer, EnvelopeWriter):
+    if statements and not isinstance(writer, TableWriter):
         yield writer.statements(statements)
     statements.clear()
 
 
 def _warn_of_losses(piece: LogPiece, gatherer: RowGatherer, plan: ReadPlan) -> None:
     losses = gatherer.losses()
-    if losses.dates and plan.mode == "table":
+    if losses.dates and plan.mode != "envelope":
         _LOGGER.warning(
             "%s from %d on: %d zero or impossible dates are null, since no DATE can hold them; in the envelope they "
             "are text",

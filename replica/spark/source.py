@@ -26,6 +26,7 @@ from .envelope import envelope_schema
 from .live import LiveLog
 from .offsets import parse_offset
 from .options import SourceOptions, parse_options
+from .packed import PACKED_SCHEMA
 from .partition import LogPartition
 from .pieces import LogPiece
 from .planner import plan_files
@@ -83,7 +84,7 @@ class BinlogReader(DataSourceReader):
         if options.is_live:
             pieces = _live_pieces(options)
         else:
-            pieces = plan_files(_files(options), options.max_partition_bytes)
+            pieces = plan_files(log_files(options), options.max_partition_bytes)
         return [LogPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -95,14 +96,14 @@ class BinlogReader(DataSourceReader):
 def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> ReadPlan:
     """How a query reads its pieces. ``schema`` is what Spark expects; not ``is_exact``: it is the user's own."""
     expected = to_arrow_schema(schema, timezone="UTC")
-    if options.mode == "envelope" and expected != envelope_schema(options.row_format):
-        raise ConfigurationError("schemaMode: the schema of the envelope is fixed: leave out .schema(...)")
+    if options.mode != "table" and expected != arrow_schema(options):
+        raise ConfigurationError(f"schemaMode: the schema of {options.mode} is fixed: leave out .schema(...)")
     return ReadPlan(
         options.settings,
         expected,
         mode=options.mode,
         row_format=options.row_format,
-        include_ddl=options.include_ddl,
+        include_ddl=options.include_ddl or options.mode == "packed",
         on_schema_change=options.on_schema_change,
         on_statement=options.on_statement,
         is_exact=is_exact,
@@ -113,6 +114,8 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     """The schema of the rows. In table mode it is looked for in the log, or asked of a live source."""
     if options.mode == "envelope":
         return envelope_schema(options.row_format)
+    if options.mode == "packed":
+        return PACKED_SCHEMA
     return table_schema(_table(options), options.images)
 
 
@@ -132,7 +135,8 @@ def _live_pieces(options: SourceOptions) -> list[LogPiece]:
         return live.pieces(start, end, options.max_partition_bytes)
 
 
-def _files(options: SourceOptions) -> list[LogFile]:
+def log_files(options: SourceOptions) -> list[LogFile]:
+    """The files that are to be read, in the order of the log."""
     assert options.path is not None
     path = options.path.removeprefix("file:")
     if os.path.isdir(path):
@@ -147,7 +151,7 @@ def _table(options: SourceOptions) -> Table:
         with closing(LiveLog(connection_options(options), "")) as live:
             return live.table(options.table)
     settings = options.settings
-    paths = [file.path for file in _files(options) if file.path is not None]
+    paths = [file.path for file in log_files(options) if file.path is not None]
     key_file = settings.key_file and KeyFile(
         settings.key_file, settings.key_file_secret, settings.key_file_iterations
     )

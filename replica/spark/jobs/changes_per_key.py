@@ -1,0 +1,282 @@
+"""Changes of one table, in the order of the log, to what they are for each key: pure Arrow, no Spark and no Delta.
+
+    complete      rows of MINIMAL images -> whole rows: what they lack is what the row had before
+    key_events    rows -> what happens to which key: an update that changes the key deletes one and makes another
+    last_events   -> what is left of it at the end, for ``mirror``
+    versions      -> each state with its interval, for ``history``
+
+Rows are those of packed mode: the table's columns, ``_op`` and the other facts, ``_before`` and the lists of columns
+that images lack.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.errors import SchemaMismatchError
+from replica.spark.tables import own_columns
+
+Key = tuple[Any, ...]
+Numbers = npt.NDArray[np.int64]
+# Rows with these keys, in any order; the keys' columns among their columns.
+ReadRows = Callable[[pa.Table], pa.Table]
+
+_NOWHERE: Final = -1
+
+
+def column_names(rows: pa.Table) -> list[str]:
+    """The table's own columns."""
+    return [field.name for field in own_columns(rows.schema)]
+
+
+# Whole rows.
+
+
+def lacks_values(rows: pa.Table) -> bool:
+    """Whether the row of some insert or update is not whole."""
+    has_absent = pc.and_(pc.is_valid(rows["_absent"]), pc.not_equal(rows["_op"], "delete"))
+    return bool(pc.any(has_absent).as_py())
+
+
+def complete(
+    name: str, rows: pa.Table, key: Sequence[str], read_rows: ReadRows, defaults: Mapping[str, pa.Scalar]
+) -> pa.Table:
+    """The rows with all values of what each change leaves.
+
+    What an update's image lacks is what the row had before: the change before in ``rows``, else what ``read_rows``
+    finds. What an insert's image lacks is the column's default. Raises ``SchemaMismatchError`` where there is no
+    saying.
+    """
+    if not lacks_values(rows):
+        return rows
+    return _Completion(name, rows, key, defaults).complete(read_rows)
+
+
+class _Completion:
+    """Where each value of each row comes from: a row of these, or of those that are read. One row after another."""
+
+    def __init__(
+        self, name: str, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, pa.Scalar]
+    ) -> None:
+        self._name = name
+        self._rows = rows
+        self._key = tuple(key)
+        self._names = column_names(rows)
+        self._defaults = defaults
+        self._number = {column: index for index, column in enumerate(self._names)}
+        # Of each key: for each column the number of the row that its value is in, and the key that it had at first.
+        self._current: dict[Key, tuple[list[int], Key | None]] = {}
+        self._unknown: set[Key] = set()
+
+    def complete(self, read_rows: ReadRows) -> pa.Table:
+        sources: list[list[int]] = []
+        bases: list[Key | None] = []
+        for source, base in self._walk():
+            sources.append(source)
+            bases.append(base)
+        base_rows = self._read(bases, sources, read_rows)
+        return self._build(np.array(sources, np.int64).reshape(len(sources), -1), bases, base_rows)
+
+    def _walk(self) -> Iterator[tuple[list[int], Key | None]]:
+        rows = self._rows
+        keys = _tuples(rows, self._key)
+        before = rows["_before"].combine_chunks()
+        keys_before = _tuples(
+            pa.Table.from_arrays([pc.struct_field(before, name) for name in self._key], names=self._key),
+            self._key,
+        )
+        facts = zip(rows["_op"].to_pylist(), rows["_absent"].to_pylist(), strict=True)
+        for number, (op, absent) in enumerate(facts):
+            key = keys[number]
+            whole = [number] * len(self._names)
+            if op == "delete":
+                self._current.pop(key, None)
+                yield whole, None
+                continue
+            state: tuple[list[int], Key | None]
+            if op == "insert":
+                state = self._inserted(whole, absent), None
+            else:
+                state = self._updated(whole, absent, keys_before[number])
+                self._current.pop(keys_before[number], None)
+            self._current[key] = state
+            yield state
+
+    def _inserted(self, whole: list[int], absent: Sequence[str] | None) -> list[int]:
+        for column in absent or ():
+            if column not in self._defaults:
+                raise SchemaMismatchError(
+                    f"{self._name}: an INSERT's row lacks {column}, whose value is the column's default, and the log "
+                    "does not say which: SET GLOBAL binlog_row_image=FULL on the source, and seed the table anew"
+                )
+            whole[self._number[column]] = _NOWHERE - 1
+        return whole
+
+    def _updated(
+        self, whole: list[int], absent: Sequence[str] | None, before: Key
+    ) -> tuple[list[int], Key | None]:
+        known = self._current.get(before)
+        if not absent:
+            return whole, None
+        source, base = known if known is not None else ([_NOWHERE] * len(whole), before)
+        for column in absent:
+            whole[self._number[column]] = source[self._number[column]]
+        return whole, base
+
+    def _read(
+        self, bases: Sequence[Key | None], sources: Sequence[Sequence[int]], read_rows: ReadRows
+    ) -> pa.Table:
+        wanted = list(
+            dict.fromkeys(
+                base
+                for base, source in zip(bases, sources, strict=True)
+                if base is not None and _NOWHERE in source
+            )
+        )
+        fields = [self._rows.schema.field(name) for name in self._key]
+        keys = pa.Table.from_arrays(
+            [pa.array([key[i] for key in wanted], field.type) for i, field in enumerate(fields)],
+            schema=pa.schema(fields),
+        )
+        found = read_rows(keys) if wanted else self._rows.schema.empty_table()
+        self._places = {key: place for place, key in enumerate(_tuples(found, self._key))}
+        missing = next((key for key in wanted if key not in self._places), None)
+        if missing is not None:
+            raise SchemaMismatchError(
+                f"{self._name}: an update lacks some of the row with the key {missing!r}, and the target has no such "
+                "row: seed the table anew"
+            )
+        return found
+
+    def _build(self, sources: Numbers, bases: Sequence[Key | None], base_rows: pa.Table) -> pa.Table:
+        rows, size = self._rows, self._rows.num_rows
+        places = np.array([-1 if base is None else self._places.get(base, -1) for base in bases], np.int64)
+        for number, name in enumerate(self._names):
+            source = sources[:, number]
+            field = rows.schema.field(name)
+            parts = [rows[name].combine_chunks()]
+            if name in base_rows.schema.names:
+                parts.append(base_rows[name].combine_chunks().cast(field.type))
+            else:
+                # A column that the target has not got yet: nobody has written it before.
+                parts.append(pa.nulls(base_rows.num_rows, field.type))
+            default = self._defaults.get(name)
+            parts.append(
+                pa.nulls(1, field.type) if default is None else pa.array([default.as_py()], field.type)
+            )
+            index = np.where(source >= 0, source, size + places)
+            index = np.where(source == _NOWHERE - 1, size + base_rows.num_rows, index)
+            values = pa.concat_arrays(parts).take(pa.array(index))
+            rows = rows.set_column(rows.schema.get_field_index(name), field, values)
+        return rows
+
+
+def _tuples(rows: pa.Table, names: Sequence[str]) -> list[Key]:
+    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+
+# What happens to keys.
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvents:
+    """``keys`` has the key's columns; beside them the number of the row, and whether the key is deleted by it.
+
+    In the order of the log.
+    """
+
+    keys: pa.Table
+    rows: Numbers
+    is_deletion: npt.NDArray[np.bool_]
+
+    def take(self, indexes: Numbers) -> "KeyEvents":
+        """Some of them."""
+        return KeyEvents(self.keys.take(pa.array(indexes)), self.rows[indexes], self.is_deletion[indexes])
+
+
+def key_events(name: str, rows: pa.Table, key: Sequence[str]) -> KeyEvents:
+    """What each row does to which keys. Raises ``SchemaMismatchError`` for rows whose key is not known."""
+    names = list(key)
+    keys = rows.select(names)
+    before = rows["_before"].combine_chunks()
+    is_update = _flags(pc.equal(rows["_op"], "update"))
+    is_moved = np.zeros(rows.num_rows, np.bool_)
+    olds = []
+    for column in names:
+        old = pc.struct_field(before, column)
+        _check_known(name, column, rows[column], None)
+        _check_known(name, column, old, is_update)
+        olds.append(old)
+        is_moved |= is_update & _flags(pc.fill_null(pc.not_equal(rows[column].combine_chunks(), old), True))
+    moved = np.flatnonzero(is_moved)
+    numbers = np.arange(rows.num_rows)
+    is_deletion = _flags(pc.equal(rows["_op"], "delete"))
+    if not len(moved):
+        return KeyEvents(keys.combine_chunks(), numbers, is_deletion)
+    old_keys = pa.Table.from_arrays(olds, schema=keys.schema).take(pa.array(moved))
+    # The old key is deleted before the new one is made.
+    order = np.argsort(np.concatenate([numbers * 2 + 1, moved * 2]), kind="stable")
+    both = KeyEvents(
+        pa.concat_tables([keys, old_keys]).combine_chunks(),
+        np.concatenate([numbers, moved]),
+        np.concatenate([is_deletion, np.ones(len(moved), np.bool_)]),
+    )
+    return both.take(order)
+
+
+def last_events(events: KeyEvents) -> KeyEvents:
+    """The last one of each key."""
+    names = events.keys.schema.names
+    numbered = pa.Table.from_arrays(
+        [*events.keys.columns, pa.array(np.arange(len(events.rows)))],
+        names=[*map(str, range(len(names))), "n"],
+    )
+    last = numbered.group_by(list(map(str, range(len(names)))), use_threads=False).aggregate([("n", "max")])
+    return events.take(np.sort(last["n_max"].to_numpy()))
+
+
+def versions(events: KeyEvents) -> tuple[Numbers, Numbers, Numbers]:
+    """The states that keys pass through, from the events of ``key_events``.
+
+    Numbers of the events that make a version; for each the number of the event that ends it, or -1; and the numbers
+    of the first events of all keys.
+    """
+    names = list(map(str, range(events.keys.num_columns)))
+    numbered = pa.Table.from_arrays(
+        [*events.keys.columns, pa.array(np.arange(len(events.rows)))], names=[*names, "n"]
+    )
+    order = pc.sort_indices(numbered, [(name, "ascending") for name in [*names, "n"]]).to_numpy()
+    is_same = np.ones(max(len(order) - 1, 0), np.bool_)
+    ordered = numbered.take(pa.array(order))
+    for name in names:
+        column = ordered[name].combine_chunks()
+        is_same &= _flags(pc.equal(column.slice(1), column.slice(0, max(len(column) - 1, 0))))
+    following = np.full(len(order), -1, np.int64)
+    following[order[:-1][is_same]] = order[1:][is_same]
+    is_first = np.ones(len(order), np.bool_)
+    is_first[order[1:][is_same]] = False
+    made = np.flatnonzero(~events.is_deletion)
+    return made, following[made], np.flatnonzero(is_first)
+
+
+def _check_known(name: str, column: str, values: pa.Array, wanted: npt.NDArray[np.bool_] | None) -> None:
+    is_null = _flags(values.is_null())
+    if wanted is not None:
+        is_null = is_null & wanted
+    if is_null.any():
+        raise SchemaMismatchError(
+            f"{name}: a row's key column {column} is not in the log, or is a date that no calendar has: such a table "
+            "cannot be kept -- exclude it"
+        )
+
+
+def _flags(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    flags: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return flags

@@ -1,0 +1,120 @@
+"""Whether a live source's log reaches back to the CREATE TABLE of all tables that are to be kept: asked once, before
+a job without a seed begins.
+
+Tables that were made before the log begins are found by their creation time, at once. For the others the log is read
+up to the last CREATE TABLE that is looked for, without any rows.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from protocol.binlog.events import QueryEvent
+from protocol.errors import ConfigurationError
+from replica.dump import Greeted
+from replica.options import Options
+from replica.spark.jobs import ddl
+from replica.spark.offsets import file_number
+from replica.stream import BinlogStream
+
+SYSTEM_SCHEMAS: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
+_TABLES: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, UNIX_TIMESTAMP(CREATE_TIME) FROM information_schema.TABLES "
+    "WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+)
+_SHOWN: Final = 5
+Wants = Callable[[str], bool]
+
+
+def check_log(options: Options, wants: Wants) -> bool:
+    """Raises ``ConfigurationError``, which names tables, unless the log has seen all of them begin.
+
+    Returns whether the log begins where the server's life does.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        # A notebook has an event loop of its own in this thread.
+        return pool.submit(lambda: asyncio.run(_check(options, wants))).result()
+
+
+def files_begin(names: Iterable[str]) -> bool:
+    """Whether the first of these files is the first that a server writes."""
+    return next((file_number(name) == 1 for name in names), False)
+
+
+async def _check(options: Options, wants: Wants) -> bool:
+    greeted = await Greeted.open(options)
+    try:
+        first = await greeted.scan(options).first_file()
+        begun = await greeted.scan(options).created(first)
+        found = await greeted.session.query(_TABLES)
+    finally:
+        await greeted.session.aclose()
+    is_birth = file_number(first) == 1
+    created = {f"{schema!s}.{table!s}": time for schema, table, time in found}
+    wanted = {name: time for name, time in created.items() if wants(name)}
+    older = [name for name, time in wanted.items() if time is not None and float(time) < begun]
+    if older:
+        raise _unreached(older, f"the log begins with {first} after they were made")
+    missing = set(wanted) - await _creations(options, set(wanted), is_birth)
+    if missing:
+        raise _unreached(sorted(missing), f"there is no such statement from {first} on")
+    return is_birth
+
+
+async def _creations(options: Options, wanted: set[str], is_birth: bool) -> set[str]:
+    """Those of the tables that the log sees begin."""
+    selection = replace(options, start="earliest", stop="now", tables=(), events=(QueryEvent,))
+    found = Creations(is_birth)
+    async with BinlogStream(selection) as stream:
+        async for event in stream:
+            assert isinstance(event, QueryEvent)
+            found.add(event.sql, event.schema)
+            if wanted <= found.tables:
+                break
+    return found.tables
+
+
+class Creations:
+    """Tables that statements of a log have made."""
+
+    def __init__(self, is_birth: bool) -> None:
+        self.tables: set[str] = set()
+        self._schemas: set[str] = set()
+        self._absent: set[str] = set()
+        self._is_birth = is_birth
+
+    def add(self, sql: str, schema: str) -> None:
+        """The next statement."""
+        for action in ddl.table_actions(sql, schema):
+            if isinstance(action, ddl.CreateTable):
+                name = action.table
+                is_new = self._is_birth or name in self._absent or name.partition(".")[0] in self._schemas
+                if is_new or not action.is_conditional:
+                    self.tables.add(name)
+            elif isinstance(action, ddl.CreateSchema):
+                if self._is_birth or not action.is_conditional:
+                    self._schemas.add(action.schema)
+            elif isinstance(action, ddl.DropTable):
+                self.tables.discard(action.table)
+                self._absent.add(action.table)
+            elif isinstance(action, ddl.DropSchema):
+                self._schemas.add(action.schema)
+                self.tables = {name for name in self.tables if name.partition(".")[0] != action.schema}
+            elif isinstance(action, ddl.RenameTable):
+                self._rename(action)
+
+    def _rename(self, action: ddl.RenameTable) -> None:
+        self._absent.add(action.table)
+        if action.table in self.tables:
+            self.tables.discard(action.table)
+            self.tables.add(action.new_table)
+
+
+def _unreached(names: list[str], why: str) -> ConfigurationError:
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return ConfigurationError(
+        f"the log does not reach back to the CREATE TABLE of {shown}: {why} -- give the state of the tables at a "
+        "checkpoint (--seed), or exclude them"
+    )

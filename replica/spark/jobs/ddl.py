@@ -1,0 +1,433 @@
+"""What a statement of the log does to tables, as far as a copy of their rows must know. No parser of all of SQL.
+
+What it does not understand of ALTER TABLE is ``Refused`` if it may change rows, and nothing if it cannot. Sources:
+the grammars of MySQL 9.7 (sql_yacc.yy: ``alter_list_item``, ``alter_commands``) and MariaDB 11.8.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from replica.spark.jobs.sql_reader import END, SqlReader
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """``default`` is what rows have that do not say: text, None for NULL. ``is_filled``: only the server knows it."""
+
+    name: str
+    default: str | None = None
+    is_filled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """``is_conditional``: IF NOT EXISTS. ``columns`` is None where they are those of another table."""
+
+    table: str
+    is_conditional: bool = False
+    columns: tuple[ColumnDefinition, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """The table is no more."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable:
+    """The table is empty."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """The table has another name."""
+
+    table: str
+    new_table: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """``is_conditional``: IF NOT EXISTS."""
+
+    schema: str
+    is_conditional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropSchema:
+    """All tables of a schema are no more."""
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A new column of a table."""
+
+    table: str
+    column: ColumnDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumn:
+    """Another definition, and maybe another name; ``column`` is None where only the name is said."""
+
+    table: str
+    name: str
+    new_name: str
+    column: ColumnDefinition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """Another default of a column, for rows to come."""
+
+    table: str
+    column: ColumnDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """A column is no more."""
+
+    table: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It changes rows in a way that the log does not show; ``what`` says how."""
+
+    table: str
+    what: str
+
+
+Action = (
+    CreateTable
+    | DropTable
+    | TruncateTable
+    | RenameTable
+    | CreateSchema
+    | DropSchema
+    | AddColumn
+    | ChangeColumn
+    | SetDefault
+    | DropColumn
+    | Refused
+)
+
+_NOT_A_COLUMN: Final = frozenset(
+    {
+        "CONSTRAINT",
+        "INDEX",
+        "KEY",
+        "PRIMARY",
+        "UNIQUE",
+        "FULLTEXT",
+        "SPATIAL",
+        "FOREIGN",
+        "CHECK",
+        "PERIOD",
+        "PARTITION",
+    }
+)
+# Of a type with no default that a row could be without: what NOT NULL rows get when a column is added.
+_ZERO_TYPES: Final = frozenset(
+    {
+        "TINYINT",
+        "SMALLINT",
+        "MEDIUMINT",
+        "INT",
+        "INTEGER",
+        "BIGINT",
+        "DECIMAL",
+        "NUMERIC",
+        "FLOAT",
+        "DOUBLE",
+        "REAL",
+    }
+    | {"BOOL", "BOOLEAN", "DEC", "FIXED", "BIT"}
+)
+_EMPTY_TYPES: Final = frozenset(
+    {"CHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "VARBINARY"}
+)
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+
+
+def table_actions(sql: str, schema: str) -> list[Action]:
+    """What a statement does to tables; ``schema`` is what names without one belong to.
+
+    Names are ``schema.table``.
+    """
+    reader = SqlReader(sql, schema)
+    first, second = reader.next().upper, reader.peek().upper
+    for words, read in _STATEMENTS:
+        if first == words[0] and (len(words) == 1 or second == words[1]):
+            return list(read(reader))
+    return list(_with_modifiers(first, reader))
+
+
+# Statements.
+
+
+def _create_schema(reader: SqlReader) -> Iterator[Action]:
+    reader.next()
+    is_conditional = reader.skip("IF", "NOT", "EXISTS")
+    yield CreateSchema(reader.next().value, is_conditional)
+
+
+def _drop_schema(reader: SqlReader) -> Iterator[Action]:
+    reader.next()
+    reader.skip("IF", "EXISTS")
+    yield DropSchema(reader.next().value)
+
+
+def _create_table(reader: SqlReader, *, is_replaced: bool = False) -> Iterator[Action]:
+    reader.next()
+    is_conditional = reader.skip("IF", "NOT", "EXISTS")
+    table = reader.table()
+    if is_replaced:
+        yield DropTable(table)
+    columns = None
+    if reader.peek().upper == "(" and reader.peek(1).upper != "LIKE":
+        reader.next()
+        columns = tuple(_columns(reader))
+    yield CreateTable(table, is_conditional, columns)
+
+
+def _drop_table(reader: SqlReader) -> Iterator[Action]:
+    reader.next()
+    reader.skip("IF", "EXISTS")
+    for item in reader.items():
+        yield DropTable(item.table())
+
+
+def _truncate(reader: SqlReader) -> Iterator[Action]:
+    reader.skip("TABLE")
+    yield TruncateTable(reader.table())
+
+
+def _rename_table(reader: SqlReader) -> Iterator[Action]:
+    reader.next()
+    reader.skip("IF", "EXISTS")
+    for item in reader.items():
+        table = item.table()
+        while item.peek() is not END and not item.skip("TO"):
+            item.next()
+        yield RenameTable(table, item.table())
+
+
+def _alter_table(reader: SqlReader) -> Iterator[Action]:
+    reader.next()
+    reader.skip("IF", "EXISTS")
+    table = reader.table()
+    actions = [action for item in reader.items() for action in _alteration(item, table)]
+    # Columns that go make room for those that come; and all that is said is of the table by its old name.
+    yield from sorted(actions, key=lambda action: _ALTERATION_ORDER.get(type(action), 1))
+
+
+def _altered(reader: SqlReader) -> str:
+    place = next(place for place, token in enumerate(reader.tokens) if token.upper == "TABLE")
+    reader.place = place + 1
+    reader.skip("IF", "EXISTS")
+    return reader.table()
+
+
+def _delete_all(reader: SqlReader) -> Iterator[Action]:
+    """The form in which MySQL logs that a MEMORY table is empty: see ``replica.statements.empties_table``."""
+    reader.next()
+    table = reader.table()
+    if reader.peek() is END:
+        yield TruncateTable(table)
+
+
+_STATEMENTS: Final[tuple[tuple[tuple[str, ...], Callable[[SqlReader], Iterator[Action]]], ...]] = (
+    (("CREATE", "TABLE"), _create_table),
+    (("CREATE", "DATABASE"), _create_schema),
+    (("CREATE", "SCHEMA"), _create_schema),
+    (("DROP", "TABLE"), _drop_table),
+    (("DROP", "TABLES"), _drop_table),
+    (("DROP", "DATABASE"), _drop_schema),
+    (("DROP", "SCHEMA"), _drop_schema),
+    (("TRUNCATE",), _truncate),
+    (("RENAME", "TABLE"), _rename_table),
+    (("RENAME", "TABLES"), _rename_table),
+    (("ALTER", "TABLE"), _alter_table),
+    (("DELETE", "FROM"), _delete_all),
+)
+
+
+def _with_modifiers(first: str, reader: SqlReader) -> Iterator[Action]:
+    """CREATE OR REPLACE, ALTER ONLINE IGNORE TABLE: MariaDB."""
+    is_replaced = first == "CREATE" and reader.skip("OR", "REPLACE")
+    is_lossy = False
+    while reader.peek().upper in ("ONLINE", "OFFLINE", "IGNORE"):
+        is_lossy = reader.next().upper == "IGNORE" or is_lossy
+    if reader.peek().upper == "TABLE":
+        if first == "CREATE":
+            yield from _create_table(reader, is_replaced=is_replaced)
+        elif first == "ALTER":
+            actions = list(_alter_table(reader))
+            if is_lossy:
+                yield Refused(_altered(reader), "ALTER IGNORE TABLE")
+            yield from actions
+    elif is_replaced and reader.peek().upper in ("DATABASE", "SCHEMA"):
+        yield DropSchema(reader.peek(1).value)
+        yield from _create_schema(reader)
+
+
+# ALTER TABLE.
+
+
+def _alteration(item: SqlReader, table: str) -> Iterator[Action]:
+    word = item.next().upper
+    read = _ALTERATIONS.get(word)
+    if read is not None:
+        yield from read(item, table)
+    elif word in ("EXCHANGE", "TRUNCATE", "DISCARD", "IMPORT", "CONVERT") and item.peek().upper in (
+        "PARTITION",
+        "TABLESPACE",
+        "TABLE",
+    ):
+        yield Refused(table, f"{word} {item.peek().upper}")
+
+
+def _add(item: SqlReader, table: str) -> Iterator[Action]:
+    if item.peek().upper in _NOT_A_COLUMN and item.peek().kind == "word" and not item.skip("COLUMN"):
+        return
+    if item.peek().upper == "SYSTEM":
+        return
+    item.skip("COLUMN")
+    item.skip("IF", "NOT", "EXISTS")
+    if item.skip("("):
+        for one in item.items():
+            yield AddColumn(table, _column(one))
+        return
+    yield AddColumn(table, _column(item))
+
+
+def _drop(item: SqlReader, table: str) -> Iterator[Action]:
+    word = item.peek().upper
+    if word == "PARTITION":
+        yield Refused(table, "DROP PARTITION")
+        return
+    if word in _NOT_A_COLUMN or word == "SYSTEM":
+        return
+    item.skip("COLUMN")
+    item.skip("IF", "EXISTS")
+    yield DropColumn(table, item.next().value)
+
+
+def _change(item: SqlReader, table: str) -> Iterator[Action]:
+    item.skip("COLUMN")
+    item.skip("IF", "EXISTS")
+    name = item.next().value
+    column = _column(item)
+    yield ChangeColumn(table, name, column.name, column)
+
+
+def _modify(item: SqlReader, table: str) -> Iterator[Action]:
+    item.skip("COLUMN")
+    item.skip("IF", "EXISTS")
+    column = _column(item)
+    yield ChangeColumn(table, column.name, column.name, column)
+
+
+def _rename(item: SqlReader, table: str) -> Iterator[Action]:
+    if item.skip("COLUMN"):
+        item.skip("IF", "EXISTS")
+        name = item.next().value
+        item.skip("TO")
+        yield ChangeColumn(table, name, item.next().value)
+    elif item.peek().upper not in ("INDEX", "KEY"):
+        if item.peek().upper in ("TO", "AS", "="):
+            item.next()
+        yield RenameTable(table, item.table())
+
+
+def _alter_column(item: SqlReader, table: str) -> Iterator[Action]:
+    if item.peek().upper in ("INDEX", "CHECK", "CONSTRAINT", "KEY"):
+        return
+    item.skip("COLUMN")
+    item.skip("IF", "EXISTS")
+    name = item.next().value
+    if item.skip("SET", "DEFAULT"):
+        default, is_filled = _literal(item)
+        yield SetDefault(table, ColumnDefinition(name, default, is_filled))
+    elif item.skip("DROP", "DEFAULT"):
+        yield SetDefault(table, ColumnDefinition(name, None, True))
+
+
+_ALTERATION_ORDER: Final[Mapping[type[Action], int]] = MappingProxyType({DropColumn: 0, RenameTable: 2})
+_ALTERATIONS: Final[Mapping[str, Callable[[SqlReader, str], Iterator[Action]]]] = MappingProxyType(
+    {
+        "ADD": _add,
+        "DROP": _drop,
+        "CHANGE": _change,
+        "MODIFY": _modify,
+        "RENAME": _rename,
+        "ALTER": _alter_column,
+    }
+)
+
+
+# Columns.
+
+
+def _columns(reader: SqlReader) -> Iterator[ColumnDefinition]:
+    for item in reader.items():
+        first = item.peek()
+        if first.kind == "name" or first.upper not in _NOT_A_COLUMN:
+            yield _column(item)
+
+
+def _column(item: SqlReader) -> ColumnDefinition:
+    """A column's name, type and what stands behind them."""
+    name = item.next().value
+    kind = item.next().upper
+    is_not_null = is_filled = has_default = False
+    default: str | None = None
+    while (token := item.next()) is not END:
+        if token.upper == "(":
+            item.pass_brackets()
+        elif token.upper == "NOT" and item.skip("NULL"):
+            is_not_null = True
+        elif token.upper == "DEFAULT":
+            has_default = True
+            default, is_filled = _literal(item)
+        elif token.upper in ("GENERATED", "AS", "AUTO_INCREMENT", "SERIAL", "PRIMARY"):
+            has_default = is_filled = True
+    if kind == "SERIAL":
+        is_filled = True
+    elif is_not_null and not has_default:
+        # What a new NOT NULL column has in old rows: the type's own nothing.
+        default = "0" if kind in _ZERO_TYPES else "" if kind in _EMPTY_TYPES else None
+        is_filled = default is None
+    return ColumnDefinition(name, None if is_filled else default, is_filled)
+
+
+def _literal(item: SqlReader) -> tuple[str | None, bool]:
+    """What stands behind DEFAULT, and whether it is something else than a plain value."""
+    sign = ""
+    if item.peek().upper in ("-", "+"):
+        sign = item.next().upper.replace("+", "")
+    token = item.next()
+    if token.kind == "text" and item.peek().upper != "(":
+        return (None, True) if token.value[:2].lower() in ("x'", "b'", "n'") else (token.value, False)
+    if token.upper == "NULL":
+        return None, False
+    if token.upper in ("TRUE", "FALSE"):
+        return ("1" if token.upper == "TRUE" else "0"), False
+    if token.kind == "word" and _NUMBER.fullmatch(token.value):
+        return sign + token.value, False
+    if token.upper == "(":
+        item.pass_brackets()
+    return None, True

@@ -1,0 +1,63 @@
+"""``history``: every state that rows of a source have had, in Delta: a slowly changing dimension of type 2.
+
+    from replica.spark.jobs import history
+
+    query = history.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "includeTables": "shop.*"}, "/past")
+
+Each state of a row is a row of the target, with ``valid_from``, ``valid_to`` and ``is_current``: see
+``replica.spark.jobs.past_table``. What is followed, and what is refused by name, is as with ``mirror``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from replica.spark.jobs.arguments import Job, run_script
+from replica.spark.jobs.session import Pace, State
+from replica.spark.jobs.table_job import EPILOG, TableJob
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from replica.spark.jobs.keeper import TableKind
+
+
+def _kind() -> "TableKind":
+    from replica.spark.jobs.past_table import PastTable
+
+    return PastTable
+
+
+_HISTORY: Final = TableJob("history", _kind)
+
+
+def start(
+    spark: "SparkSession | None",
+    source: Mapping[str, str],
+    target: str,
+    *,
+    state: State | None = None,
+    pace: Pace | None = None,
+    seed: str | None = None,
+) -> "StreamingQuery":
+    """Follow a live source; arguments are those of ``mirror.start``."""
+    return _HISTORY.start(spark, source, target, state=state, pace=pace, seed=seed)
+
+
+def load(
+    spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
+) -> None:
+    """What some files tell (option ``path``), to a target that is not there yet."""
+    _HISTORY.load(spark, source, target, seed=seed)
+
+
+JOB: Final = Job(
+    "history",
+    "Keep all states of tables in Delta, with their times",
+    _HISTORY.add_arguments,
+    _HISTORY.run,
+    EPILOG,
+)
+
+if __name__ == "__main__":
+    run_script(JOB)

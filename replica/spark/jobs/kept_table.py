@@ -1,0 +1,288 @@
+"""A table of the target in Delta: steps that are taken once, and columns that follow those of the source.
+
+Every commit carries two application transactions: the query's id with the number of the micro-batch, and
+``ID/step`` with the number of the step that it is of this table within that. A step that is taken again is passed
+over, so a micro-batch may be killed between any two commits.
+"""
+
+import contextlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from protocol.errors import SchemaMismatchError
+from replica.spark.jobs.changes_per_key import column_names
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
+_CHUNK_ROWS: Final = 1 << 16
+
+Convert = Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change of one table."""
+
+    query: str
+    batch: int
+    number: int
+
+    def is_taken(self, table: DeltaTable) -> bool:
+        """Whether the table is the result of it, or of a later one."""
+        batch = table.transaction_version(self.query)
+        if batch is None or batch < self.batch:
+            return False
+        return batch > self.batch or (table.transaction_version(f"{self.query}/step") or 0) >= self.number
+
+    def properties(self) -> CommitProperties:
+        """For the commit."""
+        return CommitProperties(
+            app_transactions=[
+                Transaction(self.query, self.batch),
+                Transaction(f"{self.query}/step", self.number),
+            ]
+        )
+
+
+class KeptTable(ABC):
+    """``name`` is ``schema.table``; ``table`` is None as long as there is none in the target."""
+
+    #: Columns beside the source's own.
+    own_fields: tuple[pa.Field, ...] = ()
+    #: Whether columns that the source has no more go here, too.
+    drops_columns = True
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name = name
+        self.path = path
+        self.table: DeltaTable | None = None
+        with contextlib.suppress(TableNotFoundError):
+            self.table = DeltaTable(path)
+
+    # What the kinds of tables do differently.
+
+    @abstractmethod
+    def apply(
+        self, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, str | None], step: Step
+    ) -> None:
+        """Changes, in the order of the log; ``conform`` has been called for their columns."""
+
+    @abstractmethod
+    def clear(self, micros: int, step: Step) -> None:
+        """The source's table has no rows any more, since then: microseconds since 1970."""
+
+    # What they share.
+
+    def is_taken(self, step: Step) -> bool:
+        """Whether nothing is to be done."""
+        return self.table is not None and step.is_taken(self.table)
+
+    def open(self) -> DeltaTable:
+        """The table, which is there."""
+        assert self.table is not None
+        return self.table
+
+    def fields(self) -> dict[str, pa.DataType]:
+        """The source's columns as the target has them."""
+        if self.table is None:
+            return {}
+        schema = pa.schema(self.table.schema().to_arrow())
+        added = {field.name for field in self.own_fields}
+        return {field.name: field.type for field in schema if field.name not in added}
+
+    def is_empty(self) -> bool:
+        """Whether there are no rows; costs a look at the table's log."""
+        return self.table is None or self.table.count() == 0
+
+    def conform(self, rows: pa.Table, fills: Mapping[str, str], step: Step) -> None:
+        """Have the columns of the source's rows; ``fills`` are what new ones hold in the rows that are there."""
+        wanted = {name: rows.schema.field(name).type for name in column_names(rows)}
+        self._check_names(wanted)
+        found = self.fields()
+        if self.table is None:
+            self._create(wanted)
+            return
+        new = [name for name in wanted if name not in found]
+        filled = {name: fills[name] for name in new if name in fills}
+        gone = [name for name in found if name not in wanted] if self.drops_columns else []
+        other = [name for name in wanted if name in found and found[name] != wanted[name]]
+        if filled or gone or other:
+            self.rewrite(lambda table: self._converted(table, wanted, filled), step)
+        elif new:
+            schema = Schema.from_arrow(pa.schema([(name, wanted[name]) for name in new]))
+            self.open().alter.add_columns(list(schema.fields))
+
+    def rewrite(self, convert: Convert, step: Step, source: "KeptTable | None" = None) -> None:
+        """All rows anew, of this table or of another one, in parts of some thousand."""
+        if self.is_taken(step):
+            return
+        read = (source or self).open()
+        dataset = read.to_pyarrow_dataset()
+        empty = convert(dataset.schema.empty_table())
+        batches = (
+            batch
+            for part in dataset.to_batches(batch_size=_CHUNK_ROWS)
+            for batch in convert(pa.Table.from_batches([part])).to_batches()
+        )
+        write_deltalake(
+            self.path,
+            pa.RecordBatchReader.from_batches(empty.schema, batches),
+            mode="overwrite",
+            schema_mode="overwrite",
+            commit_properties=step.properties(),
+        )
+        self.table = DeltaTable(self.path)
+
+    def rename_column(self, name: str, new_name: str, step: Step) -> None:
+        """Another name for a column."""
+        if new_name in self.fields() and not self.is_taken(step):
+            raise SchemaMismatchError(
+                f"{self.name}: its columns change their names among each other, which cannot be followed: seed it "
+                "anew"
+            )
+        self.rewrite(
+            lambda table: table.rename_columns(
+                [new_name if found == name else found for found in table.schema.names]
+            ),
+            step,
+        )
+
+    def clear_out(self, step: Step) -> None:
+        """No rows, and none of the past."""
+        if self.table is not None and not self.is_taken(step):
+            self.table.delete(commit_properties=step.properties())
+
+    def drop_column(self, name: str, step: Step) -> None:
+        """A column less, if the target is to have only what the source has."""
+        if self.drops_columns:
+            self.rewrite(lambda table: table.drop_columns([name]), step)
+
+    def read_rows(self, keys: pa.Table, condition: pc.Expression | None = None) -> pa.Table:
+        """The rows with these keys."""
+        names = keys.schema.names
+        dataset = self.open().to_pyarrow_dataset()
+        first = keys[names[0]].combine_chunks()
+        chosen = pc.field(names[0]).isin(first)
+        found = dataset.to_table(filter=chosen if condition is None else chosen & condition)
+        if len(names) == 1:
+            return found
+        found = found.append_column("_n", pa.array(range(found.num_rows), pa.int64()))
+        kept = found.select([*names, "_n"]).join(keys, names, join_type="left semi")
+        return found.take(kept["_n"].combine_chunks()).drop_columns(["_n"])
+
+    def _create(self, wanted: Mapping[str, pa.DataType]) -> None:
+        schema = pa.schema([*wanted.items(), *self.own_fields])
+        try:
+            self.table = DeltaTable.create(self.path, Schema.from_arrow(schema), mode="ignore")
+        except Exception as error:
+            raise SchemaMismatchError(f"{self.name}: Delta cannot hold such a table: {error}") from error
+
+    def _converted(
+        self, table: pa.Table, wanted: Mapping[str, pa.DataType], filled: Mapping[str, str]
+    ) -> pa.Table:
+        """With the columns of the source, and those of ours."""
+        kept = [field.name for field in self.own_fields]
+        if not self.drops_columns:
+            kept = [name for name in table.schema.names if name not in wanted]
+        columns, fields = [], []
+        for name, kind in wanted.items():
+            columns.append(self._column(table, name, kind, filled.get(name)))
+            fields.append(pa.field(name, kind))
+        for name in kept:
+            columns.append(table[name])
+            fields.append(table.schema.field(name))
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def _column(
+        self, table: pa.Table, name: str, kind: pa.DataType, fill: str | None
+    ) -> pa.Array | pa.ChunkedArray:
+        if name not in table.schema.names:
+            value = pa.scalar(None, kind) if fill is None else constant(self.name, name, fill, kind)
+            return pa.repeat(value, table.num_rows)
+        column = table[name]
+        if column.type == kind:
+            return column
+        if not table.num_rows:
+            return pa.array([], kind)
+        if not _may_become(column.type, kind):
+            raise self._mismatch(name, column.type, kind)
+        try:
+            return column.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise self._mismatch(name, column.type, kind) from error
+
+    def _mismatch(self, name: str, found: pa.DataType, wanted: pa.DataType) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"{self.name}: column {name} was {found} and is {wanted} now, and there is no saying what the source has "
+            "made of its values: seed the table anew, or exclude it"
+        )
+
+    def _check_names(self, names: Mapping[str, pa.DataType]) -> None:
+        taken = {field.name for field in self.own_fields} & set(names)
+        odd = [name for name in names if "`" in name]
+        if taken or odd:
+            raise SchemaMismatchError(
+                f"{self.name}: no column of a table that is kept may be called {', '.join([*taken, *odd])}: exclude "
+                "it"
+            )
+
+
+def table_path(target: str, name: str) -> str:
+    """Where a table is within the target: ``target/schema/table``, other characters than letters as ``=20``."""
+    schema, _, table = name.partition(".")
+    return f"{target}/{_folder(schema)}/{_folder(table)}"
+
+
+def quoted(name: str) -> str:
+    """A column's name in a predicate of Delta."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def constant(table: str, column: str, text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """A default as it is written in SQL, as a value. Raises ``SchemaMismatchError`` for what is none."""
+    if text is None:
+        return pa.scalar(None, kind)
+    try:
+        if pa.types.is_boolean(kind) or pa.types.is_list(kind):
+            raise pa.ArrowInvalid("no literal")
+        return pa.array([text], pa.string()).cast(kind)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatchError(
+            f"{table}: the default {text!r} of column {column} cannot be read as {kind}: seed the table anew"
+        ) from error
+
+
+def constants(table: str, schema: pa.Schema, texts: Mapping[str, str | None]) -> dict[str, pa.Scalar]:
+    """The defaults of columns as values; those that cannot be read are left out."""
+    found = {}
+    for name, text in texts.items():
+        if name in schema.names:
+            with contextlib.suppress(SchemaMismatchError):
+                found[name] = constant(table, name, text, schema.field(name).type)
+    return found
+
+
+def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether the source makes the same of values as a cast does: not of texts, nor of times in some zone."""
+    numbers = [pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in (found, wanted)]
+    if all(numbers):
+        return True
+    if pa.types.is_string(wanted):
+        return bool(numbers[0])
+    return bool(pa.types.is_floating(wanted) and (pa.types.is_floating(found) or pa.types.is_integer(found)))
+
+
+def _folder(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else _SPECIAL.sub(_escaped, name)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"={byte:02x}" for byte in found[0].encode())

@@ -1,0 +1,104 @@
+"""A table of ``history``: each state of each row with its interval, which is a slowly changing dimension of type 2.
+
+    the source's columns
+    valid_from   when the change was committed that made it; null: before the log, of a seed
+    valid_to     when the next one was; null for the row as it is now
+    is_current   whether there is no next one
+    _seq         the place of the change that made it: the order of states that begin at the same time
+
+Columns that the source has no more stay, and are null in later states. A state that lasted within one transaction
+only is there, too, and begins when it ends.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replica.spark.gather import SEQ_TYPE
+from replica.spark.jobs.changes_per_key import column_names, complete, key_events, lacks_values, versions
+from replica.spark.jobs.kept_table import KeptTable, Step, constants, quoted
+
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+OWN_FIELDS: Final = (
+    pa.field("valid_from", TIMESTAMP),
+    pa.field("valid_to", TIMESTAMP),
+    pa.field("is_current", pa.bool_()),
+    pa.field("_seq", SEQ_TYPE),
+)
+# No table that is kept has a column of that name.
+_ENDS: Final = "_op"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PastTable(KeptTable):
+    """See ``KeptTable``."""
+
+    own_fields = OWN_FIELDS
+    drops_columns = False
+
+    def apply(
+        self, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, str | None], step: Step
+    ) -> None:
+        """One MERGE: the rows as they were until now end, new states begin."""
+        if self.is_taken(step):
+            return
+        if lacks_values(rows):
+            values = constants(self.name, rows.schema, defaults)
+            rows = complete(self.name, rows, key, self._read_current, values)
+        keys = " AND ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in key)
+        (
+            self.open()
+            .merge(
+                self._source(rows, key),
+                f"{keys} AND target.is_current AND source.{_ENDS}",
+                source_alias="source",
+                target_alias="target",
+                streamed_exec=False,
+                commit_properties=step.properties(),
+            )
+            .when_matched_update({"valid_to": "source.valid_to", "is_current": "false"})
+            .when_not_matched_insert_all(predicate=f"NOT source.{_ENDS}", except_cols=[_ENDS])
+            .execute()
+        )
+
+    def clear(self, micros: int, step: Step) -> None:
+        """All states have ended."""
+        if self.table is None or self.is_taken(step):
+            return
+        moment = _EPOCH + timedelta(microseconds=micros)
+        self.table.update(
+            predicate="is_current",
+            new_values={"valid_to": moment, "is_current": False},
+            commit_properties=step.properties(),
+        )
+
+    def _read_current(self, keys: pa.Table) -> pa.Table:
+        return self.read_rows(keys, pc.field("is_current"))
+
+    def _source(self, rows: pa.Table, key: Sequence[str]) -> pa.Table:
+        """New states, and for each key the end of the state that it was in."""
+        events = key_events(self.name, rows, key)
+        made, ending, firsts = versions(events)
+        moments = rows["_ts"].combine_chunks().cast(TIMESTAMP)
+        taken = rows.select(column_names(rows)).take(pa.array(events.rows[made]))
+        is_last = ending < 0
+        ends = moments.take(pa.array(events.rows[np.where(is_last, 0, ending)]))
+        states = taken.append_column("valid_from", moments.take(pa.array(events.rows[made])))
+        states = states.append_column(
+            "valid_to", pc.if_else(pa.array(is_last), pa.scalar(None, TIMESTAMP), ends)
+        )
+        states = states.append_column("is_current", pa.array(is_last))
+        states = states.append_column("_seq", rows["_seq"].take(pa.array(events.rows[made])))
+        states = states.append_column(_ENDS, pa.repeat(pa.scalar(False), len(made)))
+        endings = events.take(firsts).keys
+        endings = endings.append_column("valid_to", moments.take(pa.array(events.rows[firsts])))
+        endings = endings.append_column(_ENDS, pa.repeat(pa.scalar(True), len(firsts)))
+        both = pa.concat_tables([states, endings], promote_options="default")
+        for name, kind in self.fields().items():
+            if name not in both.schema.names:
+                both = both.append_column(name, pa.nulls(both.num_rows, kind))
+        return both

@@ -1,0 +1,189 @@
+"""What ``mirror`` and ``history`` are besides the kind of their tables: a stream, or files, into kept tables."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ConfigurationError
+from replica.filters import table_filter
+from replica.spark.jobs.arguments import (
+    Note,
+    add_run_arguments,
+    add_source_arguments,
+    pace_from,
+    source_options,
+    state_from,
+)
+from replica.spark.jobs.session import (
+    Pace,
+    State,
+    absolute,
+    await_queries,
+    open_session,
+    our_errors,
+    read_batch,
+    read_stream,
+    require_delta,
+    session_for,
+    start_query,
+    state_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from replica.spark.jobs.job_state import JobState
+    from replica.spark.jobs.keeper import TableKind, Target
+    from replica.spark.options import SourceOptions
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_FILES_QUERY: Final = "files"
+_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"startingOffsets": "earliest", "maxBytesPerTrigger": "64m"}
+)
+_STARTING: Final = frozenset({"startingoffsets", "startingtimestamp", "startinggtidset"})
+_LIMITS: Final = frozenset({"maxrowspertrigger", "maxbytespertrigger"})
+_FIXED: Final = frozenset({"schemamode", "table", "images", "includeddl", "rowformat", "onschemachange"})
+EPILOG: Final = """\
+Started again, it goes on where it ended. It begins with the log's beginning, which must reach back to the CREATE
+TABLE of every table; or with the state of the tables at a checkpoint: --seed PATH@CHECKPOINT, where PATH holds
+schema/table as Parquet or Delta, and CHECKPOINT is FILE:POSITION, a GTID set or a checkpoint's JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableJob:
+    """A job by its name; ``kind`` makes its tables, and imports what that takes."""
+
+    name: str
+    kind: "Callable[[], TableKind]"
+
+    def start(
+        self,
+        spark: "SparkSession | None",
+        source: Mapping[str, str],
+        target: str,
+        *,
+        state: State | None = None,
+        pace: Pace | None = None,
+        seed: str | None = None,
+    ) -> "StreamingQuery":
+        """Follow a live source."""
+        require_delta()
+        from replica.spark.jobs import job_state
+        from replica.spark.jobs.coverage import check_log
+        from replica.spark.options import parse_options
+        from replica.spark.stream import connection_options
+
+        spark, target = open_session(spark), absolute(target)
+        state = state or state_of(target)
+        options = _source(source, is_live=True)
+        parsed = parse_options({"spoolDir": state.spool, **options})
+        kept = self._target(target, parsed)
+        begin = job_state.JobState()
+        if not job_state.exists(target):
+            begin.is_birth = check_log(connection_options(parsed), kept.wants)
+        frame = read_stream(spark, options, state)
+        return start_query(frame.writeStream.foreachBatch(_EachBatch(kept, begin)), state, pace)
+
+    def load(
+        self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
+    ) -> None:
+        """Keep the tables of files, to a target that is not there yet."""
+        require_delta()
+        from replica.spark.jobs import job_state
+        from replica.spark.jobs.coverage import files_begin
+        from replica.spark.jobs.keeper import run_batch
+        from replica.spark.options import parse_options
+        from replica.spark.source import log_files
+
+        spark, target = open_session(spark), absolute(target)
+        options = _source(source, is_live=False)
+        parsed = parse_options(options)
+        kept = self._target(target, parsed)
+        if job_state.exists(target):
+            raise ConfigurationError(f"target: there are tables in {target} already -- give another folder")
+        begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
+        with our_errors():
+            frame = read_batch(spark, options)
+            for number, items in enumerate(_by_partition(frame)):
+                run_batch(kept, begin, _FILES_QUERY, number, partial(list, items))
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """SOURCE, TARGET and the rest."""
+        add_source_arguments(parser)
+        parser.add_argument(
+            "--target", required=True, metavar="DIR", help="where the tables are kept: DIR/schema/table"
+        )
+        parser.add_argument(
+            "--seed", metavar="PATH@CHECKPOINT", help="the state of the tables at a place of the log"
+        )
+        add_run_arguments(parser)
+
+    def run(self, options: Namespace, note: Note) -> None:
+        """As a subcommand."""
+        source = source_options(options)
+        target, seed = options.target, options.seed
+        with session_for(f"mysql-replica {self.name}", options.master) as spark:
+            if "path" in source:
+                self.load(spark, source, target, seed=seed)
+            else:
+                state, pace = state_from(options, target), pace_from(options)
+                query = self.start(spark, source, target, state=state, pace=pace, seed=seed)
+                note(f"following {options.source} -> {target}")
+                await_queries(query)
+        note(f"{target}: done")
+
+    def _target(self, path: str, options: "SourceOptions") -> "Target":
+        from replica.spark.jobs.coverage import SYSTEM_SCHEMAS
+        from replica.spark.jobs.keeper import Target
+
+        wants_table = table_filter(options.settings.tables, options.settings.exclude_tables)
+
+        def wants(name: str) -> bool:
+            schema, _, table = name.partition(".")
+            return schema not in SYSTEM_SCHEMAS and (wants_table is None or wants_table(schema, table))
+
+        return Target(path, self.kind(), wants)
+
+
+class _EachBatch:
+    """For ``foreachBatch``."""
+
+    def __init__(self, target: "Target", begin: "JobState") -> None:
+        self._target = target
+        self._begin = begin
+
+    def __call__(self, frame: "DataFrame", batch: int) -> None:
+        from replica.spark.jobs.keeper import run_batch
+
+        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        assert query is not None
+        run_batch(self._target, self._begin, query, batch, frame.collect)
+
+
+def _by_partition(frame: "DataFrame") -> "Iterator[list[Row]]":
+    """A partition's rows at a time: the next one is read meanwhile."""
+    from pyspark.sql import functions
+
+    numbered = frame.withColumn("partition", functions.spark_partition_id())
+    rows = numbered.toLocalIterator(prefetchPartitions=True)
+    for _, items in groupby(rows, key=lambda row: row["partition"]):
+        yield list(items)
+
+
+def _source(given: Mapping[str, str], *, is_live: bool) -> dict[str, str]:
+    names = {name.lower() for name in given}
+    if fixed := names & _FIXED:
+        raise ConfigurationError(f"{', '.join(sorted(fixed))}: what the job itself says cannot be given")
+    options = {"schemaMode": "packed"} | dict(given)
+    if is_live:
+        if not names & _STARTING:
+            options["startingOffsets"] = _DEFAULTS["startingOffsets"]
+        if not names & _LIMITS:
+            options["maxBytesPerTrigger"] = _DEFAULTS["maxBytesPerTrigger"]
+    return options

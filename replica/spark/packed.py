@@ -1,0 +1,148 @@
+"""Packed mode, for jobs that keep many tables: one stream of the typed rows of all, in the order of the log.
+
+    op      STRING     rows; ddl, xa_commit, xa_rollback; gap
+    schema  STRING     of the table; of a statement its session's default schema
+    table   STRING     null for statements
+    rows    BINARY     many rows of one table: an Arrow IPC stream, which ``unpack`` reads
+    ts      BIGINT     of the first row's commit: microseconds since 1970
+    file    STRING     and ``pos``: of the first row's event
+    sql     STRING     of statements, and why there is a gap
+
+Rows have the columns of table mode with ``images=both``, but TIME is text, which Delta has a type for. Unlike those
+of an envelope they are in order across tables and statements, within a partition and from one to the next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from protocol.binlog.events import QueryEvent
+from replica.arrow.text import valid_text
+from replica.render.json_lines import time_text
+
+from .changes import PlacedChange
+from .envelope import statement_operation
+from .gather import GatheredRows
+from .pieces import LogPiece
+from .tables import TableWriter, table_schema
+
+_STRING: Final = pa.string()
+_KEY, _HAS_NAMES, _SEPARATOR = b"key", b"has_names", "\0"
+
+PACKED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("op", _STRING, nullable=False),
+        ("schema", _STRING),
+        ("table", _STRING),
+        ("rows", pa.binary()),
+        pa.field("ts", pa.int64(), nullable=False),
+        pa.field("file", _STRING, nullable=False),
+        pa.field("pos", pa.int64(), nullable=False),
+        ("sql", _STRING),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Rows of one table. ``key`` are the columns of its primary key; not ``has_names``: the columns are @1, @2..."""
+
+    rows: pa.RecordBatch
+    key: tuple[str, ...]
+    has_names: bool
+
+
+class PackedWriter:
+    """Makes packed batches of what was read of one piece."""
+
+    def __init__(self, piece: LogPiece) -> None:
+        self.schema = PACKED_SCHEMA
+        self._piece = piece
+
+    def rows(self, gathered: GatheredRows) -> pa.RecordBatch:
+        """The changes of rows of one table, in one row."""
+        table = gathered.table
+        typed = TableWriter(self._piece, table_schema(table, "both"), "ignore").rows(gathered)
+        key = tuple(valid_text(name) for name in table.primary_key)
+        first = gathered.changes[int(gathered.numbers[0])]
+        return self._batch(
+            op=["rows"],
+            schema=[valid_text(table.schema)],
+            table=[valid_text(table.name)],
+            rows=[pack(typed, key, has_names=table.names_from is not None)],
+            **_place([first]),
+        )
+
+    def statements(self, changes: Sequence[PlacedChange]) -> pa.RecordBatch:
+        """Statements that are no row changes."""
+        queries = [change.event for change in changes if isinstance(change.event, QueryEvent)]
+        return self._batch(
+            op=[statement_operation(query.sql) for query in queries],
+            schema=[valid_text(query.schema) for query in queries],
+            sql=[valid_text(query.sql) for query in queries],
+            **_place(changes),
+        )
+
+    def gap(self) -> pa.RecordBatch:
+        """One row for what of the log is missing."""
+        piece = self._piece
+        return self._batch(op=["gap"], sql=[piece.gap], ts=[0], file=[piece.file], pos=[piece.position])
+
+    def _batch(self, **values: list[object] | list[str] | list[int] | list[bytes]) -> pa.RecordBatch:
+        size = len(values["op"])
+        columns = [pa.array(values.get(field.name, [None] * size), field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool) -> bytes:
+    """Rows and what is said of their table, in one value; TIME becomes text."""
+    metadata = {_KEY: _SEPARATOR.join(key).encode(), _HAS_NAMES: b"1" if has_names else b""}
+    rows = _without_durations(rows)
+    rows = rows.replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return bytes(sink.getvalue())
+
+
+def unpack(data: bytes) -> PackedRows:
+    """What ``pack`` has made."""
+    with pa.ipc.open_stream(data) as reader:
+        rows = reader.read_next_batch()
+    metadata = rows.schema.metadata or {}
+    key = metadata.get(_KEY, b"").decode()
+    names = tuple(key.split(_SEPARATOR)) if key else ()
+    return PackedRows(rows.replace_schema_metadata(None), names, bool(metadata.get(_HAS_NAMES)))
+
+
+def _place(changes: Sequence[PlacedChange]) -> dict[str, list[object]]:
+    return {
+        "ts": [change.facts.ts for change in changes],
+        "file": [change.event.file for change in changes],
+        "pos": [change.event.position for change in changes],
+    }
+
+
+def _without_durations(rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns, fields = [], []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        array = _as_text(column)
+        columns.append(array)
+        fields.append(field.with_type(array.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    if pa.types.is_duration(array.type):
+        return pa.array([None if value is None else time_text(value) for value in array.to_pylist()], _STRING)
+    if not pa.types.is_struct(array.type):
+        return array
+    kind = array.type
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    if not any(pa.types.is_duration(field.type) for field in fields):
+        return array
+    children = [_as_text(child) for child in array.flatten()]
+    fields = [field.with_type(child.type) for field, child in zip(fields, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())

@@ -1,0 +1,63 @@
+"""``mirror`` and ``history`` of live servers: the tables in Delta equal those of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
+
+from replica.spark.jobs import mirror
+from replica.spark.jobs.kept_table import table_path
+from tests.servers import Server
+from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
+from tests.spark.kept_tables import rows_of, run_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def source_of(server: Server, tables: str) -> dict[str, str]:
+    """How a job reads these tables."""
+    return {
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.replica_user,
+        "password": server.replica_password,
+        "heartbeat": "1",
+        "includeTables": tables,
+    }
+
+
+@pytest.fixture
+def shop(mysql97: Server) -> Iterator[str]:
+    with mysql97.fresh_schema() as schema:
+        yield schema
+
+
+def test_changes_of_a_table(
+    spark: SparkSession,  # noqa: F811
+    mysql97: Server,
+    shop: str,
+    tmp_path: Path,
+) -> None:
+    mysql97.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v VARCHAR(100))")
+    mysql97.query(f"INSERT INTO {shop}.t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    source = source_of(mysql97, f"{shop}.*")
+    run_once(mirror, spark, source, tmp_path)
+    assert rows_of(tmp_path, f"{shop}.t") == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}]
+    mysql97.query(f"UPDATE {shop}.t SET v = 'x' WHERE id = 1")
+    mysql97.query(f"UPDATE {shop}.t SET id = 20 WHERE id = 2")
+    mysql97.query(f"DELETE FROM {shop}.t WHERE id = 3")
+    mysql97.query(f"INSERT INTO {shop}.t VALUES (4, 'd')")
+    query = run_once(mirror, spark, source, tmp_path)
+    found = sorted(rows_of(tmp_path, f"{shop}.t"), key=lambda row: row["id"])
+    assert found == [{"id": 1, "v": "x"}, {"id": 4, "v": "d"}, {"id": 20, "v": "b"}]
+    table = DeltaTable(table_path(str(tmp_path), f"{shop}.t"))
+    assert table.transaction_version(str(query.id)) == query.recentProgress[-1]["batchId"]
