@@ -144,8 +144,8 @@ class Answers:
                 return Rows(tuple(titles), [values])
             words.take(",")
 
-    async def _no_columns(self, sql: str, tokens: Sequence[Token]) -> Rows:
-        """information_schema.COLUMNS: a log does not know what its tables are like now."""
+    async def _no_rows(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        """information_schema.COLUMNS and TABLES: a log does not know which tables there are now."""
         names = [token.text for token in tokens[1 : _index_of(tokens, "FROM")] if token.kind == "word"]
         return Rows(tuple(names))
 
@@ -248,7 +248,7 @@ _STATEMENTS: Final[tuple[tuple[re.Pattern[str], _Handler], ...]] = tuple(
     (re.compile(pattern), handler)
     for pattern, handler in (
         (r"SET\b", Answers._set),
-        (r"SELECT .*\bFROM INFORMATION_SCHEMA COLUMNS\b", Answers._no_columns),
+        (r"SELECT .*\bFROM INFORMATION_SCHEMA (COLUMNS|TABLES)\b", Answers._no_rows),
         (r"SELECT\b(?!.*\bFROM\b)", Answers._select),
         (r"SHOW (GLOBAL |SESSION |LOCAL )?VARIABLES\b", Answers._variables),
         (r"SHOW (GLOBAL |SESSION |LOCAL )?STATUS\b", Answers._status),
