@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import secrets
 from base64 import b64encode
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import replica
+from tests.certificates import Authority
+from tests.faults.interceptor import intercepting
 from tests.servers import Server
 
 from .logins import account, check_login, log_in, prepare_pam
@@ -120,3 +123,43 @@ async def test_pam_asks_by_dialog(server: Server) -> None:
             await log_in(server, user, tls="required")
         with pytest.raises(replica.AuthenticationError, match=r"2061.*not encrypted"):
             await log_in(server, user, tls="disabled", enable_cleartext_plugin=True)
+
+
+@pytest.mark.parametrize(
+    ("server", "plugin"), [way for way in EVERY_PLUGIN if way[0] == "mariadb:11.8"], indirect=True
+)
+async def test_the_password_proves_the_certificate(server: Server, plugin: str) -> None:
+    """MariaDB from 11.4 on makes itself a certificate that nobody vouches for."""
+    ways = {
+        name: f"VIA {name} USING PASSWORD('{PASSWORD}')" for name in (plugin, "mysql_native_password")
+    } | {"both": f"VIA mysql_native_password USING PASSWORD('x') OR {plugin} USING PASSWORD('{PASSWORD}')"}
+    for how in ways.values():
+        with account(server, f"IDENTIFIED {how}") as user:
+            await check_login(server, user, tls="verify-password")
+            with pytest.raises(replica.ConfigurationError, match="not trusted"):
+                await log_in(server, user, tls="verify-ca")
+            with pytest.raises(replica.AuthenticationError, match="1045"):
+                await log_in(server, user, "wrong", tls="verify-password")
+
+
+@pytest.mark.parametrize("server", ["mariadb:11.8"], indirect=True)
+@pytest.mark.parametrize("plugin", ["ed25519", "parsec", "mysql_native_password"])
+async def test_somebody_in_the_middle_cannot_prove_his(server: Server, plugin: str, tmp_path: Path) -> None:
+    install(server, *({plugin} & LIBRARIES.keys()))
+    theirs = Authority.create(tmp_path).issue("server")
+    with (
+        account(server, f"IDENTIFIED VIA {plugin} USING PASSWORD('{PASSWORD}')") as user,
+        intercepting(server.port, *theirs) as port,
+    ):
+        for tls in ("required", "verify-password"):
+            await check_login(server, user, tls=tls)
+        await check_login(server, user, tls="required", port=port)
+        with pytest.raises(replica.AuthenticationError, match=r"2026.*not the one of the server"):
+            await log_in(server, user, tls="verify-password", port=port)
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+async def test_other_servers_prove_nothing(server: Server) -> None:
+    refused = pytest.raises(replica.AuthenticationError, match=r"2026.*tls_ca")
+    with account(server, f"IDENTIFIED BY '{PASSWORD}'") as user, refused:
+        await log_in(server, user, tls="verify-password")

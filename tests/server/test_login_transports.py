@@ -161,6 +161,13 @@ async def test_a_server_that_takes_encrypted_connections_only(certified: Certifi
                 cursor.execute("SET GLOBAL require_secure_transport = OFF")
 
 
+@pytest.mark.parametrize("certified", ["mariadb:10.11"], indirect=True)
+async def test_no_proof_by_the_password_before_mariadb_11_4(certified: CertifiedServer) -> None:
+    refused = pytest.raises(replica.AuthenticationError, match=r"2026.*does not prove.*MariaDB 11\.4")
+    with account(certified.server, BY_PASSWORD) as user, refused:
+        await log_in(certified.server, user, tls="verify-password")
+
+
 @on_mysql97
 @pytest.mark.parametrize("plugin", ["caching_sha2_password", "sha256_password"])
 @pytest.mark.parametrize("tls", [None, "required"])

@@ -23,7 +23,10 @@ assert OFFERED & MYSQL_CAPABILITIES == OFFERED
 
 
 class Pair:
-    """`client` and `server`; `run` moves bytes until both wait. `chunk` is how many are moved at once."""
+    """`client` and `server`; `log_in` moves bytes until both wait. `chunk` is how many are moved at once.
+
+    `shown`: the fingerprint of the certificate that the client sees, and wants to be proven.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Pair:
         user: str = USER,
         full: bool = False,
         chunk: int = 1 << 20,
+        shown: bytes | None = None,
         server: dict[str, Any] | None = None,
         **client: Any,
     ) -> None:
@@ -45,6 +49,7 @@ class Pair:
         self.server = Acceptor(greeting, accounts, **({"private_key": lambda: KEY} | (server or {})))
         self.client = Connection(user, password, **client)
         self.chunk = chunk
+        self.shown = shown
         self.sent = bytearray()  # by the client
         self.seen: list[AcceptorEvent] = []
 
@@ -79,7 +84,7 @@ class Pair:
                 self.move()
                 assert self.seen == [StartTls()]
                 self.server.tls_established()
-                self.client.tls_established()
+                self.client.tls_established(self.shown)
             if event is not NEED_DATA:
                 events.append(event)
             if isinstance(event, Authenticated):
