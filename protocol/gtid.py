@@ -36,7 +36,11 @@ _unpack_interval = struct.Struct("<QQ").iter_unpack
 
 @record(slots=True, frozen=True)
 class Gtid:
-    """One transaction of a MySQL source: ``3e11fa47-71ca-11e1-9e33-c80aa9429562:23`` or ``...:tag:23``."""
+    """One transaction of a MySQL source: ``3e11fa47-71ca-11e1-9e33-c80aa9429562:23`` or ``...:tag:23``.
+
+    ``source_id`` is the server_uuid of the server where it was committed first, ``sequence`` counts from 1 on, and
+    ``tag`` (8.3 and later) is empty without one.
+    """
 
     source_id: uuid.UUID
     sequence: int
@@ -297,7 +301,11 @@ def _uncover(ends: list[int], start: int, end: int) -> None:
 
 @record(slots=True, frozen=True)
 class MariadbGtid:
-    """One transaction of a MariaDB source: ``0-1-100``."""
+    """One transaction of a MariaDB source: ``0-1-100``.
+
+    ``domain_id`` is the replication domain, ``server_id`` that of the server where it was committed first,
+    ``sequence`` counts within the domain.
+    """
 
     domain_id: int
     server_id: int

@@ -63,7 +63,7 @@ class Checkpoint:
 
     ``file`` and ``position`` are where the next transaction starts in the log of the server that
     ``server_uuid`` (MySQL) or ``server_id`` names. ``gtid_set`` is the text of all transactions before it,
-    and None where the source has no GTIDs.
+    and None where the source has no GTIDs. ``version`` is that of the form in which it is stored.
     """
 
     file: str

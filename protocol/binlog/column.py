@@ -33,11 +33,13 @@ ABSENT: Final = Absent()
 class Column:
     """One column of a logged table.
 
-    ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. ``metadata`` depends on it:
-    bytes a string can take, bytes of a blob's length, ``precision << 8 | scale`` of a DECIMAL, fractional digits
-    of a temporal type, bits of a BIT, bytes of an ENUM, SET, FLOAT or DOUBLE value; else 0.
-    ``None`` in ``unsigned``, ``charset`` and ``labels`` means that the log does not say.
-    ``charset`` is ``"binary"`` for BINARY, VARBINARY and BLOB.
+    ``name`` is ``@1``, ``@2``... where it is not known. ``type`` is the real type: ENUM and SET, which travel as
+    STRING, are told apart. ``metadata`` depends on it: bytes a string can take, bytes of a blob's length, ``precision
+    << 8 | scale`` of a DECIMAL, fractional digits of a temporal type, bits of a BIT, bytes of an ENUM, SET, FLOAT or
+    DOUBLE value; else 0. ``nullable`` is that of the table map, ``visible`` False for an INVISIBLE column.
+    ``unsigned``, ``charset``, ``collation`` (MySQL's id), ``labels`` of ENUM and SET, ``geometry_type`` (as in WKB)
+    and ``dimension`` of a VECTOR are None where the log does not say, or the type has none. ``charset`` is
+    ``"binary"`` for BINARY, VARBINARY and BLOB.
     """
 
     name: str

@@ -19,8 +19,9 @@ from .table import Table
 class ColumnDescription:
     """One row of information_schema.COLUMNS, in the server's own words.
 
-    ``data_type`` is DATA_TYPE (``"int"``), ``column_type`` COLUMN_TYPE (``"int(10) unsigned"``), ``charset``
-    CHARACTER_SET_NAME, ``primary`` whether the column is part of the primary key.
+    ``name`` is COLUMN_NAME, ``data_type`` DATA_TYPE (``"int"``), ``column_type`` COLUMN_TYPE (``"int(10)
+    unsigned"``), ``nullable`` IS_NULLABLE, ``charset`` CHARACTER_SET_NAME, ``primary`` whether the column is part of
+    the primary key.
     """
 
     name: str

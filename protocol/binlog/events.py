@@ -4,66 +4,19 @@ Every event has ``header``, ``file`` (binlog file name, empty if not known) and 
 start in that file). Events are slotted but not frozen: freezing triples the cost of making one.
 """
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import field
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ..gtid import Gtid, GtidSet, MariadbGtid, new_gtid
 from ..records import record
-from ..wire import HeaderFields
 from .column import ABSENT
+from .event import Event as Event
+from .event import EventHeader as EventHeader
+from .event import new_header as new_header
 from .rowcode import Row
 from .table import Table
-
-
-class EventHeader(NamedTuple):
-    """The 19 bytes before every event. ``timestamp`` is in seconds since 1970, ``size`` in bytes with checksum.
-
-    ``next_position`` is the end of the event in the source's file, modulo 2**32; 0 where the source leaves it
-    out (artificial events; MariaDB 11.4 and later inside of transactions).
-    """
-
-    timestamp: int
-    type: int
-    server_id: int
-    size: int
-    next_position: int
-    flags: int
-
-
-# NamedTuple's own _make is a Python function.
-new_header: Callable[[HeaderFields], EventHeader] = functools.partial(tuple.__new__, EventHeader)
-
-
-class _LazyHeader:
-    """The header as it was unpacked, until somebody looks at it: making an ``EventHeader`` takes 0.12 us an event."""
-
-    __slots__ = ("header_fields",)
-    # HeaderFields, or the EventHeader made of them.
-    header_fields: Any
-
-    @property
-    def header(self) -> EventHeader:
-        header = self.header_fields
-        if type(header) is EventHeader:
-            return header
-        header = self.header_fields = new_header(header)
-        return header
-
-    @header.setter
-    def header(self, header: EventHeader) -> None:
-        self.header_fields = header
-
-
-@record(slots=True)
-class Event(_LazyHeader):
-    """Base of all events."""
-
-    header: EventHeader
-    file: str
-    position: int
 
 
 @record(slots=True)
@@ -75,7 +28,13 @@ class UnknownEvent(Event):
 
 @record(slots=True)
 class FormatDescriptionEvent(Event):
-    """First event of each file: who wrote it and how. ``checksum_algorithm`` is 0 (off), 1 (CRC32) or None."""
+    """First event of each file: who wrote it and how.
+
+    ``binlog_version`` is 4 since MySQL 5.0; ``server_version`` the text of ``SELECT VERSION()``; ``created`` seconds
+    since 1970, 0 unless the server was started with this file. ``header_size`` (19) and ``post_header_sizes`` (a byte
+    per event type) say how events are laid out; ``checksum_algorithm`` is 0 (off), 1 (CRC32) or None (a server before
+    checksums).
+    """
 
     binlog_version: int
     server_version: str
@@ -102,8 +61,9 @@ class StopEvent(Event):
 class QueryEvent(Event):
     """A statement: DDL, BEGIN, COMMIT, XA, or DML of a source that logs statements.
 
-    ``exec_time`` in seconds, ``error_code`` 0 for success, ``schema`` the session's default schema (may be empty).
-    ``status_variables`` is undecoded; ``status.parse_status_variables`` reads it.
+    ``sql`` is its text, ``schema`` the session's default schema (may be empty), ``thread_id`` the session's id on its
+    server, ``exec_time`` in seconds, ``error_code`` 0 for success. ``status_variables`` is undecoded;
+    ``protocol.binlog.status.parse_status_variables`` reads it.
     """
 
     thread_id: int
@@ -116,7 +76,7 @@ class QueryEvent(Event):
 
 @record(slots=True)
 class IntvarEvent(Event):
-    """Value for the next statement: ``variable`` is 1 (LAST_INSERT_ID) or 2 (INSERT_ID)."""
+    """A number for the next statement: ``variable`` says what its ``value`` is: 1 LAST_INSERT_ID, 2 INSERT_ID."""
 
     variable: int
     value: int
@@ -124,7 +84,7 @@ class IntvarEvent(Event):
 
 @record(slots=True)
 class RandEvent(Event):
-    """Seeds of RAND() for the next statement."""
+    """The two seeds of RAND() for the next statement, ``seed1`` and ``seed2``."""
 
     seed1: int
     seed2: int
@@ -132,10 +92,11 @@ class RandEvent(Event):
 
 @record(slots=True)
 class UserVarEvent(Event):
-    """A user variable for the next statement.
+    """A user variable for the next statement, ``@name``.
 
     ``value`` is None, bytes (a string in ``collation``), float, int or Decimal; ``value_type`` is the server's
-    Item_result: 0 string, 1 real, 2 integer, 4 decimal. ``raw_value`` are the bytes as logged.
+    Item_result: 0 string, 1 real, 2 integer, 4 decimal. ``raw_value`` are the bytes as logged; ``var_flags`` bit 0
+    says that an integer is unsigned.
     """
 
     name: str
@@ -150,7 +111,9 @@ class UserVarEvent(Event):
 class LoadEvent(Event):
     """LOAD DATA of servers before 5.0.3 (types 6 and 12): how the file is read, and into what.
 
-    ``separators`` are fields-terminated-by, enclosed-by, lines-terminated-by, lines-starting-by and escaped-by.
+    ``file_name`` is read into ``fields`` (all columns if empty) of ``table_name`` in ``schema``, without its first
+    ``skip_lines`` lines. ``separators`` are fields-terminated-by, enclosed-by, lines-terminated-by, lines-starting-by
+    and escaped-by; ``option_flags`` those of sql_ex. ``thread_id`` and ``exec_time`` (seconds) as for ``QueryEvent``.
     """
 
     thread_id: int
@@ -166,7 +129,7 @@ class LoadEvent(Event):
 
 @record(slots=True)
 class CreateFileEvent(LoadEvent):
-    """LOAD DATA before 5.0.3 with the file's first block."""
+    """LOAD DATA before 5.0.3 with the first ``block`` of its file, which further events call ``file_id``."""
 
     file_id: int
     block: bytes
@@ -174,7 +137,7 @@ class CreateFileEvent(LoadEvent):
 
 @record(slots=True)
 class AppendBlockEvent(Event):
-    """The next block of a LOAD DATA file."""
+    """The next ``block`` of a LOAD DATA file, which ``file_id`` names."""
 
     file_id: int
     block: bytes
@@ -187,14 +150,14 @@ class BeginLoadQueryEvent(AppendBlockEvent):
 
 @record(slots=True)
 class ExecuteLoadEvent(Event):
-    """The file of a LOAD DATA before 5.0.3 is complete."""
+    """The file of a LOAD DATA before 5.0.3, which ``file_id`` names, is complete."""
 
     file_id: int
 
 
 @record(slots=True)
 class DeleteFileEvent(Event):
-    """The file of a LOAD DATA is not needed any more: the statement failed."""
+    """The file of a LOAD DATA, which ``file_id`` names, is not needed any more: the statement failed."""
 
     file_id: int
 
@@ -203,7 +166,7 @@ class DeleteFileEvent(Event):
 class ExecuteLoadQueryEvent(QueryEvent):
     """LOAD DATA as a statement; the file's name stands at ``[name_start:name_end]`` of its bytes.
 
-    ``duplicates`` is 0 (error), 1 (IGNORE) or 2 (REPLACE).
+    The file is that of ``file_id``; ``duplicates`` is 0 (error), 1 (IGNORE) or 2 (REPLACE).
     """
 
     file_id: int
@@ -214,7 +177,10 @@ class ExecuteLoadQueryEvent(QueryEvent):
 
 @record(slots=True)
 class IncidentEvent(Event):
-    """Something was lost on the source: ``incident`` 1 says that events are missing from the log."""
+    """Something was lost on the source: ``incident`` 1 says that events are missing from the log.
+
+    ``message`` are the server's own words (may be empty).
+    """
 
     incident: int
     message: str
@@ -222,18 +188,21 @@ class IncidentEvent(Event):
 
 @record(slots=True)
 class XidEvent(Event):
-    """Commit of a transaction in a transactional engine."""
+    """Commit of a transaction in a transactional engine; ``xid`` is the engine's own number for it."""
 
     xid: int
 
 
 @record(slots=True)
 class AnonymousGtidEvent(Event):
-    """Begin of a transaction without GTID; base of ``GtidEvent``.
+    """Begin of a transaction without GTID; base of ``GtidEvent`` (``control_events.h``: Gtid_event).
 
-    ``flags`` bit 0 says that the transaction may hold statements. ``last_committed`` and ``sequence_number`` are
-    the logical clock. Timestamps are microseconds since 1970, None before 8.0.1; ``transaction_length`` is bytes
-    with this event, None before 8.0.2; server versions are as in 80036, None before 8.0.14.
+    ``gtid_flags`` bit 0 says that the transaction may hold statements. ``last_committed`` and ``sequence_number`` are
+    the logical clock by which replicas apply in parallel. ``original_commit_timestamp`` is when the transaction was
+    committed on the server where it came into being, ``immediate_commit_timestamp`` on the one whose log this is:
+    microseconds since 1970, None before 8.0.1. ``transaction_length`` is its size in the log, in bytes with this
+    event, None before 8.0.2; ``original_server_version`` and ``immediate_server_version`` are as in 80036, None
+    before 8.0.14; ``commit_group_ticket`` is of group commit, None where it is not logged.
     """
 
     gtid_flags: int
@@ -269,14 +238,14 @@ class _LazyGtid(AnonymousGtidEvent):
 
 @record(slots=True, kw_only=True)
 class GtidEvent(_LazyGtid):
-    """Begin of a transaction with a GTID."""
+    """Begin of a transaction whose GTID is ``gtid``."""
 
     gtid: Gtid
 
 
 @record(slots=True)
 class XaPrepareEvent(Event):
-    """XA PREPARE, or XA COMMIT ... ONE PHASE: the end of a group whose rows stand before it.
+    """XA PREPARE, or XA COMMIT ... ONE PHASE (``one_phase``): the end of a group whose rows stand before it.
 
     The xid is (``format_id``, ``gtrid``, ``bqual``); whether a prepared one is committed is a later statement.
     """
@@ -289,7 +258,11 @@ class XaPrepareEvent(Event):
 
 @record(slots=True)
 class TransactionContextEvent(Event):
-    """Group replication's certification data of the transaction before it."""
+    """Group replication's certification data of the transaction before it.
+
+    ``server_uuid`` and ``thread_id`` are where it came into being; ``gtid_specified`` whether the session had set its
+    GTID. ``snapshot_version`` (an encoded GTID set), ``write_set`` and ``read_set`` (hashes) are as logged.
+    """
 
     server_uuid: str
     thread_id: int
@@ -301,7 +274,10 @@ class TransactionContextEvent(Event):
 
 @record(slots=True)
 class ViewChangeEvent(Event):
-    """Group replication: the group's membership changed."""
+    """Group replication: the group's membership changed to ``view_id``.
+
+    ``sequence_number`` is the group's; ``certification_info`` maps write sets to encoded GTID sets.
+    """
 
     view_id: str
     sequence_number: int
@@ -310,9 +286,9 @@ class ViewChangeEvent(Event):
 
 @record(slots=True)
 class TransactionPayloadEvent(Event):
-    """A whole transaction, compressed: the decoder's ``payload_events`` yields the events inside.
+    """A whole transaction, compressed; streams and files give out the events inside instead.
 
-    ``compression_type`` is 0 (zstd) or 255 (none); sizes are in bytes.
+    ``compression_type`` is 0 (zstd) or 255 (none), ``payload`` the bytes as logged, ``uncompressed_size`` in bytes.
     """
 
     compression_type: int
@@ -322,7 +298,7 @@ class TransactionPayloadEvent(Event):
 
 @record(slots=True)
 class PreviousGtidsEvent(Event):
-    """All GTIDs in the log files before this one."""
+    """All GTIDs in the log files before this one: ``gtid_set``."""
 
     gtid_set: GtidSet
 
@@ -337,19 +313,20 @@ class HeartbeatEvent(Event):
 
 @record(slots=True)
 class RowsQueryEvent(Event):
-    """The statement behind the following rows (binlog_rows_query_log_events)."""
+    """The statement behind the following rows, ``sql`` (with binlog_rows_query_log_events)."""
 
     sql: str
 
 
 @record(slots=True)
 class MariadbGtidEvent(Event):
-    """Begin of an event group on MariaDB.
+    """Begin of an event group on MariaDB, ``gtid``.
 
     ``gtid_flags`` as in MariaDB's ``Gtid_log_event``: 1 standalone, 2 group commit id, 4 transactional, 8 allow
     parallel, 16 waited, 32 DDL, 64 prepared XA, 128 completed XA. ``commit_id`` is None without flag 2; ``xid`` is
     (format id, gtrid, bqual) for XA. ``extra_flags`` are those of 10.8 and later, with ``alter_sequence`` the
-    GTID's sequence of the START ALTER that a COMMIT or ROLLBACK ALTER belongs to.
+    GTID's sequence of the START ALTER that a COMMIT or ROLLBACK ALTER belongs to, and ``extra_engines`` how many more
+    engines took part; ``thread_id`` is the session's, where it is logged. None where there is no such value.
     """
 
     gtid: MariadbGtid
@@ -369,7 +346,10 @@ class MariadbGtidEvent(Event):
 
 @record(slots=True)
 class MariadbGtidListEvent(Event):
-    """The last GTID of each domain and server in the log files before this one."""
+    """The last GTID of each domain and server in the log files before this one: ``gtids``.
+
+    ``list_flags`` are the upper four bits of the number of them (MariaDB's ``Gtid_list_log_event``).
+    """
 
     gtids: tuple[MariadbGtid, ...]
     list_flags: int
@@ -377,21 +357,24 @@ class MariadbGtidListEvent(Event):
 
 @record(slots=True)
 class AnnotateRowsEvent(Event):
-    """MariaDB: the statement behind the following rows."""
+    """MariaDB: the statement behind the following rows, ``sql`` (with binlog_annotate_row_events)."""
 
     sql: str
 
 
 @record(slots=True)
 class BinlogCheckpointEvent(Event):
-    """MariaDB: the oldest file that crash recovery still needs."""
+    """MariaDB: ``checkpoint_file`` is the oldest file that crash recovery still needs."""
 
     checkpoint_file: str
 
 
 @record(slots=True)
 class StartEncryptionEvent(Event):
-    """MariaDB: what follows in this file is encrypted."""
+    """MariaDB: what follows in this file is encrypted.
+
+    ``scheme`` is 1, ``key_version`` that of the key, ``nonce`` 12 bytes from which the others' are made.
+    """
 
     scheme: int
     key_version: int
@@ -402,7 +385,8 @@ class StartEncryptionEvent(Event):
 class PartialRowDataEvent(Event):
     """MariaDB 12.3: a fragment of a rows event that was too large for a packet, but not the last one.
 
-    The decoder joins them, and returns the rows event itself in place of the last.
+    It is ``number`` (from 1 on) of ``fragments``, and holds ``data``. The decoder joins them, and returns the rows
+    event itself in place of the last.
     """
 
     fragments: int
@@ -412,7 +396,7 @@ class PartialRowDataEvent(Event):
 
 @record(slots=True)
 class TableMapEvent(Event):
-    """Describes the table of the rows events behind it that name ``table_id``."""
+    """Describes the ``table`` of the rows events behind it that name ``table_id``; ``table_map_flags`` as logged."""
 
     table_id: int
     table_map_flags: int
@@ -424,7 +408,11 @@ Operation = Literal["insert", "update", "delete"]
 
 @record(slots=True)
 class Change:
-    """One row's change. ``before`` and ``after`` are dicts by column name, without absent columns, or None."""
+    """One row's change.
+
+    ``op`` is ``"insert"``, ``"update"`` or ``"delete"``, ``table`` the ``Table``. ``before`` and ``after`` are dicts
+    by column name, without the columns that the image lacks; None where there is no such image.
+    """
 
     op: Operation
     table: Table
@@ -441,9 +429,10 @@ def _image(table: Table, row: Row) -> dict[str, object]:
 
 @record(slots=True)
 class RowsEvent(Event):
-    """Base of the rows events: what they have in common.
+    """Base of the rows events: what they have in common (``rows_event.h``: Rows_event).
 
-    ``rows_flags`` bit 0 marks the last rows event of a statement. ``extra`` is the undecoded extra row info.
+    ``table`` is the ``Table`` that they change, and ``table_id`` its number in the log. ``rows_flags`` bit 0 marks
+    the last rows event of a statement. ``extra`` is the undecoded extra row info.
     """
 
     table_id: int
@@ -458,7 +447,10 @@ class RowsEvent(Event):
 
 @record(slots=True)
 class PreGaRowsEvent(Event):
-    """Rows of the 5.1 development trees before 5.1.18, undecoded: their table maps lack what reading them takes."""
+    """Rows of the 5.1 development trees before 5.1.18, undecoded: their table maps lack what reading them takes.
+
+    ``table_id`` and ``rows_flags`` as for ``RowsEvent``; ``body`` is what stands behind them.
+    """
 
     table_id: int
     rows_flags: int
@@ -467,32 +459,35 @@ class PreGaRowsEvent(Event):
 
 @record(slots=True)
 class WriteRowsEvent(RowsEvent):
-    """Inserted rows: tuples of values in column order."""
+    """Inserted rows: ``rows`` are tuples of values in column order, as ``Table.columns`` has them."""
 
     rows: list[Row] = field(default_factory=list)
 
     def changes(self) -> Iterator[Change]:
+        """The rows as inserts: ``before`` is None."""
         for row in self.rows:
             yield Change("insert", self.table, None, _image(self.table, row))
 
 
 @record(slots=True)
 class UpdateRowsEvent(RowsEvent):
-    """Updated rows: pairs of tuples, before and after."""
+    """Updated rows: ``rows`` are pairs of tuples, before and after, each in column order."""
 
     rows: list[tuple[Row, Row]] = field(default_factory=list)
 
     def changes(self) -> Iterator[Change]:
+        """The rows as updates, with both images."""
         for before, after in self.rows:
             yield Change("update", self.table, _image(self.table, before), _image(self.table, after))
 
 
 @record(slots=True)
 class DeleteRowsEvent(RowsEvent):
-    """Deleted rows: tuples of values in column order."""
+    """Deleted rows: ``rows`` are tuples of values in column order, as ``Table.columns`` has them."""
 
     rows: list[Row] = field(default_factory=list)
 
     def changes(self) -> Iterator[Change]:
+        """The rows as deletes: ``after`` is None."""
         for row in self.rows:
             yield Change("delete", self.table, _image(self.table, row), None)

@@ -21,9 +21,9 @@ _T = TypeVar("_T")
 class Table:
     """A table as a TABLE_MAP event describes it.
 
-    ``columns`` are in the order of row tuples; ``primary_key`` names those of the key (empty: none, or unknown).
-    ``names_from`` says where the names come from: ``"log"``, ``"information_schema"``, or None: they are
-    ``@1``, ``@2``... ``str(table)`` is ``"schema.name"``.
+    ``columns`` are in the order of row tuples, ``column_names`` their names; ``primary_key`` names those of the key
+    (empty: none, or unknown). ``names_from`` says where the names come from: ``"log"``, ``"information_schema"``, or
+    None: they are ``@1``, ``@2``... ``str(table)`` is ``"schema.name"``.
     """
 
     schema: str
