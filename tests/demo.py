@@ -25,7 +25,7 @@ from .faults.waiting import until
 from .servers import SERVERS, Server, ServerPool, ServerStartError, ServerUnavailableError
 
 SERVER = "mysql:9.7"
-_TRANSACTIONS = 12
+_TRANSACTIONS = 24
 _PAUSE = 0.1
 _TIME_LIMIT = 60.0
 # MySQL 5.6 has neither the type nor metadata.

@@ -1,0 +1,87 @@
+"""``mysql-replica tail`` on a terminal beside real servers, and what ``make demo SERVER=...`` does with them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from replica.cli.console import Console
+from replica.cli.demo import Shown
+from replica.cli.paint import Paint
+from tests import demo
+from tests.servers import Server
+from tests.unit.terminal import CTRL_C, SECONDS, on_terminal
+
+BOTH = pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+
+
+@BOTH
+def test_a_session_on_a_terminal(server: Server, schema: str) -> None:
+    server.query(
+        f"CREATE TABLE {schema}.orders (id INT PRIMARY KEY, name VARCHAR(300), total DECIMAL(8, 2), items JSON)"
+    )
+    with on_terminal("tail", server.dsn(), "--tables", f"{schema}.*") as terminal:
+        terminal.wait_for("Ctrl-C ends")
+        server.query(f"INSERT INTO {schema}.orders VALUES (1, 'Zoë 林', 1.50, '{{\"tea\": 2}}')")
+        server.query(f"INSERT INTO {schema}.orders VALUES (2, REPEAT('x', 300), NULL, NULL)")
+        terminal.wait_for(rf"insert {schema}\.orders  id=1  name='Zoë 林'  total=1.50")
+        server.query(f"UPDATE {schema}.orders SET name = 'Zoë', total = total + 1 WHERE id = 1")
+        terminal.wait_for(rf"update {schema}\.orders  id=1  name='Zoë 林' -> 'Zoë'\s+total=1.50 -> 2.50")
+        server.query(f"ALTER TABLE {schema}.orders ADD COLUMN note INT")
+        server.query(f"DELETE FROM {schema}.orders WHERE id = 2")
+        terminal.wait_for(rf"sql +(use \w+; )?ALTER TABLE {schema}\.orders")
+        terminal.wait_for(rf"delete {schema}\.orders  id=2")
+        terminal.press(CTRL_C)
+        assert terminal.end() == 0
+        place = terminal.wait_for(r"resume with --from (\S+)")[1].strip("'")
+    assert terminal.widest() <= 80 or len(place) > 60
+    assert max(map(len, (line for line in terminal.lines() if line.startswith("  ")))) <= 80
+    assert f"\x1b[1;32minsert\x1b[0m \x1b[1m{schema}.orders" in terminal.text
+    assert server.replica_password not in terminal.plain
+
+    server.query(f"INSERT INTO {schema}.orders VALUES (3, 'later', NULL, NULL, 7)")
+    done = subprocess.run(
+        [sys.executable, "-m", "replica", "tail", server.dsn(), "--from", place, "--stop", "now"],
+        capture_output=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["after"]["id"] for one in found if one.get("schema") == schema and "op" in one] == [3]
+
+
+@BOTH
+def test_sql_that_follows_a_source_is_of_its_family(server: Server, schema: str) -> None:
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, name VARCHAR(20))")
+    with on_terminal("tail", server.dsn(), "--tables", f"{schema}.*", "--format", "sql") as terminal:
+        terminal.wait_for("Ctrl-C ends")
+        server.query(f"INSERT INTO {schema}.t VALUES (1, 'one')")
+        terminal.wait_for(rf"INSERT INTO `{schema}`\.`t` \(`id`, `name`\) VALUES\s+\(1, 'one'\);\s+COMMIT;")
+        terminal.press(CTRL_C)
+        assert terminal.end() == 0
+
+
+@BOTH
+def test_the_demo_on_a_server(server: Server) -> None:
+    [(before,)] = server.query("SELECT @@GLOBAL.binlog_row_metadata")
+    output = io.BytesIO()
+    console = Console(output, io.StringIO())
+    paint = Paint(output)
+    shown = Shown(paint)
+    try:
+        asyncio.run(asyncio.wait_for(demo.watch(server, shown, paint, console), SECONDS))
+    finally:
+        server.query("DROP DATABASE IF EXISTS shop")
+        server.query(f"SET GLOBAL binlog_row_metadata = {before}")
+    text = output.getvalue().decode()
+    assert shown.statistics.with_rows >= 10
+    for operation in ("insert", "update", "delete"):
+        assert re.search(rf"^  {operation} shop\.orders  id=\d", text, re.MULTILINE)
+    assert "ALTER TABLE shop.orders ADD COLUMN note" in text
+    assert re.search(r"\d+ row changes in \d+ transactions", text)
