@@ -1,12 +1,14 @@
 """Opening the source's log: for the first time where the user's ``start`` says, and again where it broke off.
 
-Decides from which place a dump is asked for and what of it the consumer already has. It reads no events.
+Decides from which place a dump is asked for and what of it the consumer already has. Of several hosts it is the
+first one that has that place. It reads no events.
 """
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.records import record
 
 from .dump import Dump, Greeted
+from .hosts import first_host
 from .options import Options
 from .progress import Progress
 from .resume import Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
@@ -15,6 +17,7 @@ from .semi_sync import offer
 from .start import (
     FIRST_POSITION,
     StartPoint,
+    check_held,
     check_same_server,
     from_gtids,
     is_same_server,
@@ -56,11 +59,18 @@ class Broken:
 
 async def open_first(options: Options, start: Start) -> FirstOpening:
     """Connect and find start and stop. Raises what ``Session``, ``resolve_start`` and ``resolve_stop`` raise."""
+    has_others = len(options.hosts) > 1
+    return await first_host(options, lambda one: _open_first(one, start, has_others))
+
+
+async def _open_first(options: Options, start: Start, has_others: bool) -> FirstOpening:
     greeted = await Greeted.open(options)
     session, source = greeted.session, greeted.source
     try:
         scan = greeted.scan(options)
         point = await resolve_start(start, session, source, scan)
+        if has_others:
+            await check_held(point, session, source)
         stop = None
         if options.stop is not None:
             stop = await resolve_stop(options.stop, session, source, scan)
@@ -80,9 +90,16 @@ async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | N
     ``TransactionsUnavailableError`` when it does not have what was read. Raises ``CannotResumeError`` when the open
     transaction cannot be compared.
     """
+    has_others = len(options.hosts) > 1
+    return await first_host(options, lambda one: _open_again(one, broken, has_others))
+
+
+async def _open_again(options: Options, broken: Broken, has_others: bool) -> tuple[Dump, Replay | None]:
     greeted = await Greeted.open(options)
     try:
         start = await _resume_point(greeted, broken)
+        if has_others:
+            await check_held(start, greeted.session, greeted.source)
         replay = _replay(greeted, broken)
         dump = Dump(greeted, options, start, is_known=broken.end is not None)
         if options.semi_sync:

@@ -70,6 +70,13 @@ class ColumnLookup:
             self._known.clear()
             self._nameless.clear()
 
+    def move(self, options: Options) -> None:
+        """From now on ask another host, the one that the log comes from."""
+        if options.address != self._options.address and self._session is not None:
+            self._session.abort()
+            self._session = None
+        self._options = options
+
     def abort(self) -> None:
         """Close the connection at once; whoever asks just now gets ``ConnectionLostError``."""
         self._is_closed = True

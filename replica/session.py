@@ -12,6 +12,7 @@ from protocol.errors import ConnectionLostError, SourceSilentError
 from protocol.messages import Handshake, Ok, ResultSet, TextValue
 from protocol.refusals import Phase
 
+from .hosts import first_host
 from .options import Options
 from .transport import Transport
 
@@ -31,7 +32,11 @@ class Session:
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
-        """Connect and log in, within ``connect_timeout``."""
+        """Connect and log in, within ``connect_timeout``; of several hosts, to the first one that lets us in."""
+        return await first_host(options, cls._open)
+
+    @classmethod
+    async def _open(cls, options: Options) -> "Session":
         connection = Connection(
             options.user,
             options.password,
@@ -60,6 +65,11 @@ class Session:
                 transport.abort()
             raise
         return session
+
+    @property
+    def options(self) -> Options:
+        """The options that it was opened with, of the one host that it is connected to."""
+        return self._options
 
     @property
     def handshake(self) -> Handshake:

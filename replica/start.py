@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from protocol.errors import ConfigurationError, SourceChangedError, TransactionsUnavailableError
-from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet, parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint
 from protocol.records import record
 
@@ -126,6 +126,38 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
             "HY000",
             f"the source has deleted these transactions, which the start set lacks: {purged}",
             f"{_COPY_ANEW}; to keep logs longer, raise binlog_expire_logs_seconds",
+        )
+
+
+async def check_held(point: StartPoint, session: Session, source: Source) -> None:
+    """Raise ``TransactionsUnavailableError`` where MariaDB lacks transactions before the point.
+
+    It would say so itself, in the dump; by then there is no choosing of another host. The rule is its own
+    (``sql_repl.cc``: check_slave_start_position): a domain that it has never had is not lacking.
+    """
+    if not (point.by_gtid and isinstance(point.gtid_set, MariadbGtidSet)):
+        return
+    text = await session.query_value(
+        "SELECT CONCAT(@@GLOBAL.gtid_binlog_state, ',', @@GLOBAL.gtid_slave_pos)"
+    )
+    held = [MariadbGtid.parse(item) for item in text.split(",") if item]
+    domains = {gtid.domain_id for gtid in held}
+    lacking = MariadbGtidSet(
+        gtid
+        for gtid in point.gtid_set
+        if gtid.domain_id in domains
+        and not any(
+            (gtid.domain_id, gtid.server_id) == (other.domain_id, other.server_id)
+            and gtid.sequence <= other.sequence
+            for other in held
+        )
+    )
+    if lacking:
+        raise TransactionsUnavailableError(
+            CANNOT_READ_BINLOG,
+            "HY000",
+            f"the source does not have these transactions, or not yet: {lacking}",
+            "it lags behind, or was restored to an earlier state",
         )
 
 

@@ -259,6 +259,7 @@ class BinlogStream:
 
     def _use(self, dump: Dump) -> None:
         self._dump, self._source = dump, dump.source
+        self._lookup.move(dump.session.options)
         self._show("seeking" if dump.is_seeking else "streaming")
         if self._has_ended:
             # Nothing is to come, or aclose() was called meanwhile.
@@ -369,7 +370,7 @@ class BinlogStream:
                 self._overdue = None
         elif stop is not None and left is not None and not stop.seconds_left(dump.source.now):
             # The time to stop at has come: now it can be said where the end lies.
-            self._delivery.stop = await settle(stop, self._options, dump.source)
+            self._delivery.stop = await settle(stop, dump.session.options, dump.source)
             self._delivery.end_if_reached()
         if self._upkeep.is_due():
             await self._attend()

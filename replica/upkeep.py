@@ -127,7 +127,7 @@ class Upkeep:
             behind = 0.0 if is_idle else max(source.now - newest.header.timestamp, 0.0)
         return StreamStatus(
             state=self._state,
-            address=self._options.address,
+            address=(self._options if session is None else session.options).address,
             position=BinlogPosition(progress.file, progress.position) if progress.file else None,
             gtid_set=None if progress.gtid_set is None else str(progress.gtid_set),
             server_uuid=None if source is None else source.server_uuid,

@@ -74,6 +74,7 @@ class BinlogRelay:
         **given: object,
     ) -> None:
         self._options = Options.build(dsn, {"start": "earliest"} | given)
+        self._options.check_one_host("a relay's files are those of one server")
         start = self._options.start
         if start not in ("earliest", "now") and not (
             isinstance(start, BinlogPosition) and start.position == FIRST_POSITION

@@ -191,4 +191,6 @@ def connection_options(options: SourceOptions) -> Options:
         "exclude_tables": settings.exclude_tables or None,
         "verify_checksum": settings.verify_checksum,
     }
-    return Options.build(None, given)
+    connection = Options.build(None, given)
+    connection.check_one_host("the jobs of a query read the log of one server")
+    return connection
