@@ -42,7 +42,7 @@ class ConfigurationError(ReplicaError, ValueError):
 
 
 class MissingExtraError(ConfigurationError):
-    """A feature needs an optional dependency that is not installed."""
+    """The ``feature`` that was asked for needs an optional dependency that is not installed: ``extra`` names it."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the extra [{extra}]: pip install 'mysql-replica[{extra}]'")

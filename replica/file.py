@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 class KeyFile:
     """A key file of MariaDB's file_key_management, where it is encrypted.
 
-    ``secret`` is file_key_management_filekey, ``iterations`` file_key_management_use_pbkdf2 (0: not used).
+    ``path`` is the file's, ``secret`` file_key_management_filekey, ``iterations`` file_key_management_use_pbkdf2 (0:
+    not used).
     """
 
     path: str | os.PathLike[str]

@@ -72,7 +72,7 @@ _RARE: Final = frozenset({IncidentEvent, TransactionRestarted})
 
 
 class Xid(NamedTuple):
-    """The id of an XA transaction, as ``XA START gtrid, bqual, format_id`` named it."""
+    """The id of an XA transaction, as XA START named it: ``gtrid``, ``bqual``, and ``format_id`` behind them."""
 
     format_id: int
     gtrid: bytes

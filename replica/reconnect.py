@@ -37,7 +37,7 @@ _DAMAGED_IN_A_ROW: Final = 10
 
 @record(frozen=True, slots=True)
 class Failure:
-    """What has ended a connection, or kept a new one from being made.
+    """What has ended a connection, or kept a new one from being made: ``error``.
 
     ``attempt`` counts failures from 0 on since the stream last got ahead. ``is_repeated``: earlier connections have
     already found the same damage at the same place twice, or damage at many places, so that it is not of the network.

@@ -22,7 +22,7 @@ _TABLE_SECRETS: Final = re.compile(r"\bCONNECTION\s*=", re.IGNORECASE)
 
 @record(slots=True)
 class RowCounts:
-    """Row changes by operation. ``total`` is their sum."""
+    """Row changes by operation: ``inserts``, ``updates`` and ``deletes``."""
 
     inserts: int = 0
     updates: int = 0
@@ -36,7 +36,8 @@ class RowCounts:
 
 @record(slots=True)
 class TableStatistics(RowCounts):
-    """One table: its row changes, and in how many rows events of how many ``bytes`` they came.
+    """One table, ``schema`` and ``name``: its row changes, and in how many rows ``events`` of how many ``bytes`` they
+    came.
 
     ``bytes`` are those of the rows events with header and checksum; inside of a compressed transaction as they are
     when decompressed. ``transactions`` have changed the table.
@@ -56,8 +57,9 @@ class TableStatistics(RowCounts):
 class MinuteStatistics(RowCounts):
     """What was committed in one minute, by the clock of the server that wrote the log.
 
-    ``start`` is in seconds since 1970, ``bytes`` as they stand in the log. ``max_lag`` is in seconds, None where no
-    transaction of that minute came from another server (or, live, where it was not measured).
+    ``start`` is in seconds since 1970, ``transactions`` how many ended then, ``bytes`` their size in the log.
+    ``max_lag`` is in seconds, None where no transaction of that minute came from another server (or, live, where it
+    was not measured).
     """
 
     start: int = 0
@@ -72,11 +74,12 @@ class MinuteStatistics(RowCounts):
 
 @record(slots=True, frozen=True)
 class TransactionStatistics:
-    """One transaction among the largest or the longest.
+    """One transaction among the largest or the longest; ``gtid`` is text, None where the source logs none.
 
-    It begins at ``position`` of ``file``. ``bytes`` is its size in the log. ``started`` is the time of its first
-    statement; ``seconds`` passed from there to its commit, to the second: the log has no finer time for statements.
-    Before MySQL 8.0.1 and on MariaDB the end is when the last statement began. ``tables`` are in order of their rows.
+    It begins at ``position`` of ``file``, has ``rows`` row changes, and ``bytes`` in the log. ``started`` is the time
+    of its first statement; ``seconds`` passed from there to its commit, to the second: the log has no finer time for
+    statements. Before MySQL 8.0.1 and on MariaDB the end is when the last statement began. ``tables`` are those that
+    it changed, in the order of their rows.
     """
 
     gtid: str | None
@@ -91,9 +94,10 @@ class TransactionStatistics:
 
 @record(slots=True, frozen=True)
 class StatementStatistics:
-    """A DDL statement: when it began (by the source's clock), its seconds, the default schema, and its text.
+    """A DDL statement: ``time`` is when it began (by the source's clock), ``seconds`` what it took.
 
-    The text is cut at 200 characters, and where a password would follow.
+    ``schema`` is the session's default schema, ``sql`` the text, cut at 200 characters and where a password would
+    follow.
     """
 
     time: datetime
@@ -106,7 +110,8 @@ class StatementStatistics:
 class LagStatistics:
     """Seconds from a commit on its first server to another place, over ``count`` transactions (or samples, live).
 
-    Clocks are the servers' own: where they differ, it is part of the lag, which may be negative.
+    ``maximum`` is the largest, ``last`` the newest, ``total`` their sum. Clocks are the servers' own: where they
+    differ, it is part of the lag, which may be negative.
     """
 
     count: int = 0

@@ -16,12 +16,14 @@ StreamState = Literal["new", "connecting", "seeking", "streaming", "waiting", "c
 class StreamStatus:
     """How a stream stands.
 
-    ``position`` and ``gtid_set`` are those of the checkpoint. ``seconds_behind`` is the source's clock less the time
-    of the last event (0 when the source has said that there is nothing more to send, None before the first event).
-    ``last_heartbeat`` is when the source last said that it is there, ``last_event`` when it last sent an event.
-    ``bytes`` have been received, ``events`` and ``rows`` handed out since the stream was made; ``skipped`` events
-    came again after a reconnect and were passed over; ``restarts`` counts ``TransactionRestarted`` markers.
-    ``last_error`` is why the last connection was lost. ``semi_sync``: the source gets acknowledgements now.
+    ``state`` is a ``StreamState``, ``address`` the host and port in use; ``server_uuid`` (MySQL) and ``server_id``
+    are those of the source behind it. ``position`` and ``gtid_set`` are those of the checkpoint. ``seconds_behind``
+    is the source's clock less the time of the last event (0 when the source has said that there is nothing more to
+    send, None before the first event). ``last_heartbeat`` is when the source last said that it is there,
+    ``last_event`` when it last sent an event. ``bytes`` have been received, ``events`` and ``rows`` handed out since
+    the stream was made; ``skipped`` events came again after one of ``reconnects`` and were passed over; ``restarts``
+    counts ``TransactionRestarted`` markers. ``last_error`` is why the last connection was lost. ``semi_sync``: the
+    source gets acknowledgements now.
     """
 
     state: StreamState

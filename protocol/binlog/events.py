@@ -92,7 +92,7 @@ class RandEvent(Event):
 
 @record(slots=True)
 class UserVarEvent(Event):
-    """A user variable for the next statement, ``@name``.
+    """A user variable for the next statement, whose name behind the ``@`` is ``name``.
 
     ``value`` is None, bytes (a string in ``collation``), float, int or Decimal; ``value_type`` is the server's
     Item_result: 0 string, 1 real, 2 integer, 4 decimal. ``raw_value`` are the bytes as logged; ``var_flags`` bit 0
@@ -164,7 +164,7 @@ class DeleteFileEvent(Event):
 
 @record(slots=True)
 class ExecuteLoadQueryEvent(QueryEvent):
-    """LOAD DATA as a statement; the file's name stands at ``[name_start:name_end]`` of its bytes.
+    """LOAD DATA as a statement; the file's name stands from ``name_start`` to ``name_end`` of its bytes.
 
     The file is that of ``file_id``; ``duplicates`` is 0 (error), 1 (IGNORE) or 2 (REPLACE).
     """

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 @record(slots=True, frozen=True)
 class Table:
-    """A table as a TABLE_MAP event describes it.
+    """A table as a TABLE_MAP event describes it: ``name`` in ``schema``.
 
     ``columns`` are in the order of row tuples, ``column_names`` their names; ``primary_key`` names those of the key
     (empty: none, or unknown). ``names_from`` says where the names come from: ``"log"``, ``"information_schema"``, or
