@@ -1,77 +1,76 @@
 """Somebody in the middle: ends the client's TLS with a certificate of his own, and talks TLS to the server himself.
 
-For one connection after the other, on a port of 127.0.0.1. What both sides say is passed on, and nothing is changed.
+On a port of 127.0.0.1. What both sides say is passed on, and nothing is changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 HOST = "127.0.0.1"
-SECONDS = 30
 _HEADER = 4
 _SSL_REQUEST = _HEADER + 32
 
 
-@contextlib.contextmanager
-def intercepting(port: int, certificate: Path, key: Path) -> Iterator[int]:
+@contextlib.asynccontextmanager
+async def intercepting(port: int, certificate: Path, key: Path) -> AsyncIterator[int]:
     """The port on which the server at `port` is to be had, with another certificate."""
     ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ours.load_cert_chain(certificate, key)
     with socket.create_server((HOST, 0)) as listener:
-        thread = threading.Thread(target=_serve, args=(listener, port, ours), daemon=True)
-        thread.start()
-        try:
+        listener.setblocking(False)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(_serve(listener, port, ours, group))
             yield listener.getsockname()[1]
-        finally:
-            # close() alone leaves accept() waiting.
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(SECONDS)
+            task.cancel()
 
 
-def _serve(listener: socket.socket, port: int, ours: ssl.SSLContext) -> None:
-    with contextlib.suppress(OSError):
-        while True:
-            client, _ = listener.accept()
-            with client, contextlib.suppress(OSError), socket.create_connection((HOST, port)) as server:
-                _pass_on(client, server, ours)
+async def _serve(listener: socket.socket, port: int, ours: ssl.SSLContext, group: asyncio.TaskGroup) -> None:
+    while True:
+        client, _ = await asyncio.get_running_loop().sock_accept(listener)
+        group.create_task(_pass_on(client, port, ours))
 
 
-def _pass_on(client: socket.socket, server: socket.socket, ours: ssl.SSLContext) -> None:
+async def _pass_on(client: socket.socket, port: int, ours: ssl.SSLContext) -> None:
+    loop = asyncio.get_running_loop()
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     theirs.check_hostname = False
     theirs.verify_mode = ssl.CERT_NONE
-    for side in (client, server):
-        side.settimeout(SECONDS)
-    header = _read(server, _HEADER)
-    client.sendall(header + _read(server, int.from_bytes(header[:3], "little")))
-    server.sendall(_read(client, _SSL_REQUEST))
-    with ours.wrap_socket(client, server_side=True) as near, theirs.wrap_socket(server) as far:
-        back = threading.Thread(target=_copy, args=(far, near), daemon=True)
-        back.start()
-        _copy(near, far)
-        back.join(SECONDS)
+    with contextlib.suppress(OSError), client, socket.socket() as server:
+        server.setblocking(False)
+        await loop.sock_connect(server, (HOST, port))
+        # Not a byte more is read than belongs before TLS: the client does not wait for an answer.
+        header = await _read(server, _HEADER)
+        await loop.sock_sendall(client, header + await _read(server, int.from_bytes(header[:3], "little")))
+        await loop.sock_sendall(server, await _read(client, _SSL_REQUEST))
+        reader = asyncio.StreamReader()
+        near, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader), client, ssl=ours
+        )
+        writer = asyncio.StreamWriter(near, protocol, reader, loop)
+        far = await asyncio.open_connection(sock=server, ssl=theirs, server_hostname=HOST)
+        await asyncio.gather(_copy(reader, far[1]), _copy(far[0], writer))
 
 
-def _read(source: socket.socket, size: int) -> bytes:
+async def _read(source: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        more = source.recv(size - len(data))
+        more = await asyncio.get_running_loop().sock_recv(source, size - len(data))
         if not more:
             raise OSError("closed")
         data += more
     return data
 
 
-def _copy(source: ssl.SSLSocket, target: ssl.SSLSocket) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    for side in (source, target):
-        with contextlib.suppress(OSError):
-            side.shutdown(socket.SHUT_RDWR)
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

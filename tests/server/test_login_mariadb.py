@@ -147,15 +147,14 @@ async def test_the_password_proves_the_certificate(server: Server, plugin: str) 
 async def test_somebody_in_the_middle_cannot_prove_his(server: Server, plugin: str, tmp_path: Path) -> None:
     install(server, *({plugin} & LIBRARIES.keys()))
     theirs = Authority.create(tmp_path).issue("server")
-    with (
-        account(server, f"IDENTIFIED VIA {plugin} USING PASSWORD('{PASSWORD}')") as user,
-        intercepting(server.port, *theirs) as port,
-    ):
-        for tls in ("required", "verify-password"):
-            await check_login(server, user, tls=tls)
-        await check_login(server, user, tls="required", port=port)
-        with pytest.raises(replica.AuthenticationError, match=r"2026.*not the one of the server"):
-            await log_in(server, user, tls="verify-password", port=port)
+    how = f"IDENTIFIED VIA {plugin} USING PASSWORD('{PASSWORD}')"
+    with account(server, how) as user:
+        async with intercepting(server.port, *theirs) as port:
+            for tls in ("required", "verify-password"):
+                await check_login(server, user, tls=tls)
+            await check_login(server, user, tls="required", port=port)
+            with pytest.raises(replica.AuthenticationError, match=r"2026.*not the one of the server"):
+                await log_in(server, user, tls="verify-password", port=port)
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
