@@ -230,6 +230,11 @@ def _alter_table(reader: SqlReader) -> Iterator[Action]:
     reader.skip("IF", "EXISTS")
     table = reader.table()
     actions = [action for item in reader.items() for action in _alteration(item, table)]
+    changed = [
+        action for action in actions if isinstance(action, ChangeColumn) and action.name != action.new_name
+    ]
+    if {action.new_name for action in changed} & {action.name for action in changed}:
+        yield Refused(table, "an exchange of columns' names")
     # Columns that go make room for those that come; and all that is said is of the table by its old name.
     yield from sorted(actions, key=lambda action: _ALTERATION_ORDER.get(type(action), 1))
 

@@ -33,7 +33,7 @@ class TableState:
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
-    fills: dict[str, str] = field(default_factory=dict)
+    fills: dict[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -288,10 +288,13 @@ class Batch:
         table, step = self._table(name), self._step(name)
         if column.is_filled and not table.is_taken(step) and not table.is_empty():
             raise _refused(name, f"rows have values in the new column {column.name} that are not in the log")
-        if not column.is_filled:
-            known.defaults[column.name] = column.default
-            if column.default is not None:
-                known.fills[column.name] = column.default
+        if column.is_filled:
+            return
+        known.defaults[column.name] = column.default
+        # A history still has a column that was dropped.
+        is_there = column.name in table.fields()
+        if not table.drops_columns if is_there else column.default is not None:
+            known.fills[column.name] = column.default
 
     def _change_column(self, action: ddl.ChangeColumn, item: PackedItem) -> None:
         known = self._state.tables.get(action.table)
@@ -304,7 +307,7 @@ class Batch:
             return
         for values in (known.defaults, known.fills):
             if action.name in values:
-                values[action.new_name] = values.pop(action.name)  # type: ignore[assignment]
+                values[action.new_name] = values.pop(action.name)
         table = self._table(action.table)
         step = self._step(action.table)
         if action.name in table.fields():
@@ -330,7 +333,7 @@ class Batch:
 
     def _refuse(self, action: ddl.Refused, item: PackedItem) -> None:
         if action.table in self._state.tables:
-            raise _refused(action.table, f"{action.what} changes rows that the log does not name")
+            raise _refused(action.table, f"{action.what} changes values that the log does not name")
 
 
 def _set_default(known: TableState, column: ddl.ColumnDefinition) -> None:

@@ -102,7 +102,7 @@ class KeptTable(ABC):
         """Whether there are no rows; costs a look at the table's log."""
         return self.table is None or self.table.count() == 0
 
-    def conform(self, rows: pa.Table, fills: Mapping[str, str], step: Step) -> None:
+    def conform(self, rows: pa.Table, fills: Mapping[str, str | None], step: Step) -> None:
         """Have the columns of the source's rows; ``fills`` are what new ones hold in the rows that are there."""
         wanted = {name: rows.schema.field(name).type for name in column_names(rows)}
         self._check_names(wanted)
@@ -111,7 +111,7 @@ class KeptTable(ABC):
             self._create(wanted)
             return
         new = [name for name in wanted if name not in found]
-        filled = {name: fills[name] for name in new if name in fills}
+        filled = {name: fills[name] for name in wanted if name in fills}
         gone = [name for name in found if name not in wanted] if self.drops_columns else []
         other = [name for name in wanted if name in found and found[name] != wanted[name]]
         if filled or gone or other:
@@ -142,18 +142,14 @@ class KeptTable(ABC):
         self.table = DeltaTable(self.path)
 
     def rename_column(self, name: str, new_name: str, step: Step) -> None:
-        """Another name for a column."""
-        if new_name in self.fields() and not self.is_taken(step):
-            raise SchemaMismatchError(
-                f"{self.name}: its columns change their names among each other, which cannot be followed: seed it "
-                "anew"
-            )
-        self.rewrite(
-            lambda table: table.rename_columns(
-                [new_name if found == name else found for found in table.schema.names]
-            ),
-            step,
-        )
+        """Another name for a column. One that has it already is of an earlier life of the table."""
+        self.rewrite(lambda rows: self.renamed(rows, name, new_name), step)
+
+    def renamed(self, rows: pa.Table, name: str, new_name: str) -> pa.Table:
+        """The rows with another name for a column."""
+        if new_name in rows.schema.names:
+            rows = rows.drop_columns([new_name])
+        return rows.rename_columns([new_name if found == name else found for found in rows.schema.names])
 
     def clear_out(self, step: Step) -> None:
         """No rows, and none of the past."""
@@ -186,7 +182,7 @@ class KeptTable(ABC):
             raise SchemaMismatchError(f"{self.name}: Delta cannot hold such a table: {error}") from error
 
     def _converted(
-        self, table: pa.Table, wanted: Mapping[str, pa.DataType], filled: Mapping[str, str]
+        self, table: pa.Table, wanted: Mapping[str, pa.DataType], filled: Mapping[str, str | None]
     ) -> pa.Table:
         """With the columns of the source, and those of ours."""
         kept = [field.name for field in self.own_fields]
@@ -194,19 +190,25 @@ class KeptTable(ABC):
             kept = [name for name in table.schema.names if name not in wanted]
         columns, fields = [], []
         for name, kind in wanted.items():
-            columns.append(self._column(table, name, kind, filled.get(name)))
+            column = self._column(table, name, kind)
+            if name in filled:
+                column = self.fill(table, column, constant(self.name, name, filled[name], kind))
+            columns.append(column)
             fields.append(pa.field(name, kind))
         for name in kept:
             columns.append(table[name])
             fields.append(table.schema.field(name))
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
-    def _column(
-        self, table: pa.Table, name: str, kind: pa.DataType, fill: str | None
+    def fill(
+        self, rows: pa.Table, column: pa.Array | pa.ChunkedArray, value: pa.Scalar
     ) -> pa.Array | pa.ChunkedArray:
+        """A column that the source has filled with a value when it was added."""
+        return pa.repeat(value, rows.num_rows)
+
+    def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
         if name not in table.schema.names:
-            value = pa.scalar(None, kind) if fill is None else constant(self.name, name, fill, kind)
-            return pa.repeat(value, table.num_rows)
+            return pa.nulls(table.num_rows, kind)
         column = table[name]
         if column.type == kind:
             return column

@@ -11,13 +11,13 @@ only is there, too, and begins when it ends.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from protocol.errors import SchemaMismatchError
 from replica.spark.gather import SEQ_TYPE
 from replica.spark.jobs.changes_per_key import column_names, complete, key_events, lacks_values, versions
 from replica.spark.jobs.kept_table import KeptTable, Step, constants, quoted
@@ -31,7 +31,7 @@ OWN_FIELDS: Final = (
 )
 # No table that is kept has a column of that name.
 _ENDS: Final = "_op"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ARROW_TIMESTAMP: Final = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 class PastTable(KeptTable):
@@ -69,12 +69,30 @@ class PastTable(KeptTable):
         """All states have ended."""
         if self.table is None or self.is_taken(step):
             return
-        moment = _EPOCH + timedelta(microseconds=micros)
         self.table.update(
+            # Given as a datetime it may lose a microsecond.
+            updates={"valid_to": f"arrow_cast({micros}, '{_ARROW_TIMESTAMP}')", "is_current": "false"},
             predicate="is_current",
-            new_values={"valid_to": moment, "is_current": False},
             commit_properties=step.properties(),
         )
+
+    def fill(
+        self, rows: pa.Table, column: pa.Array | pa.ChunkedArray, value: pa.Scalar
+    ) -> pa.Array | pa.ChunkedArray:
+        """Not in rows of the past."""
+        return pc.if_else(rows["is_current"], value, column)
+
+    def renamed(self, rows: pa.Table, name: str, new_name: str) -> pa.Table:
+        """States that have a column of that name keep it."""
+        if new_name in rows.schema.names:
+            if rows.schema.field(name).type != rows.schema.field(new_name).type:
+                raise SchemaMismatchError(
+                    f"{self.name}: {name} is called {new_name} now, and earlier states have a column of that name "
+                    "and of another type: begin a new history, or exclude the table"
+                )
+            values = pc.coalesce(rows[name], rows[new_name])
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+        return super().renamed(rows, name, new_name)
 
     def _read_current(self, keys: pa.Table) -> pa.Table:
         return self.read_rows(keys, pc.field("is_current"))
