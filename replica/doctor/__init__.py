@@ -76,6 +76,8 @@ async def _trial(options: Options) -> Finding:
         replica_uuid=stranger.replica_uuid,
         stop=None,
         semi_sync=False,
+        # By its heartbeats the source finds out that nobody listens any more.
+        heartbeat=1.0,
     )
     try:
         start = None

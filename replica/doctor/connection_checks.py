@@ -46,7 +46,7 @@ def check_tls(facts: Facts) -> Iterator[Finding]:
         )
     else:
         make = (
-            "openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=$(hostname) -keyout server-key.pem "
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=source -keyout server-key.pem "
             "-out server-cert.pem"
         )
         message = "rows travel in clear: the source has no certificate (in its data directory, as its user)"
