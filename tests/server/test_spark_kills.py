@@ -23,8 +23,8 @@ from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one s
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = 30_000
-RANDOM_KILLS = 2
+ROWS = 300_000
+RANDOM_KILLS = 10
 # Which query is killed where; what stands on the disk then: offsets that are not committed, and files that are.
 KILLS = {
     "parquet:before_offsets:2": "offsets are committed",

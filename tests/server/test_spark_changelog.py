@@ -1,0 +1,176 @@
+"""The changelog of a live source through Spark: both formats in several runs, batches run again, the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
+
+from protocol.errors import ReplicaError
+from replica.spark.jobs import changelog
+from replica.spark.jobs.session import Pace, await_queries, state_of
+from tests.servers import Server
+from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 900
+
+
+@pytest.fixture
+def tables(mysql97: Server) -> Iterator[list[str]]:
+    with mysql97.fresh_schema() as schema:
+        names = [f"{schema}.orders", f"{schema}.or ders"]
+        for name in names:
+            mysql97.query(f"CREATE TABLE {quoted(name)} (id INT PRIMARY KEY, v VARCHAR(100))")
+        yield names
+
+
+def quoted(name: str) -> str:
+    schema, _, table = name.partition(".")
+    return f"`{schema}`.`{table}`"
+
+
+def insert(server: Server, tables: list[str], first: int, count: int) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in range(first, first + count):
+            cursor.execute(f"INSERT INTO {quoted(tables[number % 2])} VALUES ({number}, 'x')")
+
+
+class Job:
+    """One changelog that is run many times, to the end of the log."""
+
+    def __init__(self, session: SparkSession, server: Server, folder: Path, tables: list[str]) -> None:
+        self.session, self.folder = session, folder
+        password = folder / "password"
+        password.write_text(server.replica_password + "\n")
+        self.source = {
+            "host": server.host,
+            "port": str(server.port),
+            "user": server.replica_user,
+            "passwordFile": str(password),
+            "includeTables": ",".join(tables),
+            "rowFormat": "json",
+            "heartbeat": "1",
+        }
+
+    def run(self, format: changelog.Format, target: Path | None = None, **more: object) -> None:
+        query = changelog.start(
+            self.session,
+            self.source,
+            str(target or self.folder / format),
+            format=format,
+            pace=Pace(once=True),
+            **more,  # type: ignore[arg-type]
+        )
+        await_queries(query)
+
+    def ids(self, format: changelog.Format) -> list[int]:
+        target, columns = self.folder / format, ["seq", "after"]
+        if format == "delta":
+            rows = DeltaTable(target).to_pyarrow_table(columns=columns)
+        else:
+            rows = self.session.read.parquet(str(target)).select(*columns).toArrow()
+        rows = rows.sort_by("seq")
+        return [json.loads(after)["id"] for after in rows["after"].to_pylist()]
+
+    def forget_last_commit(self, format: changelog.Format) -> None:
+        """As if killed behind the sink's commit and before Spark's."""
+        commits = Path(state_of(str(self.folder / format)).checkpoint) / "commits"
+        last = max(int(path.name) for path in commits.glob("[0-9]*"))
+        for path in (commits / str(last), commits / f".{last}.crc"):
+            path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def job(
+    spark: SparkSession,  # noqa: F811
+    mysql97: Server,
+    tmp_path: Path,
+    tables: list[str],
+) -> Job:
+    return Job(spark, mysql97, tmp_path, tables)
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_runs_go_on_and_batches_that_are_run_again_add_nothing(
+    job: Job, mysql97: Server, tables: list[str], format: changelog.Format
+) -> None:
+    job.run(format)
+    insert(mysql97, tables, 0, 20)
+    job.run(format)
+    assert job.ids(format) == list(range(20))
+    job.forget_last_commit(format)
+    insert(mysql97, tables, 20, 20)
+    job.run(format)
+    assert job.ids(format) == list(range(40))
+    folders = {path.parent.parent.name for path in (job.folder / format).rglob("day=*/*.parquet")}
+    assert len(folders) == 2
+    if format == "delta":
+        table = DeltaTable(job.folder / format)
+        # Made, begun, and one commit for each run.
+        assert [commit["operation"] for commit in reversed(table.history())] == [
+            "CREATE TABLE",
+            *["WRITE"] * 3,
+        ]
+        # Neither table nor clean-up touches the state.
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        job.run(format)
+        assert job.ids(format) == list(range(40))
+
+
+def test_a_state_without_its_table_is_refused(job: Job, mysql97: Server, tables: list[str]) -> None:
+    state = state_of(str(job.folder / "other"))
+    job.run("delta", state=state)
+    insert(mysql97, tables, 0, 2)
+    with pytest.raises(ReplicaError, match="nothing of it"):
+        job.run("delta", job.folder / "another", state=state)
+    job.run("delta", state=state)
+    assert job.ids("delta") == [0, 1]
+
+
+def test_no_plan_and_no_log_of_spark_has_the_password(job: Job, mysql97: Server, tables: list[str]) -> None:
+    insert(mysql97, tables, 0, 1)
+    job.run("parquet")
+    frame = changelog.read_stream(job.session, job.source, state_of(str(job.folder / "x")))
+    assert mysql97.replica_password not in frame._jdf.queryExecution().toString()
+    found = [path for path in (job.folder / "parquet").rglob("*") if path.is_file()]
+    assert found
+    assert not any(mysql97.replica_password.encode() in path.read_bytes() for path in found)
+
+
+def test_the_command_line(mysql97: Server, tables: list[str], tmp_path: Path) -> None:
+    if reason := spark_missing():
+        pytest.skip(reason)
+    insert(mysql97, tables, 0, 10)
+    source = f"mysql://{mysql97.replica_user}@{mysql97.host}:{mysql97.port}"
+    words = [
+        *("spark", "changelog", source, "t", "--format", "delta", "--password-env", "PW", "--once"),
+        *("--tables", ",".join(tables), "--start", "earliest", "--master", "local[2]"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "replica", *words],
+        cwd=tmp_path,
+        env=os.environ | {"PW": mysql97.replica_password, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "mysql-replica: t: done"
+    rows = DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("seq").to_pylist()
+    assert [json.loads(row["after"])["id"] for row in rows] == list(range(10))
