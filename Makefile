@@ -8,7 +8,7 @@ PLAIN  := $(VENV)/.installed-plain
 SERVER ?= embedded
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check images servers test test-long bench bench-spark demo clean
+.PHONY: help venv check images servers test test-long bench bench-spark demo pipeline clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -63,6 +63,9 @@ demo: $(STAMP)
 	docker/images/build.sh $(SERVER)
 	@$(VENV)/bin/python -m tests.demo $(SERVER)
 endif
+
+pipeline: $(STAMP)  ## from a recorded binary log to Delta tables on Spark, without any server; needs Java 17
+	@$(VENV)/bin/python -m replica.spark.jobs.pipeline $(ARGS)
 
 $(PLAIN): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,138 @@
+"""``make pipeline``: a whole pipeline on one machine, from a binary log to tables, without any server.
+
+    the demo's recorded log -> BinlogServer -> the stream ``mysql-binlog`` -> ``mirror`` -> Delta -> what is printed
+
+    python -m replica.spark.jobs.pipeline [FOLDER]
+
+It is the demo of Spark: what it runs is what everybody runs, only that the source comes along. In ``FOLDER`` the
+tables stay, for a look with any reader of Delta.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ConfigurationError, ReplicaError
+from replica.demo import DemoSource
+from replica.demo.source import USER
+from replica.spark.jobs import mirror
+from replica.spark.jobs.session import Pace, await_queries, require_delta, require_spark, session_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+SCHEMA: Final = "shop"
+_MASTER: Final = "local[2]"
+_ROWS_SHOWN: Final = 6
+_WIDEST: Final = 44
+_DONE, _FAILED = 0, 1
+
+
+def run(spark: "SparkSession | None", target: str) -> "dict[str, pa.Table]":
+    """Mirror the shop of the demo into Delta tables below ``target``; those tables by name, as they are then.
+
+    A folder that has them already is taken up where it ended, which is at the end. Raises what the job does.
+    """
+    with DemoSource() as source:
+        host, _, port = source.address.rpartition(":")
+        options = {
+            "host": host,
+            "port": port,
+            "user": USER,
+            "password": source.password,
+            "includeTables": f"{SCHEMA}.*",
+        }
+        await_queries(mirror.start(spark, options, target, pace=Pace(once=True)))
+    return tables(target)
+
+
+def tables(target: str) -> "dict[str, pa.Table]":
+    """The mirrored tables below a folder, each in the order of its first column."""
+    from deltalake import DeltaTable
+
+    found = {}
+    for folder in sorted(Path(target, SCHEMA).iterdir()):
+        table = DeltaTable(str(folder)).to_pyarrow_table()
+        found[f"{SCHEMA}.{folder.name}"] = table.sort_by(table.column_names[0])
+    return found
+
+
+def require_java() -> None:
+    """Raises ``ConfigurationError`` where Spark would find no Java."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("java") if home is None else shutil.which("java", path=os.path.join(home, "bin"))
+    if program is None:
+        where = "on the PATH" if home is None else f"in JAVA_HOME, {home}"
+        raise ConfigurationError(
+            f"Spark needs Java 17 or later, and there is none {where} -- apt-get install openjdk-17-jre-headless"
+        )
+
+
+def text_table(table: "pa.Table", rows: int = _ROWS_SHOWN) -> str:
+    """The first rows of a table as lines of text, columns below one another."""
+    shown = [table.column_names, *(map(_text, row.values()) for row in table.slice(0, rows).to_pylist())]
+    columns = [_column(texts) for texts in zip(*shown, strict=True)]
+    lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    if table.num_rows > rows:
+        lines.append(f"... and {table.num_rows - rows} more")
+    return "\n".join(lines)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "NULL"
+    text = str(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+
+
+def _column(texts: Sequence[str]) -> list[str]:
+    width = max(map(len, texts))
+    return [text.ljust(width) for text in texts]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The script: 0, or 1 behind one line that says what is missing."""
+    parser = argparse.ArgumentParser(
+        description="A pipeline from a recorded binary log to Delta tables on Spark"
+    )
+    parser.add_argument("folder", nargs="?", help="where the tables are to stay; default: a temporary one")
+    folder = parser.parse_args(arguments).folder
+    # Nobody else is to reach this Spark, nor is it to look for the machine's name.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    try:
+        require_java()
+        require_spark()
+        require_delta()
+        with tempfile.TemporaryDirectory(prefix="mysql-replica-pipeline-") as scratch:
+            _say(
+                "A recorded shop is served as a MySQL would; Spark follows its log and mirrors its tables ..."
+            )
+            with session_for("mysql-replica pipeline", _MASTER) as spark:
+                found = run(spark, folder or scratch)
+            _show(found, folder)
+    except ReplicaError as error:
+        sys.stderr.write(f"pipeline: error: {error}\n")
+        return _FAILED
+    return _DONE
+
+
+def _show(found: "Mapping[str, pa.Table]", folder: str | None) -> None:
+    for name, table in found.items():
+        _say(f"\n{name}: {table.num_rows} rows\n{text_table(table)}")
+    if folder is not None:
+        _say(f"\nThey are in {folder}/{SCHEMA}.")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

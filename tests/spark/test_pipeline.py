@@ -1,0 +1,99 @@
+"""`make pipeline`: the recorded shop, served, followed and mirrored, is the shop as its log leaves it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+import pyarrow as pa
+
+import replica
+from protocol.errors import ConfigurationError
+from replica import RowsEvent
+from replica.demo import recorded_log
+from replica.spark.jobs import pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows = list[dict[str, Any]]
+
+
+def shop_at_the_end() -> dict[str, Rows]:
+    """The tables, from what open_binlog says of each change."""
+    kept: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+    columns: dict[str, list[str]] = {}
+    with recorded_log() as path, replica.open_binlog(path) as log:
+        for event in log:
+            if not isinstance(event, RowsEvent):
+                continue
+            table = event.table
+            columns[str(table)] = [column.name for column in table.columns]
+            rows = kept.setdefault(str(table), {})
+            for change in event.changes():
+                for image, is_there in ((change.before, False), (change.after, True)):
+                    if image is not None:
+                        key = tuple(image[name] for name in table.primary_key)
+                        rows.pop(key, None)
+                        if is_there:
+                            rows[key] = image
+    return {
+        name: [dict.fromkeys(columns[name]) | row for _, row in sorted(rows.items())]
+        for name, rows in kept.items()
+    }
+
+
+def plain(rows: Rows) -> list[list[tuple[str, Any]]]:
+    """The rows in one order of columns, since new ones are Delta's last; JSON documents as text of one form."""
+    return [
+        [
+            (name, json.loads(value) if name == "details" and isinstance(value, str) else value)
+            for name, value in sorted(row.items())
+        ]
+        for row in sorted(
+            rows, key=lambda row: [row[name] for name in ("id", "order_id", "line") if name in row]
+        )
+    ]
+
+
+def test_the_mirrored_shop_is_the_one_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    target = str(tmp_path / "lake")
+    found = pipeline.run(spark, target)
+    expected = shop_at_the_end()
+    assert found.keys() == expected.keys() == {"shop.customers", "shop.orders", "shop.order_items"}
+    for name, table in found.items():
+        assert plain(table.to_pylist()) == plain(expected[name])
+        assert table.num_rows >= 12
+    # Once more: there is nothing new, and nothing comes twice.
+    assert {name: table.num_rows for name, table in pipeline.run(spark, target).items()} == {
+        name: table.num_rows for name, table in found.items()
+    }
+
+
+def test_a_table_as_text() -> None:
+    table = pa.table({"id": [1, 22, 3], "name": ["Zoë", None, "x" * 60]})
+    assert pipeline.text_table(table).splitlines() == [
+        "id  name",
+        "1   Zoë",
+        "22  NULL",
+        f"3   {'x' * 41}...",
+    ]
+    assert pipeline.text_table(table, 1).splitlines()[-1] == "... and 2 more"
+
+
+def test_without_java_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="needs Java 17"):
+        pipeline.require_java()
+    assert pipeline.main([]) == 1
+    assert capsys.readouterr().err.startswith(
+        "pipeline: error: Spark needs Java 17 or later, and there is none in"
+    )
