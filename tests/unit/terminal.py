@@ -63,7 +63,9 @@ class Terminal:
     def lines(self) -> list[str]:
         """What the screen shows, line by line: nothing but text, colours, and a return to the line's beginning."""
         assert "\x1b" not in self.plain
-        return [line.rsplit("\r", 1)[-1] for line in self.plain.replace("\r\n", "\n").split("\n")]
+        # Ctrl-C is shown by the terminal itself, wherever it stands.
+        text = self.plain.replace("^C", "").replace("\r\n", "\n")
+        return [line.rsplit("\r", 1)[-1] for line in text.split("\n")]
 
     def widest(self) -> int:
         """The cells of its widest line."""
