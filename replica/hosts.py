@@ -31,13 +31,15 @@ async def first_host(options: Options, use: Callable[[Options], Awaitable[_Resul
     failures: list[tuple[str, ReplicaError]] = []
     for one in hosts:
         try:
-            return await use(one)
+            result = await use(one)
         except ConfigurationError:
             raise
         except ReplicaError as error:
-            log = _LOGGER.info if _may_pass(error) else _LOGGER.warning
-            log("%s is passed over: %s", one.address, error)
             failures.append((one.address, error))
+        else:
+            for address, error in failures:
+                _LOGGER.warning("%s is passed over: %s -- going on with %s", address, error, one.address)
+            return result
     raise _none_left(failures)
 
 

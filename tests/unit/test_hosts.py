@@ -180,10 +180,14 @@ async def test_one_host_has_its_own_error() -> None:
 async def test_who_is_passed_over_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     await try_hosts(refused(), wrong(), None)
-    assert [(record.levelname, record.getMessage()[:23]) for record in caplog.records] == [
-        ("INFO", "db0:3306 is passed over"),
-        ("WARNING", "db1:3306 is passed over"),
+    assert caplog.messages == [
+        f"{address} is passed over: {error} -- going on with db2:3306"
+        for address, error in (("db0:3306", refused()), ("db1:3306", wrong()))
     ]
+    caplog.clear()
+    # What the error says is not said twice.
+    await try_hosts(refused(), wrong())
+    assert caplog.messages == []
 
 
 # With sockets.
