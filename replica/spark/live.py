@@ -9,7 +9,6 @@ limit. It reconnects as a stream does: on the same server by position, on anothe
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protocol.binlog.decoder import EventDecoder
@@ -28,6 +27,7 @@ from protocol.errors import (
     SourceChangedError,
     TransactionsUnavailableError,
 )
+from protocol.gtid import AnyGtidSet, GtidSet
 from replica.dump import Dump, Greeted
 from replica.filters import table_filter
 from replica.options import Options
@@ -35,10 +35,11 @@ from replica.progress import Progress
 from replica.reconnect import FailureCount
 from replica.schema import ColumnLookup
 from replica.selection import parse_start
-from replica.source import CANNOT_READ_BINLOG
+from replica.source import CANNOT_READ_BINLOG, executed_gtids
 from replica.start import (
     FIRST_POSITION,
     StartPoint,
+    check_held,
     from_gtids,
     is_same_server,
     log_end,
@@ -417,6 +418,7 @@ class LiveLog:
             if gtids is not None and source.has_gtids:
                 # Also refuses a server that lacks what we have, or has purged what we need.
                 point = await from_gtids(gtids, greeted.session, source)
+                await check_held(point, greeted.session, source)
             elif not is_same:
                 raise SourceChangedError(
                     f"server {source.server_uuid or source.server_id} answers, and the place to go on is a position "
@@ -442,7 +444,8 @@ class LiveLog:
     async def _behind_gap(
         self, greeted: Greeted, follower: Follower, error: TransactionsUnavailableError
     ) -> StartPoint:
-        if self._fail_on_data_loss:
+        # Behind a gap there is the same log. A server that lacks what we have has another one.
+        if self._fail_on_data_loss or await _lacks(greeted, follower.boundary.gtids):
             raise error
         follower.pass_gap(str(error))
         return await self._earliest(greeted)
@@ -481,14 +484,10 @@ class LiveLog:
             self._news.notify_all()
 
 
-def parse_time(name: str, text: str) -> str:
-    """A time as ``find`` takes it. Raises ``ConfigurationError`` unless it has its zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.utcoffset() is None:
-        raise ConfigurationError(
-            f"{name}: a time with its zone, such as 2026-01-31T12:00:00+00:00, not {text!r}"
-        )
-    return moment.isoformat()
+async def _lacks(greeted: Greeted, gtids: AnyGtidSet | None) -> bool:
+    """Whether the source never had some of these transactions, or has lost them."""
+    if not isinstance(gtids, GtidSet):
+        # MariaDB's have been compared: what it refuses before the dump it lacks.
+        return True
+    executed = await executed_gtids(greeted.session, greeted.source)
+    return not (isinstance(executed, GtidSet) and gtids <= executed)

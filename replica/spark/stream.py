@@ -22,8 +22,8 @@ from protocol.binlog.table import Table
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from replica.options import Options
 
-from .live import LiveLog, parse_time
-from .offsets import Offset, parse_offset
+from .live import LiveLog
+from .offsets import Offset, parse_offset, parse_time
 from .options import SourceOptions
 from .partition import LogPartition
 from .reading import ReadPlan, read_piece

@@ -182,21 +182,23 @@ def test_ddl_in_the_envelope(server: Server, readers: Readers, table: str) -> No
     assert json.loads(rows[2]["after"])["n"] == 7
 
 
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
 def test_another_server_is_found_by_gtid(
-    extra_server: Callable[..., Server], readers: Readers, mysql97: Server
+    server: Server, extra_server: Callable[..., Server], readers: Readers
 ) -> None:
-    source, replica = (
-        extra_server("mysql:9.7", "--gtid-mode=ON", "--enforce-gtid-consistency=ON") for _ in range(2)
-    )
+    arguments = () if server.family == "mariadb" else ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+    source, replica = (extra_server(server.name, *arguments) for _ in range(2))
     # Both have the same history: each transaction is run on both, under one GTID.
-    for server in (source, replica):
-        server.query("RESET BINARY LOGS AND GTIDS")
+    for one in (source, replica):
+        one.query("RESET MASTER" if server.family == "mariadb" else "RESET BINARY LOGS AND GTIDS")
     run_on_both(source, replica, "CREATE DATABASE shop", 100)
-    run_on_both(source, replica, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(2000))", 1)
+    run_on_both(source, replica, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(2000))", 101)
+    # Its files are others than the source's, and so are its positions.
+    replica.query("FLUSH BINARY LOGS")
     first = readers(source, **ENVELOPE)
     start = first.latestOffset(first.initialOffset(), ALL)
     for number in range(2, 6):
-        run_on_both(source, replica, f"INSERT INTO shop.t VALUES ({number}, 'x')", number)
+        run_on_both(source, replica, f"INSERT INTO shop.t VALUES ({number}, 'x')", 100 + number)
     end = next_offset(first, start)
     rows = batch(first, start, end)
     while len(rows) < 4:
@@ -205,7 +207,7 @@ def test_another_server_is_found_by_gtid(
         end = later
     assert ids(rows) == [2, 3, 4, 5]
     first.stop()
-    run_on_both(source, replica, "INSERT INTO shop.t VALUES (6, 'x')", 6)
+    run_on_both(source, replica, "INSERT INTO shop.t VALUES (6, 'x')", 106)
     second = readers(replica, **ENVELOPE)
     found: list[Json] = []
     after = end
@@ -216,18 +218,27 @@ def test_another_server_is_found_by_gtid(
     assert after["epoch"] == end["epoch"] + 1
     assert found[0]["seq"] > rows[-1]["seq"]
     second.stop()
-    # One that lacks what we have is refused.
-    with pytest.raises(TransactionsUnavailableError, match=r"never had these transactions"):
-        next_offset(readers(mysql97, **ENVELOPE), after)
+    # One that lacks what we have is refused, whatever is said of lost data: it has another history.
+    other = extra_server(server.name, *arguments)
+    other.query("CREATE DATABASE shop")
+    for loses in ("true", "false"):
+        with pytest.raises(
+            TransactionsUnavailableError, match=r"(never had|does not have) these transactions"
+        ):
+            next_offset(readers(other, **ENVELOPE, failOnDataLoss=loses), after)
+        readers.close()
 
 
 def run_on_both(source: Server, replica: Server, sql: str, number: int) -> None:
-    gtid = f"aaaaaaaa-0000-0000-0000-00000000000a:{number}"
     for server in (source, replica):
         with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SET gtid_next = '{gtid}'")
-            cursor.execute(sql)
-            cursor.execute("SET gtid_next = 'AUTOMATIC'")
+            if server.family == "mariadb":
+                cursor.execute(f"SET SESSION server_id = 77, gtid_seq_no = {number}")
+                cursor.execute(sql)
+            else:
+                cursor.execute(f"SET gtid_next = 'aaaaaaaa-0000-0000-0000-00000000000a:{number}'")
+                cursor.execute(sql)
+                cursor.execute("SET gtid_next = 'AUTOMATIC'")
 
 
 @pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
