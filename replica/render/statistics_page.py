@@ -344,7 +344,7 @@ def _statements(statistics: LogStatistics) -> Iterator[str]:
 def _ddl(statistics: LogStatistics) -> Iterator[str]:
     if not statistics.ddl:
         return
-    yield '<section><h2>Last changes of tables</h2><div class="wide" tabindex="0"><table>'
+    yield '<section><h2>Last DDL statements</h2><div class="wide" tabindex="0"><table>'
     yield '<thead><tr><th scope="col">begun (UTC)</th><th scope="col" class="n">took</th>'
     yield '<th scope="col">schema</th><th scope="col">statement</th></tr></thead><tbody>'
     for one in reversed(statistics.ddl):

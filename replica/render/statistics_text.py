@@ -305,4 +305,4 @@ def _ddl(statistics: LogStatistics, width: int) -> TextTable:
     rows = [
         (one.sql, seconds_text(one.seconds), _short_time(one.time)) for one in statistics.ddl[-_DDL_SHOWN:]
     ]
-    return TextTable("Last changes of tables", columns, rows)
+    return TextTable("Last DDL statements", columns, rows)

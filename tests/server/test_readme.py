@@ -1,16 +1,23 @@
-"""The README's first sample runs as it is printed."""
+"""The README's samples run as they are printed, and its SQL makes a user who can do what it says."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pymysql.cursors import Cursor
 
+import replica
 from tests.servers import Server
+
+from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -55,3 +62,35 @@ def test_first_sample(mysql97: Server, tmp_path: Path) -> None:
         f"update shop.orders {new} {paid}",
         f"delete shop.orders {paid} None",
     ]
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_second_sample(
+    server: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on where its checkpoint says; the user is the one that the README's SQL makes."""
+    text = README.read_text()
+    sample = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    body = textwrap.indent(sample.replace("...", "seen.append(change)"), "    ")
+    names: dict[str, Any] = {"replica": replica}
+    exec(f"async def run(dsn, seen):\n{body}", names)
+    monkeypatch.chdir(tmp_path)
+    [statements] = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    statements = statements.replace("repl@", f"repl_{schema}@").replace("shop.*", f"{schema}.*")
+    if server.family == "mariadb":
+        statements = statements.replace("REPLICATION CLIENT", "BINLOG MONITOR")
+    server.query(f"CREATE TABLE {schema}.orders (id INT PRIMARY KEY, status VARCHAR(20))")
+    start = end_of_log(server)
+    try:
+        for statement in statements.splitlines():
+            server.query(statement.partition(";")[0])
+        dsn = server.dsn(f"repl_{schema}", "secret") + f"?stop=now&start={start}&tables={schema}.*"
+        for wanted in (["new", "paid"], ["sent"]):
+            seen: list[replica.Change] = []
+            for number, status in enumerate(wanted):
+                server.query(f"REPLACE INTO {schema}.orders VALUES ({len(wanted) * 10 + number}, '{status}')")
+            async with asyncio.timeout(SECONDS):
+                await names["run"](dsn, seen)
+            assert [change.after and change.after["status"] for change in seen] == wanted
+    finally:
+        server.query(f"DROP USER repl_{schema}@'%'")
