@@ -16,7 +16,7 @@ from protocol.binlog.events import (
     RandEvent,
     UserVarEvent,
 )
-from protocol.errors import ReplicaError, ServerError
+from protocol.errors import PrivilegeError, ReplicaError, ServerError
 from protocol.records import record
 
 from ..options import Options
@@ -76,9 +76,10 @@ class Statement:
 class Facts:
     """All that was asked. ``variables`` are the global ones, ``status`` that of the connection, names in lower case.
 
-    ``chosen_id``: the server id is the user's, not one that was made up. ``refusal`` is what the source says to who
-    registers as a replica, None where it lets us. ``filters`` are the schemas that are logged alone (or all, if it is
-    empty), and those that are not. ``semi_sync`` is the variable that switches it on, and whether it is on.
+    ``chosen_id``: the server id is the user's, not one that was made up; only then the other ``replicas`` are asked
+    for. ``refusal`` is what the source says to who asks for its log, None where it lets us. ``filters`` are the
+    schemas that alone are logged (all, if there are none), and those that are not. ``semi_sync`` is the variable that
+    switches it on, and whether it is on.
     """
 
     options: Options
@@ -129,14 +130,13 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
         uses_tls=session.uses_tls,
         may_see_log=newest is not None or not source.log_bin,
         filters=await _filters(session, source),
-        replicas=await _replicas(session, source),
+        replicas=await _replicas(session, source) if chosen_id else None,
         is_replica=await _is_replica(session, source),
         strays=await _strays(session),
         tables=await look_at_tables(session, options),
         semi_sync=await enabled_by(session),
         statement=None if newest is None else await _first_statement(source, options, newest[0]),
-        # At the end: from here on the source lists this connection among its replicas.
-        refusal=await _refusal(session),
+        refusal=await _refusal(source, options),
     )
 
 
@@ -196,11 +196,19 @@ async def _strays(session: Session) -> list[Stray] | None:
     return None if found is None else [Stray(*(value or "" for value in row)) for row in found]
 
 
-async def _refusal(session: Session) -> ServerError | None:
+async def _refusal(source: Source, options: Options) -> ServerError | None:
+    """Asked for the log, which a source refuses before anything else.
+
+    Who registers as a replica and then leaves without a dump stays in MySQL 5.6's list, and the next one who asks for
+    the list makes it read memory that is not there any more: it dies.
+    """
     try:
-        await session.register()
-    except ServerError as error:
+        await LogScan(options, source).first_file()
+    except PrivilegeError as error:
         return error
+    except ReplicaError:
+        # That is the trial's to tell.
+        return None
     return None
 
 

@@ -12,15 +12,15 @@ _MONITOR: Final = "BINLOG MONITOR"
 
 
 def check_replication_privilege(facts: Facts) -> Iterator[Finding]:
-    """REPLICATION SLAVE, found out by registering as a replica."""
+    """REPLICATION SLAVE, found out by asking for the log."""
     name = "replication privilege"
     if facts.refusal is None:
-        yield Finding(name, "ok", "the source takes us as a replica")
+        yield Finding(name, "ok", "the source gives us its log")
         return
     yield Finding(
         name,
         "failure",
-        f"the source refuses us as a replica: {facts.refusal.message}",
+        f"the source refuses us its log: {facts.refusal.message}",
         sql(f"GRANT REPLICATION SLAVE ON *.* TO {facts.account}"),
     )
 
