@@ -18,6 +18,9 @@ from tests.servers import SERVERS, Server, ServerPool, ServerUnavailableError
 
 _SINGLE_FIXTURES = {name.replace(":", "").replace(".", ""): name for name in SERVERS}
 
+# Of these, the parameter is the server's name; `certified` is of test_login_transports.
+_PARAMETRIZED = ("server", "certified")
+
 _tests_run = pytest.StashKey[Counter[str]]()
 _extra_servers = pytest.StashKey[set[str]]()
 
@@ -101,8 +104,10 @@ def schema(server: Server) -> Iterator[str]:
 def _servers_of(item: pytest.Item) -> set[str]:
     fixtures = getattr(item, "fixturenames", ())
     names = {name for fixture, name in _SINGLE_FIXTURES.items() if fixture in fixtures}
-    if isinstance(item, pytest.Function) and "server" in fixtures:
-        names.add(str(item.callspec.params["server"]))
+    parameters = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
+    names |= {str(parameters[fixture]) for fixture in _PARAMETRIZED if fixture in parameters}
     extra: set[str] = item.stash.get(_extra_servers, set())
     return names | extra
 
