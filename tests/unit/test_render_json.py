@@ -28,9 +28,10 @@ from protocol.binlog.events import (
 from protocol.binlog.jsonb import JsonOpaque
 from protocol.binlog.jsonb_diff import JsonDiff
 from protocol.constants import ColumnType
-from protocol.gtid import GtidSet, MariadbGtid
+from protocol.gtid import Gtid, GtidSet, MariadbGtid
 from replica.render.documents import JsonChanges, JsonDocument, document_cells
 from replica.render.json_lines import EventObjects, JsonRenderer, json_line, plain, time_text
+from replica.resume import transaction_restarted
 
 from .rendered_events import (
     FILE,
@@ -292,6 +293,13 @@ def test_what_json_knows_comes_back(value: Any) -> None:
     line = json_line({"v": value})
     assert line.count(b"\n") == 1
     assert json.loads(line) == {"v": value}
+
+
+def test_a_failover_is_an_event_of_its_own() -> None:
+    [line] = lines(transaction_restarted((FILE, 200), Gtid.parse(GTID), 3, "the rows differ"))
+    assert line["event"] == "TransactionRestarted"
+    assert (line["gtid"], line["rows"], line["reason"]) == (GTID, 3, "the rows differ")
+    assert (line["file"], line["position"]) == (FILE, 200)
 
 
 def test_many_tables_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from protocol.gtid import MariadbGtid
 from replica.render import sql_rows
 from replica.render.sql import SqlRenderer
 from replica.render.sql_spool import BackwardSpool
+from replica.resume import transaction_restarted
 
 from .rendered_events import (
     FILE,
@@ -277,6 +278,26 @@ def test_a_transaction_that_a_crash_has_left_open_is_not_undone() -> None:
     rows = inserts(ORDERS, (1, 1))
     text = sql(query("BEGIN"), rows, format_description(), query("BEGIN"), rows, xid(), flashback=True)
     assert text.count("DELETE") == 1
+
+
+def test_what_a_failover_cuts_off_is_rolled_back() -> None:
+    rows = inserts(ORDERS, (1, 1))
+    marker = transaction_restarted((FILE, 200), None, 1, "the rows differ")
+    text = sql(gtid(), query("BEGIN"), rows, marker, gtid(), query("BEGIN"), rows, xid())
+    assert [line for line in text.splitlines() if line in ("BEGIN;", "ROLLBACK;", "COMMIT;")] == [
+        *("BEGIN;", "ROLLBACK;"),
+        *("BEGIN;", "COMMIT;"),
+    ]
+    assert sql(gtid(), query("BEGIN"), marker) == ""
+
+
+def test_a_reader_that_begins_inside_of_a_file_is_told_the_family() -> None:
+    output = io.BytesIO()
+    renderer = SqlRenderer(output)
+    renderer.follow("11.8.6-MariaDB")
+    renderer.render(b"", 0, query("CREATE TABLE t (a INT)"))
+    told = output.getvalue()
+    assert told == written(SqlRenderer, format_description("11.8.6-MariaDB"), query("CREATE TABLE t (a INT)"))
 
 
 def test_mariadb_begins_with_the_gtid() -> None:
