@@ -268,6 +268,6 @@ async def test_it_is_quick_and_leaves_nothing(server: Server) -> None:
         "SHOW REPLICAS" if server.version >= (8, 4) and server.family == "mysql" else "SHOW SLAVE HOSTS"
     )
     async with asyncio.timeout(20):
-        while server.query(connections, server.replica_user):
+        while server.query(connections, server.replica_user):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert server.query(replicas) == []
