@@ -1,23 +1,17 @@
-"""The transport against a plain server on loopback: chunks, ends, limits, TLS and what errors say."""
+"""The transport against a plain server on loopback: chunks, ends, limits and what errors say. For TLS: test_tls."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from protocol.errors import ConfigurationError, ConnectionLostError, SourceConfigurationError
+from protocol.errors import ConfigurationError, ConnectionLostError
 from replica.options import Options
 from replica.transport import Transport
 
@@ -210,138 +204,3 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
         assert await read_to_end(transport) == b"hello"
         assert transport.local_port == 0
         await transport.aclose()
-
-
-# TLS, with certificates made here: an authority, and a server's for 127.0.0.1.
-
-
-def _certificate(
-    path: Path, name: str, issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer[0].subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .sign(issuer[1] if issuer else key, hashes.SHA256())
-    )
-    path.with_suffix(".pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    path.with_suffix(".key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return certificate, key
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    authority = _certificate(folder / "ca", "Test authority", None)
-    _certificate(folder / "server", "server", authority)
-    _certificate(folder / "other", "Another authority", None)
-    return folder
-
-
-@contextlib.asynccontextmanager
-async def tls_server(certificates: Path) -> AsyncIterator[int]:
-    """The port of a server that changes to TLS behind seven bytes.
-
-    In a thread: asyncio's own server may have read the client's first TLS bytes by then, and loses them.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listening.accept()
-            with connection:
-                connection.settimeout(10)
-                connection.sendall(b"greeting")
-                assert connection.recv(7, socket.MSG_WAITALL) == b"to tls!"
-                with context.wrap_socket(connection, server_side=True) as secure:
-                    secure.sendall(secure.recv(5).upper())
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(10)
-        serving = asyncio.create_task(asyncio.to_thread(serve))
-        yield listening.getsockname()[1]
-        await serving
-
-
-async def _over_tls(port: int, **given: object) -> bytes:
-    secure = Options.build(None, {"host": "127.0.0.1", "port": port, "user": "repl", **given})
-    assert secure.ssl_context is not None
-    transport = await Transport.connect(secure)
-    try:
-        assert await transport.read() == b"greeting"
-        transport.write(b"to tls!")
-        await transport.start_tls(secure.ssl_context, secure.host)
-        transport.write(b"hello")
-        return await transport.read()
-    finally:
-        await transport.aclose()
-
-
-@pytest.mark.parametrize("mode", ["preferred", "required", "verify-ca", "verify-identity"])
-async def test_tls(certificates: Path, mode: str) -> None:
-    authority = {"tls_ca": certificates / "ca.pem"} if mode.startswith("verify") else {}
-    async with tls_server(certificates) as port:
-        assert await _over_tls(port, tls=mode, **authority) == b"HELLO"
-
-
-@pytest.mark.parametrize(
-    ("mode", "host", "ca", "hint"),
-    [
-        ("verify-ca", "127.0.0.1", "other.pem", "tls_ca"),
-        ("verify-identity", "127.0.0.1", "other.pem", "tls_ca"),
-        ("verify-identity", "localhost", "ca.pem", "mismatch.*connect by a name that it has"),
-    ],
-)
-async def test_a_certificate_that_is_not_trusted(
-    certificates: Path, mode: str, host: str, ca: str, hint: str
-) -> None:
-    async with tls_server(certificates) as port:
-        with pytest.raises(ConfigurationError, match=hint):
-            await _over_tls(port, tls=mode, tls_ca=certificates / ca, host=host)
-
-
-async def test_verify_ca_does_not_ask_for_the_name(certificates: Path) -> None:
-    async with tls_server(certificates) as port:
-        assert await _over_tls(port, tls="verify-ca", tls_ca=certificates / "ca.pem", host="localhost")
-
-
-async def test_an_ssl_context_of_ones_own(certificates: Path) -> None:
-    context = ssl.create_default_context(cafile=certificates / "ca.pem")
-    async with tls_server(certificates) as port:
-        assert await _over_tls(port, ssl_context=context) == b"HELLO"
-
-
-async def _then(data: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(b"greeting")
-    await reader.readexactly(7)
-    await reader.read(1)
-    writer.write(data)
-    await writer.drain()
-
-
-async def test_a_server_without_tls_behind_its_greeting() -> None:
-    async with server(lambda reader, writer: _then(b"this is no TLS at all", reader, writer)) as plain:
-        with pytest.raises(SourceConfigurationError, match="tls='disabled'"):
-            await _over_tls(plain.port, tls="required")
-
-
-async def test_a_connection_that_ends_instead_of_tls() -> None:
-    async with server(lambda reader, writer: _then(b"", reader, writer)) as plain:
-        with pytest.raises(ConnectionLostError, match="instead of TLS"):
-            await _over_tls(plain.port, tls="required")
