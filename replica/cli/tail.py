@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from protocol.binlog.events import RowsEvent, TableMapEvent
+from protocol.errors import ConfigurationError
 from protocol.position import Checkpoint
 
 from ..render.changes import ChangeRenderer
 from ..render.sql import SqlRenderer
-from .arguments import DSN_HELP, add_table_arguments, patterns, read_place
+from .arguments import DSN_HELP, PLACES, add_table_arguments, patterns, read_place
 from .command import Command
 from .console import Console
 from .formats import DATA_FORMATS, Renderer, sql_renderer
@@ -37,8 +38,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="PLACE",
-        help="now (default), earliest, FILE:POS, a GTID set (what you already have), or a time with zone "
-        "(2026-01-31T12:00:00Z)",
+        help=f"{PLACES}; default: now",
     )
     add("--stop", metavar="PLACE", help="end there instead of waiting for more: now, or a place as above")
     add("-f", "--format", choices=_FORMATS, help="default: text on a terminal, json elsewhere")
@@ -64,6 +64,8 @@ def _run(options: Namespace, console: Console) -> int:
     from .service import run_until_stopped
 
     name = options.format or ("text" if console.output.isatty() else "json")
+    if options.disable_log_bin and name != "sql":
+        raise ConfigurationError("--disable-log-bin is for SQL: add --format sql")
     renderer = _FORMATS[name](console.output, options)
     stream = open_stream(options, console, renderer)
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):

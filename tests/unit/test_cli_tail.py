@@ -289,11 +289,16 @@ def test_what_a_checkpoint_stands_for_is_written_before_it(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--from", "yesterday"), 2, "--from: "),
-        (("--from", "2026-01-01T00:00:00"), 2, "a time needs its zone"),
+        (
+            ("--from", "yesterday"),
+            2,
+            "--from: a GTID set has a UUID here: 'yesterday' -- a place is now, earliest,",
+        ),
+        (("--from", "2026-01-01T00:00:00"), 2, "--from: the time '2026-01-01T00:00:00' has no zone"),
         (("--stop", "earliest"), 2, "stop: "),
         (("--tables", "orders"), 2, "tables: "),
         (("--server-id", "0"), 2, "server_id: "),
+        (("--disable-log-bin",), 2, "--format sql"),
         (("--from", "shop.000009:4"), 1, "1236"),
         (("--from", "0-1-5"), 2, "no GTID set of MySQL"),
     ],
