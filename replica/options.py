@@ -183,14 +183,11 @@ def _choose_tls(read: dict[str, object]) -> None:
                     f"{name} and ssl_context exclude one another: the context has it all"
                 )
         read["tls"] = "required"
-    elif "tls_ca" in read:
-        if read.setdefault("tls", "verify-ca") not in VERIFYING:
-            raise ConfigurationError(
-                "tls_ca needs tls='verify-ca' or 'verify-identity': others verify nothing"
-            )
-    elif read.get("unix_socket") is not None:
+    elif "tls" not in read and read.get("unix_socket") is not None:
         # What never leaves the machine is not encrypted unless asked for, as in the servers' own clients.
-        read.setdefault("tls", "disabled")
+        read["tls"] = "disabled"
+    elif "tls_ca" in read and read.setdefault("tls", "verify-ca") not in VERIFYING:
+        raise ConfigurationError("tls_ca needs tls='verify-ca' or 'verify-identity': others ask no authority")
     if "tls_key" in read and "tls_cert" not in read:
         raise ConfigurationError("tls_key needs tls_cert, the certificate that it belongs to")
 

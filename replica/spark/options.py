@@ -45,7 +45,8 @@ class SourceOptions:
             encrypted files.
     A live source:
         connection: the options of ``replica.connect`` for it: ``host``, ``port``, ``user``, ``unixSocket``, ``tls``,
-            ``tlsCa``, ``tlsCert``, ``tlsKey``, ``heartbeat``, ``connectTimeout``, ``serverId``. The password is in
+            ``tlsCa``, ``tlsCert``, ``tlsKey``, ``serverPublicKeyPath``, ``getServerPublicKey``,
+            ``enableCleartextPlugin``, ``heartbeat``, ``connectTimeout``, ``serverId``. The password is in
             ``password``, or in the environment variable [passwordEnv] or the file [passwordFile] of that name.
         starting, ending: [startingOffsets] ``earliest``, ``latest`` (default) or an offset's JSON,
             [startingTimestamp] a time in ISO 8601 with its zone, [startingGtidSet]; a batch begins ``latest``, too,
@@ -251,6 +252,9 @@ _CONNECTION: Final[Mapping[str, str]] = MappingProxyType(
         "tlsCa": "tls_ca",
         "tlsCert": "tls_cert",
         "tlsKey": "tls_key",
+        "serverPublicKeyPath": "server_public_key_path",
+        "getServerPublicKey": "get_server_public_key",
+        "enableCleartextPlugin": "enable_cleartext_plugin",
         "heartbeat": "heartbeat",
         "connectTimeout": "connect_timeout",
         "serverId": "server_id",

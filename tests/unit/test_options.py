@@ -90,6 +90,7 @@ def test_a_unix_socket_is_not_encrypted_unless_asked_for() -> None:
     assert build(None, user="repl", unix_socket="/run/mysqld.sock").tls == "disabled"
     assert build("mysql://repl@/?unix_socket=%2Frun%2Fmysqld.sock").address == "/run/mysqld.sock"
     assert build(None, user="repl", unix_socket=Path("/run/x"), tls="required").tls == "required"
+    assert build(None, user="repl", unix_socket="/run/x", tls_ca="/of/other/servers.pem").tls == "disabled"
 
 
 def test_the_password_is_in_no_repr() -> None:
