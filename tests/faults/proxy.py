@@ -2,7 +2,8 @@
 
 It stands on a port of 127.0.0.1 in front of a server. Bytes are counted from the server to the client; what the
 client sends is only looked at for the command that begins a binlog dump, because before it no checksum guards the
-bytes and no bit is flipped there. TLS and compression have to be off: the proxy reads the packets' headers.
+bytes and no bit is flipped there. TLS has to be off, and it has to know of compression: the proxy reads the packets'
+headers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self
 
 HOST: Final = "127.0.0.1"
+_FRAME_HEADER: Final = 4
+_COMPRESSED_HEADER: Final = 7
 _DUMP_COMMANDS: Final = (0x12, 0x1E)  # COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID
 _CHUNK: Final = 64 << 10
 _POLL_SECONDS: Final = 0.01
@@ -56,9 +59,14 @@ def plan(rng: random.Random, *, cuts: int, stalls: int, flips: int, reach: int) 
 
 
 class _CommandWatch:
-    """Finds the command that begins a dump in the bytes that a client sends."""
+    """Finds the command that begins a dump in the bytes that a client sends.
 
-    def __init__(self) -> None:
+    Where they are compressed, commands (number 0) are, and those of a dump are so short that they are sent as they
+    are; what is said at the login is not.
+    """
+
+    def __init__(self, *, is_compressed: bool) -> None:
+        self._command_header = _COMPRESSED_HEADER if is_compressed else 0
         self.dump_began = False
         self._buffer = bytearray()
         self._skip = 0
@@ -71,24 +79,32 @@ class _CommandWatch:
             skipped = min(self._skip, len(self._buffer))
             del self._buffer[:skipped]
             self._skip -= skipped
-            if len(self._buffer) < 5:
+            place = self._command_header + _FRAME_HEADER
+            if len(self._buffer) <= place:
                 return
             length, sequence = int.from_bytes(self._buffer[:3], "little"), self._buffer[3]
-            if sequence == 0 and self._buffer[4] in _DUMP_COMMANDS:
+            if sequence == 0 and self._buffer[place] in _DUMP_COMMANDS:
                 self.dump_began = True
                 return
-            self._skip = 4 + length
+            is_frame = sequence != 0 or not self._command_header
+            self._skip = (_FRAME_HEADER if is_frame else _COMPRESSED_HEADER) + length
 
 
 class _Link:
     """One connection through the proxy."""
 
-    def __init__(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        number: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        watch: _CommandWatch,
+    ) -> None:
         self.number = number
         self.client_reader = reader
         self.client = writer
         self.server: asyncio.StreamWriter | None = None
-        self.watch = _CommandWatch()
+        self.watch = watch
         self.is_stalled = False
         self.sent = 0
 
@@ -117,7 +133,8 @@ class FaultProxy:
     how many are still to come; ``dump_bytes`` have been sent behind the commands that begin a dump.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, is_compressed: bool = False) -> None:
+        self._is_compressed = is_compressed
         self.counts: Counter[str] = Counter()
         self.history: list[str] = []
         self.connections = 0
@@ -213,7 +230,7 @@ class FaultProxy:
         assert task is not None
         self._tasks.add(task)
         self.connections += 1
-        link = _Link(self.connections, reader, writer)
+        link = _Link(self.connections, reader, writer, _CommandWatch(is_compressed=self._is_compressed))
         self._links.add(link)
         try:
             await self._light.wait()
