@@ -33,6 +33,8 @@ from replica.spark.source import BinlogDataSource
 from replica.spark.stream import BinlogStreamReader
 
 FORMATS = ("parquet", "delta")
+#: A JVM that is killed soon: half of its time is spent on compiling what would be fast in the end.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Where a query may be killed.
 POINTS = ("before_offsets", "after_offsets", "inside_read", "inside_fsync", "after_sink")
 
@@ -150,6 +152,7 @@ def main(folder: Path, *pairs: str) -> None:
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
