@@ -6,21 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import BinaryIO, Final
 
-from protocol.binlog.cells import CellTable
 from protocol.errors import ConfigurationError
 
-from ..file import BinlogFile, KeyFile, open_binlog
-from ..log_files import read_whole
+from ..file import BinlogFile
 from ..render.event_table import EventTable
 from ..render.sql import SqlRenderer
 from ..render.text import TextRenderer
-from .arguments import add_table_arguments, patterns
+from .arguments import add_table_arguments
 from .command import Command
 from .console import Console, Progress
+from .file_arguments import add_file_arguments, open_files
 from .formats import DATA_FORMATS, Renderer, sql_renderer
 from .schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
 
-_SECRET_FILE: Final = "FILE:"
 # The progress line is looked after once in so many events.
 _PROGRESS_STEP: Final = 256
 
@@ -50,15 +48,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="with SQL: keep the replay out of the target's binary log",
     )
     add("--force", action="store_true", help="go on behind damage and what SQL cannot say, and count it")
-    add("--torn", choices=("stop", "raise"), default="stop", help="where a file ends inside of an event")
-    add("--no-verify-checksum", action="store_true", help="do not check the events' CRC32")
-    add("--keyring", metavar="FILE", help="MySQL's keyring file, for encrypted logs")
-    add("--key", metavar="HEX", help="MySQL's replication key itself: 64 hexadecimal digits")
-    add(
-        "--key-file", metavar="FILE", help="the key file of MariaDB's file_key_management, for encrypted logs"
-    )
-    add("--key-file-secret", metavar="SECRET", help="its file_key_management_filekey, FILE:PATH included")
-    add("--key-file-iterations", metavar="N", type=int, default=0, help="its file_key_management_use_pbkdf2")
+    add_file_arguments(parser)
 
 
 _EPILOG: Final = f"""\
@@ -79,7 +69,9 @@ def _run(options: Namespace, console: Console) -> int:
         renderer = make(output, options, schema)
         if isinstance(renderer, SqlRenderer):
             stack.callback(renderer.close)
-        log = stack.enter_context(_open(options, schema, getattr(renderer, "cells", None)))
+        log = stack.enter_context(
+            open_files(options, options.files, schema=schema.columns, cells=getattr(renderer, "cells", None))
+        )
         # On a terminal that shows the output itself, the line would stand in its way.
         is_shown = console.errors.isatty() and not output.isatty()
         progress = Progress(console.errors, log.bytes_total, is_shown)
@@ -100,8 +92,6 @@ def _check(options: Namespace) -> None:
         ("--disable-log-bin", options.disable_log_bin, sql),
         ("--hexdump", options.hexdump, _format(options) == "text" and not options.events),
         ("--events", options.events, options.format is None),
-        ("--key-file-secret", options.key_file_secret, options.key_file),
-        ("--key", options.key, not options.keyring),
     ):
         if wanted and not is_fit:
             raise ConfigurationError(f"{name} does not go together with the other options: {_NEEDS[name]}")
@@ -113,8 +103,6 @@ _NEEDS: Final[Mapping[str, str]] = MappingProxyType(
         "--disable-log-bin": "it is for SQL (--format sql, --flashback)",
         "--hexdump": "it is for text (--format text)",
         "--events": "it is a format of its own (without --format)",
-        "--key-file-secret": "it is for --key-file",
-        "--key": "a keyring has keys already (--keyring)",
     }
 )
 
@@ -135,45 +123,6 @@ def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
         raise ConfigurationError(f"output: {options.output}: {error.strerror or error}") from error
     with file:
         yield file
-
-
-def _open(options: Namespace, schema: SchemaFile, cells: CellTable | None) -> BinlogFile:
-    key_file = None
-    if options.key_file:
-        key_file = KeyFile(options.key_file, _secret(options.key_file_secret), options.key_file_iterations)
-    return open_binlog(
-        options.files,
-        start=_place(options.start),
-        stop=_place(options.stop),
-        tables=patterns(options.tables),
-        exclude_tables=patterns(options.exclude_tables),
-        on_error="skip" if options.force else "raise",
-        torn=options.torn,
-        verify_checksum=not options.no_verify_checksum,
-        schema=schema.columns,
-        keyring=_key(options.key) if options.key else options.keyring,
-        key_file=key_file,
-        cells=cells,
-    )
-
-
-def _place(text: str | None) -> str | int | None:
-    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
-
-
-def _key(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise ConfigurationError("key: 64 hexadecimal digits are wanted") from None
-
-
-def _secret(text: str | None) -> str:
-    """As the server takes it: the secret itself, or the file that holds it."""
-    if text is None or not text.startswith(_SECRET_FILE):
-        return text or ""
-    path = text.removeprefix(_SECRET_FILE)
-    return read_whole(path).decode("utf-8", "surrogateescape").rstrip("\r\n")
 
 
 def _render(log: BinlogFile, renderer: Renderer, progress: Progress) -> None:

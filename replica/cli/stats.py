@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
 
-from ..file import open_binlog
 from ..render.statistics_text import statistics_lines
 from ..statistics import LogStatistics
 from .arguments import DSN_HELP, add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
+from .file_arguments import add_file_arguments, open_files
 from .paint import Paint
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add("--follow", action="store_true", help="a source: from now on (or --start) until Ctrl-C, with its lag")
     add("--server-id", metavar="N", help="a source: this replica's id, one that no other replica of it has")
     add("--force", action="store_true", help="files: go on behind damage, and count it")
-    add("--no-verify-checksum", action="store_true", help="do not check the events' CRC32")
+    add_file_arguments(parser)
 
 
 _EPILOG: Final = """\
@@ -105,17 +105,7 @@ def _check(options: Namespace) -> None:
 
 
 def _count_files(options: Namespace, statistics: LogStatistics, console: Console) -> None:
-    with open_binlog(
-        options.source,
-        start=_offset_or_place(options.start),
-        stop=_offset_or_place(options.stop),
-        tables=patterns(options.tables),
-        exclude_tables=patterns(options.exclude_tables),
-        on_error="skip" if options.force else "raise",
-        on_schema_mismatch="positional",
-        row_values=False,
-        verify_checksum=not options.no_verify_checksum,
-    ) as log:
+    with open_files(options, options.source, row_values=False, on_schema_mismatch="positional") as log:
         progress = Progress(console.errors, log.bytes_total, console.errors.isatty())
         counted = -1
         try:
@@ -127,10 +117,6 @@ def _count_files(options: Namespace, statistics: LogStatistics, console: Console
             progress.clear()
         if log.skipped.events:
             console.note(f"damage was passed over: {log.skipped.events} times, {log.skipped.bytes} bytes")
-
-
-def _offset_or_place(text: str | None) -> str | int | None:
-    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
 
 
 def _count_source(options: Namespace, statistics: LogStatistics, console: Console) -> None:

@@ -96,6 +96,7 @@ def test_places_and_tables(run: Run, tmp_path: Path) -> None:
         (["mysql://u@h", "--force"], "--force is for files"),
         (["mysql://u@h", "--follow", "--stop=now"], "leave out --stop"),
         (["/no/such/file"], "/no/such/file: No such file or directory"),
+        (["file", "--key-file-secret=x"], "--key-file-secret does not go together"),
         (["mysql://u@h?nothing=1"], "there is no option 'nothing'"),
     ],
 )

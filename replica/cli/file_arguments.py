@@ -1,0 +1,86 @@
+"""The arguments of subcommands that read binlog files: from where to where, damage, and keys of encrypted logs."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.binlog.cells import CellTable
+from protocol.binlog.description import ColumnDescription
+from protocol.errors import ConfigurationError
+
+from ..file import BinlogFile, KeyFile, open_binlog
+from ..log_files import read_whole
+from ..selection import SchemaMismatch
+from .arguments import patterns
+
+_SECRET_FILE: Final = "FILE:"
+
+
+def add_file_arguments(parser: ArgumentParser) -> None:
+    """How files are read. ``--start``, ``--stop``, ``--force`` and those of tables are the subcommand's to add."""
+    add = parser.add_argument
+    add("--torn", choices=("stop", "raise"), default="stop", help="where a file ends inside of an event")
+    add("--no-verify-checksum", action="store_true", help="do not check the events' CRC32")
+    add("--keyring", metavar="FILE", help="MySQL's keyring file, for encrypted logs")
+    add("--key", metavar="HEX", help="MySQL's replication key itself: 64 hexadecimal digits")
+    add(
+        "--key-file", metavar="FILE", help="the key file of MariaDB's file_key_management, for encrypted logs"
+    )
+    add("--key-file-secret", metavar="SECRET", help="its file_key_management_filekey, FILE:PATH included")
+    add("--key-file-iterations", metavar="N", type=int, default=0, help="its file_key_management_use_pbkdf2")
+
+
+def open_files(
+    options: Namespace,
+    files: list[str],
+    *,
+    schema: Mapping[str, list[ColumnDescription]] | None = None,
+    cells: CellTable | None = None,
+    row_values: bool = True,
+    on_schema_mismatch: SchemaMismatch = "error",
+) -> BinlogFile:
+    """The files as the arguments want them read. Raises ``ConfigurationError``, which names the argument."""
+    for name, given, is_fit, need in (
+        ("--key-file-secret", options.key_file_secret, options.key_file, "it is for --key-file"),
+        ("--key", options.key, not options.keyring, "a keyring has keys already (--keyring)"),
+    ):
+        if given and not is_fit:
+            raise ConfigurationError(f"{name} does not go together with the other options: {need}")
+    key_file = None
+    if options.key_file:
+        key_file = KeyFile(options.key_file, _secret(options.key_file_secret), options.key_file_iterations)
+    return open_binlog(
+        files,
+        start=_offset_or_place(options.start),
+        stop=_offset_or_place(options.stop),
+        tables=patterns(options.tables),
+        exclude_tables=patterns(options.exclude_tables),
+        row_values=row_values,
+        on_error="skip" if options.force else "raise",
+        torn=options.torn,
+        verify_checksum=not options.no_verify_checksum,
+        on_schema_mismatch=on_schema_mismatch,
+        schema=schema,
+        keyring=_key(options.key) if options.key else options.keyring,
+        key_file=key_file,
+        cells=cells,
+    )
+
+
+def _offset_or_place(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
+
+
+def _key(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ConfigurationError("key: 64 hexadecimal digits are wanted") from None
+
+
+def _secret(text: str | None) -> str:
+    """As the server takes it: the secret itself, or the file that holds it."""
+    if text is None or not text.startswith(_SECRET_FILE):
+        return text or ""
+    path = text.removeprefix(_SECRET_FILE)
+    return read_whole(path).decode("utf-8", "surrogateescape").rstrip("\r\n")
