@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +14,13 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from replica.spark.jobs import mirror
+from replica.spark.jobs import history, mirror
 from replica.spark.jobs.kept_table import table_path
+from tests.server import random_shop
+from tests.server.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.servers import Server
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
-from tests.spark.kept_tables import rows_of, run_once
+from tests.spark.kept_tables import check_intervals, rows_of, run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +42,32 @@ def source_of(server: Server, tables: str) -> dict[str, str]:
 def shop(mysql97: Server) -> Iterator[str]:
     with mysql97.fresh_schema() as schema:
         yield schema
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+def test_five_tables(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    tmp_path: Path,
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    with server.fresh_schema() as schema:
+        random_shop.create(server, schema)
+        source = source_of(server, f"{schema}.*") | {"maxRowsPerTrigger": "1000"}
+        for transactions in (150, 300):
+            with RandomWriter(server, schema, rng) as writer:
+                writer.reach(transactions)
+            for job in (mirror, history):
+                run_once(job, spark, source, tmp_path / job.__name__)
+            for table in TABLES:
+                expected = source_rows(server, schema, table)
+                assert expected
+                assert kept_rows(tmp_path / mirror.__name__, schema, table) == expected, table
+                past = tmp_path / history.__name__
+                assert kept_rows(past, schema, table, is_history=True) == expected, table
+                check_intervals(past, f"{schema}.{table}", TABLES[table][0])
 
 
 def test_changes_of_a_table(

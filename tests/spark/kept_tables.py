@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -42,3 +43,15 @@ def run_once(
     query: StreamingQuery = job.start(spark, source, str(target), pace=Pace(once=True), **more)
     await_queries(query)
     return query
+
+
+def check_intervals(target: Path, table: str, key: tuple[str, ...]) -> None:
+    """A state ends where the next one of the same key begins, or where the row was deleted."""
+    states: dict[object, list[dict[str, object]]] = {}
+    for row in sorted(rows_of(target, table), key=lambda row: row["_seq"]):
+        states.setdefault(tuple(str(row[name]) for name in key), []).append(row)
+    for several in states.values():
+        assert [row["is_current"] for row in several[:-1]] == [False] * (len(several) - 1)
+        for row, following in itertools.pairwise(several):
+            assert row["valid_from"] <= row["valid_to"] <= following["valid_from"]  # type: ignore[operator]
+        assert several[-1]["is_current"] == (several[-1]["valid_to"] is None)

@@ -161,13 +161,19 @@ class KeptTable(ABC):
         if self.drops_columns:
             self.rewrite(lambda table: table.drop_columns([name]), step)
 
-    def read_rows(self, keys: pa.Table, condition: pc.Expression | None = None) -> pa.Table:
-        """The rows with these keys."""
+    def read_rows(self, keys: pa.Table, *, is_current: bool = False) -> pa.Table:
+        """The rows with these keys; of a history only the current ones."""
         names = keys.schema.names
-        dataset = self.open().to_pyarrow_dataset()
         first = keys[names[0]].combine_chunks()
-        chosen = pc.field(names[0]).isin(first)
-        found = dataset.to_table(filter=chosen if condition is None else chosen & condition)
+        dataset = self.open().to_pyarrow_dataset()
+        # Files are left out by the range of their keys: pyarrow can compare no other types with those in Delta's log.
+        chosen = pc.field(names[0]).isin(first) if pa.types.is_integer(first.type) else None
+        parts = []
+        for batch in dataset.to_batches(filter=chosen):
+            part = pa.Table.from_batches([batch])
+            part = part.filter(pc.is_in(part[names[0]], first))
+            parts.append(part.filter(part["is_current"]) if is_current else part)
+        found = pa.concat_tables(parts) if parts else dataset.schema.empty_table()
         if len(names) == 1:
             return found
         found = found.append_column("_n", pa.array(range(found.num_rows), pa.int64()))

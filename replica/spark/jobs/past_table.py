@@ -95,7 +95,7 @@ class PastTable(KeptTable):
         return super().renamed(rows, name, new_name)
 
     def _read_current(self, keys: pa.Table) -> pa.Table:
-        return self.read_rows(keys, pc.field("is_current"))
+        return self.read_rows(keys, is_current=True)
 
     def _source(self, rows: pa.Table, key: Sequence[str]) -> pa.Table:
         """New states, and for each key the end of the state that it was in."""

@@ -1,0 +1,76 @@
+"""Jobs that keep tables, on a live server without Spark: its log in micro-batches, read as tasks of Spark would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from replica.filters import table_filter
+from replica.options import Options
+from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.keeper import Target, run_batch
+from replica.spark.jobs.kept_table import KeptTable
+from replica.spark.live import LiveLog
+from replica.spark.offsets import Offset
+from replica.spark.packed import PACKED_SCHEMA
+from replica.spark.pieces import LogPiece, ReadSettings
+from replica.spark.reading import ReadPlan, read_piece
+from tests.servers import Server
+
+
+class PlainRun:
+    """Keeps tables of one server in a folder; what it is to begin with is as with ``keeper.run_batch``."""
+
+    def __init__(
+        self,
+        server: Server,
+        folder: Path,
+        kind: type[KeptTable],
+        tables: str,
+        *,
+        begin: JobState | None = None,
+    ) -> None:
+        self.path = folder / "tables"
+        self._server, self._folder, self._patterns = server, folder, (tables,)
+        self._begin = begin or JobState()
+        fits = table_filter(self._patterns)
+        assert fits is not None
+        self._target = Target(str(self.path), kind, lambda name: fits(*name.split(".", 1)))
+        self._offset: Offset | None = None
+        self._number = 0
+
+    def run(self, start: str = "earliest", max_rows: int | None = None, max_bytes: int = 1 << 14) -> int:
+        """Everything that is there now; returns how many micro-batches that took."""
+        options = Options.build(self._server.dsn(), {"heartbeat": 1, "tables": self._patterns})
+        batches = 0
+        with closing(LiveLog(options, str(self._folder / "spool"), max_rows=max_rows)) as log:
+            end = log.end()
+            offset = self._offset or log.find(start)
+            log.follow(offset, is_new=self._offset is None)
+            log.wait_until(end)
+            while not log.has_reached(end) or offset.key[1:] < end.key[1:]:
+                following = log.take(max_rows, None, 0.2)
+                if following.key > offset.key:
+                    pieces = log.pieces(offset, following, max_bytes)
+                    self.apply(list(items(pieces, self._patterns)))
+                    log.commit(following)
+                    batches += 1
+                offset = self._offset = following
+        return batches
+
+    def apply(self, rows: list[Any]) -> None:
+        """The next micro-batch."""
+        run_batch(self._target, self._begin, "query", self._number, lambda: rows)
+        self._number += 1
+
+
+def items(pieces: list[LogPiece], patterns: tuple[str, ...]) -> Iterator[Any]:
+    """The rows that Spark would have of these."""
+    plan = ReadPlan(ReadSettings(tables=patterns), PACKED_SCHEMA, mode="packed", include_ddl=True)
+    for piece in pieces:
+        for batch in read_piece(piece, plan):
+            for row in batch.to_pylist():
+                yield SimpleNamespace(**row)

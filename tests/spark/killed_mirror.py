@@ -1,0 +1,49 @@
+"""mirror and history of one source at once, in a process that is killed: by others, or by itself.
+
+    python -m tests.spark.killed_mirror FOLDER OPTION=VALUE...  ->  FOLDER/mirror, FOLDER/history
+
+``KILL_AT`` is that of ``killed_query``, and ``mirror:between_commits:7``, before the seventh commit of a table.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import replica.spark
+from replica.spark.jobs import history, keeper, kept_table, mirror
+from replica.spark.jobs.session import await_queries, open_session
+from tests.spark.killed_query import POINTS as QUERY_POINTS
+from tests.spark.killed_query import Kill, KilledSource
+
+JOBS = {"mirror": mirror, "history": history}
+POINTS = (*QUERY_POINTS, "between_commits")
+
+
+def main(folder: Path, *pairs: str) -> None:
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "KILLED_GROUP": str(os.getpgid(0))}
+    session = open_session(master="local[2]")
+    replica.spark.register = lambda session: session.dataSource.register(KilledSource)
+    kill = Kill()
+    run_batch, take = keeper.run_batch, kept_table.Step.properties
+
+    def killed_run(target: keeper.Target, *arguments: Any) -> None:
+        run_batch(target, *arguments)
+        kill.reach(Path(target.path).name, "after_sink")
+
+    def properties(step: kept_table.Step) -> Any:
+        kill.reach("mirror", "between_commits")
+        return take(step)
+
+    keeper.run_batch = killed_run
+    kept_table.Step.properties = properties  # type: ignore[method-assign]
+    source = dict(pair.split("=", 1) for pair in pairs)
+    del source["rowFormat"]
+    queries = [job.start(session, source, str(folder / name)) for name, job in JOBS.items()]
+    await_queries(*queries)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
