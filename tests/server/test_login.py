@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from protocol.verification import public_pem
 from replica.options import Options
 from replica.session import Session
 from tests.servers import Server
+from tests.unit.test_auth_secrets import assert_silent
 
 from .logins import account, check_login, cipher, log_in
 from .streams import MARIADB, MYSQL97_AND_MARIADB118, PASSWORD, stream_of, take_rows, user_of
@@ -135,6 +138,21 @@ async def test_preferred_goes_without_and_required_does_not(server: Server) -> N
     await session.aclose()
     with pytest.raises(replica.SourceConfigurationError, match="TLS is required"):
         await Session.open(Options.build(server.dsn(), {"tls": "required"}))
+
+
+async def test_a_password_that_is_refused_is_not_shown(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither by the error and its traceback, nor in the log of any library, with asyncio's debug mode."""
+    caplog.set_level(logging.DEBUG)
+    asyncio.get_running_loop().set_debug(True)
+    wrong = PASSWORD + "-wrong"
+    with user_of(server) as user:
+        stream = replica.connect(server.dsn(user, wrong))
+        with pytest.raises(replica.AuthenticationError, match="1045") as caught:
+            async with stream:
+                pass
+    assert_silent(caught.value, wrong, repr(stream), caplog.text)
 
 
 @pytest.mark.parametrize("server", ["mysql:5.6", *MARIADB], indirect=True)
