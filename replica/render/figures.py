@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import chain, count
 from typing import Final
 
 from ..statistics_records import MinuteStatistics
@@ -26,14 +27,14 @@ def size_text(size: float) -> str:
     return f"{size:.1f} {_UNITS[-1]}"
 
 
-def count_text(count: int) -> str:
+def count_text(number: int) -> str:
     """A whole number with its digits in groups: "1,234,567"."""
-    return f"{count:,}"
+    return f"{number:,}"
 
 
-def number_of(count: int, noun: str) -> str:
+def number_of(number: int, noun: str) -> str:
     """A number of things: "1 row", "2,000 rows"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def short_text(number: float) -> str:
@@ -71,14 +72,12 @@ def time_text(seconds: int) -> str:
 
 
 def steps_of(minutes: Sequence[MinuteStatistics], most: int) -> tuple[int, list[MinuteStatistics]]:
-    """The minutes as at most ``most`` steps of equal length, empty ones included; and that length in seconds."""
+    """The minutes as at most ``most`` steps (two or more) of equal length, empty ones included; and that length in seconds."""
     if not minutes:
         return _MINUTE, []
     first, last = minutes[0].start, minutes[-1].start
-    length = next(
-        (length for length in _STEPS if last // length - first // length < most),
-        -(-(last - first + _MINUTE) // most),
-    )
+    lengths = chain(_STEPS, (_STEPS[-1] << doublings for doublings in count(1)))
+    length = next(length for length in lengths if last // length - first // length < most)
     steps = [MinuteStatistics(start=start) for start in range(first - first % length, last + 1, length)]
     for minute in minutes:
         _add(steps[(minute.start - steps[0].start) // length], minute)
@@ -99,6 +98,6 @@ def length_text(length: int) -> str:
     """The length of a step: "minute", "5 minutes", "hour", "2 days"."""
     for size, unit in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
         if not length % size:
-            count = length // size
-            return unit if count == 1 else f"{count} {unit}s"
+            times = length // size
+            return unit if times == 1 else f"{times} {unit}s"
     return seconds_text(length)

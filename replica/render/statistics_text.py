@@ -70,7 +70,8 @@ class TextTable:
             shown = cut(text, width)
             space = " " * (width - cell_width(shown))
             gap = " " * _GAP if line else ""
-            span = Span(shown, role or column.role)
+            # A zero is not to catch the eye.
+            span = Span(shown, role or ("comment" if shown == "0" else column.role))
             line += [Span(gap + space), span] if column.is_number else [Span(gap), span, Span(space)]
         while line and not line[-1].text.strip():
             line.pop()
