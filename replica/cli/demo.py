@@ -67,20 +67,22 @@ class Shown:
         self.statistics = LogStatistics()
         self.renderer = ChangeRenderer(paint.write, paint.width)
         self._most = most
-        self._left_out = 0
+        self._shown = 0
 
     def add(self, event: Event) -> None:
         """The next event."""
-        if self._most is None or self.statistics.with_rows < self._most:
+        is_wanted = self._most is None or self.statistics.with_rows < self._most
+        if is_wanted:
             self.renderer.render(b"", event.position, event)
-            self._left_out = -self.statistics.transactions - 1
         self.statistics.add(event)
+        if is_wanted:
+            self._shown = self.statistics.transactions
 
     def summary(self, seconds: float) -> Iterator[Line]:
         """What was not shown, and what all of it was."""
         statistics = self.statistics
-        left = statistics.transactions + self._left_out
-        if left > 0:
+        left = statistics.transactions - self._shown
+        if left:
             yield [Span(f"  ... and {left} more transactions (--all shows them)", "comment")]
         yield []
         yield from _table(statistics).lines(80)
@@ -122,7 +124,7 @@ async def _show(paint: Paint, most: int | None) -> None:
 
 
 def _introduction(source: "DemoSource") -> Iterator[Line]:
-    yield [Span(f"Half an hour of a small shop, recorded on MySQL {source.version}.", "heading")]
+    yield [Span(f"Half an hour of a small shop, recorded on MySQL {_number(source)}.", "heading")]
     yield [Span("A server in this process sends the log, and a replica of it prints what comes:")]
     yield []
     yield [Span(f'    replica.connect("mysql://demo:***@{source.address}", start="earliest")', "name")]
@@ -183,11 +185,15 @@ def _serve(paint: Paint, console: Console) -> None:
 
 
 def _invitation(source: "DemoSource") -> Iterator[Line]:
-    yield [Span(f"Half an hour of a small shop (MySQL {source.version}), until Ctrl-C:", "heading")]
+    yield [Span(f"Half an hour of a small shop (MySQL {_number(source)}), until Ctrl-C:", "heading")]
     yield [Span("  # on the command line", "comment")]
     yield [Span(f"  {own_command()} tail {source.dsn} --from earliest")]
     yield [Span("  # from Python", "comment")]
     yield [Span(f'  replica.connect("{source.dsn}", start="earliest")')]
+
+
+def _number(source: "DemoSource") -> str:
+    return source.version.partition("-")[0]
 
 
 def _write(paint: Paint, lines: Iterator[Line]) -> None:
