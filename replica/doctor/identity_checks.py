@@ -63,7 +63,12 @@ def check_server_id(facts: Facts) -> Iterator[Finding]:
     free = stream_option(f"server_id={_free_id(facts)}")
     twins = [other for other in facts.replicas or () if other.server_id == ours]
     if ours == facts.source.server_id:
-        yield Finding(name, "warning", f"{ours} is the id of the source itself: no replica may have it", free)
+        yield Finding(
+            name,
+            "warning",
+            f"{ours} is the id of the source itself: each server of a topology has its own",
+            free,
+        )
     elif twins:
         where = f"the replica at {twins[0].host or 'unknown'}:{twins[0].port} has {ours}, too"
         if facts.is_mariadb:

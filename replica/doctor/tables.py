@@ -30,6 +30,9 @@ _CONSTRAINT: Final = re.compile(
     rf"^ *CONSTRAINT (?P<name>{_NAME}) (?P<key>FOREIGN KEY .*\))(?P<rules>(?: ON (?:DELETE|UPDATE) [A-Z ]+)+),?$",
     re.MULTILINE,
 )
+# In front of a table's name without its schema.
+_REFERENCE: Final = re.compile(rf" REFERENCES (?={_NAME} \()")
+_SCHEMA: Final = re.compile(rf"{_NAME}\.")
 _CASCADES: Final = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 _COLUMN: Final = re.compile(rf"^ *({_NAME}) ([^\n]*)", re.MULTILINE)
 
@@ -72,7 +75,8 @@ async def look_at_tables(session: Session, options: Options) -> Tables:
     for name in await _selected(session, options, _WITH_FOREIGN_KEYS):
         for found in _CONSTRAINT.finditer(await _definition(session, name)):
             if _CASCADES.search(found["rules"]):
-                cascades.append(Cascade(name, found["name"], found["key"], found["rules"].strip()))
+                key = _with_schema(found["key"], name)
+                cascades.append(Cascade(name, found["name"], key, found["rules"].strip()))
     return Tables(tuple(keyless), tuple(cascades))
 
 
@@ -92,6 +96,13 @@ async def _definition(session: Session, name: str) -> str:
         return ""
     text = rows[0][1] if rows else ""
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text or ""
+
+
+def _with_schema(key: str, table: str) -> str:
+    """MySQL 5.6 looks for a table without its schema in the connection's, not in that of the altered table."""
+    at = _REFERENCE.search(key)
+    schema = _SCHEMA.match(table)
+    return key if at is None or schema is None else f"{key[: at.end()]}{schema[0]}{key[at.end() :]}"
 
 
 def quoted(name: str) -> str:
