@@ -72,7 +72,7 @@ def time_text(seconds: int) -> str:
 
 
 def steps_of(minutes: Sequence[MinuteStatistics], most: int) -> tuple[int, list[MinuteStatistics]]:
-    """The length of a step in seconds, and the minutes as at most ``most`` (two or more) of them, empty ones included."""
+    """The length of a step in seconds, and the minutes as at most ``most`` (two or more) of them, in order."""
     if not minutes:
         return _MINUTE, []
     first, last = minutes[0].start, minutes[-1].start
