@@ -99,7 +99,9 @@ def report(findings: "Sequence[Finding]", width: int | None) -> Iterator[Line]:
             yield [Span(" " * _INDENT + text)]
         yield from _remedies(finding.remedies)
     counts = [(state, sum(finding.state == state for finding in findings)) for state in _ROLES]
-    told = ", ".join(f"{count} {state}" for state, count in counts if count)
+    told = ", ".join(
+        f"{count} {state}{'s' * (count > 1 and state != 'ok')}" for state, count in counts if count
+    )
     verdict = "streaming can start" if can_start(findings) else "streaming cannot start"
     yield [Span(f"{verdict}: ", "heading"), Span(told)]
 

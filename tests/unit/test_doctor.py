@@ -387,6 +387,7 @@ def test_the_report_fits_the_terminal() -> None:
     assert lines[-1] == "streaming cannot start: 1 ok, 1 warning, 1 failure"
     assert all(line.isprintable() for line in lines)
     assert len(texts(FINDINGS, None)) < len(lines)
+    assert texts(FINDINGS[1:2] * 2, None)[-1] == "streaming can start: 2 warnings"
 
 
 def test_findings_as_json() -> None:
