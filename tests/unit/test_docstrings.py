@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import re
 
 import pytest
 
 import replica
-import replica.server
 
 CLASSES = [name for name in replica.__all__ if inspect.isclass(getattr(replica, name))]
 FUNCTIONS = [name for name in replica.__all__ if inspect.isroutine(getattr(replica, name))]
@@ -78,8 +78,14 @@ def test_each_parameter_is_explained(name: str) -> None:
     assert "Raises ``ConfigurationError``" in text
 
 
-def test_the_servers_names_too() -> None:
-    for name in replica.server.__all__:
-        kind = getattr(replica.server, name)
-        assert own_docstring(kind)
-        assert [member for member, value in members(kind).items() if not own_docstring(value)] == []
+@pytest.mark.parametrize("name", ["server", "relay", "demo", "doctor", "arrow", "spark"])
+def test_the_packages_names_too(name: str) -> None:
+    package = importlib.import_module(f"replica.{name}")
+    assert own_docstring(package)
+    described = [one for one in vars(package).values() if inspect.isclass(one) or inspect.isroutine(one)]
+    public = [one for one in described if one.__name__ in package.__all__]
+    assert public
+    for one in public:
+        assert own_docstring(one)
+        if inspect.isclass(one):
+            assert [member for member in members(one) if not inspect.getdoc(getattr(one, member))] == []
