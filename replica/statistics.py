@@ -58,6 +58,7 @@ _MICROSECONDS: Final = 1_000_000
 # Of a commit time stamp: tagged GTID events have 8 bytes for it, more than a datetime can hold.
 _LATEST: Final = 1 << 55
 _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
+_NOT_CUTTING: Final = int(EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
 # Table objects that are known by identity; a log with many DDLs makes new ones.
 _TABLES_KNOWN: Final = 4096
 # An attribute of an Enum costs more than a name.
@@ -256,7 +257,7 @@ class LogStatistics:
             mark = marks.get(kind, "")
             if opened is None or mark is _CUTS:
                 opened = self._enter(event, kind)
-                if opened is None:
+                if opened is None or kind in _OF_FILES:
                     continue
             opened.bytes += header[3]
             time = header[0]
@@ -296,8 +297,11 @@ class LogStatistics:
             self._open = None
             self._progress.reopen()
             return None
-        if kind in _OF_FILES and (header[5] & _ARTIFICIAL or not header[4]):
+        if kind in _OF_FILES and (header[5] & _NOT_CUTTING or not header[4]):
             # Of the connection, or of a relay log: there transactions go on in the next file.
+            self._note(event, kind)
+            if not header[5] & _ARTIFICIAL:
+                self._cover(0, header[3])
             return self._open
         if self._open is not None:
             self.unfinished += 1
@@ -308,10 +312,13 @@ class LogStatistics:
             self._open = _OpenTransaction(event, header[0])
             return self._open
         self._cover(header[0], header[3])
+        self._note(event, kind)
+        return None
+
+    def _note(self, event: Event, kind: type[Event]) -> None:
         note = _NOTES.get(kind)
         if note is not None:
             note(self, event)
-        return None
 
     def _note_description(self, event: FormatDescriptionEvent) -> None:
         if event.server_version not in self.versions:

@@ -128,6 +128,18 @@ def test_what_a_crash_has_cut_off_is_in_no_figure(cut: list[Event]) -> None:
     assert (statistics.unfinished, statistics.rows.total) == (1, 1)
 
 
+def test_transactions_of_relay_logs_go_on_in_the_next_file() -> None:
+    """What begins and ends a relay log is the replica's own; the source's description comes without a position."""
+    of_relay = [description(), NEXT_FILE[0]]
+    flagged = [copy.copy(event) for event in of_relay]
+    for event in flagged:
+        event.header = event.header._replace(flags=0x40)
+    again = copy.copy(description())
+    again.header = again.header._replace(next_position=0)
+    statistics = statistics_of(*transaction(1, 5)[:-1], flagged[1], flagged[0], again, rows(6), XID)
+    assert (statistics.transactions, statistics.unfinished, statistics.rows.total) == (1, 0, 2)
+
+
 def test_what_a_failover_makes_void_counts_once() -> None:
     statistics = statistics_of(gtid(1), BEGIN, TABLE_MAP, rows(1), restarted(1), *transaction(1, 5))
     assert (statistics.unfinished, statistics.transactions, statistics.rows.total) == (0, 1, 1)
