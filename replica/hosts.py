@@ -37,8 +37,8 @@ async def first_host(options: Options, use: Callable[[Options], Awaitable[_Resul
         except ReplicaError as error:
             failures.append((one.address, error))
         else:
-            for address, error in failures:
-                _LOGGER.warning("%s is passed over: %s -- going on with %s", address, error, one.address)
+            for address, reason in failures:
+                _LOGGER.warning("%s is passed over: %s -- going on with %s", address, reason, one.address)
             return result
     raise _none_left(failures)
 
