@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from .auth import NONCE_SIZE
 from .commands import BinlogDump, BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
+from .compression import Codec, CompressedPackets, agreed_codec
 from .connection import NEED_DATA, NeedData, StartTls
 from .constants import MAX_FRAME_PAYLOAD, Capability, ColumnType, Command
 from .errors import AuthenticationError, ProtocolError, ReplicaError
@@ -131,6 +132,10 @@ class Acceptor:
         self._frames = FrameStream(MAX_LOGIN_REQUEST)
         self._sequence = 0  # of the next event's frame
         self._outgoing: list[bytes] = []
+        # Counted apart, because in a dump acknowledgements come between what is sent.
+        self._incoming_packets: CompressedPackets | None = None
+        self._outgoing_packets: CompressedPackets | None = None
+        self._packed: list[bytes] = []
         self._error: ReplicaError | None = None
         self._send(greeting.encode())
 
@@ -146,12 +151,13 @@ class Acceptor:
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the network; any cut of the stream will do. They are looked at in next_event()."""
-        self._frames.receive(data)
+        (self._incoming_packets or self._frames).receive(data)
 
     def data_to_send(self) -> bytes:
         """All bytes that are to be sent now, which are then forgotten; empty if there are none."""
-        data = b"".join(self._outgoing)
-        self._outgoing.clear()
+        self._pack()
+        data = self._packed[0] if len(self._packed) == 1 else b"".join(self._packed)
+        self._packed.clear()
         return data
 
     def next_event(self) -> AcceptorEvent | NeedData:
@@ -243,6 +249,10 @@ class Acceptor:
             word = size | self._sequence << 24 | _SEMI_SYNC | _ACK_REQUESTED
             self._outgoing += (word.to_bytes(7, "little"), raw)
         self._sequence = _RESTART
+        if self._outgoing_packets is not None:
+            self._pack()
+            # MySQL's semisync_source.cc clears this counter, MariaDB's sets it to 1.
+            self._outgoing_packets.sequence = _RESTART if self.greeting.is_mariadb else 0
 
     def send_dump_end(self) -> None:
         """The dump has come to its end in order: the client did not want to wait for more."""
@@ -254,7 +264,7 @@ class Acceptor:
     # What packets mean, phase by phase
 
     def _step(self) -> AcceptorEvent | NeedData:
-        while (payload := self._frames.read()) is not None:
+        while (payload := self._read()) is not None:
             # An empty password is an empty answer.
             if not payload and self.phase is not Phase.AUTHENTICATION:
                 raise ProtocolError(f"an empty packet in {self.phase.value}")
@@ -262,6 +272,34 @@ class Acceptor:
             if event is not None:
                 return event
         return NEED_DATA
+
+    def _read(self) -> bytes | None:
+        while (payload := self._frames.read()) is None and self._unpack():
+            pass
+        return payload
+
+    def _unpack(self) -> bool:
+        """Make the client's next packet readable; False when it has not come as a whole."""
+        incoming, outgoing = self._incoming_packets, self._outgoing_packets
+        if incoming is None or outgoing is None:
+            return False
+        packet = incoming.unpack()
+        if packet is None:
+            return False
+        if self.phase is Phase.DUMP:
+            incoming.sequence = 0
+        else:
+            outgoing.sequence = incoming.sequence
+        self._frames.receive(packet[1])
+        return True
+
+    def _pack(self) -> None:
+        """What is to be sent is flushed."""
+        if self._outgoing:
+            data = b"".join(self._outgoing)
+            self._outgoing.clear()
+            packets = self._outgoing_packets
+            self._packed.append(data if packets is None else packets.pack(data))
 
     def _on_response(self, payload: bytes) -> AcceptorEvent | None:
         if self._asks_for_tls(payload):
@@ -326,6 +364,9 @@ class Acceptor:
         self._send(Ok(info=self._certificate_hash()).encode(self.capabilities))
         self._frames.max_payload = MAX_COMMAND
         self._end_command()
+        codec = agreed_codec(self.capabilities)
+        if codec is not None:
+            self._begin_compression(codec)
         return LoggedIn(self._response.user, self._response.attributes)
 
     def _certificate_hash(self) -> str:
@@ -358,6 +399,8 @@ class Acceptor:
         if phase is Phase.DUMP:
             self._sequence = self._frames.sequence
             self._frames.sequence = 0
+            if self._incoming_packets is not None:
+                self._incoming_packets.sequence = 0
         return event
 
     def _on_dump(self, payload: bytes) -> AcceptorEvent:
@@ -391,6 +434,17 @@ class Acceptor:
     def _end_command(self) -> None:
         self.phase = Phase.READY
         self._frames.sequence = 0
+        if self._incoming_packets is not None:
+            self._pack()
+            self._incoming_packets.sequence = 0
+
+    def _begin_compression(self, codec: Codec) -> None:
+        """What comes behind the OK, and what goes, is compressed."""
+        self._pack()
+        rest = self._frames.rest()
+        self._frames = FrameStream(MAX_COMMAND)
+        self._incoming_packets, self._outgoing_packets = CompressedPackets(codec), CompressedPackets(codec)
+        self._incoming_packets.receive(rest)
 
     def _check_dump(self) -> None:
         if self.phase is not Phase.DUMP:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from .constants import MAX_FRAME_PAYLOAD, Capability
-from .errors import ProtocolError, SourceConfigurationError
+from .errors import MissingExtraError, ProtocolError, SourceConfigurationError
 from .packets import HEADER_SIZE, MAX_PAYLOAD, FrameStream
 from .records import record
 from .zstd import load_zstd
@@ -109,92 +109,76 @@ def compression_capability(name: CompressionName) -> Capability:
     return _CAPABILITIES[name]
 
 
-class CompressedFrameStream(FrameStream):
-    """Both directions of one connection's frames, inside of compressed packets.
+def available_compressions() -> Capability:
+    """What a server can offer here: zlib, and zstd where it is installed."""
+    try:
+        create_codec("zstd")
+    except MissingExtraError:
+        return Capability.COMPRESS
+    return ALL_COMPRESSIONS
 
-    Raises ``ProtocolError`` also where what a packet holds is damaged, or of another length than it says.
+
+def agreed_codec(capabilities: Capability) -> Codec | None:
+    """The algorithm of a client with these capabilities; None if it wants none."""
+    for name, capability in _CAPABILITIES.items():
+        if capability and capability in capabilities:
+            return create_codec(name)
+    return None
+
+
+class CompressedPackets:
+    """The packets of one connection, with their counter: ``sequence`` is the next one's number in either direction.
+
+    Raises ``ProtocolError`` where what a packet holds is damaged, or of another length than it says.
     """
 
-    def __init__(self, codec: Codec, max_payload: int = MAX_PAYLOAD) -> None:
-        super().__init__(max_payload)
+    def __init__(self, codec: Codec) -> None:
+        self.sequence = 0
         self._codec = codec
-        self._packets = bytearray()  # as received
-        self._packet_sequence = 0
-        self._packet_restarts: tuple[int, ...] = ()
+        self._received = bytearray()
 
     @property
     def buffered(self) -> int:
-        return super().buffered + len(self._packets)
+        """Bytes that were received and not unpacked."""
+        return len(self._received)
 
     def receive(self, data: bytes) -> None:
-        self._packets += data
+        """Take bytes from the peer, cut anywhere."""
+        self._received += data
 
-    def go_on_from(self, other: FrameStream) -> None:
-        super().go_on_from(other)
-        # A server counts its packets from the client's last one on (net_read_packet), and its OK was a frame only.
-        self._packet_sequence = (self.sequence - 1) & 0xFF
+    def pack(self, data: bytes) -> bytes:
+        """The packets that hold these bytes, compressed where that makes them smaller."""
+        starts = range(0, len(data), MAX_FRAME_PAYLOAD)
+        return b"".join([self._pack_one(data[start : start + MAX_FRAME_PAYLOAD]) for start in starts])
 
-    def start_command(self) -> None:
-        super().start_command()
-        self._packet_sequence = 0
+    def unpack(self, restarts: Sequence[int] = ()) -> tuple[int, bytes] | None:
+        """Number and content of the next packet; None when it has not come as a whole.
 
-    def allow_restart(self, sequence: int) -> None:
-        super().allow_restart(sequence)
-        # MySQL's semisync_source.cc lets frames begin with 1 and packets with 0, MariaDB both with 1.
-        self._packet_restarts = (0, sequence)
+        ``restarts`` are numbers that it may have as well as the one that is due.
+        """
+        received = self._received
+        if len(received) < HEADER_SIZE:
+            return None
+        number = received[3]
+        if number != self.sequence and number not in restarts:
+            raise ProtocolError(f"compressed packet number {number} came where {self.sequence} was due")
+        end = _PACKET_HEADER_SIZE + int.from_bytes(received[:3], "little")
+        if len(received) < end:
+            return None
+        size = int.from_bytes(received[4:_PACKET_HEADER_SIZE], "little")
+        data = bytes(received[_PACKET_HEADER_SIZE:end])
+        del received[:end]
+        self.sequence = (number + 1) & 0xFF
+        return number, self._uncompressed(data, size) if size else data
 
-    def encode(self, payload: bytes) -> bytes:
-        """The packets of a payload's frames, as one that is flushed."""
-        frames = super().encode(payload)
-        packets = [
-            self._pack(frames[start : start + MAX_FRAME_PAYLOAD])
-            for start in range(0, len(frames), MAX_FRAME_PAYLOAD)
-        ]
-        self.sequence = self._packet_sequence
-        return b"".join(packets)
-
-    def read(self) -> bytes | None:
-        while (payload := super().read()) is None and self._unpack():
-            pass
-        return payload
-
-    def read_prefixed(self, prefix: bytes) -> list[bytes]:
-        while True:
-            payloads = super().read_prefixed(prefix)
-            if payloads or self._unread is not None or not self._unpack():
-                return payloads
-
-    def _pack(self, data: bytes) -> bytes:
+    def _pack_one(self, data: bytes) -> bytes:
         packed = data if len(data) < _SHORTEST else self._codec.compress(data)
         size = len(data)
         if len(packed) >= len(data):
             packed, size = data, 0
-        word = len(packed) | self._packet_sequence << 24 | size << 32
-        self._packet_sequence = (self._packet_sequence + 1) & 0xFF
+        word = len(packed) | self.sequence << 24 | size << 32
+        self.sequence = (self.sequence + 1) & 0xFF
         return word.to_bytes(_PACKET_HEADER_SIZE, "little") + packed
-
-    def _unpack(self) -> bool:
-        """Make the next packet's frames readable; False when it has not come as a whole."""
-        packets = self._packets
-        if len(packets) < HEADER_SIZE:
-            return False
-        number = packets[3]
-        if number != self._packet_sequence and number not in self._packet_restarts:
-            raise ProtocolError(
-                f"compressed packet number {number} came where {self._packet_sequence} was due"
-            )
-        end = _PACKET_HEADER_SIZE + int.from_bytes(packets[:3], "little")
-        if len(packets) < end:
-            return False
-        size = int.from_bytes(packets[4:_PACKET_HEADER_SIZE], "little")
-        data = bytes(packets[_PACKET_HEADER_SIZE:end])
-        del packets[:end]
-        self._packet_sequence = (number + 1) & 0xFF
-        self._packet_restarts = ()
-        if number != self.sequence and not super().buffered:
-            super().allow_restart(number)
-        super().receive(self._uncompressed(data, size) if size else data)
-        return True
 
     def _uncompressed(self, data: bytes, size: int) -> bytes:
         try:
@@ -207,3 +191,62 @@ class CompressedFrameStream(FrameStream):
                 f"a compressed packet ({self._codec.name}) does not hold the {size} bytes that it announces"
             )
         return result
+
+
+class CompressedFrameStream(FrameStream):
+    """Both directions of one connection's frames, inside of compressed packets."""
+
+    def __init__(self, codec: Codec, max_payload: int = MAX_PAYLOAD) -> None:
+        super().__init__(max_payload)
+        self._packets = CompressedPackets(codec)
+        self._packet_restarts: tuple[int, ...] = ()
+
+    @property
+    def buffered(self) -> int:
+        return super().buffered + self._packets.buffered
+
+    def receive(self, data: bytes) -> None:
+        self._packets.receive(data)
+
+    def go_on_from(self, other: FrameStream) -> None:
+        super().go_on_from(other)
+        # A server counts its packets from the client's last one on (net_read_packet), and its OK was a frame only.
+        self._packets.sequence = (self.sequence - 1) & 0xFF
+
+    def start_command(self) -> None:
+        super().start_command()
+        self._packets.sequence = 0
+
+    def allow_restart(self, sequence: int) -> None:
+        super().allow_restart(sequence)
+        # MySQL's semisync_source.cc lets frames begin with 1 and packets with 0, MariaDB both with 1.
+        self._packet_restarts = (0, sequence)
+
+    def encode(self, payload: bytes) -> bytes:
+        """The packets of a payload's frames, as one that is flushed."""
+        packets = self._packets.pack(super().encode(payload))
+        self.sequence = self._packets.sequence
+        return packets
+
+    def read(self) -> bytes | None:
+        while (payload := super().read()) is None and self._unpack():
+            pass
+        return payload
+
+    def read_prefixed(self, prefix: bytes) -> list[bytes]:
+        while True:
+            payloads = super().read_prefixed(prefix)
+            if payloads or self._unread is not None or not self._unpack():
+                return payloads
+
+    def _unpack(self) -> bool:
+        """Make the next packet's frames readable; False when it has not come as a whole."""
+        packet = self._packets.unpack(self._packet_restarts)
+        if packet is None:
+            return False
+        number, frames = packet
+        self._packet_restarts = ()
+        if number != self.sequence and not super().buffered:
+            super().allow_restart(number)
+        super().receive(frames)
+        return True

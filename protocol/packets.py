@@ -72,7 +72,11 @@ class FrameStream:
     def go_on_from(self, other: "FrameStream") -> None:
         """Take the place of another one, between two payloads: its numbers, and what it has not read."""
         self.sequence = other.sequence
-        self.receive(other._joined()[other._position :])
+        self.receive(other.rest())
+
+    def rest(self) -> bytes:
+        """What was received and is not read."""
+        return self._joined()[self._position :]
 
     def encode(self, payload: bytes) -> bytes:
         """The frames of a payload, numbered from ``sequence`` on."""

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from protocol.acceptor import NATIVE_PASSWORD, Acceptor
 from protocol.binlog.checksum import version_numbers
+from protocol.compression import available_compressions
 from protocol.constants import Capability
 from protocol.errors import AuthenticationError, ConfigurationError, ProtocolError
 from protocol.messages import Err, Handshake
@@ -254,6 +255,7 @@ class BinlogServer:
 
     def _acceptor(self, connection_id: int, host: str) -> Acceptor:
         capabilities = _CAPABILITIES if self._identity.is_mariadb else _MYSQL_CAPABILITIES
+        capabilities |= available_compressions()
         if self._keys.has_tls:
             capabilities |= Capability.SSL
         [account] = self._accounts.values()

@@ -99,7 +99,7 @@ def test_what_is_sent_is_read(name: CompressionName) -> None:
         assert reader.read() == payload
         assert reader.buffered == 0
         # The answer goes on with the number of the next packet, also where fewer frames than packets were sent.
-        reader.sequence = reader._packet_sequence
+        reader.sequence = reader._packets.sequence
         writer.receive(reader.encode(b"answer" * 20))
         assert writer.read() == b"answer" * 20
 
