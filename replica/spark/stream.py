@@ -47,6 +47,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._is_pinned = False
         self._target: Offset | None = None
+        self._has_matched = False
 
     def __getstate__(self) -> dict[str, object]:
         # Spark pickles the readers that only read; the connection stays where it is, and so does its password.
@@ -164,11 +165,19 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_table(self, table: Table) -> None:
         wanted = {field.name: field.type for field in own_columns(self._plan.schema)}
         found = {field.name: field.type for field in own_columns(table_schema(table, self._options.images))}
-        if found != wanted:
+        if found == wanted:
+            self._has_matched = True
+            return
+        difference = schema_difference(wanted, found)
+        if self._has_matched:
             raise SchemaMismatchError(
-                f"{table} has other columns from here on: {schema_difference(wanted, found)} -- everything before is "
-                "done; start the query again to read on with the new ones"
+                f"{table} has other columns from here on: {difference} -- everything before is done; start the query "
+                "again to read on with the new ones"
             )
+        raise SchemaMismatchError(
+            f"{table} has other columns in the log than now: {difference} -- it was changed behind the place where "
+            "this query goes on: read up to there with .schema(...) of that time, or onSchemaChange=null"
+        )
 
 
 def find_start(live: LiveLog, options: SourceOptions) -> Offset:

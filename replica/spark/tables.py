@@ -104,6 +104,8 @@ class TableWriter:
         count = batch.schema.get_field_index("_op")
         names = batch.schema.names[:count]
         types = [field.type for field in batch.schema][:count]
+        if gathered.table.names_from is None:
+            self._check_names(gathered, names)
         if self._on_change == "fail" and self._is_exact:
             self._check(gathered, {name: spark_type(kind) for name, kind in zip(names, types, strict=True)})
         current = dict(zip(names, batch.columns[:count], strict=True))
@@ -150,6 +152,17 @@ class TableWriter:
                 f"{gathered.table} has other columns at {event.file}:{event.position} than this query: "
                 f"{schema_difference(wanted, found)} -- start it again to read on with the new ones, or set "
                 "onSchemaChange=ignore or null"
+            )
+
+    def _check_names(self, gathered: GatheredRows, names: Sequence[str]) -> None:
+        """Columns without names would all be missing ones, and null."""
+        lost = [field.name for field in self._columns if field.name not in names]
+        if lost:
+            event = gathered.changes[0].event
+            raise SchemaMismatchError(
+                f"{gathered.table} at {event.file}:{event.position} has {len(names)} columns without names, and none "
+                f"says which is {', '.join(lost)} -- SET GLOBAL binlog_row_metadata=FULL has the source write them; "
+                "read what was written before by the names @1, @2..."
             )
 
     def _convert(self, gathered: GatheredRows, field: pa.Field, array: pa.Array | None) -> pa.Array:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -47,7 +47,7 @@ def quoted(name: str) -> str:
 def insert(server: Server, tables: list[str], first: int, count: int) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
         for number in range(first, first + count):
-            cursor.execute(f"INSERT INTO {quoted(tables[number % 2])} VALUES ({number}, 'x')")
+            cursor.execute(f"INSERT INTO {quoted(tables[number % 2])} (id, v) VALUES ({number}, 'x')")
 
 
 class Job:
@@ -64,6 +64,7 @@ class Job:
             "passwordFile": str(password),
             "includeTables": ",".join(tables),
             "rowFormat": "json",
+            "includeDdl": "true",
             "heartbeat": "1",
         }
 
@@ -79,13 +80,18 @@ class Job:
         await_queries(query)
 
     def ids(self, format: changelog.Format) -> list[int]:
-        target, columns = self.folder / format, ["seq", "after"]
+        """The rows that were inserted, in the order of the log."""
+        rows = self.rows(format)
+        return [json.loads(row["after"])["id"] for row in rows if row["op"] == "insert"]
+
+    def rows(self, format: changelog.Format) -> list[dict[str, Any]]:
+        target, columns = self.folder / format, ["op", "table", "seq", "after", "sql"]
         if format == "delta":
             rows = DeltaTable(target).to_pyarrow_table(columns=columns)
         else:
             rows = self.session.read.parquet(str(target)).select(*columns).toArrow()
-        rows = rows.sort_by("seq")
-        return [json.loads(after)["id"] for after in rows["after"].to_pylist()]
+        found: list[dict[str, Any]] = rows.sort_by("seq").to_pylist()
+        return found
 
     def forget_last_commit(self, format: changelog.Format) -> None:
         """As if killed behind the sink's commit and before Spark's."""
@@ -114,11 +120,17 @@ def test_runs_go_on_and_batches_that_are_run_again_add_nothing(
     job.run(format)
     assert job.ids(format) == list(range(20))
     job.forget_last_commit(format)
+    mysql97.query(f"ALTER TABLE {quoted(tables[0])} ADD COLUMN n INT")
+    mysql97.query(f"ALTER TABLE {quoted(tables[1])} ADD COLUMN n INT")
     insert(mysql97, tables, 20, 20)
     job.run(format)
     assert job.ids(format) == list(range(40))
+    rows = job.rows(format)
+    assert [row["op"] for row in rows[20:]] == ["ddl", "ddl", *["insert"] * 20]
+    assert {row["table"] for row in rows} == {None, "orders", "or ders"}
+    assert ["n" in json.loads(row["after"]) for row in rows if row["after"]] == [*[False] * 20, *[True] * 20]
     folders = {path.parent.parent.name for path in (job.folder / format).rglob("day=*/*.parquet")}
-    assert len(folders) == 2
+    assert len(folders) == 3
     if format == "delta":
         table = DeltaTable(job.folder / format)
         # Made, begun, and one commit for each run.

@@ -166,6 +166,44 @@ def test_ddl_ends_table_mode_and_a_restart_goes_on(server: Server, readers: Read
 
 
 @pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_a_query_that_lags_behind_a_ddl_is_told_so(
+    server: Server, readers: Readers, table: str, metadata: str
+) -> None:
+    """The columns are those of now; what comes first was written before."""
+    reader = readers(server, schemaMode="table", table=table)
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    reader.stop()
+    [(before,)] = server.query("SELECT @@GLOBAL.binlog_row_metadata")
+    server.query(f"SET GLOBAL binlog_row_metadata = {metadata}")
+    try:
+        server.query(f"INSERT INTO {table} VALUES (1, 'x')")
+        server.query(f"ALTER TABLE {table} ADD COLUMN n INT")
+        server.query(f"INSERT INTO {table} VALUES (2, 'x', 7)")
+    finally:
+        server.query(f"SET GLOBAL binlog_row_metadata = {before}")
+    late = readers(server, schemaMode="table", table=table)
+    with pytest.raises(SchemaMismatchError, match="other columns in the log than now"):
+        next_offset(late, start)
+    late.stop()
+    passing = readers(server, schemaMode="table", table=table, onSchemaChange="null")
+    rows: list[Json] = []
+    if metadata == "FULL":
+        while len(rows) < 2:
+            end = next_offset(passing, start)
+            rows += batch(passing, start, end)
+            start = end
+        assert [(row["id"], row["n"]) for row in rows] == [(1, None), (2, 7)]
+        return
+    # Nothing says which column was which.
+    with pytest.raises(SchemaMismatchError, match="binlog_row_metadata=FULL"):  # noqa: PT012
+        while True:
+            end = next_offset(passing, start)
+            batch(passing, start, end)
+            start = end
+
+
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
 def test_ddl_in_the_envelope(server: Server, readers: Readers, table: str) -> None:
     reader = readers(server, **ENVELOPE, includeDdl="true")
     start = reader.latestOffset(reader.initialOffset(), ALL)

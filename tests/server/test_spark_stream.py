@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
+
 from tests.servers import Server
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-SECONDS = 180
+SECONDS = 900
 
 
 @pytest.fixture
@@ -52,15 +55,40 @@ class Pipeline:
 
     def run(self, **more: object) -> StreamingQuery:
         """Everything that is there now."""
-        writer = self.frame(**more).writeStream.format("parquet").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start(
-            str(self.folder / "rows")
-        )
+        return self.write(self.frame(**more))
+
+    def write(self, frame: DataFrame) -> StreamingQuery:
+        query = self.start(frame, availableNow=True)
         try:
             assert query.awaitTermination(SECONDS)
         finally:
             query.stop()
         return query
+
+    def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
+        writer = frame.writeStream.format("parquet")
+        writer = writer.trigger(**trigger) if trigger else writer
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start(
+            str(self.folder / "rows")
+        )
+
+    def table_frame(self) -> DataFrame:
+        """The same in table mode, where the table's columns are those of the rows."""
+        options = self.options(schemaMode="table", table=self.table)
+        for name in ("includeTables", "rowFormat"):
+            del options[name]
+        return self.session.readStream.format("mysql-binlog").options(**options).load()
+
+    def run_table(self) -> StreamingQuery:
+        """Everything that is there now, in table mode."""
+        return self.write(self.table_frame())
+
+    def start_table(self) -> StreamingQuery:
+        """Until it is stopped, in table mode."""
+        return self.start(self.table_frame())
+
+    def count(self) -> int:
+        return self.session.read.parquet(str(self.folder / "rows")).count()
 
     def ids(self) -> list[int]:
         rows = self.session.read.parquet(str(self.folder / "rows")).orderBy("seq").collect()
@@ -103,3 +131,25 @@ def test_a_query_goes_on_where_it_ended(pipeline: Pipeline) -> None:
     assert latest["lag_bytes"] == 0
     # Nothing is left in the spool but what the next run goes on behind.
     assert len(list((pipeline.folder / "spool").glob("*.binlog"))) <= 2
+
+
+def test_ddl_ends_a_query_in_table_mode_and_the_next_run_has_the_new_columns(
+    pipeline: Pipeline, mysql97: Server
+) -> None:
+    pipeline.run_table()
+    pipeline.insert(0, 20)
+    query = pipeline.start_table()
+    until = time.monotonic() + SECONDS
+    while pipeline.count() < 20:
+        assert query.isActive
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    mysql97.query(f"ALTER TABLE {pipeline.table} ADD COLUMN n BIGINT UNSIGNED")
+    mysql97.query(f"INSERT INTO {pipeline.table} VALUES (20, 'x', 18446744073709551615)")
+    with pytest.raises(StreamingQueryException, match=r"SchemaMismatchError: .* from here on: n is new"):
+        query.awaitTermination(SECONDS)
+    assert pipeline.count() == 20
+    pipeline.run_table()
+    rows = pipeline.session.read.option("mergeSchema", True).parquet(str(pipeline.folder / "rows"))
+    found = sorted((row["id"], row["n"]) for row in rows.collect())
+    assert found == [*((number, None) for number in range(20)), (20, 18446744073709551615)]
