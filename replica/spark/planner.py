@@ -5,6 +5,7 @@ without GTID events also QUERY "COMMIT"). What it cannot walk through, a reader 
 files are one piece. Nothing is decoded here but those QUERY events.
 """
 
+import contextlib
 import itertools
 import logging
 import mmap
@@ -12,7 +13,7 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TextIO
 
 from protocol.binlog.checksum import algorithm_of, crc32_matches
 from protocol.binlog.decoder import EventDecoder
@@ -46,19 +47,46 @@ _PROGRESS_SECONDS: Final = 5.0
 def plan_files(files: Sequence[LogFile], max_bytes: int) -> list[LogPiece]:
     """The pieces of these files, in the order of the log, each of about ``max_bytes``, or of one transaction.
 
-    Logs its progress every few seconds. Files that are being written are read up to where they end now.
+    Logs its progress every few seconds, if it takes that long. Files that are being written are read up to where
+    they end now.
     """
     pieces: list[LogPiece] = []
     begun = shown = time.monotonic()
-    for done, (file, number) in enumerate(zip(files, file_numbers(files), strict=True)):
+    planned, size = 0, sum(file.size or 0 for file in files)
+    for done, (file, number) in enumerate(zip(files, file_numbers(files), strict=True), 1):
         pieces += plan_file(file, number, max_bytes)
-        if time.monotonic() - shown >= _PROGRESS_SECONDS:
-            shown = time.monotonic()
-            _LOGGER.info("planned %d of %d binlog files: %d partitions", done + 1, len(files), len(pieces))
-    _LOGGER.info(
-        "planned %d binlog files in %.1f s: %d partitions", len(files), time.monotonic() - begun, len(pieces)
-    )
+        planned += file.size or 0
+        now = time.monotonic()
+        if now - shown >= _PROGRESS_SECONDS or (shown > begun and done == len(files)):
+            shown = now
+            _LOGGER.info(
+                "planned %d of %d binlog files, %.1f of %.1f GB, in %.0f s: %d partitions",
+                done,
+                len(files),
+                planned / 1e9,
+                size / 1e9,
+                now - begun,
+                len(pieces),
+            )
     return pieces
+
+
+@contextlib.contextmanager
+def shown_progress(target: TextIO) -> Iterator[None]:
+    """Write what ``plan_files`` logs to ``target``, where nobody has set up logging: Spark's processes have none."""
+    if _LOGGER.hasHandlers():
+        yield
+        return
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(logging.Formatter("mysql-binlog: %(message)s"))
+    level = _LOGGER.level
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(level)
+        _LOGGER.removeHandler(handler)
 
 
 def file_numbers(files: Sequence[LogFile]) -> list[int]:

@@ -7,6 +7,7 @@ Spark makes a ``BinlogDataSource`` on the driver, pickles it and asks it for a r
 """
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -29,7 +30,7 @@ from .options import SourceOptions, parse_options
 from .packed import PACKED_SCHEMA
 from .partition import LogPartition
 from .pieces import LogPiece
-from .planner import plan_files
+from .planner import plan_files, shown_progress
 from .reading import ReadPlan, read_piece
 from .stream import BinlogStreamReader, connection_options, find_start
 from .tables import spark_ddl, table_schema
@@ -84,7 +85,8 @@ class BinlogReader(DataSourceReader):
         if options.is_live:
             pieces = _live_pieces(options)
         else:
-            pieces = plan_files(log_files(options), options.max_partition_bytes)
+            with shown_progress(sys.stderr):
+                pieces = plan_files(log_files(options), options.max_partition_bytes)
         return [LogPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

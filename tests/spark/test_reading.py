@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,10 +16,11 @@ pytest.importorskip("pyarrow")
 
 from protocol.errors import LostEventsError, ReplicaError, StatementFormatError, UnsupportedEventError
 from replica.log_files import find_log_files
+from replica.spark import planner
 from replica.spark.changes import ChangeReader
 from replica.spark.envelope import envelope_schema
 from replica.spark.pieces import LogPiece, ReadSettings
-from replica.spark.planner import plan_files
+from replica.spark.planner import plan_files, shown_progress
 from replica.spark.reading import ReadPlan, read_piece
 from tests.spark.expected_rows import corpus_files, expected_changes, open_expected
 from tests.spark.generated_log import write_generated
@@ -219,3 +222,22 @@ def test_a_torn_end_and_one_that_grows(tmp_path: Path) -> None:
     rows = read_all(pieces)
     # The last transaction's rows are there; that it has ended is not.
     assert [row["source"]["outcome"] for row in rows] == ["commit"] * 19 + ["open"]
+
+
+def test_a_long_plan_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_generated(tmp_path, 1, transactions=3)
+    logger = logging.getLogger("replica.spark.planner")
+    # Where nobody has set up logging, as in Spark's processes.
+    monkeypatch.setattr(logger, "propagate", False)
+    said = io.StringIO()
+    with shown_progress(said):
+        plan(tmp_path / "binlog.*", 4096)
+    assert said.getvalue() == ""
+    monkeypatch.setattr(planner, "_PROGRESS_SECONDS", 0)
+    with shown_progress(said):
+        plan(tmp_path / "binlog.*", 4096)
+    lines = said.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("mysql-binlog: planned 1 of 3 binlog files, 0.0 of 0.0 GB, in 0 s: ")
+    assert lines[-1].startswith("mysql-binlog: planned 3 of 3 binlog files")
+    assert not logger.handlers
