@@ -61,7 +61,7 @@ def seconds_text(seconds: float) -> str:
         (_MINUTE, "min", 1, "s"),
     ):
         if whole >= size:
-            rest = whole % size // smaller
+            rest = whole % size // smaller if whole < 100 * size else 0
             return f"{whole // size} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
     return f"{whole} s"
 

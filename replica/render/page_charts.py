@@ -14,6 +14,8 @@ from .layout import printable
 
 _TICKS: Final = 4
 _NICE: Final = (1, 2, 2.5, 5, 10)
+# Few columns are not to fill the page.
+_PLACES: Final = 16
 # Of a column's place, what it fills.
 _FILLED: Final = 0.84
 
@@ -48,6 +50,7 @@ class Chart:
         """The chart with its title, axes and legend."""
         sums = [sum(value or 0 for value in values) for values in zip(*self._values(), strict=True)]
         top, ticks = _scale(max(sums, default=0))
+        width = max(len(sums), _PLACES)
         yield f'<figure class="chart"><figcaption><h3>{text(self.title)}</h3>'
         yield f'<p class="axis">{text(self.axis)}</p>'
         if len(self.series) > 1:
@@ -55,15 +58,15 @@ class Chart:
         yield '</figcaption><div class="plot"><div class="ticks" aria-hidden="true">'
         for tick in ticks:
             yield f'<span style="bottom:{tick / top:.2%}">{text(self.tick(tick))}</span>'
-        yield f'</div><svg viewBox="0 0 {len(sums)} 100" preserveAspectRatio="none" role="img" '
+        yield f'</div><svg viewBox="0 0 {width} 100" preserveAspectRatio="none" role="img" '
         yield f'aria-label="{text(f"{self.title}. {self.summary}")}">'
         for tick in ticks:
             height = _height(tick, top)
-            yield f'<line class="grid" x1="0" x2="{len(sums)}" y1="{100 - height}" y2="{100 - height}"/>'
+            yield f'<line class="grid" x1="0" x2="{width}" y1="{100 - height}" y2="{100 - height}"/>'
         for index in range(len(sums)):
             yield from self._column(index, top)
         yield '</svg><div class="times" aria-hidden="true">'
-        yield from self._labels(len(sums))
+        yield from self._labels(width)
         yield "</div></div></figure>"
 
     def _values(self) -> list[Sequence[float | None]]:

@@ -31,8 +31,9 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   margin: 0 0 1.25rem; padding: 0; }
 .tiles div { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .8rem 1rem; }
 .tiles dt { color: var(--soft); font-size: .85rem; }
-.tiles dd { margin: 0; font-size: 1.4rem; line-height: 1.3; font-weight: 600; font-variant-numeric: tabular-nums; }
-.tiles dd.more { font-size: .85rem; font-weight: 400; color: var(--soft); }
+.tiles dd { margin: 0; font-size: 1.35rem; line-height: 1.35; font-weight: 600; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.tiles dd.more { font-size: .85rem; font-weight: 400; color: var(--soft); white-space: normal; }
 .warning { border-left: .3rem solid var(--warn); }
 .warning p { margin: .2rem 0; }
 .charts { display: grid; gap: 2rem; }
