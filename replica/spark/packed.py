@@ -46,6 +46,20 @@ PACKED_SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
+class PackedItem:
+    """A row of packed mode, with its columns in their order."""
+
+    op: str
+    schema: str | None
+    table: str | None
+    rows: bytes | None
+    ts: int
+    file: str
+    pos: int
+    sql: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PackedRows:
     """Rows of one table. ``key`` are the columns of its primary key; not ``has_names``: the columns are @1, @2..."""
 
@@ -99,12 +113,17 @@ class PackedWriter:
 def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool) -> bytes:
     """Rows and what is said of their table, in one value; TIME becomes text."""
     metadata = {_KEY: _SEPARATOR.join(key).encode(), _HAS_NAMES: b"1" if has_names else b""}
-    rows = _without_durations(rows)
+    rows = without_durations(rows)
     rows = rows.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
     return bytes(sink.getvalue())
+
+
+def repack(packed: PackedRows, rows: pa.RecordBatch) -> bytes:
+    """Some rows of a table as they came."""
+    return pack(rows, packed.key, has_names=packed.has_names)
 
 
 def unpack(data: bytes) -> PackedRows:
@@ -125,7 +144,8 @@ def _place(changes: Sequence[PlacedChange]) -> dict[str, list[object]]:
     }
 
 
-def _without_durations(rows: pa.RecordBatch) -> pa.RecordBatch:
+def without_durations(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with TIME as text."""
     columns, fields = [], []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         array = _as_text(column)

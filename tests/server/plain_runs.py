@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from replica.filters import table_filter
 from replica.options import Options
@@ -15,7 +13,7 @@ from replica.spark.jobs.keeper import Target, run_batch
 from replica.spark.jobs.kept_table import KeptTable
 from replica.spark.live import LiveLog
 from replica.spark.offsets import Offset
-from replica.spark.packed import PACKED_SCHEMA
+from replica.spark.packed import PACKED_SCHEMA, PackedItem
 from replica.spark.pieces import LogPiece, ReadSettings
 from replica.spark.reading import ReadPlan, read_piece
 from tests.servers import Server
@@ -61,16 +59,16 @@ class PlainRun:
                 offset = self._offset = following
         return batches
 
-    def apply(self, rows: list[Any]) -> None:
+    def apply(self, rows: list[PackedItem]) -> None:
         """The next micro-batch."""
         run_batch(self._target, self._begin, "query", self._number, lambda: rows)
         self._number += 1
 
 
-def items(pieces: list[LogPiece], patterns: tuple[str, ...]) -> Iterator[Any]:
+def items(pieces: list[LogPiece], patterns: tuple[str, ...]) -> Iterator[PackedItem]:
     """The rows that Spark would have of these."""
     plan = ReadPlan(ReadSettings(tables=patterns), PACKED_SCHEMA, mode="packed", include_ddl=True)
     for piece in pieces:
         for batch in read_piece(piece, plan):
             for row in batch.to_pylist():
-                yield SimpleNamespace(**row)
+                yield PackedItem(**row)

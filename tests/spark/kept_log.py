@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replica.spark.packed import pack
+from replica.spark.packed import PackedItem, pack
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -29,20 +29,6 @@ ADDED = {"new 1": pa.int64(), "new 2": pa.timestamp("us")}
 _NAMES = pa.list_(pa.field("element", pa.string()))
 _SECOND = 1_000_000
 BEGIN = 1_700_000_000 * _SECOND
-
-
-@dataclass
-class Item:
-    """As Spark's rows of packed mode are."""
-
-    op: str
-    schema: str | None
-    table: str | None
-    rows: bytes | None
-    ts: int
-    file: str
-    pos: int
-    sql: str | None
 
 
 @dataclass
@@ -104,18 +90,18 @@ class Change:
 
 
 class RandomLog:
-    """``events`` are changes and statements (``Item``) in the order of the log; lists of them are transactions."""
+    """``transactions`` are lists of changes and statements (``PackedItem``), in the order of the log."""
 
     def __init__(self, rng: random.Random, *, schema: str = "shop", minimal: bool | None = None) -> None:
         self.rng = rng
         self.schema = schema
         self.minimal = minimal
         self.tables: dict[str, Modelled] = {}
-        self.transactions: list[list[Change | Item]] = []
+        self.transactions: list[list[Change | PackedItem]] = []
         self._ts = BEGIN
         self._seq = 10**30
         self._prepared: dict[str, tuple[set[tuple[str, Key]], list[Any]]] = {}
-        self._current: list[Change | Item] = []
+        self._current: list[Change | PackedItem] = []
         self._number = 0
 
     # What is written.
@@ -128,7 +114,7 @@ class RandomLog:
     def statement(self, sql: str, op: str = "ddl") -> None:
         self._seq += 1
         self._tick()
-        self.transactions.append([Item(op, self.schema, None, None, self._ts, "binlog.000001", 4, sql)])
+        self.transactions.append([PackedItem(op, self.schema, None, None, self._ts, "binlog.000001", 4, sql)])
 
     def transaction(self, size: int, outcome: str = "commit", only: str | None = None) -> None:
         """Changes of some tables; not ``commit``: they have no effect, or not yet."""
@@ -312,11 +298,11 @@ class RandomLog:
         return str(number).encode() + b"\xff" if pa.types.is_binary(kind) else number
 
 
-def packed(rng: random.Random, transactions: list[list[Change | Item]]) -> Iterator[Item]:
+def packed(rng: random.Random, transactions: list[list[Change | PackedItem]]) -> Iterator[PackedItem]:
     """What Spark would hand over of these: rows of a table at a time, cut anywhere, never past a statement."""
     waiting: list[Change] = []
     for event in (event for transaction in transactions for event in transaction):
-        if isinstance(event, Item):
+        if isinstance(event, PackedItem):
             yield from _groups(waiting)
             waiting = []
             yield event
@@ -328,14 +314,14 @@ def packed(rng: random.Random, transactions: list[list[Change | Item]]) -> Itera
     yield from _groups(waiting)
 
 
-def _groups(changes: list[Change]) -> Iterator[Item]:
+def _groups(changes: list[Change]) -> Iterator[PackedItem]:
     groups: dict[Any, list[Change]] = {}
     for change in changes:
         groups.setdefault((change.table, change.layout), []).append(change)
     for (name, layout), group in groups.items():
         schema, _, table = name.partition(".")
         rows = pack(_batch(layout, group), KEY, has_names=True)
-        yield Item("rows", schema, table, rows, group[0].ts, "binlog.000001", 4, None)
+        yield PackedItem("rows", schema, table, rows, group[0].ts, "binlog.000001", 4, None)
 
 
 def _batch(layout: tuple[tuple[str, pa.DataType], ...], changes: list[Change]) -> pa.RecordBatch:

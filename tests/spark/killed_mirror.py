@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 import replica.spark
 from replica.spark.jobs import history, keeper, kept_table, mirror
-from replica.spark.jobs.session import await_queries, open_session
+from replica.spark.jobs.session import await_queries
 from tests.spark.killed_query import POINTS as QUERY_POINTS
 from tests.spark.killed_query import Kill, KilledSource
 
@@ -24,7 +26,20 @@ POINTS = (*QUERY_POINTS, "between_commits")
 
 def main(folder: Path, *pairs: str) -> None:
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "KILLED_GROUP": str(os.getpgid(0))}
-    session = open_session(master="local[2]")
+    builder = SparkSession.builder.master("local[2]")
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(folder / "local"),
+        # Two queries start their Python processes on two cores, which others use as well.
+        "spark.python.authenticate.socketTimeout": "120s",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
     replica.spark.register = lambda session: session.dataSource.register(KilledSource)
     kill = Kill()
     run_batch, take = keeper.run_batch, kept_table.Step.properties

@@ -29,10 +29,11 @@ class TableState:
     """A table whose rows are all known.
 
     ``defaults`` are those of its columns, as text, where they are plain values; ``fills`` what columns that the
-    target has not got yet hold in its rows.
+    target has not got yet hold in its rows. ``is_seeded``: columns are those of a seed, and what has come since.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
+    is_seeded: bool = False
     fills: dict[str, str | None] = field(default_factory=dict)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,7 @@ from replica.spark.jobs import ddl, job_state
 from replica.spark.jobs.changes_per_key import column_names
 from replica.spark.jobs.job_state import JobState, TableState
 from replica.spark.jobs.kept_table import KeptTable, Step, table_path
-from replica.spark.packed import PackedRows, pack, unpack
+from replica.spark.packed import PackedItem, PackedRows, repack, unpack
 
 _LOGGER: Final = logging.getLogger(__name__)
 # deltalake works outside of Python's lock; more threads than that are not faster.
@@ -34,19 +34,6 @@ _THREADS: Final = 4
 _XA_END: Final = re.compile(r"XA (?:COMMIT|ROLLBACK) X'([0-9a-f]*)',X'([0-9a-f]*)',([0-9]+)", re.IGNORECASE)
 
 TableKind = Callable[[str, str], KeptTable]
-
-
-class PackedItem(Protocol):
-    """A row of ``replica.spark.packed``."""
-
-    op: str
-    schema: str | None
-    table: str | None
-    rows: bytes | None
-    ts: int
-    file: str
-    pos: int
-    sql: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +146,7 @@ class Batch:
         known, table = self._state.tables[name], self._table(name)
         conforming, applying = self._step(name), self._step(name)
         if not table.is_taken(applying):
+            _check_seed(name, known, set(column_names(rows)) - table.fields().keys())
             table.conform(rows, known.fills, conforming)
             table.apply(rows, waiting.key, known.defaults, applying)
         for column in column_names(rows):
@@ -336,6 +324,15 @@ class Batch:
             raise _refused(action.table, f"{action.what} changes values that the log does not name")
 
 
+def _check_seed(name: str, known: TableState, new: set[str]) -> None:
+    """Columns that a seed lacks, and no statement has added, would be null without a word."""
+    lacking = new - known.defaults.keys()
+    if known.is_seeded and lacking:
+        raise SchemaMismatchError(
+            f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed it with all columns"
+        )
+
+
 def _set_default(known: TableState, column: ddl.ColumnDefinition) -> None:
     known.defaults.pop(column.name, None)
     if not column.is_filled:
@@ -344,11 +341,6 @@ def _set_default(known: TableState, column: ddl.ColumnDefinition) -> None:
 
 def _refused(table: str, why: str) -> SchemaMismatchError:
     return SchemaMismatchError(f"{table} cannot be kept any longer: {why} -- seed it anew, or exclude it")
-
-
-def repack(packed: PackedRows, rows: pa.RecordBatch) -> bytes:
-    """Some rows of a table as they came."""
-    return pack(rows, packed.key, has_names=packed.has_names)
 
 
 _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], None]]] = MappingProxyType(

@@ -161,6 +161,10 @@ class KeptTable(ABC):
         if self.drops_columns:
             self.rewrite(lambda table: table.drop_columns([name]), step)
 
+    def seeded(self, rows: pa.Table) -> pa.Table:
+        """Rows of a seed as they are to be here."""
+        return rows
+
     def read_rows(self, keys: pa.Table, *, is_current: bool = False) -> pa.Table:
         """The rows with these keys; of a history only the current ones."""
         names = keys.schema.names

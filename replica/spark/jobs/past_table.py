@@ -76,6 +76,13 @@ class PastTable(KeptTable):
             commit_properties=step.properties(),
         )
 
+    def seeded(self, rows: pa.Table) -> pa.Table:
+        """They are current, since some time before the log."""
+        values = (None, None, True, 0)
+        for own, value in zip(OWN_FIELDS, values, strict=True):
+            rows = rows.append_column(own, pa.repeat(pa.scalar(value, own.type), rows.num_rows))
+        return rows
+
     def fill(
         self, rows: pa.Table, column: pa.Array | pa.ChunkedArray, value: pa.Scalar
     ) -> pa.Array | pa.ChunkedArray:

@@ -1,7 +1,7 @@
 """What ``mirror`` and ``history`` are besides the kind of their tables: a stream, or files, into kept tables."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
     from replica.spark.jobs.job_state import JobState
     from replica.spark.jobs.keeper import TableKind, Target
+    from replica.spark.jobs.seed import Seed
     from replica.spark.options import SourceOptions
+    from replica.spark.packed import PackedItem
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _FILES_QUERY: Final = "files"
@@ -76,6 +78,7 @@ class TableJob:
         require_delta()
         from replica.spark.jobs import job_state
         from replica.spark.jobs.coverage import check_log
+        from replica.spark.jobs.seed import start_options
         from replica.spark.options import parse_options
         from replica.spark.stream import connection_options
 
@@ -85,8 +88,13 @@ class TableJob:
         parsed = parse_options({"spoolDir": state.spool, **options})
         kept = self._target(target, parsed)
         begin = job_state.JobState()
-        if not job_state.exists(target):
+        if not job_state.exists(target) and seed is None:
             begin.is_birth = check_log(connection_options(parsed), kept.wants)
+        elif not job_state.exists(target) and seed is not None:
+            if _STARTING & {name.lower() for name in source}:
+                raise ConfigurationError("--seed: it says itself where the log begins: leave --start out")
+            del options["startingOffsets"]
+            options |= start_options(_plant(seed, kept, begin, parsed), connection_options(parsed))
         frame = read_stream(spark, options, state)
         return start_query(frame.writeStream.foreachBatch(_EachBatch(kept, begin)), state, pace)
 
@@ -98,6 +106,7 @@ class TableJob:
         from replica.spark.jobs import job_state
         from replica.spark.jobs.coverage import files_begin
         from replica.spark.jobs.keeper import run_batch
+        from replica.spark.jobs.seed import behind
         from replica.spark.options import parse_options
         from replica.spark.source import log_files
 
@@ -108,10 +117,12 @@ class TableJob:
         if job_state.exists(target):
             raise ConfigurationError(f"target: there are tables in {target} already -- give another folder")
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
+        planted = None if seed is None else _plant(seed, kept, begin, parsed)
         with our_errors():
             frame = read_batch(spark, options)
             for number, items in enumerate(_by_partition(frame)):
-                run_batch(kept, begin, _FILES_QUERY, number, partial(list, items))
+                wanted = items if planted is None else list(behind(planted, items))
+                run_batch(kept, begin, _FILES_QUERY, number, partial(list, wanted))
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """SOURCE, TARGET and the rest."""
@@ -163,17 +174,40 @@ class _EachBatch:
 
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         assert query is not None
-        run_batch(self._target, self._begin, query, batch, frame.collect)
+        run_batch(self._target, self._begin, query, batch, lambda: _items(frame.collect()))
 
 
-def _by_partition(frame: "DataFrame") -> "Iterator[list[Row]]":
+def _items(rows: "Iterable[Row]") -> "list[PackedItem]":
+    from replica.spark.packed import PACKED_SCHEMA, PackedItem
+
+    return [PackedItem(*(row[name] for name in PACKED_SCHEMA.names)) for row in rows]
+
+
+def _by_partition(frame: "DataFrame") -> "Iterator[list[PackedItem]]":
     """A partition's rows at a time: the next one is read meanwhile."""
     from pyspark.sql import functions
 
     numbered = frame.withColumn("partition", functions.spark_partition_id())
     rows = numbered.toLocalIterator(prefetchPartitions=True)
     for _, items in groupby(rows, key=lambda row: row["partition"]):
-        yield list(items)
+        yield _items(items)
+
+
+def _plant(text: str, kept: "Target", begin: "JobState", parsed: "SourceOptions") -> "Seed":
+    """Begin with a seed."""
+    from replica.spark.jobs.job_state import TableState
+    from replica.spark.jobs.seed import plant, read_seed
+
+    seed = read_seed(text, kept.wants, _only_table(parsed))
+    plant(seed, kept)
+    begin.tables |= {name: TableState(is_seeded=True) for name in seed.tables}
+    return seed
+
+
+def _only_table(parsed: "SourceOptions") -> str | None:
+    """The table, if patterns want no other."""
+    tables = parsed.settings.tables
+    return tables[0] if len(tables) == 1 and not set("*?[") & set(tables[0]) else None
 
 
 def _source(given: Mapping[str, str], *, is_live: bool) -> dict[str, str]:

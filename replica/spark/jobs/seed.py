@@ -1,0 +1,211 @@
+"""The state of tables at a place: what a job that keeps tables begins with where the log does not go so far back.
+
+    PATH@CHECKPOINT
+
+PATH holds ``schema/table``, each a Delta table, a folder of Parquet or ``table.parquet``; or is itself that of the
+one table that is wanted. CHECKPOINT is ``FILE:POSITION``, a GTID set of what the state holds, the JSON of a
+``replica.Checkpoint`` or of an offset, or a file with such JSON. A state that holds some of what comes behind the
+checkpoint, too, is fine for ``mirror``: rows are put by their keys.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable, write_deltalake
+
+from protocol.errors import ConfigurationError
+from protocol.gtid import parse_gtid_set
+from protocol.position import BinlogPosition, Checkpoint
+from replica.dump import Greeted
+from replica.options import Options
+from replica.spark.jobs.keeper import Target
+from replica.spark.jobs.kept_table import table_path
+from replica.spark.offsets import Offset, file_number
+from replica.spark.packed import PackedItem, repack, unpack, without_durations
+from replica.spark.tables import spark_type
+from replica.start import StartPoint, with_gtids
+
+_SUFFIX: Final = ".parquet"
+_CHUNK_ROWS: Final = 1 << 16
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """``place`` is a position, a GTID set as text, or a whole offset; ``tables`` are paths by ``schema.table``."""
+
+    place: BinlogPosition | str | Offset
+    tables: dict[str, str]
+
+
+def read_seed(text: str, wants: Callable[[str], bool], only: str | None) -> Seed:
+    """``PATH@CHECKPOINT``; ``only`` is the table, if one alone is wanted. Raises ``ConfigurationError``."""
+    path, separator, checkpoint = text.rpartition("@")
+    if not separator or not path or not checkpoint:
+        raise ConfigurationError(f"--seed: PATH@CHECKPOINT is wanted, not {text!r}")
+    tables = {name: found for name, found in _tables(path, only) if wants(name)}
+    if not tables:
+        raise ConfigurationError(
+            f"--seed: {path} has none of the tables that are wanted: it is to hold schema/table as Parquet or Delta"
+        )
+    return Seed(_place(checkpoint), tables)
+
+
+def start_options(seed: Seed, options: Options) -> dict[str, str]:
+    """The options of the source with which the log begins behind the seed."""
+    place = seed.place
+    if isinstance(place, str):
+        return {"startingGtidSet": place}
+    if isinstance(place, BinlogPosition):
+        with ThreadPoolExecutor(1) as pool:
+            found = place
+            place = pool.submit(lambda: asyncio.run(_offset(found, options))).result()
+    return {"startingOffsets": json.dumps(place.to_dict())}
+
+
+def plant(seed: Seed, target: Target) -> None:
+    """Write the tables of the seed to the target, whatever is there; in parts of some thousand rows."""
+    for name, path in seed.tables.items():
+        table = target.kind(name, table_path(target.path, name))
+        schema, batches = _read(path)
+        empty = table.seeded(_converted(schema.empty_table()))
+        parts = (table.seeded(_converted(pa.Table.from_batches([batch]))) for batch in batches)
+        write_deltalake(
+            table.path,
+            pa.RecordBatchReader.from_batches(
+                empty.schema, (batch for part in parts for batch in part.to_batches())
+            ),
+            mode="overwrite",
+            schema_mode="overwrite",
+        )
+
+
+def behind(seed: Seed, items: Iterable[PackedItem]) -> Iterator[PackedItem]:
+    """What files tell from the seed's place on. Raises ``ConfigurationError`` unless that is a position."""
+    place = seed.place
+    if isinstance(place, str) or not place.file:
+        raise ConfigurationError("--seed: in files the checkpoint is to be a position, FILE:POSITION")
+    begin = file_number(place.file), place.position
+    for item in items:
+        if item.op != "rows":
+            if (file_number(item.file), item.pos) >= begin:
+                yield item
+            continue
+        assert item.rows is not None
+        packed = unpack(item.rows)
+        is_before = file_number(item.file) < begin[0]
+        first = 0 if file_number(item.file) > begin[0] else place.position
+        rows = packed.rows.slice(0, 0) if is_before else packed.rows
+        rows = rows.filter(pc.greater_equal(rows.column("_pos"), first))
+        if rows.num_rows:
+            yield replace(item, rows=repack(packed, rows))
+
+
+# What is there.
+
+
+def _tables(path: str, only: str | None) -> Iterator[tuple[str, str]]:
+    if only is not None and _is_table(path):
+        yield only, path
+        return
+    with contextlib.suppress(NotADirectoryError, FileNotFoundError):
+        for schema in sorted(os.listdir(path)):
+            folder = os.path.join(path, schema)
+            for table in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+                found = os.path.join(folder, table)
+                if _is_table(found):
+                    yield f"{schema}.{table.removesuffix(_SUFFIX)}", found
+
+
+def _is_table(path: str) -> bool:
+    if path.endswith(_SUFFIX) or DeltaTable.is_deltatable(path):
+        return True
+    return os.path.isdir(path) and any(name.endswith(_SUFFIX) for name in os.listdir(path))
+
+
+def _read(path: str) -> tuple[pa.Schema, Batches]:
+    if DeltaTable.is_deltatable(path):
+        dataset = DeltaTable(path).to_pyarrow_dataset()
+    else:
+        dataset = ds.dataset(path, format="parquet")
+    return dataset.schema, dataset.to_batches(batch_size=_CHUNK_ROWS)
+
+
+def _converted(rows: pa.Table) -> pa.Table:
+    """In types that kept tables have."""
+    fields = [pa.field(field.name, _kept_type(field.type)) for field in rows.schema]
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(rows.columns, fields, strict=True)
+    ]
+    [batch] = pa.Table.from_arrays(columns, schema=pa.schema(fields)).combine_chunks().to_batches() or [None]
+    if batch is None:
+        batch = pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
+    return pa.Table.from_batches([without_durations(batch)])
+
+
+def _kept_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _kept_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pa.types.is_duration(kind) or pa.types.is_time(kind):
+        return pa.duration("us")
+    return spark_type(kind)
+
+
+# Where it is of.
+
+
+def _place(text: str) -> BinlogPosition | str | Offset:
+    if os.path.isfile(text):
+        with open(text) as file:
+            text = file.read()
+    text = text.strip()
+    if text.startswith("{"):
+        return _from_json(text)
+    with contextlib.suppress(ConfigurationError):
+        return str(parse_gtid_set(text))
+    return BinlogPosition.parse(text)
+
+
+def _from_json(text: str) -> Offset:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--seed: the checkpoint is no JSON: {error}") from None
+    if "epoch" in data:
+        return Offset.from_dict(data)
+    checkpoint = Checkpoint.from_dict(data)
+    return Offset(
+        checkpoint.file,
+        checkpoint.position,
+        checkpoint.gtid_set,
+        checkpoint.server_uuid,
+        checkpoint.server_id,
+    )
+
+
+async def _offset(place: BinlogPosition, options: Options) -> Offset:
+    """A position in the log of the server that answers now."""
+    greeted = await Greeted.open(options)
+    try:
+        point = StartPoint(place.file, place.position)
+        if greeted.source.has_gtids:
+            point = await with_gtids(point, greeted.scan(options))
+        return Offset.at(greeted.source, point.file, point.position, point.gtid_set)
+    finally:
+        await greeted.session.aclose()
