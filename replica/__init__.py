@@ -349,7 +349,7 @@ def connect(
         tables, exclude_tables: globs such as ``"shop.*"`` (a list, or one text with commas) for rows and table maps.
         events: the event classes to yield; default all.
         columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables.
-        row_values: False leaves values unread: ``rows`` has an empty tuple for each row (of updates, a pair), to count.
+        row_values: False leaves values unread: ``rows`` has an empty tuple for each row (updates: a pair), to count.
     How:
         heartbeat: seconds of silence after which the source sends a sign of life, 30 by default; after 2.5 times as
             many without one the connection counts as dead. 0 turns both off.
