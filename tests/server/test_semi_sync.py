@@ -18,7 +18,7 @@ from replica import BinlogStream, Checkpoint, RowsEvent, XidEvent
 from tests.faults.container import kill_dumps
 from tests.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of, to_the_end
+from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, stream_of, to_the_end
 
 # Long enough that nothing here waits for it, but for who wants to.
 TIMEOUT_SECONDS = 20
@@ -59,7 +59,7 @@ class Source:
         [(_, value)] = self.server.query(f"SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_{self.word}_{name}'")
         return int(value) if value.isdecimal() else int(value == "ON")
 
-    def set(self, name: str, value: int) -> None:
+    def set(self, name: str, value: int | str) -> None:
         self.server.query(f"SET GLOBAL rpl_semi_sync_{self.word}_{name} = {value}")
 
     async def until(self, condition: object) -> None:
@@ -266,22 +266,57 @@ async def test_what_is_passed_over_holds_nobody_up(source: Source) -> None:
         assert source.status("yes_tx") == confirmed + 5
 
 
+@pytest.mark.parametrize("wait_point", ["AFTER_SYNC", "AFTER_COMMIT"])
+@pytest.mark.parametrize("by_gtid", [True, False])
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
-async def test_a_commit_waits_for_the_next_connection(source: Source) -> None:
+async def test_a_commit_waits_for_the_next_connection(source: Source, by_gtid: bool, wait_point: str) -> None:
+    """Also before it is committed in the source itself (AFTER_SYNC): then its GTID is not among the executed ones."""
     policy = replica.ReconnectPolicy(initial=0.01, maximum=0.1)
-    async with consuming(source, reconnect=policy) as consumer:
-        await asyncio.to_thread(source.insert, 1)
-        for number in (2, 3, 4):
-            consumer.hold()
-            commit = await source.inserting(number)
-            await asyncio.to_thread(kill_dumps, source.server)
-            await source.until(lambda: source.status("clients") == 0)
-            assert not commit.done()
-            consumer.release()
-            assert await commit < TIMEOUT_SECONDS
-        assert consumer.stream.status.reconnects == 3
-        assert consumer.rows == [1, 2, 3, 4]
+    start = None if by_gtid else end_of_log(source.server)
+    [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
+    source.set("wait_point", wait_point)
+    try:
+        async with consuming(source, reconnect=policy, start=start) as consumer:
+            await asyncio.to_thread(source.insert, 1)
+            for number in (2, 3, 4):
+                consumer.hold()
+                commit = await source.inserting(number)
+                await asyncio.to_thread(kill_dumps, source.server)
+                await source.until(lambda: source.status("clients") == 0)
+                assert not commit.done()
+                consumer.release()
+                assert await commit < TIMEOUT_SECONDS
+            assert consumer.stream.status.reconnects == 3
+            assert consumer.rows == [1, 2, 3, 4]
+    finally:
+        source.set("wait_point", before)
     assert source.missed == 0
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_many_commits_at_a_time(source: Source, tmp_path: Path) -> None:
+    """They are acknowledged together, in groups, and each of them has waited."""
+    writers, commits = 8, 100
+
+    def write(writer: int) -> None:
+        with source.server.connect() as connection, connection.cursor() as cursor:
+            for number in range(commits):
+                cursor.execute(f"INSERT INTO {source.schema}.t VALUES ({writer * commits + number}, 'x')")
+
+    store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+    async with consuming(source, checkpoints=store, checkpoint_interval=3600) as consumer:
+        confirmed = source.status("yes_tx")
+        start = time.monotonic()
+        await asyncio.gather(*(asyncio.to_thread(write, writer) for writer in range(writers)))
+        print(f"{writers * commits / (time.monotonic() - start):.0f} commits a second")
+        # Of a group that waits as one, MySQL counts one.
+        assert 0 < source.status("yes_tx") - confirmed <= writers * commits
+        assert source.missed == 0
+        saved = store.load()
+        assert sorted(consumer.rows) == list(range(writers * commits))
+    # Not by the checkpoint that is saved when the stream ends.
+    rest = stream_of(source.server, start=saved, stop="now", tables=f"{source.schema}.*")
+    assert await to_the_end(rest) == []
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
