@@ -8,14 +8,14 @@ over, so a micro-batch may be killed between any two commits.
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from protocol.errors import SchemaMismatchError
 from replica.spark.jobs.changes_per_key import column_names
@@ -124,21 +124,31 @@ class KeptTable(ABC):
         """All rows anew, of this table or of another one, in parts of some thousand."""
         if self.is_taken(step):
             return
-        read = (source or self).open()
-        dataset = read.to_pyarrow_dataset()
+        dataset = (source or self).open().to_pyarrow_dataset()
         empty = convert(dataset.schema.empty_table())
-        batches = (
-            batch
-            for part in dataset.to_batches(batch_size=_CHUNK_ROWS)
-            for batch in convert(pa.Table.from_batches([part])).to_batches()
-        )
-        write_deltalake(
-            self.path,
-            pa.RecordBatchReader.from_batches(empty.schema, batches),
-            mode="overwrite",
-            schema_mode="overwrite",
-            commit_properties=step.properties(),
-        )
+        failures: list[SchemaMismatchError] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for part in dataset.to_batches(batch_size=_CHUNK_ROWS):
+                try:
+                    yield from convert(pa.Table.from_batches([part])).to_batches()
+                except SchemaMismatchError as error:
+                    # Only its text would come through deltalake.
+                    failures.append(error)
+                    raise
+
+        try:
+            write_deltalake(
+                self.path,
+                pa.RecordBatchReader.from_batches(empty.schema, batches()),
+                mode="overwrite",
+                schema_mode="overwrite",
+                commit_properties=step.properties(),
+            )
+        except DeltaError:
+            if failures:
+                raise failures[0] from None
+            raise
         self.table = DeltaTable(self.path)
 
     def rename_column(self, name: str, new_name: str, step: Step) -> None:

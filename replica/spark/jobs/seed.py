@@ -127,13 +127,17 @@ def _tables(path: str, only: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _is_table(path: str) -> bool:
-    if path.endswith(_SUFFIX) or DeltaTable.is_deltatable(path):
-        return True
-    return os.path.isdir(path) and any(name.endswith(_SUFFIX) for name in os.listdir(path))
+    if not os.path.isdir(path):
+        return path.endswith(_SUFFIX) and os.path.isfile(path)
+    return _is_delta(path) or any(name.endswith(_SUFFIX) for name in os.listdir(path))
+
+
+def _is_delta(path: str) -> bool:
+    return os.path.isdir(path) and DeltaTable.is_deltatable(path)
 
 
 def _read(path: str) -> tuple[pa.Schema, Batches]:
-    if DeltaTable.is_deltatable(path):
+    if _is_delta(path):
         dataset = DeltaTable(path).to_pyarrow_dataset()
     else:
         dataset = ds.dataset(path, format="parquet")

@@ -1,0 +1,353 @@
+"""What kept tables make of statements, of logs that lack something, and of what is run again; without Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from protocol.errors import CheckpointError, ConfigurationError, LostEventsError, SchemaMismatchError
+from protocol.position import BinlogPosition, Checkpoint
+from replica.spark.jobs import ddl, job_state, seed
+from replica.spark.jobs.coverage import Creations, files_begin
+from replica.spark.jobs.current_table import CurrentTable
+from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.keeper import Target, run_batch
+from replica.spark.jobs.kept_table import table_path
+from replica.spark.jobs.past_table import PastTable
+from replica.spark.offsets import Offset
+from replica.spark.packed import PackedItem, pack, unpack
+from tests.spark.kept_log import BEGIN, KEY, Change, packed
+from tests.spark.kept_tables import Row, rows_of
+
+LAYOUT = (("id", pa.int32()), ("k", pa.string()), ("a", pa.int32()))
+
+
+class Kept:
+    """A mirror of the tables of ``shop`` that is given changes and statements one after another."""
+
+    def __init__(self, path: Path, *, kind: Any = CurrentTable, begin: JobState | None = None) -> None:
+        self.path = path
+        self.target = Target(str(path), kind, lambda name: name.startswith("shop."))
+        self.begin = begin or JobState()
+        self.number = self.seq = 0
+        self.layout: tuple[tuple[str, pa.DataType], ...] = LAYOUT
+        self.events: list[Change | PackedItem] = []
+
+    def say(self, *statements: str) -> Kept:
+        for sql in statements:
+            item = PackedItem("ddl", "shop", None, None, BEGIN, "binlog.000001", 4, sql)
+            self.events.append(item)
+        return self
+
+    def insert(self, *rows: Row, table: str = "shop.t", absent: list[str] | None = None) -> Kept:
+        for row in rows:
+            self._add(table, "insert", row, None, absent)
+        return self
+
+    def update(self, before: Row, row: Row, absent: list[str] | None = None) -> Kept:
+        self._add("shop.t", "update", row, before, absent)
+        return self
+
+    def _add(self, table: str, op: str, row: Row, before: Row | None, absent: list[str] | None) -> None:
+        self.seq += 1
+        change = Change(table, self.layout, op, row, before, absent, None, BEGIN, self.seq, "commit", None)
+        self.events.append(change)
+
+    def run(self, items: Sequence[PackedItem] | None = None) -> list[PackedItem]:
+        """Everything so far as one micro-batch."""
+        found = list(packed(random.Random(0), [self.events])) if items is None else list(items)
+        self.events = []
+        run_batch(self.target, self.begin, "query", self.number, lambda: found)
+        self.number += 1
+        return found
+
+    def rows(self, table: str = "shop.t") -> list[Row]:
+        return sorted(rows_of(self.path, table), key=lambda row: (row["id"], row["k"]))
+
+
+CREATE = "CREATE TABLE t (id INT, k VARCHAR(9), a INT DEFAULT 7, PRIMARY KEY (id, k))"
+ONE, TWO = {"id": 1, "k": "x", "a": 1}, {"id": 2, "k": "x", "a": 2}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+# Run again.
+
+
+def test_a_micro_batch_that_is_run_again_is_passed_over(kept: Kept) -> None:
+    kept.say(CREATE, CREATE.replace(" t ", " u ")).run()
+    items = kept.insert(ONE, TWO).insert(ONE, table="shop.u").run()
+    table = DeltaTable(table_path(str(kept.path), "shop.t"))
+    assert (table.transaction_version("query"), table.version()) == (1, 1)
+    # Nothing was left to be written in the job's state, so each table says for itself what it has.
+    kept.number = 1
+    kept.run(items)
+    assert DeltaTable(table_path(str(kept.path), "shop.t")).version() == 1
+    assert kept.rows() == [ONE, TWO]
+
+
+def test_the_target_of_another_query(kept: Kept) -> None:
+    kept.say(CREATE).run()
+    with pytest.raises(CheckpointError, match="another query"):
+        run_batch(kept.target, JobState(), "other", 0, list)
+    with pytest.raises(CheckpointError, match="goes on at batch 3"):
+        run_batch(replace(kept.target, path=f"{kept.path}/new"), JobState(), "query", 3, list)
+
+
+# Statements.
+
+
+def test_truncate_and_drop(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE, TWO).say("TRUNCATE t").insert(TWO).run()
+    assert kept.rows() == [TWO]
+    kept.say("DROP TABLE t").run()
+    assert kept.rows() == []
+    with pytest.raises(ConfigurationError, match=r"shop\.t has changes .* does not reach back"):
+        kept.insert(ONE).run()
+    # The table is made anew, with other columns.
+    kept.events = []
+    kept.layout = (("id", pa.int32()), ("k", pa.string()), ("a", pa.string()), ("b", pa.date32()))
+    kept.say(CREATE).insert({"id": 5, "k": "", "a": "text", "b": None}).run()
+    assert kept.rows() == [{"id": 5, "k": "", "a": "text", "b": None}]
+
+
+def test_a_table_that_takes_the_place_of_another(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).say("CREATE TABLE `_t_new` LIKE t").insert(
+        ONE, TWO, table="shop._t_new"
+    ).run()
+    kept.say("RENAME TABLE t TO _t_old, _t_new TO t").insert({**TWO, "id": 3}).run()
+    assert kept.rows() == [ONE, TWO, {**TWO, "id": 3}]
+    assert kept.rows("shop._t_old") == [ONE]
+    assert kept.rows("shop._t_new") == []
+    kept.say("ALTER TABLE t RENAME TO other.t").run()
+    assert kept.rows() == []
+
+
+def test_a_schema_is_dropped(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).say("DROP DATABASE shop", "CREATE DATABASE shop").run()
+    assert kept.rows() == []
+    kept.say(CREATE.replace("TABLE t", "TABLE IF NOT EXISTS t")).insert(TWO).run()
+    assert kept.rows() == [TWO]
+
+
+def test_columns_come_and_go(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.say("ALTER TABLE t ADD COLUMN b VARCHAR(10), ADD c INT NOT NULL DEFAULT 5")
+    kept.layout = (*LAYOUT, ("b", pa.string()), ("c", pa.int32()))
+    kept.insert({**TWO, "b": "x", "c": 6}).run()
+    assert kept.rows() == [{**ONE, "b": None, "c": 5}, {**TWO, "b": "x", "c": 6}]
+    kept.say("ALTER TABLE t DROP COLUMN b, CHANGE c d BIGINT").run()
+    assert kept.rows() == [{**ONE, "d": 5}, {**TWO, "d": 6}]
+    kept.layout = (*LAYOUT, ("d", pa.int64()))
+    kept.update({**TWO, "d": 6}, {**TWO, "d": 1 << 40}).run()
+    assert kept.rows() == [{**ONE, "d": 5}, {**TWO, "d": 1 << 40}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("ALTER TABLE t DROP PARTITION p0", "DROP PARTITION changes values"),
+        ("ALTER TABLE shop.t TRUNCATE PARTITION p0", "TRUNCATE PARTITION changes values"),
+        ("ALTER IGNORE TABLE t ADD UNIQUE (a)", "ALTER IGNORE TABLE changes values"),
+        ("ALTER TABLE t IMPORT TABLESPACE", "IMPORT TABLESPACE changes values"),
+        ("ALTER TABLE t ADD b INT AS (a + 1)", "values in the new column b"),
+        ("ALTER TABLE t ADD b DATETIME DEFAULT CURRENT_TIMESTAMP", "values in the new column b"),
+        ("ALTER TABLE t CHANGE a k INT, CHANGE k a INT", "exchange of columns' names"),
+        ("RENAME TABLE elsewhere.u TO t", "which is not kept"),
+    ],
+)
+def test_statements_that_are_refused_by_name(kept: Kept, sql: str, message: str) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    with pytest.raises(SchemaMismatchError, match=rf"shop\.t.*{message}"):
+        kept.say(sql).run()
+
+
+def test_a_type_that_becomes_another(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.layout = (("id", pa.int64()), ("k", pa.string()), ("a", pa.string()))
+    kept.say("ALTER TABLE t MODIFY a VARCHAR(9), MODIFY id BIGINT").insert({**TWO, "a": "x"}).run()
+    assert kept.rows() == [{**ONE, "a": "1"}, {**TWO, "a": "x"}]
+    kept.layout = (("id", pa.int64()), ("k", pa.string()), ("a", pa.date32()))
+    with pytest.raises(SchemaMismatchError, match=r"shop\.t: column a was string and is date32"):
+        kept.insert({"id": 9, "k": "", "a": None}).run()
+
+
+# What the log lacks.
+
+
+def test_rows_of_minimal_images(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    moved = {"id": 4, "k": "y"}
+    kept.update({"id": 1, "k": "x"}, {"id": 1, "k": "x", "a": 3}).update(
+        {"id": 1, "k": "x"}, moved, ["a"]
+    ).run()
+    assert kept.rows() == [{**moved, "a": 3}]
+    kept.update(moved, {"id": 5, "k": "y"}, ["a"]).insert({"id": 4, "k": "y"}, absent=["a"]).run()
+    # A row that lacks a column has its default.
+    assert kept.rows() == [{**moved, "a": 7}, {"id": 5, "k": "y", "a": 3}]
+    with pytest.raises(SchemaMismatchError, match="the target has no such row"):
+        kept.update({"id": 77, "k": "y"}, {"id": 77, "k": "y"}, ["a"]).run()
+
+
+def test_a_default_that_only_the_server_knows(kept: Kept) -> None:
+    kept.say(CREATE.replace("DEFAULT 7", "DEFAULT (1 + 1)"))
+    with pytest.raises(SchemaMismatchError, match=r"shop\.t: an INSERT's row lacks a.*binlog_row_image=FULL"):
+        kept.insert({"id": 1, "k": ""}, absent=["a"]).run()
+
+
+def item_of(change: Change, key: Sequence[str] = KEY, *, has_names: bool = True) -> PackedItem:
+    [item] = packed(random.Random(0), [[change]])
+    assert item.rows is not None
+    return replace(item, rows=pack(unpack(item.rows).rows, key, has_names=has_names))
+
+
+def test_tables_that_cannot_be_kept(kept: Kept) -> None:
+    kept.say(CREATE).run()
+    [change] = kept.insert(ONE).events
+    assert isinstance(change, Change)
+    with pytest.raises(ConfigurationError, match=r"shop\.t has no primary key"):
+        kept.run([item_of(change, ())])
+    with pytest.raises(
+        ConfigurationError, match=r"shop\.t has changes .* without the names .*binlog_row_metadata"
+    ):
+        kept.run([item_of(change, has_names=False)])
+    with pytest.raises(SchemaMismatchError, match=r"shop\.t: a row's key column id"):
+        kept.run([item_of(replace(change, row={**ONE, "id": None}))])
+    with pytest.raises(LostEventsError, match="purged: the tables of"):
+        kept.run([PackedItem("gap", None, None, None, 0, "binlog.000001", 4, "purged")])
+
+
+def test_columns_with_names_of_ours(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, kind=PastTable)
+    kept.layout = (*LAYOUT, ("valid_to", pa.int32()))
+    with pytest.raises(SchemaMismatchError, match=r"shop\.t: no column .* may be called valid_to"):
+        kept.say(CREATE).insert({**ONE, "valid_to": 1}).run()
+
+
+# How a log begins.
+
+
+def test_which_tables_a_log_has_seen_begin() -> None:
+    statements = [
+        "CREATE TABLE old LIKE other",
+        "CREATE TABLE IF NOT EXISTS maybe (a INT)",
+        "CREATE DATABASE fresh",
+        "CREATE TABLE IF NOT EXISTS fresh.t (a INT)",
+        "DROP TABLE IF EXISTS gone",
+        "CREATE TABLE IF NOT EXISTS gone (a INT)",
+        "RENAME TABLE old TO new",
+        "DROP TABLE fresh.u",
+    ]
+    found = Creations(is_birth=False)
+    for sql in statements:
+        found.add(sql, "shop")
+    assert found.tables == {"shop.new", "fresh.t", "shop.gone"}
+    born = Creations(is_birth=True)
+    born.add("CREATE TABLE IF NOT EXISTS maybe (a INT)", "shop")
+    assert born.tables == {"shop.maybe"}
+    assert files_begin(["binlog.000001", "binlog.000002"])
+    assert not files_begin(["binlog.000007"])
+
+
+def test_statements_of_all_forms() -> None:
+    actions = ddl.table_actions(
+        "CREATE TABLE `a``b`.t (x DECIMAL(5,2) DEFAULT -1.5, `y,z` VARCHAR(5) DEFAULT 'it''s', n INT NOT NULL, "
+        "d TIMESTAMP DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (x), CONSTRAINT c CHECK (x > 0)) ENGINE=InnoDB",
+        "shop",
+    )
+    [created] = actions
+    assert isinstance(created, ddl.CreateTable)
+    assert created.table == "a`b.t"
+    assert created.columns == (
+        ddl.ColumnDefinition("x", "-1.5"),
+        ddl.ColumnDefinition("y,z", "it's"),
+        ddl.ColumnDefinition("n", "0"),
+        ddl.ColumnDefinition("d", None, True),
+    )
+    assert ddl.table_actions("/*!50001 CREATE */ TEMPORARY TABLE t (a INT)", "shop") == []
+    assert ddl.table_actions("CREATE OR REPLACE TABLE t LIKE u", "shop") == [
+        ddl.DropTable("shop.t"),
+        ddl.CreateTable("shop.t"),
+    ]
+    assert ddl.table_actions("GRANT SELECT ON t TO u", "shop") == []
+
+
+# Seeds.
+
+
+def test_what_a_seed_is_made_of(tmp_path: Path) -> None:
+    (tmp_path / "shop" / "folder").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "shop" / "t.parquet")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "shop" / "folder" / "part-0.parquet")
+    found = seed.read_seed(f"{tmp_path}@binlog.000002:157", lambda name: True, None)
+    assert set(found.tables) == {"shop.t", "shop.folder"}
+    assert str(found.place) == "binlog.000002:157"
+    text = "3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5"
+    assert seed.read_seed(f"{tmp_path}@{text}", lambda name: True, None).place == text.lower()
+    single = seed.read_seed(f"{tmp_path}/shop/t.parquet@0-1-5", lambda name: True, "shop.x")
+    assert set(single.tables) == {"shop.x"}
+    checkpoint = Checkpoint("b.000001", 4, None, "uuid", 1)
+    place = seed.read_seed(f"{tmp_path}@{json.dumps(checkpoint.to_dict())}", lambda name: True, None).place
+    assert place == Offset("b.000001", 4, None, "uuid", 1)
+    (tmp_path / "place").write_text(json.dumps(Offset("b.000001", 4, None, "uuid", 1, 2).to_dict()))
+    place = seed.read_seed(f"{tmp_path}@{tmp_path}/place", lambda name: True, None).place
+    assert isinstance(place, Offset)
+    assert place.epoch == 2
+    for wrong in ("nothing", f"{tmp_path}@", f"{tmp_path}@b.000001", f"{tmp_path}/no@b.000001:4"):
+        with pytest.raises(ConfigurationError):
+            seed.read_seed(wrong, lambda name: True, None)
+
+
+@pytest.mark.parametrize("kind", [CurrentTable, PastTable])
+def test_a_job_that_begins_with_a_seed(tmp_path: Path, kind: Any) -> None:
+    (tmp_path / "seed" / "shop").mkdir(parents=True)
+    rows = pa.table(
+        {"id": pa.array([1, 2], pa.int64()), "k": pa.array(["x", "x"], pa.large_string()), "a": [1, 2]}
+    )
+    pq.write_table(rows, tmp_path / "seed" / "shop" / "t.parquet")
+    found = seed.read_seed(f"{tmp_path}/seed@binlog.000001:4", lambda name: True, None)
+    state = job_state.TableState(is_seeded=True)
+    kept = Kept(tmp_path / "kept", kind=kind, begin=JobState(tables={"shop.t": state}))
+    seed.plant(found, kept.target)
+    kept.update({"id": 1, "k": "x"}, {"id": 1, "k": "x"}, ["a"]).update(TWO, {**TWO, "id": 3}).run()
+    if kind is CurrentTable:
+        assert kept.rows() == [ONE, {**TWO, "id": 3}]
+    else:
+        current = [row for row in kept.rows() if row["is_current"]]
+        assert [(row["id"], row["a"]) for row in current] == [(1, 1), (3, 2)]
+        assert sorted((row["id"], row["valid_from"] is None) for row in kept.rows()) == [
+            (1, False),
+            (1, True),
+            (2, True),
+            (3, False),
+        ]
+    kept.layout = (*LAYOUT, ("b", pa.int32()))
+    with pytest.raises(SchemaMismatchError, match=r"shop\.t: its seed lacks b"):
+        kept.insert({"id": 9, "k": "", "a": 1, "b": 1}).run()
+
+
+def test_files_are_read_from_the_seed_on(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    items = kept.say(CREATE).insert(ONE, TWO).run()
+    before = seed.Seed(BinlogPosition("binlog.000001", 4), {})
+    behind = seed.Seed(BinlogPosition("binlog.000001", 5), {})
+    assert [item.op for item in seed.behind(before, items)] == ["ddl", *["rows"] * (len(items) - 1)]
+    assert list(seed.behind(behind, items)) == []
+    with pytest.raises(ConfigurationError, match="FILE:POSITION"):
+        list(seed.behind(seed.Seed("0-1-1", {}), items))
