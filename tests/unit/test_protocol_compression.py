@@ -16,6 +16,7 @@ from protocol.commands import BinlogDump, Query, Quit, SemiSyncAck
 from protocol.compression import (
     COMPRESSIONS,
     ZSTD_LEVEL,
+    Codec,
     CompressedFrameStream,
     CompressionName,
     choose_compression,
@@ -43,10 +44,14 @@ DOCUMENTED_ROWS = bytes.fromhex(
 DOCUMENTED_PLAIN = bytes.fromhex("0d000000000000090000000353454c4543542031")
 
 
-def stream_of(name: CompressionName, max_payload: int = MAX_PAYLOAD) -> CompressedFrameStream:
+def codec_of(name: CompressionName) -> Codec:
     codec = create_codec(name)
     assert codec is not None
-    return CompressedFrameStream(codec, max_payload)
+    return codec
+
+
+def stream_of(name: CompressionName, max_payload: int = MAX_PAYLOAD) -> CompressedFrameStream:
+    return CompressedFrameStream(codec_of(name), max_payload)
 
 
 def packet(data: bytes, number: int, size: int | None = None) -> bytes:
@@ -55,9 +60,7 @@ def packet(data: bytes, number: int, size: int | None = None) -> bytes:
 
 
 def packed(name: CompressionName, data: bytes, number: int, size: int | None = None) -> bytes:
-    codec = create_codec(name)
-    assert codec is not None
-    return packet(codec.compress(data), number, len(data) if size is None else size)
+    return packet(codec_of(name).compress(data), number, len(data) if size is None else size)
 
 
 def frame(payload: bytes, number: int) -> bytes:
@@ -229,9 +232,7 @@ def test_what_does_not_hold_what_it_says(name: CompressionName) -> None:
         stream.receive(packed(name, data, 0, size))
         with pytest.raises(ProtocolError, match=f"does not hold the {size} bytes"):
             stream.read()
-    codec = create_codec(name)
-    assert codec is not None
-    compressed = codec.compress(data)
+    compressed = codec_of(name).compress(data)
 
     def parse(body: bytes) -> bytes | None:
         stream = stream_of(name)
@@ -244,9 +245,7 @@ def test_what_does_not_hold_what_it_says(name: CompressionName) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_bomb_takes_no_memory(name: CompressionName) -> None:
     """50 MB in some kilobytes, which claim to be 1,000 bytes, or the 16 MB that a packet can announce."""
-    codec = create_codec(name)
-    assert codec is not None
-    bomb = codec.compress(bytes(50 << 20))
+    bomb = codec_of(name).compress(bytes(50 << 20))
     for size, limit in ((1000, 4 << 20), (MAX_FRAME_PAYLOAD, 3 * MAX_FRAME_PAYLOAD)):
         stream = stream_of(name)
         stream.receive(packet(bomb, 0, size))
