@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +51,12 @@ def test_every_command_is_there() -> None:
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`make ([\w-]+)", README))))
 def test_make_targets_are_there(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_the_demo_prints_what_it_shows() -> None:
+    [block] = re.findall(r"```\n(2026-.*?)```", README, re.DOTALL)
+    environment = {"PATH": os.environ["PATH"], "COLUMNS": "118"}
+    command = [sys.executable, "-m", "replica", "demo"]
+    output = subprocess.run(command, capture_output=True, check=True, env=environment, cwd=ROOT, timeout=60)
+    printed = output.stdout.decode().splitlines()
+    assert [line for line in block.splitlines() if line not in printed and line != "..."] == []
