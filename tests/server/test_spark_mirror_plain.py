@@ -1,0 +1,167 @@
+"""``mirror`` and ``history`` of live servers, fed without Spark: random changes, statements, XA, how a log begins."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from protocol.errors import ConfigurationError, SchemaMismatchError
+from replica.options import Options
+from replica.spark.jobs.coverage import check_log
+from replica.spark.jobs.current_table import CurrentTable
+from replica.spark.jobs.past_table import PastTable
+from tests.server import random_shop
+from tests.server.plain_runs import PlainRun
+from tests.server.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.servers import Server
+from tests.spark.kept_tables import check_intervals, rows_of
+
+pytestmark = pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+
+
+@pytest.fixture
+def shop(server: Server) -> Iterator[str]:
+    with server.fresh_schema() as schema:
+        yield schema
+
+
+@pytest.fixture
+def described(server: Server) -> Iterator[None]:
+    """Names in the log: a table may have changed before its rows are read."""
+    [(before,)] = server.query("SELECT @@GLOBAL.binlog_row_metadata")
+    server.query("SET GLOBAL binlog_row_metadata = 'FULL'")
+    yield
+    server.query(f"SET GLOBAL binlog_row_metadata = '{before}'")
+
+
+def test_random_changes(server: Server, shop: str, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    random_shop.create(server, shop)
+    runs = [
+        PlainRun(server, tmp_path / kind.__name__, kind, f"{shop}.*") for kind in (CurrentTable, PastTable)
+    ]
+    for _ in range(3):
+        with RandomWriter(server, shop, rng) as writer:
+            writer.reach(120)
+        for run in runs:
+            run.run(max_rows=rng.choice([50, 1000]), max_bytes=rng.choice([2000, 1 << 20]))
+    for table in TABLES:
+        expected = source_rows(server, shop, table)
+        assert expected
+        assert kept_rows(runs[0].path, shop, table) == expected, table
+        assert kept_rows(runs[1].path, shop, table, is_history=True) == expected, table
+        check_intervals(runs[1].path, f"{shop}.{table}", TABLES[table][0])
+
+
+def equal(run: PlainRun, server: Server, table: str) -> bool:
+    """Whether the kept table is the source's."""
+    run.run()
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table} ORDER BY 1")
+        names = [column[0] for column in cursor.description or ()]
+        expected = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    found = sorted(rows_of(run.path, table), key=lambda row: row["id"])
+    assert found == expected
+    return bool(expected)
+
+
+@pytest.mark.usefixtures("described")
+def test_statements(server: Server, shop: str, tmp_path: Path) -> None:
+    t, old = f"{shop}.t", f"{shop}.t_old"
+    server.query(f"CREATE TABLE {t} (id INT PRIMARY KEY, v VARCHAR(20))")
+    server.query(f"INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    run = PlainRun(server, tmp_path, CurrentTable, f"{shop}.*")
+    assert equal(run, server, t)
+    server.query(f"ALTER TABLE {t} ADD COLUMN n INT, ADD COLUMN d DECIMAL(5,2) NOT NULL DEFAULT 1.25")
+    server.query(f"UPDATE {t} SET n = 7 WHERE id = 1")
+    assert equal(run, server, t)
+    server.query(f"TRUNCATE TABLE {t}")
+    server.query(f"INSERT INTO {t} (id) VALUES (3)")
+    assert equal(run, server, t)
+    server.query(f"ALTER TABLE {t} CHANGE COLUMN n m BIGINT, DROP COLUMN v")
+    server.query(f"INSERT INTO {t} (id, m) VALUES (4, {1 << 40})")
+    assert equal(run, server, t)
+    server.query(f"CREATE TABLE {shop}.t_new LIKE {t}")
+    server.query(f"INSERT INTO {shop}.t_new SELECT * FROM {t} WHERE id = 4")
+    server.query(f"RENAME TABLE {t} TO {old}, {shop}.t_new TO {t}")
+    assert equal(run, server, t)
+    assert equal(run, server, old)
+    server.query(f"CREATE TABLE {shop}.c (id INT PRIMARY KEY) SELECT id FROM {old}")
+    assert equal(run, server, f"{shop}.c")
+    server.query(f"DROP TABLE {t}")
+    run.run()
+    assert rows_of(run.path, t) == []
+    server.query(f"CREATE TABLE {shop}.p (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2")
+    server.query(f"INSERT INTO {shop}.p VALUES (1), (2)")
+    assert equal(run, server, f"{shop}.p")
+    server.query(f"ALTER TABLE {shop}.p TRUNCATE PARTITION p0")
+    with pytest.raises(SchemaMismatchError, match=r"\.p cannot be kept any longer: TRUNCATE PARTITION"):
+        run.run()
+
+
+def test_no_key(server: Server, shop: str, tmp_path: Path) -> None:
+    server.query(f"CREATE TABLE {shop}.nokey (id INT)")
+    server.query(f"INSERT INTO {shop}.nokey VALUES (1)")
+    with pytest.raises(ConfigurationError, match=rf"{shop}\.nokey has no primary key"):
+        PlainRun(server, tmp_path, CurrentTable, f"{shop}.*").run()
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_prepared_rows_wait(server: Server, shop: str, tmp_path: Path, end: str) -> None:
+    server.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v VARCHAR(20))")
+    server.query(f"INSERT INTO {shop}.t VALUES (1, 'a')")
+    run = PlainRun(server, tmp_path, CurrentTable, f"{shop}.*")
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"XA START '{shop}', 'b', 3")
+        cursor.execute(f"INSERT INTO {shop}.t VALUES (2, 'b')")
+        cursor.execute(f"UPDATE {shop}.t SET v = 'x' WHERE id = 1")
+        cursor.execute(f"XA END '{shop}', 'b', 3")
+        cursor.execute(f"XA PREPARE '{shop}', 'b', 3")
+        server.query(f"INSERT INTO {shop}.t VALUES (3, 'c')")
+        run.run()
+        before = [{"id": 1, "v": "a"}, {"id": 3, "v": "c"}]
+        assert sorted(rows_of(run.path, f"{shop}.t"), key=lambda row: row["id"]) == before
+        cursor.execute(f"XA {end} '{shop}', 'b', 3")
+    assert equal(run, server, f"{shop}.t")
+
+
+def test_where_a_log_begins(server: Server, shop: str) -> None:
+    def check() -> bool:
+        return check_log(options, lambda name: name.startswith(f"{shop}."))
+
+    options = Options.build(server.dsn(), {"heartbeat": 1})
+    server.query(f"CREATE TABLE {shop}.a (id INT PRIMARY KEY)")
+    check()
+    time.sleep(1.1)
+    server.query("FLUSH BINARY LOGS")
+    purge(server)
+    server.query(f"CREATE TABLE {shop}.b (id INT PRIMARY KEY)")
+    with pytest.raises(ConfigurationError, match=rf"CREATE TABLE of {shop}\.a: .*--seed"):
+        check()
+    # Made anew by an ALTER it is as young as the log, and still not all of it is there.
+    server.query(f"ALTER TABLE {shop}.a ADD COLUMN v INT, FORCE")
+    with pytest.raises(ConfigurationError, match=rf"CREATE TABLE of {shop}\.a: "):
+        check()
+    server.query(f"DROP TABLE {shop}.a")
+    assert check() is False
+
+
+def purge(server: Server) -> None:
+    """Have the source forget all of its log but a new file; it does not while somebody reads the old ones."""
+    until = time.monotonic() + 60
+    files: Any = ()
+    while len(files) != 1:
+        assert time.monotonic() < until, files
+        files = server.query("SHOW BINARY LOGS")
+        server.query(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
+        time.sleep(0.1)
