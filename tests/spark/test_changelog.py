@@ -15,10 +15,11 @@ pytest.importorskip("deltalake")
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import WriterCommitMessage
 
 from protocol.errors import ConfigurationError
-from replica.spark.jobs import changelog
-from replica.spark.jobs.delta import create_table, split
+from replica.spark.jobs import changelog, delta
+from replica.spark.jobs.delta import DeltaWriter, committed, create_table, open_table, split
 from tests.spark.generated_log import write_generated
 from tests.unit.log_builder import LogBuilder
 
@@ -154,3 +155,36 @@ def test_what_a_changelog_is_not(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         changelog.start(spark, source, str(tmp_path / "t"), format=format)
+
+
+def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
+    """Two runs of one micro-batch come to their commits, one behind the other or at once."""
+    schema = pa.schema([("table", pa.string()), ("number", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+    target = str(tmp_path / "t")
+    open_table(target, schema, ["table"])
+
+    def written(batch: int, number: int) -> tuple[DeltaWriter, list[WriterCommitMessage | None]]:
+        writer = DeltaWriter(target, ("table",), schema, ("query", batch))
+        rows = [{"table": "t", "number": number, "ts": datetime(2026, 1, 1, tzinfo=UTC)}]
+        return writer, [writer.write(iter([pa.RecordBatch.from_pylist(rows, schema=schema)])), None]
+
+    def numbers() -> list[int]:
+        return sorted(DeltaTable(target).to_pyarrow_table()["number"].to_pylist())
+
+    runs = [written(0, 1), written(0, 2)]
+    for writer, messages in runs:
+        writer.commit(messages)
+    assert numbers() == [1]
+    # What is of no use is deleted.
+    assert len(list((tmp_path / "t").rglob("*.parquet"))) == 1
+    # Each has looked at the table before the other one's commit.
+    (first, first_messages), (second, second_messages) = written(1, 3), written(1, 4)
+    stale = DeltaTable(target)
+    first.commit(first_messages)
+    found = delta.DeltaTable
+    tables = iter([stale])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta, "DeltaTable", lambda path: next(tables, None) or found(path))
+        second.commit(second_messages)
+    assert numbers() == [1, 3]
+    assert committed(target, "query") == 1

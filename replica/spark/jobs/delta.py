@@ -7,8 +7,9 @@
 Spark's own way for a data source to write, which needs no pandas as ``mapInArrow`` does.
 
 A commit carries the streaming query's id and the number of the micro-batch as its application transaction. deltalake
-writes that down and compares nothing, so ``AppendToDelta`` looks for a micro-batch before it is written again. A kill
-before the commit leaves files that no commit names: nobody reads them, and ``vacuum`` deletes them.
+writes that down, and refuses it only beside another one of the same query: that a micro-batch is there already is for
+us to see, before it is written again and before it is committed. A kill before the commit leaves files that no commit
+names: nobody reads them, and ``vacuum`` deletes them.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow.fs import FileSystem, PyFileSystem
@@ -72,6 +73,11 @@ class AppendToDelta:
             )
         if done is None or done < batch:
             append(frame, self._target, self._partitions, Transaction(query, batch))
+
+
+def _has(table: DeltaTable, query: str, batch: int) -> bool:
+    done = table.transaction_version(query)
+    return done is not None and done >= batch
 
 
 def committed(target: str, query: str) -> int | None:
@@ -188,11 +194,28 @@ class DeltaWriter(DataSourceArrowWriter):
             )
             for file in _files(messages)
         ]
-        transaction = Transaction(*self._transaction) if self._transaction else None
-        # The first micro-batch is empty, and says whose table this is.
-        if not files and (transaction is None or transaction.version > 0):
+        if self._transaction is None:
+            self._append(DeltaTable(self._target), files, None)
             return
-        DeltaTable(self._target).create_write_transaction(
+        query, batch = self._transaction
+        # The first micro-batch is empty, and says whose table this is.
+        if not files and batch > 0:
+            return
+        # Spark runs this in a process that may outlive a killed driver and the next run's look at the table. Both
+        # have the same transaction: who comes later is stopped here, or is refused by deltalake.
+        table = DeltaTable(self._target)
+        if _has(table, query, batch):
+            self.abort(messages)
+            return
+        try:
+            self._append(table, files, Transaction(query, batch))
+        except CommitFailedError:
+            if not _has(DeltaTable(self._target), query, batch):
+                raise
+            self.abort(messages)
+
+    def _append(self, table: DeltaTable, files: list[AddAction], transaction: Transaction | None) -> None:
+        table.create_write_transaction(
             list(files),
             "append",
             Schema.from_arrow(self._schema),
