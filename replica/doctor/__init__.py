@@ -17,7 +17,7 @@ from ..checkpoint import CheckpointKeeper
 from ..opening import open_first
 from ..options import Options, parse_dsn
 from ..session import Session
-from .checks import CHECKS
+from .checks import all_findings
 from .facts import collect
 from .finding import Finding, Remedy, State, Where, stream_option
 
@@ -48,7 +48,7 @@ async def examine(dsn: str | None = None, /, **given: object) -> list[Finding]:
         return [*findings, Finding("questions", "failure", str(error))]
     finally:
         await session.aclose()
-    findings += [finding for check in CHECKS for finding in check(facts)]
+    findings += all_findings(facts)
     if can_start(findings):
         findings.append(await _trial(options))
     return findings

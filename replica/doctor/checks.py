@@ -24,7 +24,8 @@ def check_version(facts: Facts) -> Iterator[Finding]:
     """Which server it is, and whether it is one that is tested."""
     family = "MariaDB" if facts.is_mariadb else "MySQL"
     version = ".".join(map(str, facts.version))
-    yield Finding("version", "ok", f"{family} {version}")
+    served = ", served by mysql-replica: have its settings and tables looked at where the files were written"
+    yield Finding("version", "ok", f"{family} {version}{served if facts.is_relay else ''}")
 
 
 Check = Callable[[Facts], Iterator[Finding]]
@@ -51,3 +52,21 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_primary_keys,
     check_cascades,
 )
+# A relay has settings and tables of nobody.
+_OF_SERVERS: Final = frozenset(
+    {
+        check_select_privilege,
+        check_settings,
+        check_retention,
+        check_filters,
+        check_logged_updates,
+        check_primary_keys,
+        check_cascades,
+    }
+)
+
+
+def all_findings(facts: Facts) -> list[Finding]:
+    """What all checks find that apply."""
+    checks = [check for check in CHECKS if not (facts.is_relay and check in _OF_SERVERS)]
+    return [finding for check in checks for finding in check(facts)]

@@ -34,7 +34,7 @@ def check_tls(facts: Facts) -> Iterator[Finding]:
         yield Finding(name, "ok", f"encrypted, {how}")
     elif options.unix_socket is not None:
         yield Finding(name, "ok", "a Unix socket needs none")
-    elif options.tls == "disabled" and (facts.variable("have_ssl") or "YES") == "YES":
+    elif facts.offers_tls:
         yield Finding(
             name, "warning", "rows travel in clear, though the source has TLS", stream_option("tls=required")
         )

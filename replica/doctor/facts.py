@@ -16,6 +16,7 @@ from protocol.binlog.events import (
     RandEvent,
     UserVarEvent,
 )
+from protocol.constants import Capability
 from protocol.errors import PrivilegeError, ReplicaError, ServerError
 from protocol.records import record
 
@@ -32,6 +33,8 @@ _SCANNED_BYTES: Final = 16 << 20
 _STATEMENT_EVENTS: Final = (IntvarEvent, RandEvent, UserVarEvent, BeginLoadQueryEvent, ExecuteLoadQueryEvent)
 # Of sessions, these may differ from what is set for all.
 _OF_SESSIONS: Final = ("binlog_format", "binlog_row_image", "sql_log_bin")
+# What replica.server says of itself.
+_RELAY: Final = "mysql-replica"
 _STRAYS: Final = (
     "SELECT t.PROCESSLIST_ID, v.VARIABLE_NAME, v.VARIABLE_VALUE FROM performance_schema.variables_by_thread v "
     "JOIN performance_schema.threads t USING (THREAD_ID) WHERE t.PROCESSLIST_ID <> CONNECTION_ID() "
@@ -91,6 +94,7 @@ class Facts:
     grants: Sequence[str]
     refusal: ServerError | None
     uses_tls: bool
+    offers_tls: bool
     may_see_log: bool
     filters: tuple[tuple[str, ...], tuple[str, ...]] | None
     replicas: Sequence[OtherReplica] | None
@@ -104,6 +108,11 @@ class Facts:
     def is_mariadb(self) -> bool:
         """Whether the source is a MariaDB."""
         return self.source.is_mariadb
+
+    @property
+    def is_relay(self) -> bool:
+        """Whether it is no server, but files that this library serves."""
+        return self.variables.get("version_comment") == _RELAY
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -128,6 +137,7 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
         account=_account(await session.query_value("SELECT CURRENT_USER()")),
         grants=[str(row[0]) for row in await rows(session, "SHOW GRANTS") or ()],
         uses_tls=session.uses_tls,
+        offers_tls=Capability.SSL in session.handshake.capabilities,
         may_see_log=newest is not None or not source.log_bin,
         filters=await _filters(session, source),
         replicas=await _replicas(session, source) if chosen_id else None,

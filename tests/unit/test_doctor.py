@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from protocol.errors import ServerError
 from protocol.messages import Err
 from replica.cli.doctor import report
 from replica.doctor import Finding, Remedy, can_start, examine
-from replica.doctor.checks import CHECKS
+from replica.doctor.checks import all_findings
 from replica.doctor.connection_checks import check_clock, check_semi_sync, check_timeouts, check_tls
 from replica.doctor.facts import Facts, OtherReplica, Statement, Stray
 from replica.doctor.identity_checks import check_gtids, check_server_id
@@ -34,6 +35,8 @@ from replica.options import Options
 from replica.source import Source
 
 from .scripted_log import Log, mysql, transaction
+from .served import PASSWORD, USER, write_mysql_files
+from .served import serving as relaying
 from .socket_source import MYSQL_VARIABLES, serving
 
 SOURCE = Source(
@@ -83,6 +86,7 @@ def facts(**given: object) -> Facts:
         "grants": ["GRANT SELECT, REPLICATION SLAVE ON *.* TO `repl`@`%`"],
         "refusal": None,
         "uses_tls": True,
+        "offers_tls": True,
         "may_see_log": True,
         "filters": ((), ()),
         "replicas": [],
@@ -105,7 +109,7 @@ def sql_of(finding: Finding) -> list[str]:
 
 
 def test_where_all_is_well_there_is_nothing_to_do() -> None:
-    findings = [finding for check in CHECKS for finding in check(facts())]
+    findings = all_findings(facts())
     assert {finding.state for finding in findings} == {"ok"}
     assert not any(finding.remedies for finding in findings)
     assert len({finding.check for finding in findings}) == len(findings) >= 20
@@ -129,6 +133,7 @@ def test_each_bad_finding_says_what_to_type() -> None:
             clock_offset=99,
             variables=bad,
             uses_tls=False,
+            offers_tls=False,
             refusal=ServerError(1227, "42000", "no"),
             may_see_log=False,
             grants=[],
@@ -138,7 +143,7 @@ def test_each_bad_finding_says_what_to_type() -> None:
             tables=Tables((KeylessTable("`a`.`b`", "", frozenset()),), ()),
             given={"tls": "preferred", "heartbeat": 0, "semi_sync": True},
         )
-        findings = [finding for check in CHECKS for finding in check(found)]
+        findings = all_findings(found)
         wrong = [finding for finding in findings if finding.state != "ok"]
         assert len(wrong) >= 16
         assert all(finding.remedies for finding in wrong), [
@@ -285,7 +290,9 @@ def test_a_certificate_that_ends() -> None:
 
 def test_a_socket_needs_no_tls() -> None:
     assert only(check_tls, uses_tls=False, given={"unix_socket": "/run/x"}).state == "ok"
-    assert "tunnel" in only(check_tls, uses_tls=False, version=(5, 6, 24)).message
+    assert "tunnel" in only(check_tls, uses_tls=False, offers_tls=False, version=(5, 6, 24)).message
+    off = only(check_tls, uses_tls=False, given={"tls": "disabled"})
+    assert off.remedies == (Remedy("stream option", "tls=required"),)
 
 
 def test_zstd_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,3 +444,14 @@ async def test_log_bin_is_off() -> None:
         findings = await examine(source.dsn)
     assert {finding.check for finding in findings if finding.state == "failure"} == {"log_bin"}
     assert findings[-1].check != "start"
+
+
+async def test_a_relay(tmp_path: Path) -> None:
+    """It has no settings and tables that could be wrong."""
+    write_mysql_files(tmp_path)
+    async with relaying(tmp_path / "bin.index", semi_sync=True) as server:
+        dsn = f"mysql://{USER}@127.0.0.1:{server.port}/?tls=disabled"
+        findings = await examine(dsn, password=PASSWORD, semi_sync=True, start="earliest")
+    assert [finding.check for finding in findings if finding.state != "ok"] == ["TLS"]
+    assert {"semi_sync", "gtid_mode", "start"} <= {finding.check for finding in findings}
+    assert "served by mysql-replica" in findings[1].message
