@@ -25,6 +25,7 @@ from replica.spark.jobs.arguments import (
     source_options,
     state_from,
 )
+from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.session import (
     Pace,
     State,
@@ -62,6 +63,7 @@ def start(
     """Follow a live source; ``source`` are options of ``mysql-binlog``. The query that is returned may be stopped.
 
     It goes on where it ended when it is started again with the same ``state`` (default: ``_state`` in the target).
+    Raises ``CheckpointError`` if target and state are not of each other, as the query itself does for a Delta table.
     """
     spark, target = open_session(spark), absolute(target)
     state = state or state_of(target)
@@ -71,6 +73,7 @@ def start(
 
         writer = frame.writeStream.foreachBatch(AppendToDelta(target, PARTITIONS))
         return start_query(writer, state, pace)
+    check_file_sink(target, state)
     writer = frame.writeStream.format("parquet").partitionBy(*PARTITIONS)
     return start_query(writer, state, pace, path=target)
 
