@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,13 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from protocol.errors import ConfigurationError
+from replica.cli import main
+from replica.relay import BinlogRelay
 from replica.spark.jobs import history, mirror
 from replica.spark.jobs.kept_table import table_path
 from tests.server import random_shop
@@ -44,7 +50,7 @@ def shop(mysql97: Server) -> Iterator[str]:
         yield schema
 
 
-@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
 def test_five_tables(
     spark: SparkSession,  # noqa: F811
     server: Server,
@@ -90,3 +96,53 @@ def test_changes_of_a_table(
     assert found == [{"id": 1, "v": "x"}, {"id": 4, "v": "d"}, {"id": 20, "v": "b"}]
     table = DeltaTable(table_path(str(tmp_path), f"{shop}.t"))
     assert table.transaction_version(str(query.id)) == query.recentProgress[-1]["batchId"]
+
+
+def test_files_on_the_command_line(
+    spark: SparkSession,  # noqa: F811
+    mysql97: Server,
+    shop: str,
+    tmp_path: Path,
+) -> None:
+    [(metadata, file)] = [(*mysql97.query("SELECT @@GLOBAL.binlog_row_metadata")[0], log_end(mysql97))]
+    mysql97.query("SET GLOBAL binlog_row_metadata = 'FULL'")
+    mysql97.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v VARCHAR(100))")
+    mysql97.query(f"INSERT INTO {shop}.t VALUES (1, 'a'), (2, 'b')")
+    mysql97.query("FLUSH BINARY LOGS")
+    mysql97.query(f"DELETE FROM {shop}.t WHERE id = 1")
+    mysql97.query(f"SET GLOBAL binlog_row_metadata = '{metadata}'")
+    asyncio.run(BinlogRelay(mysql97.dsn(), tmp_path / "logs", start=f"{file}:4", once=True).run())
+    arguments = ["spark", "mirror", str(tmp_path / "logs"), "--tables", f"{shop}.*", "--target"]
+    assert main([*arguments, str(tmp_path / "lake"), "--option", "maxPartitionBytes=200"]) == 0
+    assert rows_of(tmp_path / "lake", f"{shop}.t") == [{"id": 2, "v": "b"}]
+    assert main([*arguments, str(tmp_path / "lake")]) == 2
+
+
+def log_end(server: Server) -> str:
+    """The file that the log ends in, which is a new one."""
+    server.query("FLUSH BINARY LOGS")
+    return str(server.query("SHOW BINARY LOG STATUS")[0][0])
+
+
+def test_a_seed(
+    spark: SparkSession,  # noqa: F811
+    mysql97: Server,
+    shop: str,
+    tmp_path: Path,
+) -> None:
+    mysql97.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v VARCHAR(100))")
+    mysql97.query(f"INSERT INTO {shop}.t VALUES (1, 'a'), (2, 'b')")
+    [status] = mysql97.query("SHOW BINARY LOG STATUS")
+    (tmp_path / "seed" / shop).mkdir(parents=True)
+    rows = pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})
+    pq.write_table(rows, tmp_path / "seed" / shop / "t.parquet")
+    mysql97.query(f"UPDATE {shop}.t SET v = 'x' WHERE id = 1")
+    # The log of before is not read: nothing of it is there.
+    mysql97.query("FLUSH BINARY LOGS")
+    seed = f"{tmp_path}/seed@{status[0]}:{status[1]}"
+    source = source_of(mysql97, f"{shop}.*")
+    for _ in range(2):
+        run_once(mirror, spark, source, tmp_path / "lake", seed=seed)
+    assert rows_of(tmp_path / "lake", f"{shop}.t") == [{"id": 1, "v": "x"}, {"id": 2, "v": "b"}]
+    with pytest.raises(ConfigurationError, match="leave --start out"):
+        mirror.start(spark, source | {"startingOffsets": "latest"}, str(tmp_path / "other"), seed=seed)

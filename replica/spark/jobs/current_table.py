@@ -33,22 +33,23 @@ class CurrentTable(KeptTable):
             rows = complete(self.name, rows, key, self.read_rows, values)
         events = last_events(key_events(self.name, rows, key))
         source = merge_source(rows, events)
-        (
-            self.open()
-            .merge(
-                source,
-                " AND ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in key),
-                source_alias="source",
-                target_alias="target",
-                # The keys' range in the source leaves out files of the target.
-                streamed_exec=False,
-                commit_properties=step.properties(),
+        with self.taking(step):
+            (
+                self.open()
+                .merge(
+                    source,
+                    " AND ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in key),
+                    source_alias="source",
+                    target_alias="target",
+                    # The keys' range in the source leaves out files of the target.
+                    streamed_exec=False,
+                    commit_properties=step.properties(),
+                )
+                .when_matched_delete(f"source.{_IS_DELETED}")
+                .when_matched_update_all(except_cols=[_IS_DELETED])
+                .when_not_matched_insert_all(predicate=f"NOT source.{_IS_DELETED}", except_cols=[_IS_DELETED])
+                .execute()
             )
-            .when_matched_delete(f"source.{_IS_DELETED}")
-            .when_matched_update_all(except_cols=[_IS_DELETED])
-            .when_not_matched_insert_all(predicate=f"NOT source.{_IS_DELETED}", except_cols=[_IS_DELETED])
-            .execute()
-        )
 
     def clear(self, micros: int, step: Step) -> None:
         """No rows."""

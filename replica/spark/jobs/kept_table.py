@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from protocol.errors import SchemaMismatchError
 from replica.spark.jobs.changes_per_key import column_names
@@ -85,6 +85,16 @@ class KeptTable(ABC):
         """Whether nothing is to be done."""
         return self.table is not None and step.is_taken(self.table)
 
+    @contextlib.contextmanager
+    def taking(self, step: Step) -> Iterator[None]:
+        """Around a step's commit. A process that has outlived its killed driver may have made it meanwhile."""
+        try:
+            yield
+        except CommitFailedError:
+            self.table = DeltaTable(self.path)
+            if not self.is_taken(step):
+                raise
+
     def open(self) -> DeltaTable:
         """The table, which is there."""
         assert self.table is not None
@@ -138,13 +148,14 @@ class KeptTable(ABC):
                     raise
 
         try:
-            write_deltalake(
-                self.path,
-                pa.RecordBatchReader.from_batches(empty.schema, batches()),
-                mode="overwrite",
-                schema_mode="overwrite",
-                commit_properties=step.properties(),
-            )
+            with self.taking(step):
+                write_deltalake(
+                    self.path,
+                    pa.RecordBatchReader.from_batches(empty.schema, batches()),
+                    mode="overwrite",
+                    schema_mode="overwrite",
+                    commit_properties=step.properties(),
+                )
         except DeltaError:
             if failures:
                 raise failures[0] from None
@@ -164,7 +175,8 @@ class KeptTable(ABC):
     def clear_out(self, step: Step) -> None:
         """No rows, and none of the past."""
         if self.table is not None and not self.is_taken(step):
-            self.table.delete(commit_properties=step.properties())
+            with self.taking(step):
+                self.table.delete(commit_properties=step.properties())
 
     def drop_column(self, name: str, step: Step) -> None:
         """A column less, if the target is to have only what the source has."""

@@ -50,31 +50,33 @@ class PastTable(KeptTable):
             values = constants(self.name, rows.schema, defaults)
             rows = complete(self.name, rows, key, self._read_current, values)
         keys = " AND ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in key)
-        (
-            self.open()
-            .merge(
-                self._source(rows, key),
-                f"{keys} AND target.is_current AND source.{_ENDS}",
-                source_alias="source",
-                target_alias="target",
-                streamed_exec=False,
-                commit_properties=step.properties(),
+        with self.taking(step):
+            (
+                self.open()
+                .merge(
+                    self._source(rows, key),
+                    f"{keys} AND target.is_current AND source.{_ENDS}",
+                    source_alias="source",
+                    target_alias="target",
+                    streamed_exec=False,
+                    commit_properties=step.properties(),
+                )
+                .when_matched_update({"valid_to": "source.valid_to", "is_current": "false"})
+                .when_not_matched_insert_all(predicate=f"NOT source.{_ENDS}", except_cols=[_ENDS])
+                .execute()
             )
-            .when_matched_update({"valid_to": "source.valid_to", "is_current": "false"})
-            .when_not_matched_insert_all(predicate=f"NOT source.{_ENDS}", except_cols=[_ENDS])
-            .execute()
-        )
 
     def clear(self, micros: int, step: Step) -> None:
         """All states have ended."""
         if self.table is None or self.is_taken(step):
             return
-        self.table.update(
-            # Given as a datetime it may lose a microsecond.
-            updates={"valid_to": f"arrow_cast({micros}, '{_ARROW_TIMESTAMP}')", "is_current": "false"},
-            predicate="is_current",
-            commit_properties=step.properties(),
-        )
+        with self.taking(step):
+            self.table.update(
+                # Given as a datetime it may lose a microsecond.
+                updates={"valid_to": f"arrow_cast({micros}, '{_ARROW_TIMESTAMP}')", "is_current": "false"},
+                predicate="is_current",
+                commit_properties=step.properties(),
+            )
 
     def seeded(self, rows: pa.Table) -> pa.Table:
         """They are current, since some time before the log."""
