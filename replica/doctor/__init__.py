@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from protocol.constants import EventType
-from protocol.errors import AuthenticationError, ReplicaError
+from protocol.errors import AuthenticationError, ConnectionLostError, ReplicaError
 
 from ..checkpoint import CheckpointKeeper
 from ..opening import open_first
@@ -107,9 +107,9 @@ async def _trial(options: Options) -> Finding:
 async def _sees_events(session: Session, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
-            while True:
-                for raw in await session.read_events(None):
-                    if raw[4] not in _BEFORE_EVENTS:
-                        return True
+            while events := await session.read_events(None):
+                if any(raw[4] not in _BEFORE_EVENTS for raw in events):
+                    return True
     except TimeoutError:
         return False
+    raise ConnectionLostError("the source ended the binlog dump before its first event")

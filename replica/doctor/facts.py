@@ -100,7 +100,7 @@ class Facts:
     replicas: Sequence[OtherReplica] | None
     is_replica: bool | None
     strays: Sequence[Stray] | None
-    tables: Tables
+    tables: Tables | None
     semi_sync: tuple[str, bool] | None
     statement: Statement | None
 
@@ -143,7 +143,7 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
         replicas=await _replicas(session, source) if chosen_id else None,
         is_replica=await _is_replica(session, source),
         strays=await _strays(session),
-        tables=await look_at_tables(session, options),
+        tables=await look_at_tables(options),
         semi_sync=await enabled_by(session),
         statement=None if newest is None else await _first_statement(source, options, newest[0]),
         refusal=await _refusal(source, options),

@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 
 from .facts import Facts
-from .finding import Finding, listed, option_file, sql
+from .finding import Finding, listed, option_file, sql, stream_option
 
 
 def check_primary_keys(facts: Facts) -> Iterator[Finding]:
     """Tables without a primary key, whose rows a consumer cannot tell apart."""
     name = "primary keys"
+    if facts.tables is None:
+        message = "the source did not list its tables in time: give the ones that are wanted"
+        yield Finding(name, "warning", message, stream_option("tables=SCHEMA.*"))
+        return
     keyless = facts.tables.keyless
     if not keyless:
         yield Finding(name, "ok", "all tables that are selected and can be seen have one")
@@ -48,6 +52,8 @@ def check_cascades(facts: Facts) -> Iterator[Finding]:
     native = facts.variable("innodb_native_foreign_keys")
     if native is not None and native.upper() in ("OFF", "0"):
         yield Finding(name, "ok", "what foreign keys cascade is logged")
+        return
+    if facts.tables is None:
         return
     cascades = facts.tables.cascades
     if not cascades:

@@ -5,25 +5,29 @@ are read from SHOW CREATE TABLE, for which SELECT is enough.
 """
 
 import re
+from dataclasses import replace
 from typing import Final
 
-from protocol.errors import ServerError
+from protocol.errors import ConnectionLostError, ServerError
 from protocol.records import record
 
 from ..filters import table_filter
 from ..options import Options
 from ..session import Session
 
-_SYSTEM: Final = "('mysql', 'sys', 'information_schema', 'performance_schema')"
+_SYSTEM: Final = "NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
+_PATIENCE: Final = 60.0
 _WITHOUT_KEY: Final = (
     "SELECT t.TABLE_SCHEMA, t.TABLE_NAME FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS s "
     "ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY' "
-    f"WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA NOT IN {_SYSTEM} AND s.INDEX_NAME IS NULL ORDER BY 1, 2"
+    "WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA {schemas} AND s.INDEX_NAME IS NULL ORDER BY 1, 2"
 )
 _WITH_FOREIGN_KEYS: Final = (
     "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE "
-    f"WHERE REFERENCED_TABLE_NAME IS NOT NULL AND TABLE_SCHEMA NOT IN {_SYSTEM} ORDER BY 1, 2"
+    "WHERE REFERENCED_TABLE_NAME IS NOT NULL AND TABLE_SCHEMA {schemas} ORDER BY 1, 2"
 )
+# A glob that is none.
+_PLAIN: Final = re.compile(r"[^*?\[]+")
 _NAME: Final = r"`(?:[^`]|``)+`"
 # No stricter: MariaDB prints the names of a foreign key's columns without doubling the quotes in them.
 _CONSTRAINT: Final = re.compile(
@@ -64,8 +68,23 @@ class Tables:
     cascades: tuple[Cascade, ...]
 
 
-async def look_at_tables(session: Session, options: Options) -> Tables:
-    """Ask for the selected tables. Raises ``ConnectionLostError``."""
+async def look_at_tables(options: Options) -> Tables | None:
+    """Ask for the selected tables, over a connection of their own; None where that takes too long.
+
+    Servers with many tables, and old ones, may take long to list them.
+    """
+    patient = replace(options, connect_timeout=max(options.connect_timeout, _PATIENCE))
+    try:
+        session = await Session.open(patient)
+        try:
+            return await _look(session, options)
+        finally:
+            await session.aclose()
+    except ConnectionLostError:
+        return None
+
+
+async def _look(session: Session, options: Options) -> Tables:
     keyless = []
     for name in await _selected(session, options, _WITHOUT_KEY):
         columns = dict(_COLUMN.findall(await _definition(session, name)))
@@ -82,8 +101,14 @@ async def look_at_tables(session: Session, options: Options) -> Tables:
 
 async def _selected(session: Session, options: Options, statement: str) -> list[str]:
     wants = table_filter(options.tables, options.exclude_tables)
+    plain = [pattern.partition(".")[0] for pattern in options.tables]
+    schemas = _SYSTEM
+    if all(_PLAIN.fullmatch(schema) for schema in plain):
+        # Hexadecimal needs no quoting in any sql_mode.
+        schemas = f"IN ({', '.join(f'_utf8mb4 0x{schema.encode().hex()}' for schema in plain)})"
     try:
-        found = [(str(schema), str(table)) for schema, table in await session.query(statement)]
+        rows = await session.query(statement.format(schemas=schemas))
+        found = [(str(schema), str(table)) for schema, table in rows]
     except ServerError:
         return []
     return [".".join(map(quoted, names)) for names in found if wants is None or wants(*names)]

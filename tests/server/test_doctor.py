@@ -136,6 +136,18 @@ async def test_cascades(server: Server, schema: str) -> None:
         server.query(f"DELETE FROM {schema}.parent")
 
 
+async def test_tables_of_any_name(server: Server) -> None:
+    name = "Größe ’`x"
+    quoted = name.replace("`", "``")
+    server.query(f"CREATE DATABASE `{quoted}` CHARACTER SET utf8")
+    try:
+        server.query(f"CREATE TABLE `{quoted}`.`佐藤` (a INT)")
+        await assert_cured(server, "primary keys", "warning", tables=f"{name}.*")
+        assert (await findings_of(server, tables=f"{name}.*"))["primary keys"].state == "ok"
+    finally:
+        server.query(f"DROP DATABASE `{quoted}`")
+
+
 async def test_cascades_that_are_logged(mysql97: Server) -> None:
     with mysql97.fresh_schema() as schema:
         mysql97.query(f"CREATE TABLE {schema}.p (a INT PRIMARY KEY)")

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import replica.doctor.log_checks as log_checks
 from protocol.errors import ServerError
 from protocol.messages import Err
 from replica.cli.doctor import report
-from replica.doctor import Finding, Remedy, can_start, examine
+from replica.doctor import Finding, Remedy, can_start, examine, log_checks, tables
 from replica.doctor.checks import all_findings
 from replica.doctor.connection_checks import check_clock, check_semi_sync, check_timeouts, check_tls
 from replica.doctor.facts import Facts, OtherReplica, Statement, Stray
@@ -436,6 +435,25 @@ async def test_the_source_goes_away_meanwhile() -> None:
     async with serving(mysql(transaction(Log(), 1), silent_for="SHOW GRANTS")) as source:
         findings = await examine(source.dsn, connect_timeout=0.2)
     assert [finding.state for finding in findings] == ["ok", "failure"]
+
+
+async def test_a_source_with_very_many_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_PATIENCE", 0.2)
+    source = mysql(transaction(Log(), 1), silent_for="SELECT t.TABLE_SCHEMA")
+    async with serving(source):
+        findings = await examine(source.dsn, connect_timeout=0.2, start="earliest")
+    by_check = {finding.check: finding for finding in findings}
+    assert "did not list its tables" in by_check["primary keys"].message
+    assert by_check["start"].state == "ok"
+
+
+async def test_the_source_ends_the_dump() -> None:
+    log = Log()
+    del log.raw[1:]
+    async with serving(mysql(log, ends_dump=True)) as source:
+        findings = await examine(source.dsn, start="earliest")
+    assert (findings[-1].check, findings[-1].state) == ("start", "failure")
+    assert "ended the binlog dump" in findings[-1].message
 
 
 async def test_log_bin_is_off() -> None:
