@@ -101,7 +101,7 @@ class Results:
 def main() -> None:
     arguments = _parser().parse_args()
     share = QUICK_SHARE if arguments.quick else 1
-    rounds = arguments.rounds or (1 if arguments.quick else 3)
+    rounds = arguments.rounds or (1 if arguments.quick else 2)
     results = Results()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(contextlib.closing(ServerPool()))
@@ -123,7 +123,7 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench-spark", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round")
-    parser.add_argument("--rounds", type=int, help="3 unless quick")
+    parser.add_argument("--rounds", type=int, help="2 unless quick")
     parser.add_argument("--without-peer", action="store_true", help="needs no server once the log is there")
     parser.add_argument("--without-large", action="store_true", help="leave out the log of 1 GB")
     return parser
@@ -186,7 +186,7 @@ def _partitions(results: Results, spark: SparkSession, log: Log, rounds: int, si
     write_large_log(log.path, path, size)
     _note(f"to nowhere: {path.name}, {path.stat().st_size / 1e6:.0f} MB")
     whole = path.stat().st_size
-    for number in range(max(1, rounds - 1)):
+    for number in range(rounds):
         for name, parts in ((_ONE, 1), (_TWO, 2))[:: -1 if number % 2 else 1]:
             frame = _ours(spark, path, "variant", whole // parts)
             assert frame.rdd.getNumPartitions() == parts
