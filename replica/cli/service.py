@@ -5,7 +5,10 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ..stream import BinlogStream
 
 # Whoever asks again after so many seconds has waited for nothing: the output may go to somebody who does not read.
 # Sooner, it is the same Ctrl-C, passed on by what has started this process.
@@ -41,6 +44,31 @@ def run_until_stopped(run: Callable[[], Awaitable[None]], stop: Callable[[], Awa
                 signal.signal(number, handler)
 
     asyncio.run(main())
+
+
+def follow_until_stopped(stream: "BinlogStream", follow: Callable[[], Awaitable[None]]) -> None:
+    """As ``run_until_stopped``, with the stream closed at the end; while it is connecting it is given up at once."""
+    following: list[asyncio.Task[object] | None] = []
+    is_given_up = False
+
+    async def run() -> None:
+        following.append(asyncio.current_task())
+        try:
+            await follow()
+        except asyncio.CancelledError:
+            if not is_given_up:
+                raise
+
+    async def stop() -> None:
+        nonlocal is_given_up
+        task = following[0] if following else None
+        if stream.server_version is None and task is not None:
+            is_given_up = True
+            task.cancel()
+        else:
+            await stream.aclose()
+
+    run_until_stopped(run, stop)
 
 
 async def _awaited(function: Callable[[], Awaitable[None]]) -> None:

@@ -61,7 +61,7 @@ A transaction that was cut off comes again from its beginning."""
 
 
 def _run(options: Namespace, console: Console) -> int:
-    from .service import run_until_stopped
+    from .service import follow_until_stopped
 
     name = options.format or ("text" if console.output.isatty() else "json")
     if options.disable_log_bin and name != "sql":
@@ -71,7 +71,7 @@ def _run(options: Namespace, console: Console) -> int:
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):
         console.note(f"going on from {options.checkpoint}, which wins over --from")
     try:
-        run_until_stopped(lambda: follow(stream, renderer, console), stream.aclose)
+        follow_until_stopped(stream, lambda: follow(stream, renderer, console))
     except BrokenPipeError:
         # Whoever has read the output has seen enough.
         raise

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -234,6 +235,19 @@ def test_signals_end_it_in_order(source: DemoSource, log: Path, number: signal.S
         process.send_signal(number)
         assert process.wait(SECONDS) == 0
         assert b"resume with --from " + last.rpartition(":")[0].encode() in process.stderr.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_source_that_says_nothing_is_not_waited_for(number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dsn = f"mysql://repl:x@127.0.0.1:{listener.getsockname()[1]}/?connect_timeout=3600"
+        with started(dsn) as process:
+            connection, _ = listener.accept()
+            with connection:
+                process.send_signal(number)
+                assert process.wait(SECONDS) == 0
+                assert process.stderr is not None
+                assert process.stderr.read() == b""
 
 
 def test_whoever_asks_again_is_heard_though_nobody_reads(source: DemoSource) -> None:
