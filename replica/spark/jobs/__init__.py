@@ -3,6 +3,7 @@
     changelog    every change, append-only, as Parquet or Delta
     mirror       tables as they are now, in Delta
     history      all states that rows have had, with their times, in Delta
+    pipeline     the demo: a recorded log, served, to ``mirror``; ``make pipeline``
 
 Each is a module with functions to import, a subcommand (``mysql-replica spark changelog``) and a script
 (``python -m replica.spark.jobs.changelog``, or the file given to ``spark-submit``). A script has no package around
