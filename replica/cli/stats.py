@@ -122,7 +122,7 @@ def _count_files(options: Namespace, statistics: LogStatistics, console: Console
 def _count_source(options: Namespace, statistics: LogStatistics, console: Console) -> None:
     from ..options import Options
     from ..stream import BinlogStream
-    from .service import run_until_stopped
+    from .service import follow_until_stopped
 
     given: dict[str, object] = {
         "start": options.start or ("now" if options.follow else "earliest"),
@@ -149,7 +149,7 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
                     progress.update(statistics.bytes)
 
     try:
-        run_until_stopped(count, stream.aclose)
+        follow_until_stopped(stream, count)
     finally:
         progress.clear()
 

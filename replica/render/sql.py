@@ -214,7 +214,8 @@ class _Redo(_Writer):
         self._output.write(_encode(text))
 
     def begin(self, event: Event, sql: str) -> None:
-        self._end("COMMIT")
+        # What is open still, the source has lost in a crash.
+        self._end("ROLLBACK")
         self._pending = event, sql
 
     def _open(self) -> None:

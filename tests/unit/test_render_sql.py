@@ -261,6 +261,12 @@ def test_empty_transactions_leave_nothing() -> None:
     assert sql(*events[:-2], flashback=True) == ""
 
 
+def test_a_transaction_that_a_crash_of_the_source_has_left_open_is_rolled_back() -> None:
+    text = sql(query("BEGIN"), inserts(ORDERS, (1, 1)), query("BEGIN"), inserts(ORDERS, (2, 2)), xid())
+    ends = [line for line in text.splitlines() if line in ("BEGIN;", "COMMIT;", "ROLLBACK;")]
+    assert ends == ["BEGIN;", "ROLLBACK;", "BEGIN;", "COMMIT;"]
+
+
 def test_a_log_that_begins_or_ends_within_a_transaction() -> None:
     rows = inserts(ORDERS, (1, 1))
     text = sql(rows, xid(), query("BEGIN"), rows)
