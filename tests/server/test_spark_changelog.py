@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,25 +165,43 @@ def test_no_plan_and_no_log_of_spark_has_the_password(job: Job, mysql97: Server,
     assert not any(mysql97.replica_password.encode() in path.read_bytes() for path in found)
 
 
-def test_the_command_line(mysql97: Server, tables: list[str], tmp_path: Path) -> None:
+def test_the_command_line_follows_until_it_is_told_to_stop(
+    mysql97: Server, tables: list[str], tmp_path: Path
+) -> None:
     if reason := spark_missing():
         pytest.skip(reason)
     insert(mysql97, tables, 0, 10)
     source = f"mysql://{mysql97.replica_user}@{mysql97.host}:{mysql97.port}"
     words = [
-        *("spark", "changelog", source, "t", "--format", "delta", "--password-env", "PW", "--once"),
+        *("spark", "changelog", source, "t", "--format", "delta", "--password-env", "PW"),
         *("--tables", ",".join(tables), "--start", "earliest", "--master", "local[2]"),
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "replica", *words],
-        cwd=tmp_path,
-        env=os.environ | {"PW": mysql97.replica_password, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "mysql-replica: t: done"
-    rows = DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("seq").to_pylist()
-    assert [json.loads(row["after"])["id"] for row in rows] == list(range(10))
+    environment = os.environ | {"PW": mysql97.replica_password, "PYTHONPATH": str(ROOT)}
+    with open(tmp_path / "notes", "wb") as notes:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "replica", *words], cwd=tmp_path, env=environment, stderr=notes
+        )
+    try:
+        for count in (10, 20):
+            until = time.monotonic() + SECONDS
+            while len(found := delta_ids(tmp_path / "t")) < count:
+                assert process.poll() is None, (tmp_path / "notes").read_text()
+                assert time.monotonic() < until
+                time.sleep(0.5)
+            if count == 10:
+                insert(mysql97, tables, 10, 10)
+        process.terminate()
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert found == list(range(20))
+    assert (tmp_path / "notes").read_text().splitlines()[-1] == "mysql-replica: t: done"
+
+
+def delta_ids(target: Path) -> list[int]:
+    """What is in the table by now, which may not be there yet."""
+    if not DeltaTable.is_deltatable(str(target)):
+        return []
+    rows = DeltaTable(target).to_pyarrow_table(columns=["seq", "after"]).sort_by("seq")
+    return [json.loads(after)["id"] for after in rows["after"].to_pylist()]
