@@ -33,8 +33,6 @@ def main(folder: Path, *pairs: str) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.local.dir": str(folder / "local"),
-        # Two queries start their Python processes on two cores, which others use as well.
-        "spark.python.authenticate.socketTimeout": "120s",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
