@@ -6,10 +6,10 @@ MariaDB's ``sql/log_event.cc`` (binlog_buf_uncompress) and ``sql/field.cc`` (unc
 
 import zlib
 from collections.abc import Iterator
-from typing import Protocol
 
 from ..constants import EVENT_HEADER_SIZE
-from ..errors import DecodeError, MissingExtraError, TruncatedError
+from ..errors import DecodeError, TruncatedError
+from ..zstd import load_zstd
 
 ZSTD = 0
 NONE = 255
@@ -19,31 +19,12 @@ _STEP = 256 * 1024
 _SIZE_OFFSET = 9
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
-def _zstd_decompressor() -> tuple[_Decompressor, type[Exception]]:
-    """From Python 3.14's own library, or its backport."""
-    try:
-        from compression.zstd import ZstdDecompressor, ZstdError  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        try:
-            from backports.zstd import ZstdDecompressor, ZstdError
-        except ImportError:
-            raise MissingExtraError("A compressed transaction (zstd)", "zstd") from None
-    return ZstdDecompressor(), ZstdError
-
-
 def _zstd_chunks(payload: bytes) -> Iterator[bytes]:
     """The decompressed payload, in pieces; a payload may be several frames."""
+    zstd = load_zstd("A compressed transaction (zstd)")
     rest = payload
     while rest:
-        decompressor, zstd_error = _zstd_decompressor()
+        decompressor = zstd.ZstdDecompressor()
         try:
             chunk = decompressor.decompress(rest, _STEP)
             while chunk or not decompressor.eof:
@@ -51,7 +32,7 @@ def _zstd_chunks(payload: bytes) -> Iterator[bytes]:
                     raise TruncatedError("a compressed transaction is cut short")
                 yield chunk
                 chunk = b"" if decompressor.eof else decompressor.decompress(b"", _STEP)
-        except zstd_error as error:
+        except zstd.ZstdError as error:
             raise DecodeError(f"a compressed transaction is damaged: {error}") from error
         rest = getattr(decompressor, "unused_data", b"")
 
