@@ -50,10 +50,6 @@ class State:
     checkpoint: str
     spool: str
 
-    def part(self, name: str) -> "State":
-        """That of one query of several."""
-        return State(f"{self.checkpoint}/{name}", f"{self.spool}/{name}")
-
 
 @dataclass(frozen=True, slots=True)
 class Pace:
