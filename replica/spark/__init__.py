@@ -17,6 +17,7 @@ order of the log, however they were read. The workers import this package, so it
     gather     -> RecordBatches of one table each
     envelope   -> any table's rows in one schema: json_text, variant
     tables     -> one table's typed columns
+    packed     -> many tables' typed columns, in the order of the log, for ``jobs``
     source     all of that behind PySpark's Data Source API
 """
 

@@ -146,3 +146,5 @@ def test_a_seed(
     assert rows_of(tmp_path / "lake", f"{shop}.t") == [{"id": 1, "v": "x"}, {"id": 2, "v": "b"}]
     with pytest.raises(ConfigurationError, match="leave --start out"):
         mirror.start(spark, source | {"startingOffsets": "latest"}, str(tmp_path / "other"), seed=seed)
+    with pytest.raises(ConfigurationError, match="without a seed the tables begin with the log"):
+        mirror.start(spark, source | {"startingOffsets": "latest"}, str(tmp_path / "other"))

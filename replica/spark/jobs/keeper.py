@@ -8,6 +8,8 @@ types, and a stream for each table would read the log as often. A micro-batch is
 each table goes forward in steps; a step is a commit in Delta that carries the number of the micro-batch, and is
 passed over if the table has it. How a micro-batch is cut into steps is said by the statements in it alone, so one
 that is run again takes the same ones. What must outlive it is written last (``job_state``).
+
+The driver holds a micro-batch: ``maxBytesPerTrigger`` (64m unless told otherwise), or one transaction that is larger.
 """
 
 import logging

@@ -9,7 +9,8 @@ One command keeps any number of tables. Each row of the target is what the sourc
 mode (``replica.spark.tables``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it, columns
 come, go and change their names with those of the source; what the log does not show (a partition that is dropped, a
 new column whose values only the server knows) is refused by name, and so are tables without a primary key. Foreign
-keys that cascade are followed on MySQL 9.6 and later, whose log has these rows: no other server's has.
+keys that cascade are followed on MySQL 9.7, whose log has these rows: the others' have not. A table is there from its
+first row on.
 """
 
 from collections.abc import Mapping

@@ -89,6 +89,10 @@ class TableJob:
         kept = self._target(target, parsed)
         begin = job_state.JobState()
         if not job_state.exists(target) and seed is None:
+            if parsed.starting.get("startingOffsets", "").strip() != "earliest":
+                raise ConfigurationError(
+                    "--start: without a seed the tables begin with the log itself: leave it out, or give --seed"
+                )
             begin.is_birth = check_log(connection_options(parsed), kept.wants)
         elif not job_state.exists(target) and seed is not None:
             if _STARTING & {name.lower() for name in source}:
