@@ -1,0 +1,84 @@
+"""Random logs for kept tables, and jobs that keep them: without Spark, cut and killed at random."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replica.spark.jobs import kept_table
+from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.keeper import Target, run_batch
+from replica.spark.jobs.kept_table import KeptTable
+from tests.spark.kept_log import RandomLog, packed
+
+QUERY = "query"
+
+
+class Killed(BaseException):
+    """In the middle of a micro-batch."""
+
+
+def target_of(path: Path, kind: type[KeptTable]) -> Target:
+    return Target(str(path), kind, lambda name: name.startswith("shop."))
+
+
+def random_log(rng: random.Random, steps: int, *, alters: bool = True) -> RandomLog:
+    log = RandomLog(rng)
+    for name in ("orders", "Other table", "_t"):
+        log.create(name)
+    for _ in range(steps):
+        kind = rng.random()
+        if kind < 0.7:
+            log.transaction(rng.randint(1, 8))
+        elif kind < 0.8:
+            log.transaction(rng.randint(1, 5), rng.choice(["rollback", "prepared"]))
+        elif kind < 0.9:
+            log.end_prepared()
+        elif alters:
+            log.alter()
+    return log
+
+
+def keep(
+    log: RandomLog, target: Target, rng: random.Random, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> int:
+    """The whole log in micro-batches of any size, some of which are killed and run again. Returns how many."""
+    done = killed = number = 0
+    while done < len(log.transactions):
+        size = rng.randint(1, 12)
+        while True:
+            rows = list(packed(rng, log.transactions[done : done + size]))
+            try:
+                with monkeypatch.context() as patch:
+                    if killed < kills and rng.random() < 0.7:
+                        kill_after(patch, rng.randint(0, 6), rng)
+                    run_batch(target, JobState(), QUERY, number, lambda rows=rows: rows)
+                break
+            except Killed:
+                killed += 1
+        done += size
+        number += 1
+    return killed
+
+
+def kill_after(patch: pytest.MonkeyPatch, commits: int, rng: random.Random) -> None:
+    """The process dies before or behind a commit of a table, or before that of the job's state."""
+    left = commits
+    take = kept_table.Step.properties
+
+    def properties(step: kept_table.Step) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        return take(step)
+
+    def save(*_: object) -> None:
+        raise Killed
+
+    patch.setattr(kept_table.Step, "properties", properties)
+    if rng.random() < 0.5:
+        patch.setattr("replica.spark.jobs.job_state.save", save)
