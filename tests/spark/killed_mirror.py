@@ -1,6 +1,6 @@
-"""mirror and history of one source at once, in a process that is killed: by others, or by itself.
+"""mirror or history in a process that is killed: by others, or by itself.
 
-    python -m tests.spark.killed_mirror FOLDER OPTION=VALUE...  ->  FOLDER/mirror, FOLDER/history
+    JOB=mirror python -m tests.spark.killed_mirror FOLDER OPTION=VALUE...  ->  FOLDER/mirror
 
 ``KILL_AT`` is that of ``killed_query``, and ``mirror:between_commits:7``, before the seventh commit of a table.
 """
@@ -47,15 +47,15 @@ def main(folder: Path, *pairs: str) -> None:
         kill.reach(Path(target.path).name, "after_sink")
 
     def properties(step: kept_table.Step) -> Any:
-        kill.reach("mirror", "between_commits")
+        kill.reach(os.environ["JOB"], "between_commits")
         return take(step)
 
     keeper.run_batch = killed_run
     kept_table.Step.properties = properties  # type: ignore[method-assign]
     source = dict(pair.split("=", 1) for pair in pairs)
     del source["rowFormat"]
-    queries = [job.start(session, source, str(folder / name)) for name, job in JOBS.items()]
-    await_queries(*queries)
+    job = os.environ["JOB"]
+    await_queries(JOBS[job].start(session, source, str(folder / job)))
 
 
 if __name__ == "__main__":
