@@ -25,7 +25,7 @@ from replica.spark.jobs.coverage import Creations, files_begin
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Target, run_batch
-from replica.spark.jobs.kept_table import table_path
+from replica.spark.jobs.kept_table import check_free, table_path
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.offsets import Offset
 from replica.spark.packed import PackedItem, pack, unpack
@@ -108,6 +108,13 @@ def test_the_target_of_another_query(kept: Kept) -> None:
         run_batch(kept.target, JobState(), "other", 0, list)
     with pytest.raises(CheckpointError, match="goes on at batch 3"):
         run_batch(replace(kept.target, path=f"{kept.path}/new"), JobState(), "query", 3, list)
+
+
+def test_a_target_that_is_somebody_elses(kept: Kept) -> None:
+    check_free(str(kept.path))
+    kept.say(CREATE).insert(ONE).run()
+    with pytest.raises(ConfigurationError, match="shop/t is a Delta table already"):
+        check_free(str(kept.path))
 
 
 # Statements.
@@ -325,6 +332,7 @@ def test_a_job_that_begins_with_a_seed(tmp_path: Path, kind: Any) -> None:
     state = job_state.TableState(is_seeded=True)
     kept = Kept(tmp_path / "kept", kind=kind, begin=JobState(tables={"shop.t": state}))
     seed.plant(found, kept.target)
+    check_free(str(kept.path))
     kept.update({"id": 1, "k": "x"}, {"id": 1, "k": "x"}, ["a"]).update(TWO, {**TWO, "id": 3}).run()
     if kind is CurrentTable:
         assert kept.rows() == [ONE, {**TWO, "id": 3}]

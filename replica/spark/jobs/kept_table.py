@@ -6,6 +6,8 @@ over, so a micro-batch may be killed between any two commits.
 """
 
 import contextlib
+import glob
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +19,13 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from protocol.errors import SchemaMismatchError
+from protocol.errors import ConfigurationError, SchemaMismatchError
 from replica.spark.jobs.changes_per_key import column_names
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
+#: The application transaction of a seed.
+PLANTED: Final = "seed"
 _CHUNK_ROWS: Final = 1 << 16
 
 Convert = Callable[[pa.Table], pa.Table]
@@ -273,6 +277,21 @@ def table_path(target: str, name: str) -> str:
     """Where a table is within the target: ``target/schema/table``, other characters than letters as ``=20``."""
     schema, _, table = name.partition(".")
     return f"{target}/{_folder(schema)}/{_folder(table)}"
+
+
+def check_free(target: str) -> None:
+    """Raises ``ConfigurationError`` where a job that begins would write into somebody's tables.
+
+    Those of a seed count as ours: whoever was killed behind planting it begins again. It looks at folders of this
+    machine only.
+    """
+    for path in sorted(glob.glob(f"{glob.escape(target)}/*/*/_delta_log")):
+        table = os.path.dirname(path)
+        is_state = os.path.relpath(table, target).startswith("_")
+        if not is_state and DeltaTable(table).transaction_version(PLANTED) is None:
+            raise ConfigurationError(
+                f"target: {table} is a Delta table already -- give a folder without tables"
+            )
 
 
 def quoted(name: str) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from protocol.errors import ConfigurationError
 from protocol.gtid import parse_gtid_set
@@ -28,7 +28,7 @@ from protocol.position import BinlogPosition, Checkpoint
 from replica.dump import Greeted
 from replica.options import Options
 from replica.spark.jobs.keeper import Target
-from replica.spark.jobs.kept_table import table_path
+from replica.spark.jobs.kept_table import PLANTED, table_path
 from replica.spark.offsets import Offset, file_number
 from replica.spark.packed import PackedItem, repack, unpack, without_durations
 from replica.spark.tables import spark_type
@@ -86,6 +86,7 @@ def plant(seed: Seed, target: Target) -> None:
             ),
             mode="overwrite",
             schema_mode="overwrite",
+            commit_properties=CommitProperties(app_transactions=[Transaction(PLANTED, 0)]),
         )
 
 

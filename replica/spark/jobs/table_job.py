@@ -78,6 +78,7 @@ class TableJob:
         require_delta()
         from replica.spark.jobs import job_state
         from replica.spark.jobs.coverage import check_log
+        from replica.spark.jobs.kept_table import check_free
         from replica.spark.jobs.seed import start_options
         from replica.spark.options import parse_options
         from replica.spark.stream import connection_options
@@ -88,17 +89,19 @@ class TableJob:
         parsed = parse_options({"spoolDir": state.spool, **options})
         kept = self._target(target, parsed)
         begin = job_state.JobState()
-        if not job_state.exists(target) and seed is None:
-            if parsed.starting.get("startingOffsets", "").strip() != "earliest":
+        if not job_state.exists(target):
+            check_free(target)
+            if seed is not None:
+                if _STARTING & {name.lower() for name in source}:
+                    raise ConfigurationError("--seed: it says itself where the log begins: leave --start out")
+                del options["startingOffsets"]
+                options |= start_options(_plant(seed, kept, begin, parsed), connection_options(parsed))
+            elif parsed.starting.get("startingOffsets", "").strip() != "earliest":
                 raise ConfigurationError(
                     "--start: without a seed the tables begin with the log itself: leave it out, or give --seed"
                 )
-            begin.is_birth = check_log(connection_options(parsed), kept.wants)
-        elif not job_state.exists(target) and seed is not None:
-            if _STARTING & {name.lower() for name in source}:
-                raise ConfigurationError("--seed: it says itself where the log begins: leave --start out")
-            del options["startingOffsets"]
-            options |= start_options(_plant(seed, kept, begin, parsed), connection_options(parsed))
+            else:
+                begin.is_birth = check_log(connection_options(parsed), kept.wants)
         frame = read_stream(spark, options, state)
         return start_query(frame.writeStream.foreachBatch(_EachBatch(kept, begin)), state, pace)
 
@@ -110,6 +113,7 @@ class TableJob:
         from replica.spark.jobs import job_state
         from replica.spark.jobs.coverage import files_begin
         from replica.spark.jobs.keeper import run_batch
+        from replica.spark.jobs.kept_table import check_free
         from replica.spark.jobs.seed import behind
         from replica.spark.options import parse_options
         from replica.spark.source import log_files
@@ -120,6 +124,7 @@ class TableJob:
         kept = self._target(target, parsed)
         if job_state.exists(target):
             raise ConfigurationError(f"target: there are tables in {target} already -- give another folder")
+        check_free(target)
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
         with our_errors():
