@@ -19,6 +19,7 @@ order of the log, however they were read. The workers import this package, so it
     tables     -> one table's typed columns
     packed     -> many tables' typed columns, in the order of the log, for ``jobs``
     source     all of that behind PySpark's Data Source API
+    jobs       whole pipelines to Parquet and Delta: ``mysql-replica spark``
 """
 
 from typing import TYPE_CHECKING
