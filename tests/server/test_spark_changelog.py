@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from protocol.errors import ReplicaError
 from replica.spark.jobs import changelog
 from replica.spark.jobs.session import Pace, await_queries, state_of
+from tests.server.streams import begin_log
 from tests.servers import Server
 from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
 
@@ -33,6 +34,7 @@ SECONDS = 900
 
 @pytest.fixture
 def tables(mysql97: Server) -> Iterator[list[str]]:
+    begin_log(mysql97)
     with mysql97.fresh_schema() as schema:
         names = [f"{schema}.orders", f"{schema}.or ders"]
         for name in names:

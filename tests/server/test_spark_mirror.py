@@ -24,6 +24,7 @@ from replica.spark.jobs import history, mirror
 from replica.spark.jobs.kept_table import table_path
 from tests.server import random_shop
 from tests.server.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.server.streams import begin_log
 from tests.servers import Server
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.spark.kept_tables import check_intervals, rows_of, run_once
@@ -46,6 +47,7 @@ def source_of(server: Server, tables: str) -> dict[str, str]:
 
 @pytest.fixture
 def shop(mysql97: Server) -> Iterator[str]:
+    begin_log(mysql97)
     with mysql97.fresh_schema() as schema:
         yield schema
 
@@ -59,6 +61,7 @@ def test_five_tables(
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
+    begin_log(server)
     with server.fresh_schema() as schema:
         random_shop.create(server, schema)
         source = source_of(server, f"{schema}.*") | {"maxRowsPerTrigger": "1000"}

@@ -45,7 +45,15 @@ def test_text(run: Run, tmp_path: Path) -> None:
     assert lines[0].startswith("log          bin.999998 to bin.1000000, 3 files, ")
     assert "transactions 6, 6 of them with rows" in lines
     assert "row changes  6: 6 inserts, 0 updates, 0 deletes" in lines
-    assert next(line.split() for line in lines if line.startswith("s.t ")) == ["s.t", "6", "0", "0", "6", "240", "B"]
+    assert next(line.split() for line in lines if line.startswith("s.t ")) == [
+        "s.t",
+        "6",
+        "0",
+        "0",
+        "6",
+        "240",
+        "B",
+    ]
     assert all(len(line) <= 80 for line in lines)
     assert not any(line.endswith(" ") for line in lines)
 
