@@ -59,7 +59,7 @@ async def test_a_position_that_is_no_events_start(server: Server, schema: str) -
     seed = random.randrange(1 << 32)
     print("seed", seed)
     inside = sorted(set(range(start.position, end.position)) - starts)
-    for offset in random.Random(seed).sample(inside, 80):
+    for offset in random.Random(seed).sample(inside, 20):
         error = await refusal(stream_of(server, start=BinlogPosition(start.file, offset)))
         assert_told(error, replica.PositionInsideEventError, "start at the end position of an event")
 

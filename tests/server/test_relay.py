@@ -107,6 +107,7 @@ class RelayProcesses:
     """Processes of ``mysql-replica relay``, one after another, of the same directory."""
 
     def __init__(self, server: Server, folder: Path, start: str) -> None:
+        self._folder = folder
         self._arguments = ["relay", server.dsn(), str(folder), "--from", start, "--server-id", "4000000007"]
 
     async def start(self, *more: str) -> asyncio.subprocess.Process:
@@ -114,8 +115,13 @@ class RelayProcesses:
             sys.executable, "-m", "replica", *self._arguments, *more, stderr=asyncio.subprocess.DEVNULL
         )
 
-    async def start_and_kill(self, seconds: float) -> None:
+    async def start_and_kill(self, seconds: float, *, at_work: bool) -> None:
+        """Kill one after so many seconds; ``at_work``: of its work, however long it takes to begin with it."""
+        before = bytes_in(self._folder)
         process = await self.start()
+        if at_work:
+            with contextlib.suppress(TimeoutError):
+                await until(lambda: bytes_in(self._folder) > before, seconds=10)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await process.wait()
@@ -145,7 +151,7 @@ async def test_a_relay_is_killed(
             writing = asyncio.create_task(asyncio.to_thread(writer.run))
             sizes = []
             for number in range(kills):
-                await relays.start_and_kill(rng.uniform(0.2, _LIFE_SECONDS))
+                await relays.start_and_kill(rng.uniform(0.2, _LIFE_SECONDS), at_work=number < 8)
                 sizes.append(bytes_in(tmp_path))
                 if number % 5 == 4:
                     await asyncio.to_thread(close_file, server)

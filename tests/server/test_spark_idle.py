@@ -27,7 +27,7 @@ from tests.spark.conftest import spark  # noqa: F401 -- the one session of the t
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SECONDS = 20
+_SECONDS = 10
 _MOST_PER_SECOND = 0.2
 
 

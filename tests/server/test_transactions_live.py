@@ -129,7 +129,7 @@ async def test_a_connection_lost_within_a_transaction(
     run(server, schema, NUMBERED)
     start = executed(server) if by_gtid else end_of_log(server)
     # More than the buffers on the way can hold.
-    count = many_rows(server, schema, 17)
+    count = many_rows(server, schema, 18)
     run(server, schema, "INSERT INTO t (text) VALUES ('last')")
     seen = []
     options = {"user": user, "tls": "disabled"}
@@ -162,7 +162,7 @@ async def collected(tx: Transaction) -> int:
 async def test_a_connection_lost_while_collecting(server: Server, schema: str, user: str) -> None:
     run(server, schema, NUMBERED)
     start = end_of_log(server)
-    count = many_rows(server, schema, 17)
+    count = many_rows(server, schema, 18)
     options = {"user": user, "tls": "disabled"}
     async with asyncio.timeout(SECONDS), stream_from(server, schema, start, **options) as stream:
         tx = await anext(stream.transactions())
