@@ -97,10 +97,12 @@ async def test_files_of_every_kind(server: Server, schema: str, tmp_path: Path) 
     assert len(names) > 3
     await closed(server, names[:-1])
     for _ in range(2):
+        # MariaDB notes by itself, when a file has begun, which files a recovery would need.
+        least = end_of_log(server).position
         await run_once(server, tmp_path, start=f"{first}:4")
         # The newest one says of itself that it is in use, which is not sent.
         assert differing(server, tmp_path, names[:-1]) == []
-    assert (tmp_path / names[-1]).stat().st_size == end_of_log(server).position
+    assert least <= (tmp_path / names[-1]).stat().st_size <= end_of_log(server).position
 
 
 class RelayProcesses:
