@@ -92,15 +92,15 @@ def fill(head: Line, items: Sequence[Line], gap: str, indent: int, width: int | 
 
     An item is never divided: it is to fit into ``width - indent`` cells.
     """
-    line, used = list(head), line_width(head)
-    is_first = True
+    line, used, space = list(head), line_width(head), ""
+    # A new line has no more room than one without items whose head is no longer than the indent.
+    has_more_room = used > indent
     for item in items:
         size = line_width(item)
-        space = "" if is_first else gap
-        if width is not None and used > indent and used + len(space) + size > width:
+        if width is not None and has_more_room and used + len(space) + size > width:
             yield line
             line, used, space = [Span(" " * indent)], indent, ""
         line += [Span(space), *item] if space else item
         used += len(space) + size
-        is_first = False
+        space, has_more_room = gap, True
     yield line

@@ -162,7 +162,15 @@ async def assert_cured_by_restart(
     assert after.state == "ok", after
 
 
-@pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", *MARIADB])
+# A server is started four times.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mysql:9.7",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("mysql:5.6", MARIADB[0])),
+        *MARIADB[1:],
+    ],
+)
 async def test_schemas_that_are_not_logged(
     name: str, supervised_server: Callable[..., Server], tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def shop(mysql97: Server) -> Iterator[str]:
         yield schema
 
 
+@pytest.mark.long  # a minute; test_spark_mirror_plain does the same without Spark
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
 def test_five_tables(
     spark: SparkSession,  # noqa: F811

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -296,6 +296,7 @@ def test_roles_are_there_to_be_coloured() -> None:
     ]
 
 
+@example([1, 24], 5, 6, 31)
 @given(st.lists(st.integers(1, 30), max_size=30), st.integers(0, 20), st.integers(0, 10), st.integers(31, 60))
 def test_filled_lines_hold_all_and_fit(sizes: list[int], head: int, indent: int, width: int) -> None:
     items = [[Span("x" * min(size, width - indent))] for size in sizes]
