@@ -140,7 +140,7 @@ class JsonDecoder:
         assert keys is not None
         entries = list(_read_entries(data[values_at:content]))
         values = self._elements(entries, data, 0, limit, shape.values_start, depth)
-        self._sighted(shape, data, values_at, content)
+        self._sighted(shape, data, values_at, content, limit)
         return dict(zip(keys, values, strict=True))
 
     def _small_array(self, data: bytes, depth: int) -> JsonValue:
@@ -162,7 +162,7 @@ class JsonDecoder:
                 self._roots[SMALL_ARRAY] = shape.reader
             return shape.reader(data, depth)
         values = self._elements(list(_read_entries(data[4:content])), data, 0, limit, content, depth)
-        self._sighted(shape, data, 4, content)
+        self._sighted(shape, data, 4, content, limit)
         return values
 
     def _large_object(self, data: bytes, start: int, end: int, depth: int) -> JsonValue:
@@ -347,9 +347,9 @@ class JsonDecoder:
             self._others = 0
         self._others += 1
 
-    def _sighted(self, shape: Shape, data: bytes, values_at: int, content: int) -> None:
+    def _sighted(self, shape: Shape, data: bytes, values_at: int, content: int, limit: int) -> None:
         """A container was read by the loops: one more to learn from, or enough."""
-        shape.sight(data[values_at:content:3], data[: _unpack_head(data)[1]])
+        shape.sight(data[values_at:content:3], data, limit)
         if len(shape.sights) >= self._sights:
             small = {SMALL_OBJECT: self._small_object, SMALL_ARRAY: self._small_array}
             inner = dict(self._inner(data, data[values_at:content]))

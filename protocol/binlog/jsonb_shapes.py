@@ -122,11 +122,11 @@ class Shape:
     contents: set[bytes] = field(default_factory=set)
     recurs: bool = False
 
-    def sight(self, types: bytes, content: bytes) -> None:
-        """One more container of the shape was met."""
+    def sight(self, types: bytes, data: bytes, limit: int) -> None:
+        """One more container of the shape was met, in the first ``limit`` bytes of ``data``."""
         self.sights.append(types)
         if len(self.contents) <= _CONTENTS_KEPT:
-            self.contents.add(content[:_SHORT])
+            self.contents.add(data[: min(limit, _SHORT)])
 
     @property
     def values_start(self) -> int:
