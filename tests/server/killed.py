@@ -19,7 +19,7 @@ from tests.servers import Server
 from tests.spark.killed_query import FORMATS, last_number
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 900
+SECONDS = 300
 
 
 class Writer:

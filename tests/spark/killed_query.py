@@ -67,6 +67,8 @@ class KilledReader(BinlogStreamReader):
 
     format: str
     kill: Kill
+    #: A task has a reader of its own, and few batches: what it comes to is counted over all tasks of a process.
+    reads = Kill()
 
     def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"format": self.format}
@@ -82,10 +84,9 @@ class KilledReader(BinlogStreamReader):
         return super().partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        kill = Kill()
         for batch in super().read(partition):
             yield batch
-            kill.reach(self.format, "inside_read")
+            self.reads.reach(self.format, "inside_read")
 
 
 class KilledSource(BinlogDataSource):
