@@ -6,6 +6,8 @@ STAMP  := $(VENV)/.installed
 PLAIN  := $(VENV)/.installed-plain
 # Where the demo's changes come from: embedded (a recorded log, without Docker), or an image such as mysql:9.7.
 SERVER ?= embedded
+# Tests run in as many processes as there are processors, each with servers of its own; PARALLEL= for one after another.
+PARALLEL ?= -n auto --maxprocesses 3 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help venv check images servers test test-long bench bench-spark demo pipeline clean
@@ -24,7 +26,7 @@ check: $(STAMP)  ## lint, types and unit tests, without servers
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/pytest tests/unit --quiet
+	$(VENV)/bin/pytest $(PARALLEL) tests/unit --quiet
 
 images:  ## get Docker running if it can and build the server images that are missing
 	docker/up.sh
@@ -37,10 +39,10 @@ servers:
 	    echo "No servers can be started here: the server tests will be skipped."; }
 
 test: $(STAMP) servers  ## the whole test suite, server tests included where Docker can be had
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest $(PARALLEL)
 
 test-long: $(STAMP) servers  ## the whole test suite in its long forms
-	$(VENV)/bin/pytest --long
+	$(VENV)/bin/pytest $(PARALLEL) --long
 
 bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="--quick" shows that it works
 	docker/up.sh

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+#: A report's property for each server that its test ran on: with several processes all else stays in theirs.
+SERVER_PROPERTY = "server"
 
 _SERVER_TESTS = Path(__file__).parent / "server"
 
@@ -15,6 +19,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the tests marked `long`, and the long forms of others"
     )
+
+
+def pytest_configure() -> None:
+    # A process beside others is told the terminal's size, which programs that tests start would take for theirs.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -47,6 +58,22 @@ def pytest_make_collect_report(
     if _SERVER_TESTS in collector.path.parents:
         _fail_if_skipped_in_ci(report)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [
+        report
+        for outcome in ("passed", "failed", "xfailed", "xpassed")
+        for report in terminalreporter.getreports(outcome)
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+    ]
+    tests_run = Counter(
+        value for report in reports for name, value in report.user_properties if name == SERVER_PROPERTY
+    )
+    if tests_run:
+        terminalreporter.section("tests on each server")
+        for name, number in sorted(tests_run.items()):
+            terminalreporter.write_line(f"{name}: {number} tests")
 
 
 def _fail_if_skipped_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -9,11 +9,11 @@ in a schema of its own (`schema`, `Server.fresh_schema()`) and begins at the log
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
+from tests.conftest import SERVER_PROPERTY
 from tests.servers import SERVERS, Server, ServerPool, ServerUnavailableError
 
 _SINGLE_FIXTURES = {name.replace(":", "").replace(".", ""): name for name in SERVERS}
@@ -21,7 +21,6 @@ _SINGLE_FIXTURES = {name.replace(":", "").replace(".", ""): name for name in SER
 # Of these, the parameter is the server's name; `certified` is of test_login_transports.
 _PARAMETRIZED = ("server", "certified")
 
-_tests_run = pytest.StashKey[Counter[str]]()
 _extra_servers = pytest.StashKey[set[str]]()
 
 
@@ -112,17 +111,9 @@ def _servers_of(item: pytest.Item) -> set[str]:
     return names | extra
 
 
-# Nearest to the test, so that a skip is still seen as one.
-@pytest.hookimpl(wrapper=True, trylast=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.when == "call" and not report.skipped:
-        item.config.stash.setdefault(_tests_run, Counter()).update(_servers_of(item))
+    if report.when == "call":
+        report.user_properties += [(SERVER_PROPERTY, name) for name in sorted(_servers_of(item))]
     return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    tests_run = config.stash.get(_tests_run, Counter())
-    terminalreporter.section("tests on each server")
-    for name in SERVERS:
-        terminalreporter.write_line(f"{name}: {tests_run[name]} tests")
