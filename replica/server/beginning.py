@@ -73,7 +73,7 @@ class Beginnings:
             raise self._refusals.malformed_gtids() from None
         if self._refusals.is_mariadb or await self._gtids.mode() != "ON":
             raise self._refusals.no_gtids()
-        choice = WithoutGtids(sent, tell)
+        choice = WithoutGtids(sent, tell, self._refusals)
         if command.file:
             self._check_position(command.file, command.position)
             return Beginning(command.file, command.position, choice)

@@ -70,11 +70,15 @@ class Everything:
 
 
 class WithoutGtids:
-    """MySQL: without the transactions of a set. Heartbeats (``tell``) say where those end that are left out."""
+    """MySQL: without the transactions of a set. Heartbeats (``tell``) say where those end that are left out.
 
-    def __init__(self, gtids: GtidSet, tell: TellPlace) -> None:
+    Of a transaction without a GTID nobody can tell whether the replica has it: it is refused.
+    """
+
+    def __init__(self, gtids: GtidSet, tell: TellPlace, refusals: Refusals) -> None:
         self._gtids = gtids
         self._tell = tell
+        self._refusals = refusals
         self._decoder = EventDecoder()
         self._is_skipping = False
         self._is_untold = False
@@ -92,6 +96,8 @@ class WithoutGtids:
             if kind in _GTID:
                 event = self._decoder.decode(raw)
                 self._is_skipping = isinstance(event, GtidEvent) and event.gtid in self._gtids
+            elif kind == EventType.ANONYMOUS_GTID:
+                raise self._refusals.anonymous(self._decoder.file, position)
             if self._is_skipping and kind not in _OUTSIDE:
                 self._is_untold = True
             else:

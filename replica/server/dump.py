@@ -14,7 +14,7 @@ from protocol.acceptor import Acceptor
 from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import QueryEvent
-from protocol.constants import EVENT_HEADER_SIZE, ROW_CODES, EventType
+from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, ROW_CODES, EventFlag, EventType
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.position import BinlogPosition
 
@@ -23,10 +23,22 @@ from . import artificial
 from .choosing import Choice
 from .refusals import Place, Refusals
 from .replicas import ConnectedReplica
-from .served_log import FIRST_POSITION, MAX_EVENT_SIZE, FileEvents, FileHead, ServedLog
+from .served_log import (
+    FIRST_POSITION,
+    MAX_EVENT_SIZE,
+    NO_NUMBER,
+    FileEvents,
+    FileHead,
+    ServedLog,
+    numbered,
+)
 
 _POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN}
+_TYPE_OFFSET: Final = 4
+_FLAGS_OFFSET: Final = 17
+# Behind the position in it.
+_ROTATE_NAME: Final = EVENT_HEADER_SIZE + 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,7 @@ class Dump:
         self._start: Beginning | None = None
         self._sent_at = 0.0
         self._event_position = 0
+        self._last_event = b""
         self._acknowledging: _TransactionEnds | None = None
 
     async def run(self, beginning: Beginning) -> None:
@@ -137,6 +150,7 @@ class Dump:
                 if following is not None:
                     if events.position < events.size:
                         raise self._refusals.truncated_event(self.place())
+                    self._check_following(following)
                     return following
                 if not self._options.waits:
                     return None
@@ -145,6 +159,7 @@ class Dump:
     def _enter(self, file: str, position: int) -> None:
         self._file = file
         self._event_position = position
+        self._last_event = b""
         self._replica.sent = BinlogPosition(file, position)
         # The state of checksums is still that of the file before.
         rotate = artificial.rotate(self._server_id, file, position, has_checksum=self._has_checksums)
@@ -209,8 +224,28 @@ class Dump:
             following = self._log.next_file(self._file)
         except LookupError:
             raise self._refusals.no_next_file(self.place()) from None
-        is_begun = following is not None and self._log.head(following) is not None
-        return following if is_begun else None
+        return following if following is None or self._is_begun(following) else None
+
+    def _check_following(self, file: str) -> None:
+        """Whether it is the file that the last event names; by their numbers, as files may have been renamed."""
+        raw = self._last_event
+        if not raw or raw[_TYPE_OFFSET] != EventType.ROTATE or raw[_FLAGS_OFFSET] & EventFlag.ARTIFICIAL:
+            return
+        name = raw[_ROTATE_NAME : len(raw) - CHECKSUM_SIZE * self._has_checksums]
+        _, named = numbered(name.decode("utf-8", "surrogateescape"))
+        _, found = numbered(file)
+        if named != found and NO_NUMBER not in (named, found):
+            raise self._refusals.no_next_file(self.place())
+
+    def _is_begun(self, file: str) -> bool:
+        """Whether it is its turn, once the one before has been sent; what is wrong with it is told then."""
+        if file != self._log.names[-1]:
+            # Others have come behind it: what it lacks now, it will not get.
+            return True
+        try:
+            return self._log.head(file) is not None
+        except ConfigurationError:
+            return True
 
     async def _send_events(self, events: FileEvents, choice: Choice, *, is_last: bool) -> bool:
         """Send what is at hand; whether there was anything."""
@@ -219,12 +254,13 @@ class Dump:
             batch = events.read()
         except DecodeError:
             raise self._refusals.bogus_event(self.place()) from None
-        if batch and is_last and self._options.waits and batch[-1][4] == EventType.ROTATE:
+        if batch and is_last and self._options.waits and batch[-1][_TYPE_OFFSET] == EventType.ROTATE:
             # It names a file that is not there yet, and a heartbeat may not go back behind it (13122).
             events.position -= len(batch.pop())
         if not batch:
             return False
         self._event_position = events.position - len(batch[-1])
+        self._last_event = batch[-1]
         self._replica.sent = BinlogPosition(self._file, events.position)
         if chosen := choice.choose(batch, start):
             self._send(chosen)

@@ -130,6 +130,13 @@ class Refusals:
             "instead of ON."
         )
 
+    def anonymous(self, file: str, position: int) -> DumpRefusedError:
+        """What is to be sent has no GTID (ER_CANT_REPLICATE_ANONYMOUS_WITH_AUTO_POSITION)."""
+        return self._refuse(
+            "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file "
+            f"{self._folder}{file}, position {position}.".translate(_BRACES)
+        )
+
     def malformed_gtids(self) -> DumpRefusedError:
         """What was sent as a GTID set is none (ER_MALFORMED_GTID_SET_ENCODING)."""
         return self._refuse("Malformed GTID set encoding.", code=1773)

@@ -8,6 +8,7 @@ import glob
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Final
 
 from protocol.binlog.checksum import (
@@ -33,6 +34,8 @@ from protocol.wire import unpack_event_header, unpack_u32
 from ..log_files import LogFile, LogSource, Readable, find_log_files
 
 FIRST_POSITION: Final = len(BINLOG_MAGIC)
+#: Of a name that does not end in one.
+NO_NUMBER: Final = -1
 #: max_allowed_packet ends at 1 GiB; what an event adds to one row or statement stays far below 1 MiB.
 MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
@@ -151,6 +154,7 @@ class ServedLog:
         self._paths: dict[str, str] = {}
         self._names: list[str] = []
         self._heads: dict[str, FileHead] = {}
+        self._resolved = ""  # what a directory has stood for
         self._seen: tuple[object, ...] | None = None
         self.refresh()
 
@@ -165,11 +169,9 @@ class ServedLog:
         if not isinstance(source, str | os.PathLike):
             state: tuple[object, ...] = ()
         else:
-            source = _in_directory(os.fspath(source))
-            state = (
-                source,
-                *_state_of(source if source.endswith(".index") else os.path.dirname(source) or "."),
-            )
+            source = self._resolved = self._resolve(os.fspath(source))
+            # An index does not change where files are deleted.
+            state = (source, *_state_of(source), *_state_of(os.path.dirname(source) or "."))
         if state == self._seen:
             return
         try:
@@ -181,14 +183,26 @@ class ServedLog:
         self._use(files)
         self._seen = state
 
+    def _resolve(self, path: str) -> str:
+        """An index file or a pattern; as long as files are served, other logs may come into their directory."""
+        try:
+            return _in_directory(path)
+        except ConfigurationError:
+            if not self._resolved:
+                raise
+            return self._resolved
+
     def _use(self, files: list[LogFile]) -> None:
         for file in files:
             if file.path is None:
                 raise ConfigurationError(f"{file.name}: files are served by their paths")
-        self._paths = {file.name: file.path for file in files if file.path is not None}
-        self._names = list(self._paths)
-        if len(self._names) < len(files):
+        paths = {file.name: file.path for file in files if file.path is not None}
+        if len(paths) < len(files):
             raise ConfigurationError("files: two of them have the same name")
+        # An index still names the oldest ones where these were deleted by hand.
+        there = dict(dropwhile(lambda item: not os.path.exists(item[1]), paths.items()))
+        self._paths = there or paths
+        self._names = list(self._paths)
         self._heads = {name: head for name, head in self._heads.items() if name in self._paths}
 
     def next_file(self, name: str) -> str | None:
@@ -200,7 +214,7 @@ class ServedLog:
         if name in names:
             index = names.index(name) + 1
             return names[index] if index < len(names) else None
-        if names and _number(names[0]) == (_number(name)[0], _number(name)[1] + 1):
+        if names and numbered(names[0]) == (numbered(name)[0], numbered(name)[1] + 1):
             return names[0]
         raise LookupError(name)
 
@@ -222,6 +236,8 @@ class ServedLog:
     def head(self, name: str) -> FileHead | None:
         """The beginning of a file; None where it is not written yet. ``ConfigurationError`` if it is no log."""
         if name not in self._heads:
+            if name not in self._paths:
+                raise ConfigurationError(f"{name} has been removed")
             head = _read_head(self._paths[name])
             if head is None:
                 return None
@@ -246,9 +262,10 @@ def _in_directory(path: str) -> str:
     return found[0] if found else os.path.join(glob.escape(path), "*.[0-9]*[0-9]")
 
 
-def _number(name: str) -> tuple[str, int]:
+def numbered(name: str) -> tuple[str, int]:
+    """What all files of a log are called, and which of them this one is."""
     base, _, digits = name.rpartition(".")
-    return (base, int(digits)) if digits.isdecimal() else (name, -1)
+    return (base, int(digits)) if digits.isdecimal() else (name, NO_NUMBER)
 
 
 def _state_of(path: str) -> tuple[object, ...]:

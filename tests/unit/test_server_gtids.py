@@ -160,6 +160,36 @@ async def test_a_log_that_is_damaged_or_gone(tmp_path: Path) -> None:
         assert await session.query_value("SELECT 1") == "1"
 
 
+@pytest.mark.parametrize("have", [GtidSet(), gtids(1, 1), gtids(1, 2)])
+async def test_transactions_without_a_gtid_among_others(tmp_path: Path, have: GtidSet) -> None:
+    """Behind one that the replica has, they must not be taken for a part of it."""
+    log = mysql_log()
+    log.transaction([1], sequence=1)
+    log.add(EventType.ANONYMOUS_GTID, bytes(25))
+    log.transaction([99])
+    log.transaction([2], sequence=2)
+    path = tmp_path / "bin.000001"
+    path.write_bytes(log.data)
+    async with serving(path) as server:
+        with pytest.raises(ServerError, match=r"anonymous .* AUTO_POSITION = 1, at file \./bin.000001, pos"):
+            await missing(server, have)
+        assert rows_in(await dumped(server)) == [1, 99, 2]
+
+
+async def test_files_that_were_deleted_by_hand(tmp_path: Path) -> None:
+    """The index names them still."""
+    names = write_mysql_files(tmp_path)
+    async with serving(tmp_path) as server:
+        assert rows_in(await missing(server, GtidSet())) == [1, 2, 3, 4, 5, 6]
+        (tmp_path / names[0]).unlink()
+        assert rows_in(await missing(server, gtids(1, 3))) == [4, 5, 6]
+        with pytest.raises(TransactionsUnavailableError):
+            await missing(server, gtids(1, 1))
+        async with logged_in(server) as session:
+            assert await session.query_value("SELECT @@gtid_purged") == str(gtids(1, 2))
+            assert [row[0] for row in await session.query("SHOW BINARY LOGS")] == names[1:]
+
+
 async def test_a_set_and_a_place(tmp_path: Path) -> None:
     """MySQL starts where a file is named, and leaves out what is in the set."""
     names = write_mysql_files(tmp_path)
