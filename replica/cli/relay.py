@@ -27,7 +27,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 _EPILOG: Final = """\
 What has been written is on disk after the sync interval, and as soon as nothing more comes. After a stop, a crash or
-a kill the next run goes on where the files end. Serve the directory to replicas with: mysql-replica serve DIR"""
+a kill the next run goes on where the files end. Files that nobody needs any more may be deleted, the oldest first.
+Serve the directory to replicas with: mysql-replica serve DIR"""
 
 
 def _run(options: Namespace, console: Console) -> int:

@@ -89,6 +89,7 @@ class BinlogRelay:
         self._once = once
         self._folder: RelayFolder | None = None
         self._session: Session | None = None
+        self._opening: asyncio.Task[Session] | None = None
         self._failures = FailureCount()
         self._closing = asyncio.Event()
         self._has_begun = False
@@ -125,6 +126,8 @@ class BinlogRelay:
     async def aclose(self) -> None:
         """End it, from another task."""
         self._closing.set()
+        if self._opening is not None:
+            self._opening.cancel()
         if self._session is not None:
             self._session.abort()
 
@@ -142,7 +145,10 @@ class BinlogRelay:
 
     async def _follow(self, folder: RelayFolder) -> None:
         """Copy over one connection; returns at the log's end with ``once``, or when it is closed."""
-        self._session = session = await Session.open(self._options)
+        session = await self._open()
+        if session is None:
+            return
+        self._session = session
         self._has_begun = True
         try:
             source = await ask(session)
@@ -160,6 +166,19 @@ class BinlogRelay:
         finally:
             self._session = None
             await session.aclose()
+
+    async def _open(self) -> Session | None:
+        """Connect; None when it is closed meanwhile: a source that says nothing is not waited for."""
+        self._opening = asyncio.create_task(Session.open(self._options))
+        try:
+            return await self._opening
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return None
+        finally:
+            self._opening = None
 
     async def _start(self, folder: RelayFolder, session: Session) -> StartPoint:
         if folder.file:

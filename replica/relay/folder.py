@@ -9,11 +9,12 @@ import fcntl
 import os
 import re
 from collections.abc import Sequence
+from itertools import dropwhile
 from typing import Final, Self
 from zlib import crc32
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, CRC32_RESIDUE, algorithm_of, crc32_matches
-from protocol.constants import BINLOG_MAGIC, EventType
+from protocol.constants import BINLOG_MAGIC, ENCRYPTED_BINLOG_MAGIC, EventType
 from protocol.errors import ConfigurationError, DecodeError, SourceChangedError
 from protocol.wire import unpack_u32
 
@@ -196,9 +197,9 @@ class RelayFolder:
 
     def _take(self) -> int:
         os.makedirs(self.path, exist_ok=True)
-        others = [name for name in os.listdir(self.path) if name.endswith(".index")]
         lock_path = os.path.join(self.path, _LOCK)
-        if others and not os.path.exists(lock_path):
+        others = [] if os.path.exists(lock_path) else self._logs_of_others()
+        if others:
             raise ConfigurationError(
                 f"{self.path} holds a log that no relay has written ({others[0]}): give the relay a directory of its "
                 "own"
@@ -213,6 +214,11 @@ class RelayFolder:
             if name.startswith(".") and name.endswith(_LEFTOVER):
                 os.unlink(os.path.join(self.path, name))
         return lock
+
+    def _logs_of_others(self) -> list[str]:
+        """Files that this relay would write over: copies of a log may stand there without an index."""
+        names = sorted(os.listdir(self.path))
+        return [name for name in names if name.endswith(".index") or _is_log(self._path_of(name))]
 
     def _open_last(self) -> None:
         """Find the last file, and cut off what stands behind its last whole event."""
@@ -264,9 +270,18 @@ class RelayFolder:
         self.position = self._size = self._last_event = FIRST_POSITION
         self._has_checksums = False
         self._names.append(file)
-        lines = "".join(f"./{name}\n" for name in self._names)
+        # The oldest ones may have been deleted meanwhile, as nobody needs them any more.
+        kept = dropwhile(lambda name: not os.path.exists(self._path_of(name)), self._names)
+        lines = "".join(f"./{name}\n" for name in kept)
         base = file.rpartition(".")[0]
         replace_file(os.path.join(self.path, f"{base}.index"), lines.encode("utf-8", "surrogateescape"))
 
     def _path_of(self, file: str) -> str:
         return os.path.join(self.path, file)
+
+
+def _is_log(path: str) -> bool:
+    if _FILE_NAME.fullmatch(os.path.basename(path)) is None or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(BINLOG_MAGIC)) in (BINLOG_MAGIC, ENCRYPTED_BINLOG_MAGIC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,12 @@ from .served import (
     PASSWORD,
     USER,
     close,
+    dumped,
     gtids,
     mariadb_log,
     mariadb_transaction,
     mysql_log,
+    rows_in,
     serving,
     write_index,
     write_mysql_files,
@@ -271,6 +274,54 @@ def test_directories_that_are_not_the_relays(source: Path, tmp_path: Path) -> No
     (tmp_path / "relay.lock").touch()
     with pytest.raises(ConfigurationError, match=r"bin\.000001"):
         RelayFolder(tmp_path)
+
+
+async def test_files_that_would_be_written_over(source: Path, copied: Path) -> None:
+    """A copy of a log needs no index to be somebody's."""
+    os.mkdir(copied)
+    (copied / "notes.2024").write_text("no log")
+    mine = copied / "bin.000002"
+    mine.write_bytes((source / "bin.000001").read_bytes())
+    async with serving(source) as server:
+        with pytest.raises(ConfigurationError, match=r"no relay has written \(bin.000002\)"):
+            await copy(server, copied)
+        assert mine.read_bytes() == (source / "bin.000001").read_bytes()
+        mine.unlink()
+        await copy(server, copied)
+    assert files_of(copied) == files_of(source)
+
+
+async def test_a_source_that_says_nothing_is_not_waited_for(copied: Path) -> None:
+    async with asyncio.timeout(5):
+        silent = socket.create_server(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        relay = relay_of(port, copied, connect_timeout=60)
+        running = asyncio.create_task(relay.run())
+        await until(lambda: relay._opening is not None)
+        await relay.aclose()
+        await running
+        # Who cancels it is told so.
+        running = asyncio.create_task(relay_of(port, copied, connect_timeout=60).run())
+        await asyncio.sleep(0.05)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        silent.close()
+
+
+async def test_old_files_may_be_deleted(source: Path, copied: Path) -> None:
+    async with serving(source) as server:
+        await copy(server, copied)
+        os.unlink(copied / "bin.000001")
+        third = LogBuilder()
+        third.data[:] = (source / "bin.000003").read_bytes()
+        (source / "bin.000003").write_bytes(close(third, "bin.000004"))
+        (source / "bin.000004").write_bytes(mysql_log(gtids(1, 6)).data)
+        write_index(source, *(f"bin.00000{number}" for number in range(1, 5)))
+        await copy(server, copied)
+    assert (copied / "bin.index").read_text() == "./bin.000002\n./bin.000003\n./bin.000004\n"
+    async with serving(copied) as downstream:
+        assert rows_in(await dumped(downstream, gtid_set=gtids(1, 2))) == [3, 4, 5, 6]
 
 
 async def test_a_full_disk(source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
