@@ -390,7 +390,8 @@ class Err:
     def encode(self) -> bytes:
         """The payload of this packet."""
         state = b"#" + self.sqlstate.encode() if self.sqlstate else b""
-        return b"\xff" + self.code.to_bytes(2, "little") + state + self.message.encode()
+        message = self.message.encode("utf-8", "surrogateescape")
+        return b"\xff" + self.code.to_bytes(2, "little") + state + message
 
 
 @record(frozen=True, slots=True)

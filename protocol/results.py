@@ -83,7 +83,7 @@ class ColumnDefinition:
         names = (self.catalog, self.schema, self.table, self.org_table, self.name, self.org_name)
         return b"".join(
             [
-                *(encode_lenenc_bytes(name.encode()) for name in names),
+                *(encode_lenenc_bytes(name.encode("utf-8", "surrogateescape")) for name in names),
                 encode_lenenc_int(_COLUMN_FIXED_SIZE),
                 self.collation.to_bytes(2, "little"),
                 self.length.to_bytes(4, "little"),
@@ -114,11 +114,12 @@ def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
 
 
 def encode_row(values: Sequence[TextValue]) -> bytes:
-    """The payload of one text row."""
-    return b"".join(
-        b"\xfb" if value is None else encode_lenenc_bytes(value.encode() if isinstance(value, str) else value)
-        for value in values
-    )
+    """The payload of one text row; surrogate escapes, as of a file's name, become the bytes that they stand for."""
+    return b"".join(b"\xfb" if value is None else encode_lenenc_bytes(_bytes(value)) for value in values)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
 def _value(data: bytes | None) -> TextValue:

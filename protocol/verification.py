@@ -47,7 +47,8 @@ class StoredPassword:
     @classmethod
     def of(cls, password: str) -> "StoredPassword":
         """That of a password."""
-        data = password.encode()
+        # Of bytes that are no UTF-8, such as in a file with the password, the bytes count.
+        data = password.encode("utf-8", "surrogateescape")
         return cls(_twice("sha1", data), _twice("sha256", data))
 
     @classmethod

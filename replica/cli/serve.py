@@ -90,7 +90,13 @@ def _address(text: str) -> tuple[str, int]:
 def _password(options: Namespace) -> str:
     if options.password_file:
         content = read_whole(options.password_file).decode("utf-8", "surrogateescape")
-        return content.partition("\n")[0].removesuffix("\r")
+        password = content.partition("\n")[0].removesuffix("\r")
+        if not password and not options.no_password:
+            raise ConfigurationError(
+                f"--password-file: the first line of {options.password_file} is empty; --no-password lets anybody "
+                "read the log"
+            )
+        return password
     if options.no_password:
         return ""
     password = os.environ.get(_PASSWORD_VARIABLE, "")
@@ -102,8 +108,12 @@ def _password(options: Namespace) -> str:
 
 
 def _tls(options: Namespace) -> "ssl.SSLContext | bool":
+    if options.tls_key and not options.tls_cert:
+        raise ConfigurationError("--tls-key is for --tls-cert: give that, too")
     if options.tls_cert is None:
         return not options.no_tls
+    if options.no_tls:
+        raise ConfigurationError("--no-tls and --tls-cert do not go together")
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -184,8 +184,8 @@ class BinlogServer:
     async def serve_forever(self) -> None:
         """Return when the server is closed."""
         if self._accepting is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(self._accepting)
+            # Who cancels the wait alone does not close the server, and is told so.
+            await asyncio.wait({self._accepting})
 
     async def aclose(self) -> None:
         """Stop listening and end all connections."""

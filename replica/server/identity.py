@@ -30,6 +30,7 @@ AUTO_CNF: Final = "auto.cnf"
 
 _NAMESPACE: Final = uuid.UUID("5cf2bd5c-52b5-5b3d-9d5f-6f5c3f9a1f3e")
 _KEY_SIZE: Final = 2048
+_MAX_SERVER_ID: Final = 0xFFFFFFFF
 _VALID: Final = datetime.timedelta(days=3650)
 # MariaDB's greeting begins so before version 11, for replicas that take "10" for "1".
 _OLD_PREFIX: Final = "5.5.5-"
@@ -54,13 +55,24 @@ class Identity:
     def of(cls, log: ServedLog, server_id: int | None = None, server_uuid: str | None = None) -> "Identity":
         """That of a log's source, as far as it is not given."""
         head = log.newest_head()
+        if server_id is not None and not 0 < server_id <= _MAX_SERVER_ID:
+            raise ConfigurationError(f"server_id: a whole number from 1 to {_MAX_SERVER_ID}, not {server_id}")
         own_id = head.server_id if server_id is None else server_id
         if head.is_mariadb:
             return cls(own_id, "", head.version, True)
         name = log.names[-1]
-        known = server_uuid or read_server_uuid(os.path.dirname(log.path(name)))
+        known = (
+            _checked_uuid(server_uuid) if server_uuid else read_server_uuid(os.path.dirname(log.path(name)))
+        )
         base = name.rpartition(".")[0]
         return cls(own_id, known or str(uuid.uuid5(_NAMESPACE, f"{own_id}/{base}")), head.version, False)
+
+
+def _checked_uuid(text: str) -> str:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise ConfigurationError(f"server_uuid: {text!r} is no UUID") from None
 
 
 def read_server_uuid(folder: str) -> str | None:

@@ -12,6 +12,8 @@ from protocol.messages import Err
 from protocol.records import record
 
 _SYNTAX_ERROR: Final = 1064
+# Functions within functions; nobody sends any.
+_MOST_NESTED: Final = 10
 
 _TOKEN: Final = re.compile(
     r"""
@@ -112,6 +114,7 @@ class Expressions:
         self._tokens = tokens
         self._values = values
         self._next = 0
+        self._depth = 0
 
     @property
     def at_end(self) -> bool:
@@ -169,11 +172,15 @@ class Expressions:
         if name.startswith("_") and following is not None and following.kind in ("text", "hex"):
             return literal(self.take())
         self.take("(")
+        self._depth += 1
+        if self._depth > _MOST_NESTED:
+            raise syntax_error(self._sql[token.start :])
         arguments: list[str | None] = []
         while not self.skip(")"):
             if arguments:
                 self.take(",")
             arguments.append(await self.value())
+        self._depth -= 1
         return await self._values.call(name, arguments)
 
 

@@ -153,6 +153,11 @@ async def test_relay_killed_again_and_again(source: Path, tmp_path: Path) -> Non
         (["serve", "{}/source", "--no-password", "--tls-cert", "{}/nothing"], 2, "--tls-cert"),
         (["serve", "{}/source", "--no-password", "--no-tls", "--require-tls"], 2, "require_tls"),
         (["serve", "{}/source", "--password-file", "{}/nothing"], 2, "nothing"),
+        (["serve", "{}/source", "--password-file", "/dev/null"], 2, "first line of /dev/null is empty"),
+        (["serve", "{}/source", "--no-password", "--tls-key", "{}/nothing"], 2, "give that, too"),
+        (["serve", "{}/source", "--no-password", "--no-tls", "--tls-cert", "x"], 2, "do not go together"),
+        (["serve", "{}/source", "--no-password", "--server-id", "4294967296"], 2, "server_id"),
+        (["serve", "{}/source", "--no-password", "--server-uuid", "x"], 2, "server_uuid"),
     ],
 )
 def test_what_cannot_be_done(
@@ -168,6 +173,18 @@ def test_what_cannot_be_done(
     error = capsys.readouterr().err
     assert note in error.splitlines()[-1]
     assert "Traceback" not in error
+
+
+async def test_a_password_that_is_no_text(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes(b"p\xff\n")
+    given = ("--listen", "127.0.0.1:0", "--password-file", str(tmp_path / "password"), "--no-tls")
+    async with Process.run("serve", str(source), *given) as serve:
+        found = await serve.noted(r"at 127\.0\.0\.1:(\d+)")
+        options = Options.build(
+            None, {"host": "127.0.0.1", "port": int(found[1]), "user": "repl", "password": "p"}
+        )
+        with pytest.raises(AuthenticationError):
+            await Session.open(options)
 
 
 async def test_a_password_from_a_file(source: Path, tmp_path: Path) -> None:

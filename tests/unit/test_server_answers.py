@@ -141,6 +141,8 @@ async def test_user_variables(mysql_files: Path) -> None:
     async with serving(mysql_files) as server:
         async with logged_in(server, "SET @A = 'x', @b = NULL, @c = @a") as session:
             assert await session.query("SELECT @a, @B, @c") == [("x", None, "x")]
+            await session.query("SET @a = X'ff'")
+            assert await session.query("SELECT @a") == [(b"\xff",)]
         async with logged_in(server) as session:
             assert await session.query("SELECT @a") == [(None,)]
 
@@ -165,6 +167,7 @@ async def test_user_variables(mysql_files: Path) -> None:
         ("SET @a", 1064),
         ("SET @a =", 1064),
         ("SELECT SLEEP(5)", 1305),
+        ("SELECT " + "NOW(" * 2000, 1064),
         ("SELECT BINLOG_GTID_POS('bin.000001', 4)", 1305),
         ("SELECT @@nothing", 1193),
         ("SELECT @@gtid_binlog_pos", 1193),

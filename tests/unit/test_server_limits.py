@@ -408,6 +408,27 @@ def test_files_that_cannot_be_served(tmp_path: Path) -> None:
         serve(file)
 
 
+@pytest.mark.parametrize(
+    "given", [{"server_id": 0}, {"server_id": -1}, {"server_id": 1 << 32}, {"server_uuid": "none"}]
+)
+def test_identities_that_there_are_not(files: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(given))):
+        BinlogServer(files, user=USER, password=PASSWORD, **given)
+
+
+async def test_who_waits_for_the_end_can_be_cancelled(files: Path) -> None:
+    async with serving(files) as server:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await server.serve_forever()
+        # That has not closed it.
+        assert rows_in(await dumped(server)) == [1, 2, 3, 4, 5, 6]
+        waiting = asyncio.create_task(server.serve_forever())
+        await asyncio.sleep(0)
+        await server.aclose()
+        await waiting
+
+
 async def test_ports_that_are_taken(files: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = BinlogServer(files, user=USER, password=PASSWORD, port=taken.getsockname()[1])

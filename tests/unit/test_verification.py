@@ -52,6 +52,13 @@ def test_no_other_answer_is_right(name: str, answer: bytes) -> None:
     assert verifier.more(answer).accepted is False
 
 
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_a_password_of_bytes_that_are_no_text(name: str) -> None:
+    clients = {"mysql_native_password": NativePassword, "caching_sha2_password": CachingSha2Password}
+    answer = clients[name](Credentials(b"p\xff")).start(NONCE)
+    assert VERIFIERS[name](challenge(b"p\xff".decode("utf-8", "surrogateescape"))).start(answer).accepted
+
+
 def test_a_right_answer_with_one_bit_changed() -> None:
     for client, verifier in (
         (NativePassword, NativePasswordVerifier),
