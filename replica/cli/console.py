@@ -6,9 +6,11 @@ import time
 from typing import BinaryIO, Final, TextIO
 
 from ..render.figures import size_text
+from ..render.layout import printable
 
 PROGRAM: Final = "mysql-replica"
 
+_COLUMNS: Final = 80  # of a terminal that does not say how wide it is
 _INTERVAL: Final = 0.2  # seconds between two states of the progress line
 
 
@@ -21,13 +23,16 @@ class Console:
 
     @classmethod
     def standard(cls) -> "Console":
-        """That of this process."""
-        return cls(sys.stdout.buffer, sys.stderr)
+        """That of this process; what it was started without goes nowhere."""
+        output = open(os.devnull, "wb") if sys.stdout is None else sys.stdout.buffer  # noqa: SIM115
+        errors = open(os.devnull, "w") if sys.stderr is None else sys.stderr  # noqa: SIM115
+        return cls(output, errors)
 
     def note(self, text: str) -> None:
         """A message of one line on standard error."""
-        line = " ".join(text.split())
-        self.errors.write(f"{PROGRAM}: {line}\n".encode("utf-8", "replace").decode("utf-8"))
+        line = " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
+        # Parts of it are a source's own words.
+        self.errors.write(f"{PROGRAM}: {printable(line)}\n")
         self.errors.flush()
 
     def close_output(self) -> None:
@@ -65,7 +70,15 @@ class Progress:
             self._errors.flush()
             self._width = 0
 
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._errors.fileno()).columns or _COLUMNS
+        except OSError:
+            return _COLUMNS
+
     def _write(self, text: str) -> None:
+        # What is wider than the terminal goes on in the next line, and cannot be written over.
+        text = text[: self._columns() - 1]
         self._errors.write(f"\r{text.ljust(self._width)}")
         self._errors.flush()
         self._width = len(text)

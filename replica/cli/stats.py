@@ -172,7 +172,9 @@ def _write_text(statistics: LogStatistics, console: Console) -> None:
 
 
 def _write_json(statistics: LogStatistics, console: Console) -> None:
-    console.output.write(json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False).encode() + b"\n")
+    text = json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False)
+    # Bytes of names and statements that are no text become \udc80 to \udcff, which JSON has the same escapes for.
+    console.output.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def _write_page(path: str, statistics: LogStatistics) -> None:

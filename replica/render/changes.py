@@ -156,7 +156,7 @@ class ChangeRenderer:
         line = [Span(f"{moment:%Y-%m-%d %H:%M:%S}", "time")]
         if gtid:
             line += [Span(_GAP), Span(gtid, "gtid")]
-        place = f"{first.file}:{first.position}"
+        place = printable(f"{first.file}:{first.position}")
         width = self._line_width()
         if width is not None:
             line = _fitting(line, width)

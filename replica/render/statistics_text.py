@@ -31,21 +31,30 @@ _STEPS_SHOWN: Final = 24
 _DDL_SHOWN: Final = 8
 _LEAST_WIDTH: Final = 40
 _GAP: Final = 2
+# So much of a text is shown before columns are left out: of a time, its minute.
+_LEAST_TEXT: Final = 16
 _FILE_NAME: Final = 14
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its heading, whether numbers stand in it, and the role of its text."""
+    """A column of a table: its heading, whether numbers stand in it, and the role of its text.
+
+    ``spare``: it is left out where the table is too wide, the one with the highest number first; 0 for never.
+    """
 
     heading: str
     is_number: bool = False
     role: Role = ""
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A heading, and rows of texts below columns. The first column is cut where the table is too wide."""
+    """A heading, and rows of texts below columns.
+
+    Where it is too wide the first text is cut; where that is not enough, spare columns are left out.
+    """
 
     title: str
     columns: Sequence[Column]
@@ -57,16 +66,30 @@ class TextTable:
         headings = [column.heading for column in self.columns]
         widths = [max(map(cell_width, column)) for column in zip(headings, *texts, strict=True)]
         elastic = next(index for index, column in enumerate(self.columns) if not column.is_number)
-        others = sum(widths) - widths[elastic] + _GAP * (len(widths) - 1)
+        shown = self._fitting(widths, elastic, width)
+        others = sum(widths[index] + _GAP for index in shown) - widths[elastic] - _GAP
         widths[elastic] = max(min(widths[elastic], width - others), len(headings[elastic]))
         yield [Span(self.title, "heading")]
-        yield self._line(headings, widths, "comment")
+        yield self._line(shown, headings, widths, "comment")
         for row in texts:
-            yield self._line(row, widths, "")
+            yield self._line(shown, row, widths, "")
 
-    def _line(self, texts: Sequence[str], widths: Sequence[int], role: Role) -> Line:
+    def _fitting(self, widths: Sequence[int], elastic: int, width: int) -> list[int]:
+        """The columns that are shown, by their numbers: as many as leave the elastic one a part of its own."""
+        shown = list(range(len(widths)))
+        spare = [index for index in shown if self.columns[index].spare]
+        spare.sort(key=lambda index: self.columns[index].spare)
+        saved = max(widths[elastic] - _LEAST_TEXT, 0)
+        while spare and sum(widths[index] + _GAP for index in shown) - _GAP - saved > width:
+            shown.remove(spare.pop())
+        return shown
+
+    def _line(
+        self, shown_columns: Sequence[int], texts: Sequence[str], widths: Sequence[int], role: Role
+    ) -> Line:
         line: Line = []
-        for column, text, width in zip(self.columns, texts, widths, strict=True):
+        for index in shown_columns:
+            column, text, width = self.columns[index], texts[index], widths[index]
             shown = cut(text, width)
             space = " " * (width - cell_width(shown))
             gap = " " * _GAP if line else ""
@@ -79,7 +102,7 @@ class TextTable:
 
 
 def statistics_lines(statistics: LogStatistics, width: int = 80) -> Iterator[Line]:
-    """All of it, in lines of at most ``width`` cells (40 at least)."""
+    """All of it, in lines of at most ``width`` cells (40 at least), unless large figures need more."""
     width = max(width, _LEAST_WIDTH)
     for label, text in summary(statistics):
         yield [Span(f"{label:<13}", "comment"), Span(cut(printable(text), width - 13))]
@@ -165,7 +188,7 @@ def _changes(statistics: LogStatistics, width: int) -> TextTable:
         Column("updates", True, "update"),
         Column("deletes", True, "delete"),
         Column("rows", True),
-        Column("size", True),
+        Column("size", True, spare=1),
     )
     tables = statistics.tables
     rows = [_table_row(str(table), table) for table in tables[:TABLES_SHOWN]]
@@ -205,9 +228,9 @@ def _transactions(title: str, transactions: Sequence[TransactionStatistics]) -> 
         Column("tables", role="table"),
         Column("rows", True),
         Column("size", True),
-        Column("time", True),
-        Column("begun (UTC)", True, "time"),
-        Column("at", True, "place"),
+        Column("time", True, spare=2),
+        Column("begun (UTC)", True, "time", spare=3),
+        Column("at", True, "place", spare=1),
     )
     rows = [
         (
@@ -234,7 +257,11 @@ def _short_time(time: datetime) -> str:
 
 
 def _sizes(statistics: LogStatistics, width: int) -> TextTable:
-    columns = (Column("rows in a transaction"), Column("transactions", True), Column("", role="update"))
+    columns = (
+        Column("rows in a transaction"),
+        Column("transactions", True),
+        Column("", role="update", spare=1),
+    )
     counts = statistics.rows_classes
     bar = bars(counts, width - 42)
     rows = [
@@ -261,13 +288,13 @@ def _over_time(statistics: LogStatistics, width: int) -> TextTable:
         Column("from (UTC)", role="time"),
         Column("transactions", True),
         Column("rows", True),
-        Column("size", True),
+        Column("size", True, spare=2),
     ]
     has_lag = any(step.max_lag is not None for step in steps)
     if has_lag:
-        columns.append(Column("lag", True))
+        columns.append(Column("lag", True, spare=1))
     bar = bars([step.total for step in steps], max(width - 56 - 8 * has_lag, 4))
-    columns.append(Column("", role="update"))
+    columns.append(Column("", role="update", spare=3))
     # Where nothing happened for long, one line says so.
     rows = [
         _step_row(step, has_lag, bar) if step.transactions else (ELLIPSIS, *[""] * (len(columns) - 1))
@@ -300,8 +327,8 @@ def _statements(statistics: LogStatistics, width: int) -> TextTable:
 def _ddl(statistics: LogStatistics, width: int) -> TextTable:
     columns = (
         Column("statement", role="statement"),
-        Column("took", True),
-        Column("begun (UTC)", True, "time"),
+        Column("took", True, spare=2),
+        Column("begun (UTC)", True, "time", spare=1),
     )
     rows = [
         (one.sql, seconds_text(one.seconds), _short_time(one.time)) for one in statistics.ddl[-_DDL_SHOWN:]

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -381,6 +382,25 @@ def test_the_progress_line(clock: list[float]) -> None:
     assert errors.getvalue() == f"\r{first}\r{second}\r{' ' * len(second)}\r"
 
 
+def test_the_progress_line_on_a_narrow_terminal(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has to stay one line, or each state of it would be a line more."""
+    monkeypatch.setattr("os.get_terminal_size", lambda descriptor: os.terminal_size((20, 5)))
+    errors = io.StringIO()
+    monkeypatch.setattr(errors, "fileno", lambda: 2)
+    progress = Progress(errors, 10_000_000, True)
+    clock[0] += 1
+    progress.update(2_500_000)
+    progress.clear()
+    assert errors.getvalue() == f"\r2.5 MB of 10.0 MB (\r{' ' * 19}\r"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_process_without_output(log: Path, closed: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m replica decode {shlex.quote(str(log))} {closed}"
+    run = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_no_progress_where_nobody_looks(clock: list[float]) -> None:
     errors = io.StringIO()
     progress = Progress(errors, 10, False)
@@ -442,5 +462,5 @@ def test_the_table_is_aligned_on_a_terminal(log: Path) -> None:
 
 def test_a_note_is_one_line() -> None:
     errors = io.StringIO()
-    Console(io.BytesIO(), errors).note("two\nlines, \udcff")
-    assert errors.getvalue() == "mysql-replica: two lines, ?\n"
+    Console(io.BytesIO(), errors).note("two\nlines, \udcff, größer, \x1b[31mred")
+    assert errors.getvalue() == "mysql-replica: two lines, ?, größer, \\x1b[31mred\n"

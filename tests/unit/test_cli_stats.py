@@ -8,18 +8,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 import replica
+from protocol.constants import EventType
 from replica.cli import main
 from replica.render.layout import line_width
 from replica.render.statistics_text import bars, statistics_lines
 from replica.statistics import LogStatistics
+from replica.statistics_records import TableStatistics, TransactionStatistics
 
 from .log_builder import LogBuilder, numbered_log, write_logs
+from .raw_events import query
 from .served import PASSWORD, USER, mysql_log, serving, write_mysql_files
 
 Run = Callable[..., tuple[int, str, str]]
@@ -56,6 +60,15 @@ def test_text(run: Run, tmp_path: Path) -> None:
     ]
     assert all(len(line) <= 80 for line in lines)
     assert not any(line.endswith(" ") for line in lines)
+
+
+def test_json_of_what_is_no_text(run: Run, tmp_path: Path) -> None:
+    log = mysql_log()
+    log.add(EventType.QUERY, query("CREATE TABLE `<>` (a INT)")[19:].replace(b"<>", b"\xe4\xff"))
+    (tmp_path / "bin.000001").write_bytes(log.data)
+    code, text, errors = run("--format=json", tmp_path / "bin.000001")
+    assert (code, errors) == (0, "")
+    assert json.loads(text)["ddl"][0]["sql"] == "CREATE TABLE `\udce4\udcff` (a INT)"
 
 
 def test_json(run: Run, tmp_path: Path) -> None:
@@ -185,8 +198,25 @@ def test_lines_fit_into_the_width(width: int, name: str) -> None:
     lines = list(statistics_lines(statistics, width))
     text = "\n".join("".join(span.text for span in line) for line in lines)
     assert "\x1b" not in text
-    # Numbers are never cut: below 60 they need more than there is.
-    assert max(map(line_width, lines)) <= max(width, 60)
+    assert max(map(line_width, lines)) <= width
+
+
+@pytest.mark.parametrize(("width", "is_timed"), [(64, False), (80, False), (100, True)])
+def test_the_least_useful_columns_go_first(width: int, is_timed: bool) -> None:
+    """Where large figures need the room; where a transaction stands is known to the last."""
+    statistics = LogStatistics()
+    begun = datetime(2026, 11, 22, tzinfo=UTC)
+    large = TransactionStatistics(
+        None, "binlog.000042", 1_073_741_824, begun, 7199, 12_345_678, 10**9, ("shop.order_items",)
+    )
+    statistics._by_rows.add(large.rows, large)
+    table = TableStatistics(inserts=12_345_678, updates=98_765_432, schema="shop", name="order_items")
+    statistics._tables["shop", "order_items"] = table
+    lines = list(statistics_lines(statistics, width))
+    assert max(map(line_width, lines)) <= width
+    text = "\n".join("".join(span.text for span in line) for line in lines)
+    assert "binlog.000042:1073741824" in text
+    assert ("11-22 00:00:00" in text) == is_timed
 
 
 def test_bars() -> None:

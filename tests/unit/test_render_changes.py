@@ -102,6 +102,12 @@ def test_long_values_are_not_made_whole(value: object) -> None:
     assert len(value_text(value)) < 5000
 
 
+def test_a_file_name_that_a_terminal_would_obey() -> None:
+    event = query("CREATE TABLE t (a INT)")
+    event.file = "bin\x1b[2J.000001"
+    assert shown(event)[0].endswith(r"bin\x1b[2J.000001:" + str(event.position))
+
+
 @given(TEXT)
 def test_nothing_is_left_that_a_terminal_obeys(text: str) -> None:
     assert all(one.isprintable() or one == "\u200d" for one in printable(text))
