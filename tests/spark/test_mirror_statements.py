@@ -6,6 +6,8 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +177,12 @@ def test_columns_come_and_go(kept: Kept) -> None:
         ("ALTER TABLE t IMPORT TABLESPACE", "IMPORT TABLESPACE changes values"),
         ("ALTER TABLE t ADD b INT AS (a + 1)", "values in the new column b"),
         ("ALTER TABLE t ADD b DATETIME DEFAULT CURRENT_TIMESTAMP", "values in the new column b"),
-        ("ALTER TABLE t CHANGE a k INT, CHANGE k a INT", "exchange of columns' names"),
+        ("ALTER TABLE t CHANGE a k INT, CHANGE K a INT", "exchange of columns' names"),
+        ("ALTER TABLE t ADD b TIME NOT NULL DEFAULT '10:00'", "values in the new column b"),
+        ("ALTER TABLE t MODIFY a INT AS (id + 2) STORED", "definition of the generated column a"),
+        ("ALTER TABLE t MODIFY A ENUM('x', 'y')", r"values of a, which was INT, are others as ENUM\(x,y\)"),
+        ("ALTER TABLE other.p EXCHANGE PARTITION p0 WITH TABLE t", "EXCHANGE PARTITION changes values"),
+        ("ALTER TABLE other.p CONVERT TABLE t TO PARTITION p0", "CONVERT TABLE changes values"),
         ("RENAME TABLE elsewhere.u TO t", "which is not kept"),
     ],
 )
@@ -183,6 +190,69 @@ def test_statements_that_are_refused_by_name(kept: Kept, sql: str, message: str)
     kept.say(CREATE).insert(ONE).run()
     with pytest.raises(SchemaMismatchError, match=rf"shop\.t.*{message}"):
         kept.say(sql).run()
+
+
+def test_names_of_columns_in_other_capitals(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.layout = (*LAYOUT[:2], ("b", pa.int32()))
+    kept.say("ALTER TABLE t RENAME COLUMN A TO b").insert({"id": 2, "k": "x", "b": 5}).run()
+    assert kept.rows() == [{"id": 1, "k": "x", "b": 1}, {"id": 2, "k": "x", "b": 5}]
+    kept.layout = (*LAYOUT[:2], ("B", pa.int32()))
+    kept.say("ALTER TABLE t MODIFY B INT").insert({"id": 3, "k": "x", "B": 6}).run()
+    assert [row["B"] for row in kept.rows()] == [1, 5, 6]
+    kept.say("ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN b INT DEFAULT 9")
+    kept.layout = (*LAYOUT[:2], ("b", pa.int32()))
+    kept.insert({"id": 4, "k": "x", "b": 7}).run()
+    assert [row["b"] for row in kept.rows()] == [9, 9, 9, 7]
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns", "first"),
+    [
+        ("ADD a INT DEFAULT 3, CHANGE a b INT", {"a": 5, "b": 6}, {"a": 3, "b": 1}),
+        ("ADD period INT DEFAULT 3", {"a": 5, "period": 6}, {"a": 1, "period": 3}),
+    ],
+)
+def test_new_columns_with_odd_names(kept: Kept, sql: str, columns: Row, first: Row) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.layout = (*LAYOUT[:2], *((name, pa.int32()) for name in columns))
+    kept.say(f"ALTER TABLE t {sql}").insert({"id": 2, "k": "x", **columns}).run()
+    assert kept.rows() == [{"id": 1, "k": "x", **first}, {"id": 2, "k": "x", **columns}]
+
+
+def test_fractions_that_are_rounded_away(kept: Kept) -> None:
+    kept.say(CREATE.replace("a INT DEFAULT 7", "a DATETIME(3)")).say("ALTER TABLE t MODIFY a DATETIME(6)")
+    kept.layout = (*LAYOUT[:2], ("a", pa.timestamp("us")))
+    row = {"id": 1, "k": "x", "a": datetime(2026, 1, 1, 0, 0, 0, 123456)}
+    kept.insert(row).run()
+    with pytest.raises(SchemaMismatchError, match=r"a, which was DATETIME\(6\), are others as DATETIME "):
+        kept.say("ALTER TABLE t MODIFY a DATETIME").run()
+    kept.events = []
+    kept.say("TRUNCATE t", "ALTER TABLE t MODIFY a DATETIME").insert({**row, "a": None}).run()
+    assert kept.rows() == [{**row, "a": None}]
+
+
+def test_small_decimals_become_texts(kept: Kept) -> None:
+    kept.layout = (*LAYOUT[:2], ("a", pa.decimal128(20, 10)))
+    kept.say(CREATE).insert({"id": 1, "k": "x", "a": Decimal("0.0000001")}).run()
+    kept.layout = (*LAYOUT[:2], ("a", pa.string()))
+    kept.insert({"id": 2, "k": "x", "a": "x"}).run()
+    assert [row["a"] for row in kept.rows()] == ["0.0000001000", "x"]
+
+
+def test_rows_of_the_servers_own_tables(kept: Kept) -> None:
+    kept.target = replace(kept.target, wants=lambda name: not name.startswith("mysql."))
+    kept.say(CREATE).insert(ONE).insert(ONE, table="mysql.time_zone").run()
+    assert kept.rows() == [ONE]
+
+
+def test_a_schema_with_a_dot_is_dropped(kept: Kept) -> None:
+    kept.target = replace(kept.target, wants=lambda name: True)
+    kept.say("CREATE TABLE `a.b`.t (id INT)").insert(ONE, table="a.b.t").say("DROP DATABASE `a.b`").run()
+    assert kept.rows("a.b.t") == []
+    kept.say("CREATE TABLE `a.b`.t (id INT)").insert(ONE, table="a.b.t").run()
+    with pytest.raises(SchemaMismatchError, match=r"a\.b\.t.*may be of a, which is dropped"):
+        kept.say("DROP DATABASE a").run()
 
 
 def test_a_type_that_becomes_another(kept: Kept) -> None:
@@ -282,10 +352,10 @@ def test_statements_of_all_forms() -> None:
     assert isinstance(created, ddl.CreateTable)
     assert created.table == "a`b.t"
     assert created.columns == (
-        ddl.ColumnDefinition("x", "-1.5"),
-        ddl.ColumnDefinition("y,z", "it's"),
-        ddl.ColumnDefinition("n", "0"),
-        ddl.ColumnDefinition("d", None, True),
+        ddl.ColumnDefinition("x", "-1.5", kind="DECIMAL(5,2)"),
+        ddl.ColumnDefinition("y,z", "it's", kind="VARCHAR(5)"),
+        ddl.ColumnDefinition("n", "0", kind="INT"),
+        ddl.ColumnDefinition("d", None, True, kind="TIMESTAMP"),
     )
     assert ddl.table_actions("/*!50001 CREATE */ TEMPORARY TABLE t (a INT)", "shop") == []
     assert ddl.table_actions("CREATE OR REPLACE TABLE t LIKE u", "shop") == [

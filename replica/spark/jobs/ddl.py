@@ -10,16 +10,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from replica.spark.jobs import column_kinds
 from replica.spark.jobs.sql_reader import END, SqlReader
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """``default`` is what rows have that do not say: text, None for NULL. ``is_filled``: only the server knows it."""
+    """``default`` is what rows have that do not say: text, None for NULL. ``is_filled``: only the server knows it.
+
+    ``kind`` is the type in capitals, with what stands in brackets behind it: see ``column_kinds``.
+    """
 
     name: str
     default: str | None = None
     is_filled: bool = False
+    kind: str = ""
+    is_generated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,29 +141,12 @@ _NOT_A_COLUMN: Final = frozenset(
         "SPATIAL",
         "FOREIGN",
         "CHECK",
-        "PERIOD",
         "PARTITION",
     }
 )
-# Of a type with no default that a row could be without: what NOT NULL rows get when a column is added.
-_ZERO_TYPES: Final = frozenset(
-    {
-        "TINYINT",
-        "SMALLINT",
-        "MEDIUMINT",
-        "INT",
-        "INTEGER",
-        "BIGINT",
-        "DECIMAL",
-        "NUMERIC",
-        "FLOAT",
-        "DOUBLE",
-        "REAL",
-    }
-    | {"BOOL", "BOOLEAN", "DEC", "FIXED", "BIT"}
-)
-_EMPTY_TYPES: Final = frozenset(
-    {"CHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "VARBINARY"}
+# Words that may be a column's name, unless one of these follows.
+_NOT_A_COLUMN_BEFORE: Final = MappingProxyType(
+    {"PERIOD": ("FOR",), "SYSTEM": ("VERSIONING",), "VECTOR": ("INDEX", "KEY")}
 )
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
@@ -231,12 +220,15 @@ def _alter_table(reader: SqlReader) -> Iterator[Action]:
     table = reader.table()
     actions = [action for item in reader.items() for action in _alteration(item, table)]
     changed = [
-        action for action in actions if isinstance(action, ChangeColumn) and action.name != action.new_name
+        (action.name.lower(), action.new_name.lower())
+        for action in actions
+        if isinstance(action, ChangeColumn)
     ]
-    if {action.new_name for action in changed} & {action.name for action in changed}:
+    if {new for name, new in changed if name != new} & {name for name, new in changed if name != new}:
         yield Refused(table, "an exchange of columns' names")
-    # Columns that go make room for those that come; and all that is said is of the table by its old name.
-    yield from sorted(actions, key=lambda action: _ALTERATION_ORDER.get(type(action), 1))
+    # Columns that go, or are called otherwise, make room for those that come; and all that is said is of the table
+    # by its old name.
+    yield from sorted(actions, key=lambda action: _ALTERATION_ORDER.get(type(action), 2))
 
 
 def _altered(reader: SqlReader) -> str:
@@ -302,29 +294,33 @@ def _alteration(item: SqlReader, table: str) -> Iterator[Action]:
         "TABLESPACE",
         "TABLE",
     ):
-        yield Refused(table, f"{word} {item.peek().upper}")
+        what = f"{word} {item.next().upper}"
+        yield Refused(table, what)
+        while word == "EXCHANGE" and item.peek() is not END and not item.skip("WITH", "TABLE"):
+            item.next()
+        if what in ("EXCHANGE PARTITION", "CONVERT TABLE") and item.peek() is not END:
+            # The rows of another table go, too.
+            yield Refused(item.table(), what)
 
 
 def _add(item: SqlReader, table: str) -> Iterator[Action]:
-    if item.peek().upper in _NOT_A_COLUMN and item.peek().kind == "word" and not item.skip("COLUMN"):
-        return
-    if item.peek().upper == "SYSTEM":
+    if _is_no_column(item):
         return
     item.skip("COLUMN")
     item.skip("IF", "NOT", "EXISTS")
     if item.skip("("):
         for one in item.items():
-            yield AddColumn(table, _column(one))
+            if not _is_no_column(one):
+                yield AddColumn(table, _column(one))
         return
     yield AddColumn(table, _column(item))
 
 
 def _drop(item: SqlReader, table: str) -> Iterator[Action]:
-    word = item.peek().upper
-    if word == "PARTITION":
+    if item.peek().upper == "PARTITION":
         yield Refused(table, "DROP PARTITION")
         return
-    if word in _NOT_A_COLUMN or word == "SYSTEM":
+    if _is_no_column(item):
         return
     item.skip("COLUMN")
     item.skip("IF", "EXISTS")
@@ -335,15 +331,21 @@ def _change(item: SqlReader, table: str) -> Iterator[Action]:
     item.skip("COLUMN")
     item.skip("IF", "EXISTS")
     name = item.next().value
-    column = _column(item)
-    yield ChangeColumn(table, name, column.name, column)
+    yield from _changed(table, name, _column(item))
 
 
 def _modify(item: SqlReader, table: str) -> Iterator[Action]:
     item.skip("COLUMN")
     item.skip("IF", "EXISTS")
     column = _column(item)
-    yield ChangeColumn(table, column.name, column.name, column)
+    yield from _changed(table, column.name, column)
+
+
+def _changed(table: str, name: str, column: ColumnDefinition) -> Iterator[Action]:
+    if column.is_generated:
+        # Whether the expression is the same as before is not known here.
+        yield Refused(table, f"a definition of the generated column {column.name}")
+    yield ChangeColumn(table, name, column.name, column)
 
 
 def _rename(item: SqlReader, table: str) -> Iterator[Action]:
@@ -371,7 +373,9 @@ def _alter_column(item: SqlReader, table: str) -> Iterator[Action]:
         yield SetDefault(table, ColumnDefinition(name, None, True))
 
 
-_ALTERATION_ORDER: Final[Mapping[type[Action], int]] = MappingProxyType({DropColumn: 0, RenameTable: 2})
+_ALTERATION_ORDER: Final[Mapping[type[Action], int]] = MappingProxyType(
+    {DropColumn: 0, ChangeColumn: 1, RenameTable: 3}
+)
 _ALTERATIONS: Final[Mapping[str, Callable[[SqlReader, str], Iterator[Action]]]] = MappingProxyType(
     {
         "ADD": _add,
@@ -389,16 +393,22 @@ _ALTERATIONS: Final[Mapping[str, Callable[[SqlReader, str], Iterator[Action]]]] 
 
 def _columns(reader: SqlReader) -> Iterator[ColumnDefinition]:
     for item in reader.items():
-        first = item.peek()
-        if first.kind == "name" or first.upper not in _NOT_A_COLUMN:
+        if not _is_no_column(item):
             yield _column(item)
+
+
+def _is_no_column(item: SqlReader) -> bool:
+    """Whether what comes is a key, a constraint or the like. Names in quotes are no such words."""
+    word = item.peek().upper
+    return word in _NOT_A_COLUMN or item.peek(1).upper in _NOT_A_COLUMN_BEFORE.get(word, ())
 
 
 def _column(item: SqlReader) -> ColumnDefinition:
     """A column's name, type and what stands behind them."""
     name = item.next().value
     kind = item.next().upper
-    is_not_null = is_filled = has_default = False
+    size = _size(item)
+    is_not_null = is_filled = has_default = is_generated = False
     default: str | None = None
     while (token := item.next()) is not END:
         if token.upper == "(":
@@ -408,15 +418,29 @@ def _column(item: SqlReader) -> ColumnDefinition:
         elif token.upper == "DEFAULT":
             has_default = True
             default, is_filled = _literal(item)
-        elif token.upper in ("GENERATED", "AS", "AUTO_INCREMENT", "SERIAL", "PRIMARY"):
+        elif token.upper in ("GENERATED", "AS"):
+            has_default = is_filled = is_generated = True
+        elif token.upper in ("AUTO_INCREMENT", "SERIAL", "PRIMARY"):
             has_default = is_filled = True
     if kind == "SERIAL":
         is_filled = True
     elif is_not_null and not has_default:
         # What a new NOT NULL column has in old rows: the type's own nothing.
-        default = "0" if kind in _ZERO_TYPES else "" if kind in _EMPTY_TYPES else None
+        default = column_kinds.implied_default(kind)
         is_filled = default is None
-    return ColumnDefinition(name, None if is_filled else default, is_filled)
+    elif default is not None:
+        is_filled = not column_kinds.holds_default(kind, default)
+    return ColumnDefinition(name, None if is_filled else default, is_filled, kind + size, is_generated)
+
+
+def _size(item: SqlReader) -> str:
+    """What stands in brackets behind a type, with them."""
+    if item.peek().upper != "(":
+        return ""
+    begin = item.place
+    item.next()
+    item.pass_brackets()
+    return "".join(token.value for token in item.tokens[begin : item.place])
 
 
 def _literal(item: SqlReader) -> tuple[str | None, bool]:

@@ -7,7 +7,7 @@ changed: a micro-batch that is run again finds it as it was, or finds that every
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -29,12 +29,21 @@ class TableState:
     """A table whose rows are all known.
 
     ``defaults`` are those of its columns, as text, where they are plain values; ``fills`` what columns that the
-    target has not got yet hold in its rows. ``is_seeded``: columns are those of a seed, and what has come since.
+    target has not got yet hold in its rows; ``kinds`` the types that statements gave to columns. ``is_seeded``:
+    columns are those of a seed, and what has come since.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
     is_seeded: bool = False
     fills: dict[str, str | None] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+
+    def spelled(self, name: str, others: Iterable[str] = ()) -> str:
+        """A column's name as the log has it: ``ID`` and ``id`` are the same there. ``others`` are known, too."""
+        known = {*self.defaults, *self.fills, *self.kinds, *others}
+        if name in known:
+            return name
+        return next((one for one in sorted(known) if one.lower() == name.lower()), name)
 
 
 @dataclass(slots=True)

@@ -26,6 +26,8 @@ import pyarrow.compute as pc
 from protocol.errors import ConfigurationError, LostEventsError, SchemaMismatchError
 from replica.spark.jobs import ddl, job_state
 from replica.spark.jobs.changes_per_key import column_names
+from replica.spark.jobs.column_kinds import keeps_values
+from replica.spark.jobs.coverage import SYSTEM_SCHEMAS
 from replica.spark.jobs.job_state import JobState, TableState
 from replica.spark.jobs.kept_table import KeptTable, Step, table_path
 from replica.spark.packed import PackedItem, PackedRows, repack, unpack
@@ -87,6 +89,9 @@ class Batch:
 
     def _rows(self, item: PackedItem) -> None:
         name = f"{item.schema}.{item.table}"
+        if item.schema in SYSTEM_SCHEMAS:
+            # A server's own, as time zones are when they are loaded.
+            return
         assert item.rows is not None
         packed = unpack(item.rows)
         self._check(name, packed, item)
@@ -208,7 +213,8 @@ class Batch:
             return
         state.absent.discard(name)
         defaults = {column.name: column.default for column in action.columns or () if not column.is_filled}
-        state.tables[name] = TableState(defaults)
+        kinds = {column.name: column.kind for column in action.columns or ()}
+        state.tables[name] = TableState(defaults, kinds=kinds)
 
     def _drop(self, action: ddl.DropTable, item: PackedItem) -> None:
         name = action.table
@@ -263,7 +269,12 @@ class Batch:
             self._state.schemas.add(action.schema)
 
     def _drop_schema(self, action: ddl.DropSchema, item: PackedItem) -> None:
-        for name in [name for name in self._state.tables if name.partition(".")[0] == action.schema]:
+        prefix = f"{action.schema}."
+        for name in [name for name in self._state.tables if name.startswith(prefix)]:
+            if "." in name.removeprefix(prefix):
+                raise _refused(
+                    name, f"it may be of {action.schema}, which is dropped, or of a schema with a dot"
+                )
             self._drop(ddl.DropTable(name), item)
         self._state.schemas.add(action.schema)
 
@@ -272,12 +283,14 @@ class Batch:
     def _add_column(self, action: ddl.AddColumn, item: PackedItem) -> None:
         name, column = action.table, action.column
         known = self._state.tables.get(name)
-        if known is None or column.name in known.defaults:
+        if known is None or known.spelled(column.name) in {*known.defaults, *known.kinds}:
+            # It is there: IF NOT EXISTS.
             return
         self._flush(name)
         table, step = self._table(name), self._step(name)
         if column.is_filled and not table.is_taken(step) and not table.is_empty():
             raise _refused(name, f"rows have values in the new column {column.name} that are not in the log")
+        known.kinds[column.name] = column.kind
         if column.is_filled:
             return
         known.defaults[column.name] = column.default
@@ -291,35 +304,39 @@ class Batch:
         if known is None:
             return
         self._flush(action.table)
+        table, new = self._table(action.table), action.new_name
+        name = known.spelled(action.name, table.fields())
+        # What the table has by now may be of later steps, if these are taken again: numbers do not depend on it.
+        redefining, renaming = self._step(action.table), self._step(action.table)
         if action.column is not None:
-            _set_default(known, action.column)
-        if action.name == action.new_name:
+            _redefine(table, known, name, action.column, redefining)
+        if name == new:
             return
-        for values in (known.defaults, known.fills):
-            if action.name in values:
-                values[action.new_name] = values.pop(action.name)
-        table = self._table(action.table)
-        step = self._step(action.table)
-        if action.name in table.fields():
-            table.rename_column(action.name, action.new_name, step)
+        for values in (known.defaults, known.fills, known.kinds):
+            if name in values:
+                values[new] = values.pop(name)  # type: ignore[assignment]
+        if name in table.fields():
+            table.rename_column(name, new, renaming)
 
     def _drop_column(self, action: ddl.DropColumn, item: PackedItem) -> None:
         known = self._state.tables.get(action.table)
         if known is None:
             return
         self._flush(action.table)
-        known.defaults.pop(action.name, None)
-        known.fills.pop(action.name, None)
         table = self._table(action.table)
+        name = known.spelled(action.name, table.fields())
+        for values in (known.defaults, known.fills, known.kinds):
+            values.pop(name, None)
         step = self._step(action.table)
-        if action.name in table.fields():
-            table.drop_column(action.name, step)
+        if name in table.fields():
+            table.drop_column(name, step)
 
     def _set_default(self, action: ddl.SetDefault, item: PackedItem) -> None:
         known = self._state.tables.get(action.table)
         if known is not None:
             self._flush(action.table)
-            _set_default(known, action.column)
+            fields = self._table(action.table).fields()
+            _set_default(known, known.spelled(action.column.name, fields), action.column, fields)
 
     def _refuse(self, action: ddl.Refused, item: PackedItem) -> None:
         if action.table in self._state.tables:
@@ -328,17 +345,32 @@ class Batch:
 
 def _check_seed(name: str, known: TableState, new: set[str]) -> None:
     """Columns that a seed lacks, and no statement has added, would be null without a word."""
-    lacking = new - known.defaults.keys()
+    lacking = new - known.defaults.keys() - known.kinds.keys()
     if known.is_seeded and lacking:
         raise SchemaMismatchError(
             f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed it with all columns"
         )
 
 
-def _set_default(known: TableState, column: ddl.ColumnDefinition) -> None:
-    known.defaults.pop(column.name, None)
+def _redefine(
+    table: KeptTable, known: TableState, name: str, column: ddl.ColumnDefinition, step: Step
+) -> None:
+    kind = known.kinds.get(name)
+    is_same = kind is None or keeps_values(kind, column.kind)
+    if not is_same and not table.is_taken(step) and not table.is_empty():
+        raise _refused(table.name, f"values of {name}, which was {kind}, are others as {column.kind}")
+    if _set_default(known, name, column, table.fields()):
+        known.kinds[name] = column.kind
+
+
+def _set_default(known: TableState, name: str, column: ddl.ColumnDefinition, fields: Iterable[str]) -> bool:
+    """Whether that has made it known: not a column that a seed lacks."""
+    if known.is_seeded and name not in {*fields, *known.defaults, *known.kinds}:
+        return False
+    known.defaults.pop(name, None)
     if not column.is_filled:
-        known.defaults[column.name] = column.default
+        known.defaults[name] = column.default
+    return True
 
 
 def _refused(table: str, why: str) -> SchemaMismatchError:

@@ -10,7 +10,7 @@ import glob
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from replica.spark.jobs.changes_per_key import column_names
+from replica.spark.json_text import decimal_texts
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
@@ -124,12 +125,15 @@ class KeptTable(ABC):
         if self.table is None:
             self._create(wanted)
             return
+        # Names that differ in nothing but capitals are of one column, to the server and to Delta.
+        spelled = _spelled(found, wanted)
+        found = {spelled.get(name, name): kind for name, kind in found.items()}
         new = [name for name in wanted if name not in found]
         filled = {name: fills[name] for name in wanted if name in fills}
         gone = [name for name in found if name not in wanted] if self.drops_columns else []
         other = [name for name in wanted if name in found and found[name] != wanted[name]]
-        if filled or gone or other:
-            self.rewrite(lambda table: self._converted(table, wanted, filled), step)
+        if filled or gone or other or spelled:
+            self.rewrite(lambda table: self._converted(_respelled(table, spelled), wanted, filled), step)
         elif new:
             schema = Schema.from_arrow(pa.schema([(name, wanted[name]) for name in new]))
             self.open().alter.add_columns(list(schema.fields))
@@ -253,6 +257,8 @@ class KeptTable(ABC):
         if not _may_become(column.type, kind):
             raise self._mismatch(name, column.type, kind)
         try:
+            if pa.types.is_decimal(column.type) and pa.types.is_string(kind):
+                return pa.chunked_array([decimal_texts(chunk) for chunk in column.chunks], kind)
             return column.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise self._mismatch(name, column.type, kind) from error
@@ -331,6 +337,16 @@ def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_string(wanted):
         return bool(numbers[0])
     return bool(pa.types.is_floating(wanted) and (pa.types.is_floating(found) or pa.types.is_integer(found)))
+
+
+def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+    """Columns that are wanted by names with other capitals."""
+    names = {name.lower(): name for name in wanted}
+    return {name: new for name in found if (new := names.get(name.lower(), name)) != name}
+
+
+def _respelled(rows: pa.Table, spelled: Mapping[str, str]) -> pa.Table:
+    return rows.rename_columns([spelled.get(name, name) for name in rows.schema.names])
 
 
 def _folder(name: str) -> str:
