@@ -12,7 +12,7 @@ import pytest
 from protocol.constants import EventFlag, EventType
 from protocol.errors import ReplicaError, ServerError
 from protocol.gtid import GtidSet
-from replica import BinlogPosition, BinlogStream
+from replica import BinlogPosition, BinlogStream, XidEvent, open_binlog
 from replica.options import Options
 from replica.server import BinlogServer
 from replica.session import Session
@@ -258,12 +258,18 @@ async def _acknowledges_everything(recorded: Recorded, follower: Server, options
             )
             await asyncio.to_thread(catch_up, follower, recorded.executed)
             [connected] = ours.replicas
-            last = recorded.files[-1]
-            end = BinlogPosition(last, (recorded.folder / last).stat().st_size)
+            end = _end_of_transactions(recorded.folder / recorded.files[-1])
             await until(lambda: connected.acknowledged == end)
             assert await asyncio.to_thread(checksum_of, follower) == recorded.checksum
         finally:
             await asyncio.to_thread(unfollow, follower)
+
+
+def _end_of_transactions(path: Path) -> BinlogPosition:
+    """Where the last one ends; MariaDB may note a checkpoint behind it, which nobody is asked to acknowledge."""
+    with open_binlog(path, events=XidEvent) as log:
+        *_, last = log
+    return BinlogPosition(path.name, last.header.next_position)
 
 
 # Event for event
