@@ -277,7 +277,9 @@ class Spool:
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return sum(os.path.getsize(segment.path) for segment in list(self.segments))
+        # ``trim`` deletes them meanwhile.
+        with self._access:
+            return sum(os.path.getsize(segment.path) for segment in self.segments)
 
     def _first(self, start: Offset) -> int | None:
         """The segment in which the log goes on behind this offset; the last of those, as empty ones are behind it."""

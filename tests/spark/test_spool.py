@@ -172,6 +172,27 @@ def test_what_was_committed_is_deleted(writer: Writer) -> None:
     assert len(list(writer.folder.iterdir())) == 2 * len(writer.spool.segments) + 1
 
 
+def test_segments_that_go_while_their_size_is_asked(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that reads the log asks; Spark's trims."""
+    writer.write(0, 20)
+    writer.spool.sync()
+    threads: list[threading.Thread] = []
+    getsize = os.path.getsize
+
+    def trim_and_get(path: str) -> int:
+        if not threads:
+            threads.append(threading.Thread(target=writer.spool.trim, args=[writer.offset(20)]))
+            threads[0].start()
+            threads[0].join(0.2)
+        return getsize(path)
+
+    before = writer.spool.size
+    monkeypatch.setattr("replica.spark.spool.os.path.getsize", trim_and_get)
+    assert writer.spool.size == before
+    threads[0].join()
+    assert writer.spool.size < before
+
+
 def test_a_segment_that_has_lost_its_end_is_no_short_batch(writer: Writer) -> None:
     writer.write(0, 20)
     writer.spool.sync()
@@ -257,6 +278,27 @@ def test_offsets_are_canonical() -> None:
     assert parse_offset("startingOffsets", json.dumps(one.to_dict())) == one
     assert parse_offset("startingOffsets", "latest") is None
     assert offset(9).key < offset(4, "bin.000002").key < offset(4, epoch=1).key
+
+
+def test_whose_log_an_offset_is_of() -> None:
+    one = offset(4)
+    assert one.is_of_log(replace(one, server_id=9, epoch=3))
+    assert not one.is_of_log(offset(4, epoch=1))
+    mariadb = replace(one, server_uuid=None)
+    assert mariadb.is_of_log(replace(mariadb, file="bin.000009"))
+    assert not mariadb.is_of_log(replace(mariadb, server_id=2))
+    assert not one.is_sought_by_gtid(offset(9))
+    assert one.is_sought_by_gtid(offset(4, epoch=1))
+    assert offset(4, "").is_sought_by_gtid(one)
+
+
+def test_what_lies_before_an_offset() -> None:
+    few, many = replace(offset(4), gtid_set="0-1-5"), replace(offset(4), gtid_set="0-1-7,1-1-1")
+    assert many.has_all_of(few)
+    assert not few.has_all_of(many)
+    mysql = replace(few, gtid_set="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
+    assert mysql.has_all_of(mysql)
+    assert not any(one.has_all_of(other) for one, other in ((mysql, few), (few, mysql), (few, offset(4))))
 
 
 @pytest.mark.parametrize(
