@@ -26,7 +26,7 @@ from ..semi_sync import enabled_by
 from ..session import Session
 from ..source import Source, ask, log_status
 from ..statements import empties_table, statement_kind
-from .tables import Tables, look_at_tables
+from .tables import Tables, look_at_tables, quote_plainly
 
 # Of the newest file, from its beginning; more of it would only take longer.
 _SCANNED_BYTES: Final = 16 << 20
@@ -128,6 +128,7 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
     """Ask for everything. Raises ``ConnectionLostError``; refusals are facts."""
     source = await ask(session)
     newest = await log_status(session, source)
+    await quote_plainly(session)
     return Facts(
         options=options,
         source=source,

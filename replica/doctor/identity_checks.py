@@ -18,8 +18,10 @@ def check_gtids(facts: Facts) -> Iterator[Finding]:
         return
     mode = (facts.variable("gtid_mode") or "OFF").upper()
     if facts.source.has_gtids:
+        consistency = facts.variable("enforce_gtid_consistency")
+        # A relay has none.
         yield Finding(
-            name, "ok", f"{mode}, enforce_gtid_consistency = {facts.variable('enforce_gtid_consistency')}"
+            name, "ok", f"{mode}, enforce_gtid_consistency = {consistency}" if consistency else mode
         )
         return
     if facts.version < (5, 7, 6):

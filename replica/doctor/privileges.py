@@ -61,7 +61,8 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
     )
 
 
-_GRANT: Final = re.compile(r"GRANT (?P<privileges>.*?) ON (?P<scope>\S+) TO ", re.DOTALL)
+_NAME: Final = r"(?:`(?:[^`]|``)+`|\*)"
+_GRANT: Final = re.compile(rf"GRANT (?P<privileges>.*?) ON (?P<scope>{_NAME}\.{_NAME}) TO ", re.DOTALL)
 _NAMED: Final = re.compile(r"`((?:[^`]|``)+)`|(\*)")
 _PLAIN: Final = re.compile(r"[^*?\[\]]+")
 

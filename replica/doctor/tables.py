@@ -4,6 +4,7 @@
 are read from SHOW CREATE TABLE, for which SELECT is enough.
 """
 
+import contextlib
 import re
 from dataclasses import replace
 from typing import Final
@@ -77,11 +78,18 @@ async def look_at_tables(options: Options) -> Tables | None:
     try:
         session = await Session.open(patient)
         try:
+            await quote_plainly(session)
             return await _look(session, options)
         finally:
             await session.aclose()
     except ConnectionLostError:
         return None
+
+
+async def quote_plainly(session: Session) -> None:
+    """With ANSI_QUOTES the source would put names into double quotes, in SHOW CREATE TABLE and SHOW GRANTS."""
+    with contextlib.suppress(ServerError):
+        await session.query("SET SESSION sql_mode = ''")
 
 
 async def _look(session: Session, options: Options) -> Tables:

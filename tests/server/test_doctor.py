@@ -136,15 +136,23 @@ async def test_cascades(server: Server, schema: str) -> None:
         server.query(f"DELETE FROM {schema}.parent")
 
 
-async def test_tables_of_any_name(server: Server) -> None:
+@pytest.mark.parametrize("sql_mode", ["DEFAULT", "'ANSI_QUOTES'"])
+async def test_tables_of_any_name(server: Server, sql_mode: str) -> None:
     name = "Größe ’`x"
     quoted = name.replace("`", "``")
     server.query(f"CREATE DATABASE `{quoted}` CHARACTER SET utf8")
     try:
-        server.query(f"CREATE TABLE `{quoted}`.`佐藤` (a INT)")
-        await assert_cured(server, "primary keys", "warning", tables=f"{name}.*")
+        server.query(f"SET GLOBAL sql_mode = {sql_mode}")
+        server.query(f"CREATE TABLE `{quoted}`.`佐藤` (a INT, n INT AUTO_INCREMENT, KEY (n))")
+        server.query(f"CREATE TABLE `{quoted}`.`佐 藤` (a INT PRIMARY KEY)")
+        for tables in (f"{name}.*", f"{name}.佐 藤"):
+            with user_of(server, grants="REPLICATION SLAVE") as user:
+                await assert_cured(server, "select privilege", "warning", user, tables=tables)
+        cured = await assert_cured(server, "primary keys", "warning", tables=f"{name}.*")
+        assert "ADD PRIMARY KEY (`n`)" in cured.remedies[0].text
         assert (await findings_of(server, tables=f"{name}.*"))["primary keys"].state == "ok"
     finally:
+        server.query("SET GLOBAL sql_mode = DEFAULT")
         server.query(f"DROP DATABASE `{quoted}`")
 
 

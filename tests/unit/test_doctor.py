@@ -230,6 +230,8 @@ def test_retention_by_days() -> None:
         ([r"GRANT SELECT ON `sh\_op`.* TO `repl`@`%`"], "sh_op.*", []),
         (["GRANT SELECT ON `shop`.`a``b` TO `repl`@`%`"], "shop.a`b", []),
         (["GRANT SELECT ON `shop`.`a` TO `repl`@`%`"], "shop.*", ["`shop`.*"]),
+        (["GRANT SELECT ON `the shop`.* TO `repl`@`%`"], "the shop.a", []),
+        (["GRANT SELECT ON `shop`.`a TO b` TO `repl`@`%`"], "shop.a TO b", []),
         # Of some columns: the others are not seen.
         (["GRANT SELECT (`id`) ON `shop`.`a` TO `repl`@`%`"], "shop.a", ["`shop`.`a`"]),
         (["GRANT `reader`@`%` TO `repl`@`%`", "GRANT SELECT ON *.* TO `reader`"], "*", []),
