@@ -84,6 +84,7 @@ def test_a_source(arguments: list[str], expected: dict[str, str]) -> None:
         (["mysql://u:pw@h"], "password"),
         (["mysql://h"], "user is missing"),
         (["mysql://u@h:99999"], "SOURCE"),
+        (["mysql://u:pw#x@h"], "SOURCE.*port"),
         (["mysql://u@h/?tls=off"], "--option"),
         (["mysql://u@h/shop"], "--option"),
         (["mysql://u@h", "--option", "tls"], "NAME=VALUE"),

@@ -145,8 +145,11 @@ def _place(source: str) -> dict[str, str]:
         )
     try:
         found = {"host": parts.hostname, "port": parts.port, "user": unquote(parts.username or "")}
-    except ValueError as error:
-        raise ConfigurationError(f"SOURCE: {error}") from None
+    except ValueError:
+        # Its text has what may be a part of a password.
+        raise ConfigurationError(
+            "SOURCE: mysql://user@host:port; the port is no number up to 65535"
+        ) from None
     if parts.query or parts.path not in ("", "/"):
         raise ConfigurationError("SOURCE: mysql://user@host:port; more is said by --option NAME=VALUE")
     if not parts.username:

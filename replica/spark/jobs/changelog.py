@@ -103,7 +103,7 @@ def with_day(frame: "DataFrame") -> "DataFrame":
 
 
 def _for_format(source: Mapping[str, str], format: Format) -> dict[str, str]:
-    if any(name.lower() == "schemamode" and value.lower() == "table" for name, value in source.items()):
+    if any(name.lower() == "schemamode" and value.lower() != "envelope" for name, value in source.items()):
         raise ConfigurationError("schemaMode: a changelog holds any table's changes: leave it out")
     if format != "delta":
         return dict(source)
