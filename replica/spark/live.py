@@ -84,6 +84,7 @@ class LiveLog:
         self._lookup = ColumnLookup(options)
         self._undescribed: list[Table] = []
         self._is_by_gtid = False
+        self._start: Offset | None = None
         self._committed: Offset | None = None
         self._is_awaited = False
         self._spool_dir = spool_dir
@@ -124,7 +125,7 @@ class LiveLog:
             count_rows=None if self._max_rows is None else RowCounter(self._layouts),
             look=self._look,
         )
-        self._committed = start
+        self._start = self._committed = start
         if not is_new and self._spool.covers(start):
             self._take_up(follower, start)
         else:
@@ -149,19 +150,23 @@ class LiveLog:
         return offset
 
     def wait_until(self, end: Offset, timeout: float | None = None) -> None:
-        """Wait until the log has come up to an offset. Raises ``SourceChangedError`` if it never will."""
-        follower, spool = self._following()
+        """Wait until the log has come up to an offset."""
+        follower, _ = self._following()
+        self._wait(lambda: follower.boundary.key >= end.key, timeout)
 
-        def is_there() -> bool:
-            return follower.boundary.key >= end.key
+    def reach(self, end: Offset) -> Offset:
+        """Wait until all has come that lies before an offset; the place up to which that is to be read."""
+        self._wait(lambda: self.has_reached(end), None)
+        return min(end, self._following()[0].boundary, key=lambda offset: offset.key)
 
+    def _wait(self, is_there: Callable[[], bool], timeout: float | None) -> None:
         self._is_awaited = True
         with self._news:
             self._news.wait_for(lambda: is_there() or self._error is not None, timeout)
         self._is_awaited = False
         if not is_there() and self._error is not None:
             raise self._error
-        spool.sync()
+        self._following()[1].sync()
 
     def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
         """What is to be read between two offsets that have come."""
@@ -170,10 +175,11 @@ class LiveLog:
     def has_reached(self, end: Offset) -> bool:
         """Whether all has come that lies before an offset of this source."""
         boundary = self._following()[0].boundary
-        gtids, wanted = boundary.gtids, end.gtids
-        if boundary.identity == end.identity and boundary.file:
-            return boundary.key[1:] >= end.key[1:]
-        return gtids is not None and wanted is not None and wanted <= gtids  # type: ignore[operator]
+        if boundary.is_of_log(end) and boundary.file and boundary.key[1:] >= end.key[1:]:
+            return True
+        # What the start had the source leaves out, and then nothing says that the log has come so far.
+        begun = (self._start or boundary, boundary)
+        return any(one.is_sought_by_gtid(end) for one in begun) and boundary.has_all_of(end)
 
     def report(self) -> dict[str, str | int | None]:
         """The last place that has come, as an offset, and how far what was taken lies behind: bytes, seconds."""

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from protocol.errors import ConfigurationError
-from protocol.gtid import AnyGtidSet, parse_gtid_set
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from replica.source import Source
 
 VERSION: Final = 1
@@ -57,10 +57,29 @@ class Offset:
         """Whose log ``file`` and ``position`` are of."""
         return self.server_uuid, self.server_id
 
+    def is_of_log(self, other: "Offset") -> bool:
+        """Whether both are of the log of one server: as ``replica.start.is_same_server`` has it."""
+        pairs = zip(self.identity, other.identity, strict=True)
+        return next((one == two for one, two in pairs if one is not None and two is not None), False)
+
     @property
     def gtids(self) -> AnyGtidSet | None:
         """The GTID set itself."""
         return None if self.gtid_set is None else parse_gtid_set(self.gtid_set)
+
+    def is_sought_by_gtid(self, other: "Offset") -> bool:
+        """Whether the other place's log is read from here on by GTID set: then some of it is left out."""
+        return not self.file or not self.is_of_log(other)
+
+    def has_all_of(self, other: "Offset") -> bool:
+        """Whether all transactions that are known to be before the other place are before this one, too.
+
+        Anonymous ones are not: they are never left out.
+        """
+        gtids, others = self.gtids, other.gtids
+        if isinstance(gtids, GtidSet) and isinstance(others, GtidSet):
+            return others <= gtids
+        return isinstance(gtids, MariadbGtidSet) and isinstance(others, MariadbGtidSet) and others <= gtids
 
     def to_dict(self) -> dict[str, str | int | None]:
         """Plain values in their order, ready for JSON."""

@@ -51,7 +51,8 @@ class SourceOptions:
         starting, ending: [startingOffsets] ``earliest``, ``latest`` (default) or an offset's JSON,
             [startingTimestamp] a time in ISO 8601 with its zone, [startingGtidSet]; a batch begins ``latest``, too,
             unless told otherwise, and ends at [endingOffsets]: ``latest`` (default) or an offset's JSON.
-        spool_dir [spoolDir]: where a stream keeps what it has received until Spark has committed it.
+        spool_dir [spoolDir]: where a stream keeps what it has received until Spark has committed it; a batch makes
+            a folder in it, or a temporary one, which stays.
         max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: about so much at most in a micro-batch.
         fail_on_data_loss [failOnDataLoss]: false: go on behind what the source has purged, with a row ``gap``.
     """
@@ -117,7 +118,7 @@ def parse_size(name: str, text: str) -> int:
 def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
     live = [
         name
-        for name in (*_CONNECTION, *_STARTING, "password", "passwordEnv", "passwordFile")
+        for name in (*_CONNECTION, *_STARTING, "endingOffsets", "password", "passwordEnv", "passwordFile")
         if name in values
     ]
     if options.path is not None and live:
@@ -127,7 +128,7 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
     if options.path is None and "user" not in options.connection:
         raise ConfigurationError("path: give the files to be read, or host and user of a live source")
     if options.mode == "table":
-        if options.table is None or "." not in options.table:
+        if options.table is None or not all(options.table.partition(".")):
             raise ConfigurationError("table: schemaMode=table needs table=schema.name")
         if {"includeTables", "excludeTables", "includeDdl", "rowFormat"} & values.keys():
             raise ConfigurationError(
@@ -136,6 +137,8 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
             )
     elif options.table is not None or options.images == "both":
         raise ConfigurationError("table: table and images are for schemaMode=table")
+    if options.ending == "earliest":
+        raise ConfigurationError("endingOffsets: latest or an offset's JSON, not 'earliest'")
     if len(options.starting) > 1:
         raise ConfigurationError(f"{', '.join(options.starting)}: only one of these can be where to begin")
 
@@ -182,8 +185,16 @@ def _connection(values: Mapping[str, str]) -> dict[str, str]:
     elif "passwordEnv" in values:
         found["password"] = _environment("passwordEnv", values["passwordEnv"])
     elif "passwordFile" in values:
-        found["password"] = read_whole(values["passwordFile"]).decode().rstrip("\r\n")
+        found["password"] = _password(values["passwordFile"])
     return found
+
+
+def _password(path: str) -> str:
+    try:
+        return read_whole(path).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        # Its text has a part of the password.
+        raise ConfigurationError(f"passwordFile: {path} is no text in UTF-8") from None
 
 
 def _environment(name: str, variable: str) -> str:

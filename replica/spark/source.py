@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -19,13 +20,13 @@ from pyspark.sql.types import StructType
 
 from protocol.binlog.events import TableMapEvent
 from protocol.binlog.table import Table
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, SourceChangedError
 from replica.file import KeyFile, open_binlog
 from replica.log_files import LogFile, find_log_files
 
 from .envelope import envelope_schema
 from .live import LiveLog
-from .offsets import parse_offset
+from .offsets import Offset, parse_offset
 from .options import SourceOptions, parse_options
 from .packed import PACKED_SCHEMA
 from .partition import LogPartition
@@ -64,6 +65,10 @@ class BinlogDataSource(DataSource):
         if not options.is_live:
             raise ConfigurationError(
                 "path: files are read in batches; a stream reads a live source (host, user)"
+            )
+        if options.ending != "latest":
+            raise ConfigurationError(
+                "endingOffsets: a stream has no end; Trigger.AvailableNow ends it where the log ends now"
             )
         return BinlogStreamReader(options, read_plan(options, schema, self._is_exact))
 
@@ -122,19 +127,36 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 
 def _live_pieces(options: SourceOptions) -> list[LogPiece]:
-    """A live log between two offsets, fetched into ``spoolDir``, or into a folder that stays until it is deleted."""
-    folder = options.spool_dir or tempfile.mkdtemp(prefix="mysql-binlog-")
+    """A live log between two offsets, fetched into a folder that stays until it is deleted: one of its own."""
+    if options.spool_dir is not None:
+        os.makedirs(options.spool_dir, exist_ok=True)
+    # Within ``spoolDir``, where a stream may have what it needs again.
+    folder = tempfile.mkdtemp(prefix="mysql-binlog-", dir=options.spool_dir)
     live = LiveLog(
         connection_options(options), folder, fail_on_data_loss=options.fail_on_data_loss, spool_bytes=1 << 62
     )
     with closing(live):
-        end = parse_offset("endingOffsets", options.ending) or live.end()
+        here = live.end()
         start = find_start(live, options)
-        if start.key >= end.key:
+        end = _batch_end(options, start, here)
+        if start.key >= end.key or (start.is_sought_by_gtid(end) and start.has_all_of(end)):
             return []
         live.follow(start, is_new=True)
-        live.wait_until(end)
-        return live.pieces(start, end, options.max_partition_bytes)
+        return live.pieces(start, live.reach(end), options.max_partition_bytes)
+
+
+def _batch_end(options: SourceOptions, start: Offset, here: Offset) -> Offset:
+    """Where a batch ends, as an offset of the stream that begins at ``start``; ``here`` the log ends now."""
+    end = parse_offset("endingOffsets", options.ending) or here
+    place = f"endingOffsets: {end.file}:{end.position}"
+    if not end.is_of_log(here):
+        raise SourceChangedError(
+            f"{place} is a place in the log of server {end.server_uuid or end.server_id}, and "
+            f"{here.server_uuid or here.server_id} answers"
+        )
+    if not end.file or end.key[1:] > here.key[1:]:
+        raise ConfigurationError(f"{place} is no place in the log, which ends at {here.file}:{here.position}")
+    return replace(end, epoch=start.epoch if start.is_of_log(end) else start.epoch + 1)
 
 
 def log_files(options: SourceOptions) -> list[LogFile]:

@@ -6,6 +6,7 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,17 @@ pytest.importorskip("pyspark")
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from protocol.errors import ConfigurationError, SchemaMismatchError, TransactionsUnavailableError
+from protocol.errors import (
+    ConfigurationError,
+    SchemaMismatchError,
+    SourceChangedError,
+    TransactionsUnavailableError,
+)
+from replica.spark.live import LiveLog
+from replica.spark.offsets import Offset
 from replica.spark.options import parse_options
 from replica.spark.source import BinlogDataSource, arrow_schema
-from replica.spark.stream import BinlogStreamReader
+from replica.spark.stream import BinlogStreamReader, connection_options
 from tests.server.test_spark_live import LIVE_SERVERS, insert
 from tests.servers import Server
 
@@ -290,7 +298,7 @@ def test_a_batch_of_a_live_source(server: Server, tmp_path: Path, table: str) ->
         "spoolDir": str(tmp_path / "spool"),
         "startingOffsets": "earliest",
         "includeTables": table,
-        "maxPartitionBytes": "4k",
+        "maxPartitionBytes": "1k",
         **ENVELOPE,
     }
     source = BinlogDataSource(options)
@@ -304,8 +312,63 @@ def test_a_batch_of_a_live_source(server: Server, tmp_path: Path, table: str) ->
     assert sorted(ids(rows)) == list(range(50))
 
 
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+def test_where_a_batch_begins_and_ends(server: Server, tmp_path: Path, table: str) -> None:
+    options = options_of(server, tmp_path / "spool") | {"includeTables": table}
+    first = latest(options)
+    insert(server, table, 0, 10)
+    second = latest(options)
+    insert(server, table, 10, 10)
+    server.query("FLUSH BINARY LOGS")
+    begin, end = json.dumps(first.to_dict()), json.dumps(second.to_dict())
+    assert live_ids(options | {"startingOffsets": begin}) == list(range(20))
+    assert live_ids(options | {"startingOffsets": begin, "endingOffsets": end}) == list(range(10))
+    # A stream that has had other servers before counts epochs.
+    later = {name: json.dumps(one.to_dict() | {"epoch": 2}) for name, one in (("b", first), ("e", second))}
+    assert live_ids(options | {"startingOffsets": later["b"]}) == list(range(20))
+    assert live_ids(options | {"startingOffsets": begin, "endingOffsets": later["e"]}) == list(range(10))
+    assert second.gtid_set is not None
+    assert live_ids(options | {"startingGtidSet": str(second.gtid_set)}) == list(range(10, 20))
+    assert live_ids(options | {"startingGtidSet": str(latest(options).gtid_set)}) == []
+    # The spool of a stream is left alone.
+    assert not list((tmp_path / "spool").glob("*.binlog"))
+    far = json.dumps(second.to_dict() | {"file": second.file[:-6] + "999999"})
+    with pytest.raises(ConfigurationError, match=r"endingOffsets: .* is no place in the log, which ends at"):
+        live_ids(options | {"startingOffsets": begin, "endingOffsets": far})
+    other = json.dumps(second.to_dict() | {"server_uuid": None, "server_id": 12345})
+    with pytest.raises(SourceChangedError, match=r"endingOffsets: .* server 12345"):
+        live_ids(options | {"startingOffsets": begin, "endingOffsets": other})
+
+
+def options_of(server: Server, spool: Path) -> dict[str, str]:
+    return {
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.replica_user,
+        "password": server.replica_password,
+        "spoolDir": str(spool),
+        "heartbeat": "1",
+        **ENVELOPE,
+    }
+
+
+def latest(options: dict[str, str]) -> Offset:
+    with closing(LiveLog(connection_options(parse_options(options)), "")) as live:
+        return live.end()
+
+
+def live_ids(options: dict[str, str]) -> list[int]:
+    """The rows of a batch, in the order of the log."""
+    source = BinlogDataSource(options)
+    reader = source.reader(spark_schema(source))
+    rows = [row for one in reader.partitions() for found in reader.read(one) for row in found.to_pylist()]
+    return ids(sorted(rows, key=lambda row: row["seq"]))
+
+
 def test_what_a_stream_needs(mysql97: Server, readers: Readers) -> None:
     source = BinlogDataSource({"user": "u"})
     schema = spark_schema(source)
     with pytest.raises(ConfigurationError, match="spoolDir"):
         source.streamReader(schema)
+    with pytest.raises(ConfigurationError, match="endingOffsets: a stream has no end"):
+        BinlogDataSource({"user": "u", "endingOffsets": "{}"}).streamReader(schema)

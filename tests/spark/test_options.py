@@ -55,6 +55,7 @@ def test_a_table_is_no_pattern() -> None:
         ({"path": "/logs", "includeTables": "orders"}, "includeTables: patterns such as"),
         ({"path": "/logs", "schemaMode": "rows"}, "schemaMode: one of envelope, table"),
         ({"path": "/logs", "schemaMode": "table"}, "table: schemaMode=table needs"),
+        ({"path": "/logs", "schemaMode": "table", "table": "shop."}, "table: schemaMode=table needs"),
         (
             {"path": "/logs", "schemaMode": "table", "table": "a.b", "includeTables": "c.d"},
             "nothing to choose",
@@ -62,6 +63,8 @@ def test_a_table_is_no_pattern() -> None:
         ({"path": "/logs", "table": "a.b"}, "are for schemaMode=table"),
         ({"path": "/logs", "includeDdl": "yes"}, "includeDdl: true or false"),
         ({"path": "/logs", "host": "db"}, "host of a live source cannot be given"),
+        ({"path": "/logs", "endingOffsets": "latest"}, "endingOffsets of a live source cannot be given"),
+        ({"user": "u", "endingOffsets": "earliest"}, "endingOffsets: latest or an offset's JSON"),
         ({"path": "/logs", "password": "x"}, "password of a live source cannot be given"),
         ({"user": "u", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: a whole number from 1 on"),
         ({"user": "u", "password": "a", "passwordEnv": "B"}, "only one of these can hold the password"),
@@ -85,6 +88,10 @@ def test_the_password_is_read_and_not_shown(tmp_path: Path, monkeypatch: pytest.
         options = parse_options({"host": "db", "user": "repl", **source})
         assert options.connection == {"host": "db", "user": "repl", "password": "Ahw6eeth"}
         assert "Ahw6eeth" not in repr(options)
+    (tmp_path / "password").write_bytes(b"Ahw6\xff")
+    with pytest.raises(ConfigurationError, match=r"passwordFile: .* is no text in UTF-8") as raised:
+        parse_options({"user": "repl", "passwordFile": str(tmp_path / "password")})
+    assert raised.value.__suppress_context__
     files = parse_options({"path": "/logs", "keyFile": "/keys", "keyFileSecretEnv": "SECRET"})
     assert files.settings.key_file_secret == "Ahw6eeth"
     assert "Ahw6eeth" not in repr(files)
