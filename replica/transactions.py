@@ -4,12 +4,13 @@ What a transaction is and how it ended, ``grouping`` says, without I/O; here eve
 are asked for.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Final, Self
 
 from protocol.binlog.events import Change, Event, QueryEvent, TransactionPayloadEvent
-from protocol.errors import TransactionOutcomeError
+from protocol.errors import LostEventsError, TransactionOutcomeError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
 
@@ -200,7 +201,9 @@ class Transactions:
 
     def follow(self, event: Event) -> None:
         """The user has had an event of the stream by another way."""
-        self._grouper.feed(event)
+        with contextlib.suppress(LostEventsError):
+            # What it says, the user has seen.
+            self._grouper.feed(event)
         if self._grouper.unit is not None:
             self._grouper.unit.forget(event)
 

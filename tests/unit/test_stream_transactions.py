@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 import pytest
 
 import replica
 from protocol.commands import BinlogDump
+from protocol.constants import EventType
 from protocol.errors import ConfigurationError, TransactionOutcomeError
 from protocol.gtid import GtidSet
 from replica import BinlogPosition, BinlogStream, Change, Checkpoint, FileCheckpointStore, WriteRowsEvent
@@ -203,6 +205,19 @@ def position_behind(source: SocketSource, number: int) -> int:
     raws = source.events_for(BinlogDump("", 4, 1, 0))[1:]
     ends = [4 + sum(map(len, raws[: index + 1])) for index, raw in enumerate(raws) if raw[4] == 16]
     return ends[number - 1]
+
+
+async def test_an_incident_is_an_event_to_who_iterates_events() -> None:
+    log = split_transaction(Log(), [1])
+    log.event(EventType.INCIDENT, struct.pack("<H", 1) + b"\x04lost")
+    source = mysql(split_transaction(log, [2]))
+    async with asyncio.timeout(SECONDS), serving(source), stream_of(source) as stream:
+        transactions = stream.transactions()
+        await anext(transactions)
+        events = [await anext(stream) for _ in range(5)]
+        assert kinds(events) == ["TableMap", "WriteRows", "Xid", "Incident", "Query"]
+        tx = await anext(transactions)
+        assert numbers([change async for change in tx]) == [2]
 
 
 async def test_from_within_a_transaction() -> None:
