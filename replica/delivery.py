@@ -6,6 +6,7 @@ It knows start, stop, transactions and what was delivered before a reconnect; it
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -22,8 +23,8 @@ from protocol.binlog.events import (
     UpdateRowsEvent,
     WriteRowsEvent,
 )
-from protocol.constants import ROW_CODES, EventFlag
-from protocol.errors import ProtocolError
+from protocol.constants import ROW_CODES, EventFlag, EventType
+from protocol.errors import ProtocolError, SourceChangedError
 from protocol.gtid import Gtid, MariadbGtid
 
 from .dump import Dump
@@ -45,6 +46,7 @@ from .stop_point import StopPoint
 from .upkeep import Upkeep
 
 _NOTHING: Final = (None, b"", 0, 0)
+_HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 # What is to be looked at, of each type of event. Special is what may be of the connection instead of the log, or
 # holds other events.
 _SPECIAL, _TABLE_MAP, _ROWS, _QUERY = "special", "table map", "rows", "query"
@@ -114,12 +116,18 @@ class Delivery:
         return self.stop is not None and self.stop.is_reached(self.progress)
 
     def go_on(self, dump: Dump, broken: Broken, replay: Replay | None) -> None:
-        """A new dump has begun at the last boundary; what of it is ``replay`` was handed out before."""
+        """A new dump has begun at the last boundary; what of it is ``replay`` was handed out before.
+
+        Raises ``SourceChangedError`` where another server's log cannot say where to stop.
+        """
+        if not is_same_server(broken.identity, dump.source):
+            # Places in the log of the one before say nothing of this server's.
+            if self.stop is not None:
+                self.stop = _on_another_server(self.stop)
+            self._newest = _NOTHING
+        self._by_gtid = dump.is_by_gtid
         self._replay = replay
         self.progress.reopen()
-        if not is_same_server(broken.identity, dump.source):
-            # Its place says nothing of this server's log.
-            self._newest = _NOTHING
         self._is_fresh = self._needs_care = self._awaits_rotate = True
 
     def break_off(self, dump: Dump, before: Broken | None) -> Broken:
@@ -171,7 +179,8 @@ class Delivery:
             upkeep.has_duties,
         )
         steps, marks = STEPS, _MARKS
-        upkeep.received()
+        if any(raw[4:5] not in _HEARTBEATS for raw in raw_events):
+            upkeep.received()
         for raw in raw_events:
             needs_care = self._needs_care
             if needs_care and self._not_before is not None and raw[4:5] in ROW_CODES:
@@ -207,6 +216,8 @@ class Delivery:
                 self._is_pending = True
                 yield event
                 if not self._is_pending:
+                    if self.is_over:
+                        return
                     continue
                 self._is_pending = False
             if (mark is _ROWS or mark is _TABLE_MAP) and progress.state is OPEN:
@@ -264,6 +275,14 @@ class Delivery:
         """Give one event to the user, if it is for the user; when this goes on, the user is done with it."""
         if _MARKS.get(type(event)) is _SPECIAL and self._is_internal(event):
             self._internal(event, dump)
+            if self._upkeep.is_due():
+                yield None
+            return
+        if self.stop is not None and self.progress.begins(event) and self.stop.excludes(event):
+            self._end()
+            return
+        if self._not_before is not None and self._is_before_start(event, self._not_before):
+            self._finish(event, dump)
             return
         if isinstance(event, TableMapEvent) and self._lookup.is_needed(event.table):
             self.undescribed = event
@@ -271,20 +290,16 @@ class Delivery:
                 yield None
         elif isinstance(event, QueryEvent):
             self._lookup.statement(event.sql)
-        if self.stop is not None and self.progress.begins(event) and self.stop.excludes(event):
-            self._end()
-            return
         if self._replay is not None:
             replay = self._replay
             if self._passes_over(replay, event, raw, inner, dump):
                 return
             raw = replay.trimmed or raw
-        if self._not_before is not None and self._is_before_start(event, self._not_before):
-            self._finish(event, dump)
-            return
         if self._is_fresh:
             self._is_fresh = False
             self._ahead()
+            if self._upkeep.is_due():
+                yield None
         self._needs_care = self._replay is not None or self._not_before is not None
         rows = len(event.rows) if _MARKS.get(type(event)) is _ROWS else 0  # type: ignore[attr-defined]
         self._newest = event, raw, inner, rows
@@ -362,7 +377,7 @@ class Delivery:
     def _heartbeat(self, event: HeartbeatEvent) -> None:
         """The source has sent all up to there, and is well."""
         self._ahead()
-        self._upkeep.heard()
+        self._upkeep.heard(self.newest)
         if self.stop is not None and not self.progress.in_transaction and self.stop.has_passed(event):
             self._end()
         self.progress.idle(event.source_file, event.source_position)
@@ -371,3 +386,17 @@ class Delivery:
         if self.progress.begins(event) and event.header.timestamp >= not_before:
             self._not_before = None
         return self._not_before is not None
+
+
+def _on_another_server(stop: StopPoint) -> StopPoint:
+    """The same end in the log of another server, of which a position says nothing.
+
+    Raises ``SourceChangedError`` where there is nothing else to know the end by.
+    """
+    if stop.position is None:
+        return stop
+    if stop.gtid_set is None and stop.timestamp is None:
+        raise SourceChangedError(
+            f"stop: {stop.position} is a position of the server before; in this one's log there is no knowing the end"
+        )
+    return replace(stop, position=None)

@@ -71,7 +71,8 @@ class Dump:
         """``is_known``: events have been read up to this place, so that an event begins there."""
         self.session = greeted.session
         self.source = greeted.source
-        self.is_seeking = start.by_gtid
+        #: It was asked for by GTID, not by position.
+        self.is_by_gtid = self.is_seeking = start.by_gtid
         self.decoder = EventDecoder(
             file=start.file,
             position=start.position,

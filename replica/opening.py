@@ -11,7 +11,7 @@ from .dump import Dump, Greeted
 from .hosts import first_host
 from .options import Options
 from .progress import Progress
-from .resume import Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
+from .resume import CannotResumeError, Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
 from .selection import Start
 from .semi_sync import offer
 from .start import (
@@ -113,7 +113,8 @@ async def _open_again(options: Options, broken: Broken, has_others: bool) -> tup
 
 async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     progress, end = broken.progress, broken.end
-    if broken.by_gtid and progress.gtid_set is not None:
+    is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
+    if (broken.by_gtid or is_elsewhere) and progress.gtid_set is not None:
         return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)
@@ -127,8 +128,11 @@ def _replay(greeted: Greeted, broken: Broken) -> Replay | None:
     end = broken.end
     if end is None:
         return None
-    if not broken.by_gtid or is_same_server(broken.identity, greeted.source):
+    if is_same_server(broken.identity, greeted.source):
         return PositionReplay(end, broken.by_gtid)
     if not end.is_open:
         return None
+    if not broken.by_gtid:
+        # Where positions do, rows are not noted.
+        raise CannotResumeError("the transaction was read from another server, by its position there")
     return RowReplay(end, broken.delivered.segments(broken.decoder), broken.delivered.trailing)

@@ -134,11 +134,15 @@ class Delivered:
 
     def add(self, event: Event, raw: bytes, rows: int, decoder: EventDecoder) -> None:
         """An event of the open transaction is done; ``rows`` are its row changes."""
+        if self._is_compressed or (rows and not raw):
+            # There is no comparing it, whatever comes; and it may be larger than memory.
+            self._is_compressed = True
+            self._kept.clear()
+            return
         self._kept.append((event, raw, rows))
-        if rows:
-            self._kept_bytes += len(raw)
-            if self._kept_bytes > _KEPT_BYTES:
-                self._fold(decoder)
+        self._kept_bytes += len(raw)
+        if self._kept_bytes > _KEPT_BYTES:
+            self._fold(decoder)
 
     def end(self) -> None:
         """The transaction has ended, and all of it is done."""

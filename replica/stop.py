@@ -18,7 +18,7 @@ from .stop_point import StopPoint
 
 
 async def resolve_stop(stop: Stop, session: Session, source: Source, scan: LogScan) -> StopPoint:
-    """The condition that ``stop`` means on this source; ``ConfigurationError`` for a GTID set of the other family."""
+    """The condition that ``stop`` means on this source; ``ConfigurationError`` for a GTID set that it cannot have."""
     if isinstance(stop, BinlogPosition):
         return StopPoint(position=stop)
     if isinstance(stop, datetime):
@@ -27,6 +27,11 @@ async def resolve_stop(stop: Stop, session: Session, source: Source, scan: LogSc
     if isinstance(stop, GtidSet | MariadbGtidSet):
         if isinstance(stop, MariadbGtidSet) != source.is_mariadb:
             raise ConfigurationError(f"stop: {stop} is of the other family of servers than the source")
+        if not source.has_gtids:
+            raise ConfigurationError(
+                "stop: the source has gtid_mode other than ON, so there is no knowing when a GTID set has come: give "
+                "a position or a time"
+            )
         return StopPoint(gtid_set=stop)
     return await _settled(StopPoint(), session, source, scan)
 

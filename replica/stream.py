@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from protocol.binlog.events import Event, TableMapEvent
-from protocol.errors import CheckpointError, ConfigurationError, ReplicaError
+from protocol.errors import CheckpointError, ConfigurationError, ConnectionLostError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
 from .callbacks import AnyEvent, AnyHandler, Handlers
@@ -32,8 +32,6 @@ from .status import StreamState, StreamStatus
 from .stop import settle
 from .transactions import Transactions
 from .upkeep import Upkeep
-
-_Result = TypeVar("_Result")
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -69,6 +67,8 @@ class BinlogStream:
         self._retry_at = 0.0
         # What a semi-synchronous source may not know yet to be done.
         self._overdue: tuple[str, int] | None = None
+        # What a cancelled call has left to be awaited by the next one.
+        self._work: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._error: ReplicaError | None = None
         self._transactions: Transactions | None = None
@@ -191,6 +191,11 @@ class BinlogStream:
         self._batch = iter(())
         self._abort()
         self._show("closed")
+        work = self._work
+        if work is not None:
+            await asyncio.wait((work,))
+            # What it has failed with is of no interest any more, but has to be looked at.
+            _ = work.cancelled() or work.exception()
         if self._dump is not None:
             await self._dump.session.aclose()
         await self._lookup.aclose()
@@ -223,6 +228,8 @@ class BinlogStream:
         return self._closing.is_set()
 
     def _abort(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
         if self._dump is not None:
             self._dump.session.abort()
         self._lookup.abort()
@@ -268,7 +275,8 @@ class BinlogStream:
     def _get_ahead(self) -> None:
         """Something new has come over this connection."""
         self._failures.forget()
-        self._show("streaming")
+        # Shown when the events at hand wait: they would be lost with what the hook raises.
+        self._upkeep.turn("streaming", None)
 
     async def _lose(self, error: ReplicaError) -> None:
         """What has failed may pass: go on later from here. Or raise it, now and whenever the user comes back."""
@@ -282,6 +290,10 @@ class BinlogStream:
                 delay = self._options.reconnect.delay(failure)
             except ReplicaError as final:
                 self._error = final
+            except BaseException:
+                # The policy's own: who goes on after it goes on behind the last event.
+                self._break_off()
+                raise
         if self._error is not None:
             self._abort()
             self._show("closed", self._error)
@@ -310,30 +322,36 @@ class BinlogStream:
                     await self._closing.wait()
         if self._has_ended:
             return
+        await self._see_through(lambda: self._open_again(broken))
+
+    async def _open_again(self, broken: Broken) -> None:
         self._show("connecting")
         if self._options.semi_sync:
             # A source counts everything before the place that a dump begins at as acknowledged.
             await self._save()
-        opened = await self._unless_closed(open_again(self._options, broken))
-        if opened is None:
-            return
-        dump, replay = opened
+        dump, replay = await open_again(self._options, broken)
         self._overdue = overdue_place(dump.session, dump.source, broken.identity, broken.progress)
-        self._delivery.go_on(dump, broken, replay)
+        try:
+            self._delivery.go_on(dump, broken, replay)
+        except ReplicaError:
+            dump.session.abort()
+            raise
         self._upkeep.counters.reconnects += 1
         self._use(dump)
 
-    async def _unless_closed(self, opening: Coroutine[object, object, _Result]) -> _Result | None:
-        """What a coroutine returns; None when ``aclose()`` was called meanwhile."""
-        task = asyncio.create_task(opening)
-        closing = asyncio.create_task(self._closing.wait())
-        try:
-            await asyncio.wait((task, closing), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            closing.cancel()
-            task.cancel()
-            await asyncio.wait((task, closing))
-        return None if task.cancelled() else task.result()
+    async def _see_through(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Await work that goes on when this call is cancelled: then the next call waits for it.
+
+        Who asks for events with short limits in time would begin it anew each time, and get nowhere.
+        """
+        if self._work is None:
+            self._work = asyncio.create_task(work())
+        task = self._work
+        await asyncio.wait((task,))
+        self._work = None
+        if task.cancelled():
+            raise ConnectionLostError("the stream was closed while it was connecting")
+        task.result()
 
     def _restart(self, reason: str) -> Event:
         """The delivered part of the open transaction is void: say so, and read again from the last boundary."""
@@ -385,8 +403,9 @@ class BinlogStream:
 
     async def _attend(self) -> None:
         """Do what a generator cannot: look columns up, save the checkpoint. Also show the status."""
-        if self._delivery.undescribed is not None:
-            await self._describe(self._delivery.undescribed)
+        undescribed = self._delivery.undescribed
+        if undescribed is not None:
+            await self._see_through(lambda: self._describe(undescribed))
         now = asyncio.get_running_loop().time()
         if self._upkeep.is_save_due(now):
             await self._save()
@@ -402,7 +421,7 @@ class BinlogStream:
             self._upkeep.show(self.status, asyncio.get_running_loop().time())
 
     async def _describe(self, event: TableMapEvent) -> None:
-        """Names for a table whose map has none; a cancelled call is repeated when the iteration goes on."""
+        """Names for a table whose map has none."""
         columns = await self._lookup.columns(event.table)
         assert self._dump is not None
         event.table = self._dump.decoder.describe(event.table_id, columns)

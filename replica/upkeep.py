@@ -49,6 +49,8 @@ class Upkeep:
         self._shown_at = float("-inf")
         self._bytes_before = 0
         self._last_event = self._last_heartbeat = 0.0
+        # Behind which event the source has had nothing more to send.
+        self._last_before_idling: Event | None = None
 
     async def load(self) -> Checkpoint | None:
         """The checkpoint of the store; None if there is none, or no store."""
@@ -91,22 +93,24 @@ class Upkeep:
         return min(limits, default=None)
 
     def received(self) -> None:
-        """Events have come."""
+        """Events of the log have come."""
         self._last_event = time.time()
 
-    def heard(self) -> None:
-        """The source has said that it is there and has nothing more to send."""
+    def heard(self, newest: Event | None) -> None:
+        """The source has said that it is there and has nothing more to send behind the newest event."""
         self._last_heartbeat = time.time()
+        self._last_before_idling = newest
 
     def lost(self, session: Session) -> None:
         """A connection is dropped; its bytes still count."""
         self._bytes_before += session.bytes_received
 
     def turn(self, state: StreamState, error: ReplicaError | None) -> bool:
-        """Note the stream's state, and why it has changed; whether it has."""
+        """Note the stream's state, and why it has changed; whether it has. Then it is to be shown."""
         if state == self._state:
             return False
         self._state = state
+        self._shown_at = float("-inf")
         self._last_error = error or self._last_error
         return True
 
@@ -123,7 +127,7 @@ class Upkeep:
         counters = self.counters
         behind = None
         if source is not None and newest is not None:
-            is_idle = self._last_heartbeat > self._last_event
+            is_idle = newest is self._last_before_idling
             behind = 0.0 if is_idle else max(source.now - newest.header.timestamp, 0.0)
         return StreamStatus(
             state=self._state,

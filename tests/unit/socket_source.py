@@ -38,7 +38,8 @@ class SocketSource:
     ``events`` are sent to each dump with a ``pause`` in seconds behind each, and then the source is silent.
     ``events_for`` says instead what a dump gets; the first connections are cut after so many bytes of theirs as
     ``cuts`` has, and ``on_cut`` is called then. ``columns`` are the rows of information_schema.COLUMNS.
-    ``silent_for`` is the beginning of a statement that is never answered, or "login".
+    ``silent_for`` is the beginning of a statement that is never answered, or "login". ``delay`` is how many seconds
+    each answer takes.
     """
 
     events: list[bytes] = field(default_factory=list)
@@ -55,6 +56,7 @@ class SocketSource:
     cuts: list[int] = field(default_factory=list)
     on_cut: Callable[[], None] = lambda: None
     pause: float = 0
+    delay: float = 0
     port: int = 0
     statements: list[str] = field(default_factory=list)
     dumps: list[BinlogDump | BinlogDumpGtid] = field(default_factory=list)
@@ -147,6 +149,7 @@ class _Conversation:
     async def command(self, deprecate_eof: bool) -> bool:
         self.frames.sequence = 0
         payload = await self.receive()
+        await asyncio.sleep(self.source.delay)
         if payload[0] == Command.QUERY:
             sql = Query.parse(payload).sql
             self.source.statements.append(sql)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -453,7 +454,8 @@ async def test_cancelling_while_connecting_again_goes_on_later() -> None:
     log = plain_log()
     source = mysql(log, events_for=from_position(log), cuts=[300])
     source.on_cut = lambda: setattr(source, "silent_for", "SHOW GLOBAL")
-    async with serving(source), replica.connect(source.dsn, start="earliest", reconnect=QUICK) as stream:
+    given: dict[str, Any] = {"start": "earliest", "reconnect": QUICK, "connect_timeout": 0.5}
+    async with serving(source), replica.connect(source.dsn, **given) as stream:
         seen: list[Event] = []
 
         async def consume() -> None:

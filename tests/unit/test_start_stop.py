@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from datetime import UTC, datetime
 
@@ -24,7 +25,8 @@ from .scripted_log import (
     transaction,
     values,
 )
-from .socket_source import FILE, UUID, serving
+from .socket_source import FILE, UUID, SocketSource, serving
+from .test_reconnect import QUICK, fail_over, from_gtids, gtid_log, gtid_source
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, [1]), (-1, [1]), (1, [1, 2]), (10_000, [1, 2, 3])])
@@ -86,6 +88,54 @@ async def test_stop_at_gtids() -> None:
         assert values(await collect(source, stop=GtidSet(f"{UUID}:1-5"))) == [5]
         with pytest.raises(replica.ConfigurationError, match="other family"):
             await collect(source, stop=MariadbGtidSet("0-1-5"))
+    async with serving(mysql(log)) as source:
+        with pytest.raises(replica.ConfigurationError, match=r"^stop: .* gtid_mode other than ON"):
+            await collect(source, stop=f"{UUID}:5-6")
+
+
+async def test_acknowledging_at_the_end_of_what_is_wanted_ends_it() -> None:
+    log = Log()
+    log.event(EventType.PREVIOUS_GTIDS, GtidSet("").encode())
+    for number in (1, 2, 3, 4):
+        transaction(gtid(log, number), number)
+    seen = []
+    async with (
+        serving(mysql(log, variables=GTIDS_ON)) as source,
+        replica.connect(source.dsn, start="earliest", stop=f"{UUID}:1-2") as stream,
+    ):
+        async for event in stream:
+            seen.append(event)
+            await stream.acknowledge()
+    assert values(seen) == [1, 2]
+
+
+def failing_over(cut: int) -> SocketSource:
+    """Four transactions, all from a server in whose log they stand in an earlier or a later file."""
+    log = gtid_log([[1]], [[2]], [[3]], [[4]])
+    source = gtid_source(log)
+    source.answers["SELECT @@GLOBAL.gtid_executed"] = [(f"{UUID}:1-4",)]
+    source.answers["SHOW BINARY LOG STATUS"] = [(FILE, str(log.position), "", "", "")]
+    source.cuts = [cut]
+
+    def elsewhere() -> None:
+        fail_over(source, log)
+        source.events_for = from_gtids(log, "binlog.000007")
+
+    source.on_cut = elsewhere
+    return source
+
+
+@pytest.mark.parametrize("cut", [0, 200, 350, 480])
+async def test_stop_now_is_no_position_on_another_server(cut: int) -> None:
+    async with asyncio.timeout(10), serving(failing_over(cut)) as source:
+        assert values(await collect(source, start=GtidSet(""), stop="now", reconnect=QUICK)) == [1, 2, 3, 4]
+
+
+async def test_a_position_to_stop_at_is_of_one_server() -> None:
+    async with asyncio.timeout(10), serving(failing_over(350)) as source:
+        with pytest.raises(replica.SourceChangedError, match=f"^stop: {FILE}:9999 is a position"):
+            await collect(source, start=GtidSet(""), stop=f"{FILE}:9999", reconnect=QUICK)
+        await source.until_closed()
 
 
 async def test_start_at_a_time_passes_over_what_began_before() -> None:

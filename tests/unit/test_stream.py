@@ -251,7 +251,7 @@ async def test_cancelling_while_reading_leaves_nothing() -> None:
 
 async def test_a_cancelled_look_up_is_repeated() -> None:
     source = mysql(transaction(Log(), 1), silent_for="SELECT COLUMN_NAME")
-    async with serving(source), replica.connect(source.dsn, start="earliest") as stream:
+    async with serving(source), replica.connect(source.dsn, start="earliest", connect_timeout=0.3) as stream:
         seen = [await anext(stream), await anext(stream)]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
