@@ -50,12 +50,17 @@ def read_json_diffs(data: bytes) -> list[JsonDiff]:
 def apply_json_diffs(document: JsonValue, diffs: Sequence[JsonDiff]) -> JsonValue:
     """The document after the changes, one after the other. The given one is left as it is.
 
-    New members stand last in their object, while the server sorts them in. A change that does not fit the
-    document raises ``DecodeError``, as it stops a replica.
+    A change that does not fit the document raises ``DecodeError``, as it stops a replica.
     """
     holder: list[JsonValue] = [_copy(document)]
+    grown: dict[int, dict[str, JsonValue]] = {}
     for diff in diffs:
-        _apply(holder, diff)
+        _apply(holder, diff, grown)
+    # At the end, as there may be very many changes.
+    for members in grown.values():
+        in_order = sorted(members.items(), key=_member_order)
+        members.clear()
+        members.update(in_order)
     return holder[0]
 
 
@@ -136,7 +141,8 @@ def _bad_path(path: str) -> DecodeError:
 # ------------------------------------------------------------------------------------------ changes
 
 
-def _apply(holder: list[JsonValue], diff: JsonDiff) -> None:
+def _apply(holder: list[JsonValue], diff: JsonDiff, grown: dict[int, dict[str, JsonValue]]) -> None:
+    """Make one change. ``grown`` takes the object that has a new member, which stands last in it, by its id."""
     legs = _legs(diff.path)
     if not legs:
         if diff.operation != "replace":
@@ -150,6 +156,8 @@ def _apply(holder: list[JsonValue], diff: JsonDiff) -> None:
     last = legs[-1]
     if isinstance(parent, dict) and isinstance(last, str):
         _change_member(parent, last, value, diff)
+        if diff.operation == "insert":
+            grown[id(parent)] = parent
     elif isinstance(parent, list) and isinstance(last, _Cell):
         _change_cell(parent, last, value, diff)
     else:
@@ -173,6 +181,12 @@ def _change_member(members: dict[str, JsonValue], key: str, value: JsonValue, di
         del members[key]
     else:
         members[key] = value
+
+
+def _member_order(member: tuple[str, JsonValue]) -> tuple[int, bytes]:
+    """The server's: short names first, then by their bytes (``json_dom.cc``: Json_key_comparator)."""
+    name = member[0].encode("utf-8", "surrogateescape")
+    return len(name), name
 
 
 def _change_cell(elements: list[JsonValue], cell: _Cell, value: JsonValue, diff: JsonDiff) -> None:

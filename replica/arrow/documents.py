@@ -107,17 +107,4 @@ class _Documents:
                 )
             else:
                 document = apply_json_diffs(self._decode(before), read_json_diffs(data))
-                yield render_json(_in_order(document))
-
-
-def _in_order(value: JsonValue) -> JsonValue:
-    """With members as the server sorts them, by the lengths of their names first; changes have put new ones last."""
-    if isinstance(value, list):
-        return [_in_order(element) for element in value]
-    if not isinstance(value, dict):
-        return value
-    names = sorted(
-        (name.encode("utf-8", "surrogateescape") for name in value), key=lambda name: (len(name), name)
-    )
-    ordered = (name.decode("utf-8", "surrogateescape") for name in names)
-    return {name: _in_order(value[name]) for name in ordered}
+                yield render_json(document)

@@ -95,6 +95,16 @@ def test_each_change_sees_those_before_it() -> None:
     assert apply_json_diffs({"b": None}, []) == {"b": None}
 
 
+def test_new_members_stand_where_the_server_sorts_them() -> None:
+    """Short names first, then by their bytes: the text of a document is what SELECT shows."""
+    diffs = [JsonDiff("insert", path, ONE) for path in ("$.c", "$.é", "$.aa", "$.o.y")]
+    changed = apply_json_diffs({"b": 5, "o": {"z": 6}, "dd": 7}, diffs)
+    assert isinstance(changed, dict)
+    assert list(changed) == ["b", "c", "o", "aa", "dd", "é"]
+    assert changed["o"] == {"y": 1, "z": 6}
+    assert list(changed["o"]) == ["y", "z"]
+
+
 @pytest.mark.parametrize(
     ("document", "operation", "path"),
     [
