@@ -166,7 +166,8 @@ class LogEvents:
             yield self._piece
         if self._state == "at end" and not self._range.is_over:
             self.torn_bytes += reader.torn_bytes
-            self._range.leave(reader.position)
+            # A start where a torn event begins is right: all before it has been read, and it may be whole tomorrow.
+            self._range.leave(reader.position - reader.torn_bytes)
 
     def _read_batch(self, reader: RawEventReader) -> list[LocatedEvent]:
         """Events that only need to be decoded: nearly all of them."""

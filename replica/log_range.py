@@ -99,9 +99,11 @@ class LogRange:
 
     def _begin(self, event: Event) -> None:
         if self._stop is not None:
-            if self._progress.gtid_set is None and self._stop.gtid_set is not None:
-                # A log without a list of what lies before it.
-                self._progress.gtid_set = type(self._stop.gtid_set)()
+            if self._stop.gtid_set is not None:
+                _check_family("stop", self._stop.gtid_set, event)
+                if self._progress.gtid_set is None:
+                    # A log without a list of what lies before it.
+                    self._progress.gtid_set = type(self._stop.gtid_set)()
             self.is_over = self.is_over or self._stop.excludes(event)
         if self._not_before is not None and event.header.timestamp >= self._not_before:
             self._not_before, self._is_passing = None, False
@@ -109,12 +111,14 @@ class LogRange:
             self._is_passing = self._has(self._have, event)
 
     def _has(self, gtid_set: AnyGtidSet, event: Event) -> bool:
+        # The empty set is of both families: its text, which checkpoints keep, does not tell them apart.
+        if not gtid_set:
+            return False
+        _check_family("start", gtid_set, event)
         if isinstance(event, GtidEvent) and isinstance(gtid_set, GtidSet):
             return event.gtid in gtid_set
         if isinstance(event, MariadbGtidEvent) and isinstance(gtid_set, MariadbGtidSet):
             return event.gtid in gtid_set
-        if isinstance(event, GtidEvent | MariadbGtidEvent):
-            raise ConfigurationError(f"start: {gtid_set} is of the other family of servers than the log")
         return False
 
     def _find_start(self, position: int) -> None:
@@ -145,12 +149,21 @@ class LogRange:
             self._start = None if self._start.file == files[0].name else self._start
 
 
+def _check_family(option: str, gtid_set: AnyGtidSet, event: Event) -> None:
+    """Raise ``ConfigurationError`` where an event's GTID can be in no set of this family."""
+    other = GtidEvent if isinstance(gtid_set, MariadbGtidSet) else MariadbGtidEvent
+    if isinstance(event, other):
+        raise ConfigurationError(f"{option}: {gtid_set} is of the other family of servers than the log")
+
+
 def _stop_point(files: Sequence[LogFile], stop: Stop | int | None) -> StopPoint | None:
     if isinstance(stop, datetime):
         return StopPoint(timestamp=math.ceil(stop.timestamp()))
     if isinstance(stop, GtidSet | MariadbGtidSet):
         return StopPoint(gtid_set=stop)
-    if isinstance(stop, BinlogPosition):
-        return StopPoint(position=stop)
-    # "now" is what the files hold.
-    return StopPoint(position=BinlogPosition(files[-1].name, stop)) if isinstance(stop, int) else None
+    if isinstance(stop, int):
+        stop = BinlogPosition(files[-1].name, stop)
+    if not isinstance(stop, BinlogPosition):
+        # "now" is what the files hold.
+        return None
+    return StopPoint(position=stop, places={file.name: place for place, file in enumerate(files)})

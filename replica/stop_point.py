@@ -1,5 +1,8 @@
 """The end of what is read: a condition that is asked between transactions, of live streams and of files."""
 
+from collections.abc import Mapping
+from dataclasses import field
+
 from protocol.binlog.events import Event, HeartbeatEvent
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition
@@ -13,12 +16,14 @@ class StopPoint:
     """The stream ends between two transactions as soon as one of these is so.
 
     ``position`` is reached; all of ``gtid_set`` has come; the next transaction began at ``timestamp`` (seconds since
-    1970) or later.
+    1970) or later. ``places`` are the places of files in their order, where that is known: files that a user gives
+    need not have numbers.
     """
 
     position: BinlogPosition | None = None
     gtid_set: AnyGtidSet | None = None
     timestamp: int | None = None
+    places: Mapping[str, int] = field(default_factory=dict)
 
     def is_reached(self, progress: Progress) -> bool:
         """Whether nothing behind the last transaction is wanted."""
@@ -45,7 +50,12 @@ class StopPoint:
         if end is None or not file:
             return False
         # Asked at every transaction; comparing two positions takes 1.5 us, this 0.1.
-        return position >= end.position if file == end.file else BinlogPosition(file, position) >= end
+        if file == end.file:
+            return position >= end.position
+        places = self.places
+        if file in places and end.file in places:
+            return places[file] > places[end.file]
+        return BinlogPosition(file, position) >= end
 
     def _has_all(self, gtid_set: AnyGtidSet | None) -> bool:
         if isinstance(self.gtid_set, MariadbGtidSet):

@@ -142,6 +142,31 @@ def test_start_and_stop_in_several_files(tmp_path: Path) -> None:
     assert numbers(open_binlog(paths, stop=f"{SOURCE_ID}:1-3")) == [1, 2, 3]
 
 
+def test_stops_in_files_without_numbers(tmp_path: Path) -> None:
+    """They come in the order in which they are given, whatever they are called."""
+    paths = [tmp_path / name for name in ("monday.log", "a.log", "m.gz.000001")]
+    for index, path in enumerate(paths):
+        path.write_bytes(numbered_log(2, first=index * 2 + 1).data)
+    second = numbered_log(2, first=3).offsets[6]
+    assert numbers(open_binlog(paths, stop=second)) == [1, 2, 3, 4, 5]
+    assert numbers(open_binlog(paths, stop=BinlogPosition("a.log", second))) == [1, 2, 3]
+    assert numbers(open_binlog(paths, stop=BinlogPosition("a.log", 1 << 40))) == [1, 2, 3, 4]
+    assert numbers(open_binlog(paths[1:], start=second, stop=4)) == [4]
+
+
+@pytest.mark.parametrize("left", [3, 25, None])
+def test_start_where_a_torn_event_begins(path: Path, left: int | None) -> None:
+    """Up to there a file has been read that is still being written. None: zeros, as a power loss leaves them."""
+    log = numbered_log()
+    start = log.offsets[-1]
+    path.write_bytes(log.data[:start] + (bytes(50) if left is None else log.event(-1)[:left]))
+    with open_binlog(path, start=start) as file:
+        assert [type(event) for event in file] == [FormatDescriptionEvent]
+        assert file.torn_bytes == (left or 50)
+    with pytest.raises(ConfigurationError, match=f"lies behind the end of the file, {start}"):
+        list(open_binlog(path, start=start + 1))
+
+
 @pytest.mark.parametrize(
     ("start", "message"),
     [
@@ -175,8 +200,11 @@ def test_mariadb_gtids() -> None:
     assert xids(stop="0-1-3") == [1, 2, 3]
     assert xids(start="0-7-1", stop="0-1-2") == [2]
     assert xids(start="1-1-100") == [1, 2, 3, 4]
-    with pytest.raises(ConfigurationError, match="other family"):
-        xids(start=f"{SOURCE_ID}:1-2")
+    # The empty set's text, which checkpoints keep, does not say of which family it is.
+    assert xids(start=Checkpoint("bin.000001", 4, "")) == [1, 2, 3, 4]
+    for option in ("start", "stop"):
+        with pytest.raises(ConfigurationError, match=f"{option}: .* other family"):
+            xids(**{option: f"{SOURCE_ID}:1-2"})
 
 
 @pytest.mark.parametrize(
