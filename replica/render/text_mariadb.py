@@ -98,6 +98,7 @@ class MariadbText(TextWriter):
         if isinstance(event, FormatDescriptionEvent):
             self.follow(event)
         if not isinstance(event, _ROWS):
+            self.end_statement(event)
             self._write_row_count()
         self.output.write(b"# at %d\n" % position)
         if isinstance(event, AnnotateRowsEvent):
@@ -117,10 +118,14 @@ class MariadbText(TextWriter):
 
     def finish(self) -> None:
         """What ends the text."""
-        self._head.release(self.output)
-        self.held_rows.release(self.output)
+        self.release_rows()
         self._write_row_count()
         self.output.write(_CLOSING)
+
+    def release_rows(self) -> None:
+        """Headers first."""
+        self._head.release(self.output)
+        super().release_rows()
 
     def _write_row_count(self) -> None:
         count, self._row_count = self._row_count, None

@@ -116,6 +116,7 @@ class MysqlText(TextWriter):
                 self._end_payload()
         if isinstance(event, FormatDescriptionEvent):
             self.follow(event)
+        self.end_statement(event)
         self.output.write(b"# at %d\n" % position)
         if isinstance(event, _DEFERRED):
             self._deferred.append((raw, position, event))

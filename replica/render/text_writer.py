@@ -13,6 +13,7 @@ from protocol.binlog.events import (
     Event,
     EventHeader,
     FormatDescriptionEvent,
+    PartialRowDataEvent,
     RowsEvent,
 )
 from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, RowsFlag
@@ -103,6 +104,15 @@ class TextWriter:
             header.next_position,
             checksum,
         )
+
+    def end_statement(self, event: Event) -> None:
+        """Write the rows that wait for their statement's last event, if that did not come: it may not be wanted."""
+        if self.held_rows and not isinstance(event, RowsEvent | PartialRowDataEvent):
+            self.release_rows()
+
+    def release_rows(self) -> None:
+        """Write what is held back."""
+        self.held_rows.release(self.output)
 
     def write_rows(self, event: RowsEvent) -> None:
         """The event's ``###`` lines, once its statement is complete: behind the headers of all its events."""

@@ -207,6 +207,17 @@ def test_mariadbs_headers_wait_too_and_rows_are_counted() -> None:
     assert b"is_null=0 */\n# Number of rows: 2\n# at 40\n" in text
 
 
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("behind", [XidEvent(header(EventType.XID), "", 0, 5), _statement()[1]])
+def test_rows_come_before_the_next_statement_where_the_last_event_is_not_wanted(
+    flavor: Flavor, behind: Event
+) -> None:
+    """A statement may have changed several tables, of which the last one is filtered out."""
+    text = rendered(*_statement()[:3], behind, flavor=flavor)
+    names = [b"Write_rows: table id 7", b"### INSERT INTO", b"# at 30\n"]
+    assert sorted(names, key=text.index) == names
+
+
 def test_a_long_statement_is_kept_in_a_file() -> None:
     rows = [(b"%d" % number, b"'%b'" % (b"x" * 1000)) for number in range(3000)]
     text = rendered(rows_event(rows, last=False), rows_event(rows))
