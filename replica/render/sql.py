@@ -39,6 +39,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
+from protocol.binlog.status import parse_status_variables
 from protocol.charset import charset_of_collation
 from protocol.constants import RowsFlag
 from protocol.errors import UnsupportedEventError
@@ -53,6 +54,9 @@ from .text_writer import xid_text
 OnUnsupported = Literal["raise", "skip"]
 
 _XA_FLAG: Final = 64  # of MariaDB's GTID event: the group is a prepared XA transaction
+# Of a QUERY of MariaDB's (binlog_alter_two_phase): an ALTER that has only begun, and one that was given up.
+_START_ALTER: Final = 2
+_ROLLBACK_ALTER: Final = 8
 _INSERT_ID: Final = 2
 _CREATE_TABLE: Final = re.compile(r"\s*CREATE\s+(OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
 # MySQL logs CREATE TABLE ... SELECT so; for a client, no INSERT may follow.
@@ -141,7 +145,8 @@ class _Writer:
         """Nothing is held back."""
 
     def follow(self, server_version: str) -> None:
-        self._session.follow("mariadb" if is_mariadb_version(server_version) else "mysql", server_version)
+        self._rows.is_mariadb = is_mariadb_version(server_version)
+        self._session.follow("mariadb" if self._rows.is_mariadb else "mysql", server_version)
 
     def format_description(self, event: FormatDescriptionEvent) -> None:
         self.follow(event.server_version)
@@ -157,7 +162,8 @@ class _Writer:
         if event.is_standalone:
             return
         xid = event.xid if event.gtid_flags & _XA_FLAG else None
-        self.begin(event, "BEGIN" if xid is None else f"XA START {xid_text(*xid).decode()}")
+        # With sql_mode=ORACLE, BEGIN begins a block.
+        self.begin(event, "START TRANSACTION" if xid is None else f"XA START {xid_text(*xid).decode()}")
 
     def query(self, event: QueryEvent) -> None:
         sql = event.sql
@@ -165,7 +171,7 @@ class _Writer:
             self.begin(event, sql)
         elif sql == "COMMIT":
             self.commit(event)
-        else:
+        elif not _is_unfinished_alter(event):
             self.statement(event)
 
     def begin(self, event: Event, sql: str) -> None:
@@ -255,7 +261,7 @@ class _Redo(_Writer):
         self._output.writelines(self._session.statement(event, sql))
         if is_create and self._is_open:
             # It has committed; rows follow.
-            self.write("BEGIN;\n")
+            self.write("START TRANSACTION;\n")
 
     def statement_setting(self, sql: str) -> None:
         if self._with_statements:
@@ -337,7 +343,9 @@ class _Undo(_Writer):
             # The log begins within a transaction.
             self.begin(event, "BEGIN")
         before, behind = self._around(event)
-        self.write(before + "".join(self._rows.undo(event)) + behind)
+        undo = "".join(self._rows.undo(event))
+        if undo:
+            self.write(before + undo + behind)
 
     def xa_prepare(self, event: XaPrepareEvent) -> None:
         if not event.one_phase:
@@ -355,6 +363,12 @@ class _Undo(_Writer):
 
     def close(self) -> None:
         self._spool.close()
+
+
+def _is_unfinished_alter(event: QueryEvent) -> bool:
+    """Whether the statement was not done, or not yet: when it is done, it is logged once more."""
+    flags = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
+    return isinstance(flags, tuple) and bool(int(flags[0]) & (_START_ALTER | _ROLLBACK_ALTER))
 
 
 def _unsupported(event: Event, reason: str) -> UnsupportedEventError:

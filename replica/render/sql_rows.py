@@ -4,8 +4,10 @@ Text only: what stands around the statements, and in which order they come, is `
 with ``sql_cells``.
 """
 
+import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from protocol.binlog.column import ABSENT
 from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -30,23 +32,37 @@ _POWERS_OF_TEN = frozenset(
         *(_BINARY32.unpack(_BINARY32.pack(10.0**exponent))[0] for exponent in range(39)),
     )
 )
-# Hidden columns of functional indexes (item_create.cc, make_functional_index_column_name).
+# Hidden columns: those of functional indexes (item_create.cc, make_functional_index_column_name), and behind all
+# others those of MariaDB's unique keys over BLOB or TEXT (sql_table.cc, add_hash_field).
 _HIDDEN = "!hidden!"
+_HASH = re.compile(r"DB_ROW_HASH_[0-9]+")
+# The period of a MariaDB table WITH SYSTEM VERSIONING, hidden too; its end is part of the primary key.
+_PERIOD = ("row_start", "row_end")
+# The one row of a MariaDB sequence (sql_sequence.cc). It can be inserted, but not deleted.
+_SEQUENCE = (
+    *("next_not_cached_value", "minimum_value", "maximum_value", "start_value"),
+    *("increment", "cache_size", "cycle_option", "cycle_count"),
+)
 
 
 class RowStatements:
     """The statements of rows events.
 
     ``generated`` names by table ("shop.orders") the generated columns, which the log does not tell from others and
-    which no statement may write.
+    which no statement may write. ``is_mariadb`` says whose log it is.
     """
+
+    is_mariadb = False
 
     def __init__(self, generated: Mapping[str, Collection[str]] | None = None) -> None:
         self._generated = generated or {}
         self._tables: dict[int, _TableSql] = {}
 
     def redo(self, event: RowsEvent) -> Iterator[str]:
-        """Statements that do the changes again, in order. Raises ``SourceConfigurationError`` without names."""
+        """Statements that do the changes again, in order.
+
+        Raises ``SourceConfigurationError`` without names, and ``UnsupportedEventError`` for system-versioned tables.
+        """
         table = self._table(event)
         if isinstance(event, WriteRowsEvent):
             yield from table.inserts(event.rows)
@@ -56,11 +72,13 @@ class RowStatements:
             yield from map(table.delete, event.rows)
 
     def undo(self, event: RowsEvent) -> Iterator[str]:
-        """Statements that undo the changes, the last one first.
+        """Statements that undo the changes, the last one first. Sequences only go forward: what they did stays.
 
-        Raises ``SourceConfigurationError`` without names and where row images are not complete.
+        Raises as ``redo``, and where row images are not complete.
         """
         table = self._table(event)
+        if event.table.column_names == _SEQUENCE:
+            return
         if isinstance(event, WriteRowsEvent):
             for row in reversed(event.rows):
                 if not table.has_key(row):
@@ -103,6 +121,10 @@ class RowStatements:
                     f"SQL needs column names, and the log has none for {event.table} ({event.file}, at "
                     f"{event.position}): set binlog_row_metadata=FULL on the source, or give them with --schema"
                 )
+            if self.is_mariadb and _is_versioned(event.table):
+                raise _unsupported(
+                    event, f"{event.table} is system-versioned, and no statement writes the periods of its rows"
+                )
             if len(self._tables) >= _TABLES_KEPT:
                 self._tables.clear()
             generated = self._generated.get(str(event.table), ())
@@ -115,12 +137,10 @@ class RowStatements:
         for index in table.written:
             changed = after is None or after[index] is not ABSENT
             if changed and (before[index] is ABSENT or isinstance(before[index], JsonChanges)):
-                raise UnsupportedEventError(
+                raise _unsupported(
+                    event,
                     f"a row of {event.table} cannot be restored, as the log does not hold its column "
                     f"{event.table.columns[index].name!r}: undoing needs binlog_row_image=FULL on the source",
-                    event.file,
-                    event.position,
-                    event.header.type,
                 )
 
 
@@ -131,7 +151,7 @@ class _TableSql:
         self.table = table  # keeps the id by which this is found from being used again
         self._name = f"{identifier(table.schema)}.{identifier(table.name)}"
         self._columns: list[ColumnSql] = [column_sql(column) for column in table.columns]
-        hidden = {name for name in table.column_names if name.startswith(_HIDDEN)}
+        hidden = _hidden_columns(table)
         readable = [index for index, name in enumerate(table.column_names) if name not in hidden]
         self.written = [index for index in readable if table.column_names[index] not in generated]
         self._compared = readable
@@ -196,6 +216,22 @@ class _TableSql:
             if value is not ABSENT and not isinstance(value, JsonChanges)
         ]
         return " AND ".join(conditions) or "TRUE"
+
+
+def _hidden_columns(table: Table) -> set[str]:
+    """The columns that the server made for itself, which no statement may name."""
+    hidden = {name for name in table.column_names if name.startswith(_HIDDEN)}
+    return hidden.union(takewhile(_HASH.fullmatch, reversed(table.column_names)))
+
+
+def _is_versioned(table: Table) -> bool:
+    """Whether columns and key are those of a table WITH SYSTEM VERSIONING."""
+    names = [name for name in table.column_names if not _HASH.fullmatch(name)]
+    return tuple(names[-2:]) == _PERIOD and _PERIOD[1] in table.primary_key
+
+
+def _unsupported(event: RowsEvent, reason: str) -> UnsupportedEventError:
+    return UnsupportedEventError(reason, event.file, event.position, event.header.type)
 
 
 def _insert(head: str, values: Sequence[str]) -> str:

@@ -166,6 +166,29 @@ def test_generated_and_hidden_columns_are_not_written() -> None:
     assert redone(updates(of, ((1, 2, 3), (4, 5, 6))), generated=generated) == (
         "UPDATE `shop`.`orders` SET `id` = 4 WHERE `id` = 1 AND `g` = 2 LIMIT 1;\n"
     )
+    # MariaDB's hashes of unique keys over long columns stand behind all others.
+    of = table(column("DB_ROW_HASH_9"), column("id"), column("DB_ROW_HASH_1"), column("DB_ROW_HASH_2"))
+    assert undone(inserts(of, (1, 2, 3, 4))) == (
+        "DELETE FROM `shop`.`orders` WHERE `DB_ROW_HASH_9` = 1 AND `id` = 2 LIMIT 1;\n"
+    )
+
+
+def test_periods_of_system_versioning_cannot_be_written() -> None:
+    of = table(column("id"), column("row_start"), column("row_end"), key=["id", "row_end"])
+    mariadb = format_description("11.8.6-MariaDB-log")
+    for flashback in (False, True):
+        with pytest.raises(UnsupportedEventError, match="shop.orders is system-versioned"):
+            sql(mariadb, inserts(of, (1, 2, 3)), flashback=flashback)
+    assert "(1, 2, 3)" in redone(inserts(of, (1, 2, 3)))
+
+
+def test_sequences_go_forward_only() -> None:
+    """No statement deletes the one row of a MariaDB sequence; an INSERT replaces it."""
+    names = ["next_not_cached_value", "minimum_value", "maximum_value", "start_value"]
+    names += ["increment", "cache_size", "cycle_option", "cycle_count"]
+    step = inserts(table(*map(column, names)), (1001, 1, 99, 1, 1, 1000, 0, 0))
+    assert redone(step).startswith("INSERT INTO `shop`.`orders` (`next_not_cached_value`, ")
+    assert sql(query("BEGIN"), step, xid(), flashback=True) == ""
 
 
 def test_incomplete_images_are_redone() -> None:
@@ -309,7 +332,8 @@ def test_a_reader_that_begins_inside_of_a_file_is_told_the_family() -> None:
 def test_mariadb_begins_with_the_gtid() -> None:
     group = MariadbGtidEvent(header(), FILE, 200, MariadbGtid(0, 1, 100), 12)
     text = sql(group, inserts(ORDERS, (1, 1)), xid())
-    assert text.startswith(f"{PLACE} 0-1-100\nSET TIMESTAMP=1700000000;\nBEGIN;\nINSERT")
+    # BEGIN would begin a block where a statement before it was logged with sql_mode=ORACLE.
+    assert text.startswith(f"{PLACE} 0-1-100\nSET TIMESTAMP=1700000000;\nSTART TRANSACTION;\nINSERT")
     assert "UTC 0-1-100\nBEGIN;\nDELETE" in sql(group, inserts(ORDERS, (1, 1)), xid(), flashback=True)
     prepared = MariadbGtidEvent(header(), FILE, 200, MariadbGtid(0, 1, 101), 64, xid=(1, b"g", b"b"))
     assert "\nXA START X'67',X'62',1;\nINSERT" in sql(prepared, inserts(ORDERS, (1, 1)))
@@ -360,7 +384,7 @@ def test_a_statement_ends_where_it_should(statement: str) -> None:
 
 def test_create_table_as_select() -> None:
     text = redone(query("CREATE TABLE `t` (\n  `a` int\n) START TRANSACTION"), inserts(ORDERS, (1, 1)))
-    assert "CREATE TABLE `t` (\n  `a` int\n);\nBEGIN;\nSET NAMES" in text
+    assert "CREATE TABLE `t` (\n  `a` int\n);\nSTART TRANSACTION;\nSET NAMES" in text
 
 
 def test_variables_of_a_statement() -> None:
@@ -380,6 +404,18 @@ def test_variables_of_a_statement() -> None:
         "SET @`m` := _utf8mb4 0x78;\nSET @`n` := NULL;\nSET @`f` := 0.1e0;\nSET @`d` := 1.50;\n"
     )
     assert "SET @" not in sql(*variables, with_statements=False).replace("SET @@session", "")
+
+
+def test_an_alter_of_two_phases_is_done_once() -> None:
+    """MariaDB's binlog_alter_two_phase: its statement is logged where it begins, and where it ends or is given up."""
+    began, committed, gave_up = (query("ALTER TABLE t ADD a INT") for _ in range(3))
+    began.status_variables = b"\x82\x02"
+    committed.status_variables = b"\x82\x04" + bytes(8)
+    gave_up.status_variables = b"\x82\x08" + bytes(8)
+    assert sql(began, committed).count("ALTER TABLE") == 1
+    assert sql(began, gave_up) == sql(began, gave_up, flashback=True) == ""
+    with pytest.raises(UnsupportedEventError, match="ALTER TABLE t"):
+        sql(committed, flashback=True)
 
 
 def test_an_error_on_the_source_is_told() -> None:
