@@ -123,7 +123,8 @@ class RowStatements:
                 )
             if self.is_mariadb and _is_versioned(event.table):
                 raise _unsupported(
-                    event, f"{event.table} is system-versioned, and no statement writes the periods of its rows"
+                    event,
+                    f"{event.table} is system-versioned, and no statement writes the periods of its rows",
                 )
             if len(self._tables) >= _TABLES_KEPT:
                 self._tables.clear()

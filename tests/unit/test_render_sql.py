@@ -177,7 +177,7 @@ def test_periods_of_system_versioning_cannot_be_written() -> None:
     of = table(column("id"), column("row_start"), column("row_end"), key=["id", "row_end"])
     mariadb = format_description("11.8.6-MariaDB-log")
     for flashback in (False, True):
-        with pytest.raises(UnsupportedEventError, match="shop.orders is system-versioned"):
+        with pytest.raises(UnsupportedEventError, match="is system-versioned"):
             sql(mariadb, inserts(of, (1, 2, 3)), flashback=flashback)
     assert "(1, 2, 3)" in redone(inserts(of, (1, 2, 3)))
 
