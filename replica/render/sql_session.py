@@ -20,8 +20,14 @@ _ROWS = (
     "@@session.autocommit=1;\n"
 )
 
-# Not a setting of the server's (the client's own \C), and one that only temporary tables of the log would need.
-_LEFT_OUT = (rb"/*!\C", b"SET @@session.pseudo_thread_id")
+# One that only temporary tables of the log would need.
+_LEFT_OUT = b"SET @@session.pseudo_thread_id"
+# The client's own setting: in which set it reads quotes and delimiters. It matters only where characters may end in a
+# quote or a backslash. The client sets the server's sets with it, and so it comes first.
+_CLIENT = rb"/*!\C %b */"
+_CLIENT_START, _CLIENT_END = _CLIENT.split(b"%b")
+_USUAL = b"utf8mb4"
+_WITH_ASCII_INSIDE = frozenset({b"big5", b"cp932", b"gb18030", b"gbk", b"sjis"})
 _STATEMENT_MARKS = (";", "--", "#", "\\")
 
 
@@ -34,6 +40,7 @@ class SqlSession:
         self._server_version = ""
         self._timestamp = 0
         self._statements: Session | None = None  # there while settings are those of the log's statements
+        self._client = _USUAL
 
     def begin(self) -> str:
         """What comes first."""
@@ -55,7 +62,7 @@ class SqlSession:
         if self._statements is None:
             return ""
         self._statements = None
-        return _ROWS
+        return b"".join(self._read_as(_USUAL)).decode() + _ROWS
 
     def around(self, checks_foreign_keys: bool, is_lenient: bool) -> tuple[str, str]:
         """What stands before and behind row changes that need other settings than the usual ones."""
@@ -76,7 +83,9 @@ class SqlSession:
         self._timestamp = event.header.timestamp
         for line in self._statements.statements(event):
             setting = line.removesuffix(DELIMITER + b"\n")
-            if not setting.startswith(_LEFT_OUT):
+            if setting.startswith(_CLIENT_START):
+                yield from self._read_as(setting.removeprefix(_CLIENT_START).removesuffix(_CLIENT_END))
+            elif not setting.startswith(_LEFT_OUT):
                 yield setting + b";\n"
         text = sql.encode("utf-8", "surrogateescape")
         if any(mark in sql for mark in _STATEMENT_MARKS):
@@ -85,3 +94,10 @@ class SqlSession:
             yield b"DELIMITER %b\n%b\n%b\nDELIMITER ;\n" % (end, text, end)
         else:
             yield text + b";\n"
+
+    def _read_as(self, charset: bytes) -> Iterator[bytes]:
+        """Have the client read what follows in this set, as far as that matters."""
+        needed = charset if charset in _WITH_ASCII_INSIDE else _USUAL
+        if needed != self._client:
+            self._client = needed
+            yield _CLIENT % needed + b";\n"

@@ -346,6 +346,8 @@ def test_statements_of_the_log_are_redone(server: Server, schema: str, tmp_path:
         "INSERT INTO latinä (b) VALUES (1)",
         charset="latin1",
     )
+    # Characters that end in a backslash: the client has to know the set.
+    execute(server, schema, "CREATE TABLE `能` (a INT COMMENT '表')", charset="sjis")
     execute(
         server,
         schema,
