@@ -9,7 +9,7 @@ It decides what may follow what and who may log in. What is answered, and which 
 driver's business. It never waits and reads no clock.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -202,13 +202,16 @@ class Acceptor:
         self._send(error.encode())
         self._end_command()
 
-    def send_rows(self, columns: Sequence[str], rows: Iterable[Sequence[TextValue]]) -> None:
-        """The answer to a query: a result set of texts."""
+    def send_rows(
+        self, columns: Sequence[str], rows: Iterable[Sequence[TextValue]], numbers: Collection[str] = ()
+    ) -> None:
+        """The answer to a query: a result set of texts. Those in the columns ``numbers`` are whole numbers."""
         if self.phase is not Phase.QUERY:
             raise RuntimeError("rows answer a query only")
         self._send(encode_lenenc_int(len(columns)))
         for name in columns:
-            self._send(ColumnDefinition(name, ColumnType.VAR_STRING).encode())
+            kind = ColumnType.LONGLONG if name in numbers else ColumnType.VAR_STRING
+            self._send(ColumnDefinition(name, kind).encode())
         if Capability.DEPRECATE_EOF not in self.capabilities:
             self._send(Eof().encode())
         for row in rows:

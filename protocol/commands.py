@@ -44,6 +44,11 @@ def _short(text: str, name: str) -> bytes:
     return _uint(len(data), 1, f"the length of {name}") + data
 
 
+def _decode_name(data: bytes) -> str:
+    """A file's name, which ends at a zero byte for servers: python-mysql-replication sends three as the empty one."""
+    return decode_text(data.partition(b"\0")[0])
+
+
 def _reader(payload: bytes, command: int) -> Reader:
     reader = message_reader(payload)
     found = reader.u8()
@@ -170,7 +175,7 @@ class BinlogDumpGtid:
         reader = _reader(payload, Command.BINLOG_DUMP_GTID)
         flags = reader.uint(2)
         server_id = reader.uint(4)
-        file = decode_text(reader.take(reader.uint(4)))
+        file = _decode_name(reader.take(reader.uint(4)))
         position = reader.uint(8)
         gtid_set = reader.take(reader.uint(4))
         reader.expect_end()

@@ -23,10 +23,11 @@ _ACCESS_DENIED: Final = 1227
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A result set."""
+    """A result set. ``numbers`` are the columns that hold such: clients make numbers of their texts."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[TextValue]] = ()
+    numbers: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -134,14 +135,18 @@ class Answers:
         words.take("SELECT")
         titles: list[str] = []
         values: list[str | None] = []
+        numbers: set[str] = set()
         while True:
+            first = words.peek()
             title, value = await words.titled()
             titles.append(title)
             values.append(value)
+            if value and value.isdecimal() and first and first.kind in _WITH_TYPES:
+                numbers.add(title)
             if words.skip("LIMIT"):
                 words.take()
             if words.at_end:
-                return Rows(tuple(titles), [values])
+                return Rows(tuple(titles), [values], frozenset(numbers))
             words.take(",")
 
     async def _no_rows(self, sql: str, tokens: Sequence[Token]) -> Rows:
@@ -167,8 +172,8 @@ class Answers:
         log = self._facts.log
         rows = [(name, str(log.size(name))) for name in log.names]
         if self._facts.identity.is_mariadb:
-            return Rows(("Log_name", "File_size"), rows)
-        return Rows(("Log_name", "File_size", "Encrypted"), [(*row, "No") for row in rows])
+            return Rows(("Log_name", "File_size"), rows, _NUMBERS)
+        return Rows(("Log_name", "File_size", "Encrypted"), [(*row, "No") for row in rows], _NUMBERS)
 
     async def _log_status(self, sql: str, tokens: Sequence[Token]) -> Rows:
         file, position = await self._facts.gtids.end()
@@ -177,12 +182,12 @@ class Answers:
         if not self._facts.identity.is_mariadb:
             columns += ("Executed_Gtid_Set",)
             row.append(str(await self._facts.executed()))
-        return Rows(columns, [row])
+        return Rows(columns, [row], _NUMBERS)
 
     async def _processes(self, sql: str, tokens: Sequence[Token]) -> Rows:
         sending = {replica.connection_id: replica for replica in self._replicas()}
         rows = [self._process(client, sending.get(client.connection_id)) for client in self._clients()]
-        return Rows(("Id", "User", "Host", "db", "Command", "Time", "State", "Info"), rows)
+        return Rows(("Id", "User", "Host", "db", "Command", "Time", "State", "Info"), rows, _NUMBERS)
 
     def _process(self, client: Client, replica: ConnectedReplica | None) -> Sequence[TextValue]:
         command, state = "Sleep", ""
@@ -203,8 +208,8 @@ class Answers:
             if told is not None
         ]
         if self._facts.identity.is_mariadb:
-            return Rows(("Server_id", "Host", "Port", "Master_id"), [row[:4] for row in rows])
-        return Rows(("Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"), rows)
+            return Rows(("Server_id", "Host", "Port", "Master_id"), [row[:4] for row in rows], _NUMBERS)
+        return Rows(("Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"), rows, _NUMBERS)
 
     async def _warnings(self, sql: str, tokens: Sequence[Token]) -> Rows:
         return Rows(("Level", "Code", "Message"))
@@ -218,6 +223,12 @@ class Answers:
         return None
 
 
+# Of what is shown, as the servers have them.
+_NUMBERS: Final = frozenset(
+    {"File_size", "Id", "Master_id", "Port", "Position", "Server_Id", "Server_id", "Source_Id", "Time"}
+)
+# Of what is selected: variables, numbers and functions. Texts that look like numbers are none.
+_WITH_TYPES: Final = frozenset({"system", "number", "word"})
 _HAS_SENT_ALL: Final = "Source has sent all binlog to replica; waiting for more updates"
 
 

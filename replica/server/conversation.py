@@ -92,7 +92,7 @@ class Conversation:
         if answer is None:
             acceptor.send_ok()
         else:
-            acceptor.send_rows(answer.columns, answer.rows)
+            acceptor.send_rows(answer.columns, answer.rows, answer.numbers)
 
     # The dump
 

@@ -43,6 +43,12 @@ def test_binlog_dump_gtid() -> None:
     assert check_parser(BinlogDumpGtid.parse, command.encode()) == command
 
 
+def test_names_end_at_a_zero_byte() -> None:
+    """python-mysql-replication sends three of them as the name of no file."""
+    dump = BinlogDumpGtid.parse(b"\x1e\0\0\x05\0\0\0\x03\0\0\0\0\0\0\x04" + bytes(7) + b"\x01\0\0\0x")
+    assert dump == BinlogDumpGtid(b"x", 5)
+
+
 def test_semi_sync_ack() -> None:
     ack = SemiSyncAck("binlog.000002", 1 << 33)
     assert ack.encode() == b"\xef" + (1 << 33).to_bytes(8, "little") + b"binlog.000002"

@@ -137,6 +137,29 @@ async def test_answers(mysql_files: Path, sql: str, expected: list[tuple[str | N
         assert await session.query(sql) == expected
 
 
+async def test_numbers_are_numbers_to_clients(mysql_files: Path) -> None:
+    """Those that ask for a position put it into a packet; what only looks like a number is a text."""
+    sizes = [(mysql_files / f"bin.00000{number}").stat().st_size for number in (1, 2, 3)]
+    expected = {
+        "SHOW MASTER STATUS": [("bin.000003", sizes[2], "", "", str(gtids(1, 6)))],
+        "SHOW BINARY LOGS": [(f"bin.00000{i}", size, "No") for i, size in enumerate(sizes, 1)],
+        "SELECT @@server_id, 5, '5', @@version, @@log_bin": [(1, 5, "5", "9.7.4", 1)],
+        "SHOW VARIABLES LIKE 'server_id'": [("server_id", "1")],
+    }
+
+    def ask(port: int) -> dict[str, list[tuple[object, ...]]]:
+        given = {"host": "127.0.0.1", "port": port, "user": USER, "password": PASSWORD.encode()}
+        with pymysql.connect(**given) as connection, connection.cursor() as cursor:  # type: ignore[arg-type]
+            found = {}
+            for sql in expected:
+                cursor.execute(sql)
+                found[sql] = list(cursor.fetchall())
+            return found
+
+    async with serving(mysql_files) as server:
+        assert await asyncio.to_thread(ask, server.port) == expected
+
+
 async def test_user_variables(mysql_files: Path) -> None:
     async with serving(mysql_files) as server:
         async with logged_in(server, "SET @A = 'x', @b = NULL, @c = @a") as session:
