@@ -118,10 +118,17 @@ def _tls(options: Namespace) -> "ssl.SSLContext | bool":
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(options.tls_cert, options.tls_key)
+        context.load_cert_chain(options.tls_cert, options.tls_key, _no_passphrase)
     except OSError as error:  # ssl.SSLError is one
         raise ConfigurationError(f"--tls-cert: {options.tls_cert}: {error.strerror or error}") from error
     return context
+
+
+def _no_passphrase() -> str:
+    # Otherwise OpenSSL would ask at the terminal, and wait.
+    raise ConfigurationError(
+        "--tls-key: the key is encrypted: openssl pkey -in KEY -out PLAIN makes one that is not"
+    )
 
 
 COMMAND: Final = Command("serve", "Serve binlog files as a replication source", _add_arguments, _run, _EPILOG)

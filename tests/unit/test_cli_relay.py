@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from protocol.errors import AuthenticationError
 from replica.cli import main
 from replica.options import Options
+from replica.server.identity import ServerKeys, create_certificate
 from replica.session import Session
 
 from .served import PASSWORD, USER, dumped, rows_in, serving, write_mysql_files
@@ -173,6 +175,19 @@ def test_what_cannot_be_done(
     error = capsys.readouterr().err
     assert note in error.splitlines()[-1]
     assert "Traceback" not in error
+
+
+def test_an_encrypted_key_is_not_asked_for(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = ServerKeys().private_key()
+    encryption = serialization.BestAvailableEncryption(b"secret")
+    pem = serialization.Encoding.PEM
+    data = create_certificate(key).public_bytes(pem)
+    data += key.private_bytes(pem, serialization.PrivateFormat.PKCS8, encryption)
+    (tmp_path / "tls.pem").write_bytes(data)
+    assert main(["serve", str(source), "--no-password", "--tls-cert", str(tmp_path / "tls.pem")]) == 2
+    assert "--tls-key: the key is encrypted" in capsys.readouterr().err
 
 
 async def test_a_password_that_is_no_text(source: Path, tmp_path: Path) -> None:
