@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +85,21 @@ def executed_on(server: Server) -> str:
 def record(source: Server, folder: Path) -> Recorded:
     forget(source)
     fill(source)
+    wait_for_checkpoint(source)
     names = copy_log(source, folder)
     return Recorded(source, folder, names, executed_on(source), checksum_of(source))
+
+
+def wait_for_checkpoint(source: Server) -> None:
+    """Until MariaDB has noted, as it does when it likes, that it would recover from the newest file: the end."""
+    newest = names_of_logs(source)[-1]
+    deadline = time.monotonic() + _SECONDS
+    while source.family == "mariadb":
+        events = source.query(f"SHOW BINLOG EVENTS IN '{newest}'")
+        if any(row[2] == "Binlog_checkpoint" and row[5] == newest for row in events):
+            return
+        assert time.monotonic() < deadline, events[:5]
+        time.sleep(0.2)
 
 
 class GrowingLog:
