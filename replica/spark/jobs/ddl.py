@@ -18,13 +18,14 @@ from replica.spark.jobs.sql_reader import END, SqlReader
 class ColumnDefinition:
     """``default`` is what rows have that do not say: text, None for NULL. ``is_filled``: only the server knows it.
 
-    ``kind`` is the type in capitals, with what stands in brackets behind it: see ``column_kinds``.
+    ``kind`` is the type as ``column_kinds`` has it.
     """
 
     name: str
     default: str | None = None
     is_filled: bool = False
     kind: str = ""
+    is_nullable: bool = True
     is_generated: bool = False
 
 
@@ -406,8 +407,7 @@ def _is_no_column(item: SqlReader) -> bool:
 def _column(item: SqlReader) -> ColumnDefinition:
     """A column's name, type and what stands behind them."""
     name = item.next().value
-    kind = item.next().upper
-    size = _size(item)
+    kind = item.next().upper + _size(item)
     is_not_null = is_filled = has_default = is_generated = False
     default: str | None = None
     while (token := item.next()) is not END:
@@ -430,7 +430,9 @@ def _column(item: SqlReader) -> ColumnDefinition:
         is_filled = default is None
     elif default is not None:
         is_filled = not column_kinds.holds_default(kind, default)
-    return ColumnDefinition(name, None if is_filled else default, is_filled, kind + size, is_generated)
+    return ColumnDefinition(
+        name, None if is_filled else default, is_filled, kind, not is_not_null, is_generated
+    )
 
 
 def _size(item: SqlReader) -> str:
@@ -440,7 +442,10 @@ def _size(item: SqlReader) -> str:
     begin = item.place
     item.next()
     item.pass_brackets()
-    return "".join(token.value for token in item.tokens[begin : item.place])
+    return "".join(
+        "'" + token.value.replace("'", "''") + "'" if token.kind == "text" else token.value
+        for token in item.tokens[begin : item.place]
+    )
 
 
 def _literal(item: SqlReader) -> tuple[str | None, bool]:

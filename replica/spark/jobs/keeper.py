@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from protocol.errors import ConfigurationError, LostEventsError, SchemaMismatchError
 from replica.spark.jobs import ddl, job_state
 from replica.spark.jobs.changes_per_key import column_names
-from replica.spark.jobs.column_kinds import keeps_values
+from replica.spark.jobs.column_kinds import changes_values
 from replica.spark.jobs.coverage import SYSTEM_SCHEMAS
 from replica.spark.jobs.job_state import JobState, TableState
 from replica.spark.jobs.kept_table import KeptTable, Step, table_path
@@ -355,10 +355,14 @@ def _check_seed(name: str, known: TableState, new: set[str]) -> None:
 def _redefine(
     table: KeptTable, known: TableState, name: str, column: ddl.ColumnDefinition, step: Step
 ) -> None:
-    kind = known.kinds.get(name)
-    is_same = kind is None or keeps_values(kind, column.kind)
-    if not is_same and not table.is_taken(step) and not table.is_empty():
-        raise _refused(table.name, f"values of {name}, which was {kind}, are others as {column.kind}")
+    def is_changed(values: pa.Array) -> bool:
+        if column.kind == "JSON" and known.kinds.get(name, "JSON") != "JSON":
+            # A server gives it a form of its own, which looks like any text here.
+            return values.null_count < len(values)
+        return changes_values(column.kind, values, is_nullable=column.is_nullable)
+
+    if name in table.fields() and not table.is_taken(step) and any(map(is_changed, table.values(name))):
+        raise _refused(table.name, f"values of {name} are others as {column.kind}")
     if _set_default(known, name, column, table.fields()):
         known.kinds[name] = column.kind
 

@@ -117,6 +117,13 @@ class KeptTable(ABC):
         """Whether there are no rows; costs a look at the table's log."""
         return self.table is None or self.table.count() == 0
 
+    def values(self, name: str) -> Iterator[pa.Array]:
+        """Those of a column in the rows as they are now, in parts."""
+        current = None if self.drops_columns else pc.field("is_current")
+        dataset = self.open().to_pyarrow_dataset()
+        for batch in dataset.to_batches(columns={name: pc.field(name)}, filter=current):
+            yield batch.column(0)
+
     def conform(self, rows: pa.Table, fills: Mapping[str, str | None], step: Step) -> None:
         """Have the columns of the source's rows; ``fills`` are what new ones hold in the rows that are there."""
         wanted = {name: rows.schema.field(name).type for name in column_names(rows)}
