@@ -72,6 +72,8 @@ _ROWS_FLAGS: Final = (
     (0x10, "USE_SQL_FOREIGN_KEY_F"),
 )
 _XA_FLAG: Final = 64
+# Of binlog_alter_two_phase.
+_ALTER_PHASES: Final = ((2, " START ALTER"), (4, " COMMIT ALTER id={}"), (8, " ROLLBACK ALTER id={}"))
 _INSERT_ID: Final = 2
 
 
@@ -153,11 +155,15 @@ def _mariadb_gtid(event: MariadbGtidEvent, is_mariadb: bool) -> str:
     elif not event.is_standalone:
         begin = "BEGIN "
     commit_id = "" if event.commit_id is None else f" cid={event.commit_id}"
-    return f"{begin}GTID {event.gtid}{commit_id}"
+    alter = "".join(
+        text.format(event.alter_sequence) for flag, text in _ALTER_PHASES if event.extra_flags & flag
+    )
+    return f"{begin}GTID {event.gtid}{commit_id}{alter}"
 
 
 def _gtid_list(event: MariadbGtidListEvent, is_mariadb: bool) -> str:
-    return f"[{', '.join(map(str, event.gtids))}]"
+    gtids = sorted(event.gtids, key=lambda gtid: (gtid.domain_id, gtid.server_id))
+    return f"[{','.join(map(str, gtids))}]"
 
 
 def _table_map(event: TableMapEvent, is_mariadb: bool) -> str:

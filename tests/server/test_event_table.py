@@ -64,6 +64,8 @@ ON_MARIADB = [
     "DELETE FROM `i n` WHERE id >= 1000",
     "CREATE TABLE compressed (a INT) /* a comment that is worth compressing, compressing, compressing */",
     "SET GLOBAL log_bin_compress = 0, GLOBAL log_bin_compress_min_len = 256",
+    "SET binlog_alter_two_phase = 1",
+    "ALTER TABLE compressed ADD COLUMN b INT",
 ]
 
 
@@ -71,6 +73,10 @@ ON_MARIADB = [
 def test_it_is_the_table_of_the_server(
     server: Server, schema: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
+    if server.family == "mariadb":
+        with server.connect(database=schema) as connection, connection.cursor() as cursor:
+            cursor.execute("SET gtid_domain_id = 7")
+            cursor.execute("CREATE TABLE domain (id INT)")
     server.query("FLUSH BINARY LOGS")
     [*_, (name, *_)] = server.query("SHOW BINARY LOGS")
     with server.connect(database=schema) as connection, connection.cursor() as cursor:
