@@ -103,7 +103,7 @@ def read_whole(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def _find(path: str) -> list[LogFile]:
@@ -152,10 +152,14 @@ def _open(path: str) -> _Descriptor:
     try:
         return _Descriptor(path)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
-def _unreadable(path: str, error: OSError | ValueError) -> ConfigurationError:
+def unreadable(path: str, error: OSError | ValueError) -> ConfigurationError:
+    """What to tell of a file that cannot be read."""
+    if "://" in path:
+        # What stands in a DSN is a password.
+        return ConfigurationError(f"files are read here, and {path.partition('://')[0]}://... is none")
     return ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}")
 
 

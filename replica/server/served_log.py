@@ -31,7 +31,7 @@ from protocol.gtid import GtidSet, MariadbGtid
 from protocol.records import record
 from protocol.wire import unpack_event_header, unpack_u32
 
-from ..log_files import LogFile, LogSource, Readable, find_log_files
+from ..log_files import LogFile, LogSource, Readable, find_log_files, unreadable
 
 FIRST_POSITION: Final = len(BINLOG_MAGIC)
 #: Of a name that does not end in one.
@@ -280,7 +280,7 @@ def _read_head(path: str) -> FileHead | None:
     try:
         events = FileEvents(path)
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
     with events:
         _check_magic(path, events.magic())
         try:

@@ -239,6 +239,13 @@ def test_missing_names_are_an_error(run: Run, log: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- errors
 
 
+@pytest.mark.parametrize("command", [["decode"], ["stats"], ["serve", "--no-password"]])
+def test_a_dsn_is_no_file(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Its password is not repeated."""
+    assert main([*command, "MySQL://repl:secret@127.0.0.1"]) == 2
+    assert capsys.readouterr().err == "mysql-replica: error: files are read here, and MySQL://... is none\n"
+
+
 def test_a_missing_file(run: Run, tmp_path: Path) -> None:
     assert run(tmp_path / "none") == (
         2,
