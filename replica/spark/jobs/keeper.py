@@ -358,7 +358,7 @@ def _redefine(
     def is_changed(values: pa.Array) -> bool:
         if column.kind == "JSON" and known.kinds.get(name, "JSON") != "JSON":
             # A server gives it a form of its own, which looks like any text here.
-            return values.null_count < len(values)
+            return int(values.null_count) < len(values)
         return changes_values(column.kind, values, is_nullable=column.is_nullable)
 
     if name in table.fields() and not table.is_taken(step) and any(map(is_changed, table.values(name))):
