@@ -24,6 +24,7 @@ OptionReader = Callable[[str, object], object]
 
 _POSITION: Final = r"[^:,\s]+\.\d+:\d+"
 _TIME: Final = r"\d{4}-\d\d-\d\d[T ]"
+_DATE: Final = r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 
 
 @record(slots=True, frozen=True, kw_only=True)
@@ -57,7 +58,9 @@ def parse_start(text: str) -> Start:
         return "earliest"
     if re.fullmatch(_POSITION, text):
         return BinlogPosition.parse(text)
-    # A date alone looks like a MariaDB GTID; a time has its clock behind a T or a blank.
+    # A date alone looks like a MariaDB GTID, of a domain that most logs do not have: all of them would be read.
+    if re.fullmatch(_DATE, text):
+        raise ConfigurationError(f"a date without time and zone: write {text}T00:00:00Z")
     if re.match(_TIME, text):
         try:
             return datetime.fromisoformat(text)

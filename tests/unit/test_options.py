@@ -257,7 +257,7 @@ STARTS: list[tuple[object, object]] = [
     (f"{UUID}:1-5", GtidSet(f"{UUID}:1-5")),
     (f"{UUID}:1-5:11,\n{UUID}:20", GtidSet(f"{UUID}:1-5:11:20")),
     ("0-1-100,1-2-5", MariadbGtidSet("0-1-100,1-2-5")),
-    ("2026-01-15", MariadbGtidSet("2026-1-15")),
+    ("2026-1-15", MariadbGtidSet("2026-1-15")),
     ("2026-01-02T03:04:05Z", AWARE),
     ("2026-01-02 03:04:05+00:00", AWARE),
     (AWARE, AWARE),
