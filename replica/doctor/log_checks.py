@@ -95,9 +95,10 @@ def check_retention(facts: Facts) -> Iterator[Finding]:
 def _retention(facts: Facts) -> tuple[str, float]:
     """The variable that rules it, and its value in seconds; 0 for ever."""
     name = "binlog_expire_logs_seconds"
-    if name in facts.variables:
-        return name, float(facts.variables[name])
-    return "expire_logs_days", float(facts.variable("expire_logs_days") or 0) * _DAY
+    seconds = float(facts.variable(name) or 0)
+    days = float(facts.variable("expire_logs_days") or 0)
+    # MySQL 8.0 has both, and sets the seconds to 0 where its option file has the days.
+    return (name, seconds) if seconds or not days else ("expire_logs_days", days * _DAY)
 
 
 def check_statement(facts: Facts) -> Iterator[Finding]:

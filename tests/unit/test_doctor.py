@@ -197,6 +197,8 @@ def test_the_way_to_gtids(mode: str, steps: list[str]) -> None:
         ({"binlog_expire_logs_seconds": "3600"}, "warning", "1 hours"),
         ({"binlog_expire_logs_seconds": "3600", "binlog_expire_logs_auto_purge": "OFF"}, "ok", "for ever"),
         ({"binlog_expire_logs_seconds": "259200"}, "ok", "3 days"),
+        ({"binlog_expire_logs_seconds": "0", "expire_logs_days": "1"}, "warning", "24 hours"),
+        ({"binlog_expire_logs_seconds": "864000", "expire_logs_days": "1"}, "ok", "10 days"),
         ({"max_binlog_total_size": "1000"}, "warning", "1000 bytes"),
     ],
 )
