@@ -4,6 +4,7 @@ What reading a source stands on is imported when it runs: files shall not wait f
 """
 
 import json
+import os
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
@@ -102,6 +103,16 @@ def _check(options: Namespace) -> None:
         raise ConfigurationError("--force is for files: a source's damage ends the stream")
     if options.follow and options.stop:
         raise ConfigurationError("--follow goes on until Ctrl-C: leave out --stop")
+    if options.html is not None:
+        _check_page(options.html)
+
+
+def _check_page(path: str) -> None:
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise ConfigurationError(
+            f"--html: {path} cannot be written: a file in a directory that is there is wanted"
+        )
 
 
 def _count_files(options: Namespace, statistics: LogStatistics, console: Console) -> None:
