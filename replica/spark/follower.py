@@ -68,6 +68,8 @@ class Follower:
         self.bytes = self.rows = 0
         self.newest_timestamp = 0
         self.is_idle = False  # the source has said that it has nothing more
+        # What has come is not to be taken before something is known of it.
+        self.is_held = False
         self.gap = ""
         self._start = start
         self._taken = start
@@ -98,9 +100,14 @@ class Follower:
             return _offset(self._marks[-1], gtids)
 
     @property
+    def epoch(self) -> int:
+        """That of the log which is followed now."""
+        return self._epoch
+
+    @property
     def has_news(self) -> bool:
         """Whether ``take`` would give a place behind the last one."""
-        return bool(self._marks)
+        return bool(self._marks) and not self.is_held
 
     @property
     def waiting_bytes(self) -> int:
@@ -111,7 +118,7 @@ class Follower:
         """The place to end the next micro-batch at, about so far behind the last one that was taken."""
         with self._lock:
             taken: list[_Mark] = []
-            while self._marks:
+            while self._marks and not self.is_held:
                 mark = self._marks[0]
                 is_far = (max_rows is not None and mark.rows - self._taken_rows > max_rows) or (
                     max_bytes is not None and mark.bytes - self._taken_bytes > max_bytes

@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.description import describe_table
 from protocol.binlog.events import Event, QueryEvent, TableMapEvent
 from protocol.binlog.table import Table
 from protocol.errors import (
@@ -22,7 +21,6 @@ from protocol.errors import (
     ConnectionLostError,
     DecodeError,
     ReplicaError,
-    SchemaMismatchError,
     ServerError,
     SourceChangedError,
     TransactionsUnavailableError,
@@ -33,7 +31,6 @@ from replica.filters import table_filter
 from replica.options import Options
 from replica.progress import Progress
 from replica.reconnect import FailureCount
-from replica.schema import ColumnLookup
 from replica.selection import parse_start
 from replica.source import CANNOT_READ_BINLOG, executed_gtids
 from replica.start import (
@@ -48,8 +45,8 @@ from replica.start import (
 )
 
 from .follower import Follower
-from .names import described, table_of
-from .offsets import Offset
+from .naming import Naming
+from .offsets import Offset, file_number
 from .pieces import LogPiece, RowLayouts
 from .rowcount import RowCounter
 from .spool import Segment, Spool
@@ -78,11 +75,9 @@ class LiveLog:
         self._options = options
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._fail_on_data_loss = fail_on_data_loss
-        self._on_table = on_table
         self._table = table
         self._layouts = RowLayouts()
-        self._lookup = ColumnLookup(options)
-        self._undescribed: list[Table] = []
+        self._naming = Naming(options, on_table)
         self._is_by_gtid = False
         self._start: Offset | None = None
         self._committed: Offset | None = None
@@ -131,8 +126,7 @@ class LiveLog:
         else:
             self._spool.clear()
         if self._table is not None:
-            # The log may tell of it only when it has been changed.
-            self._remember(self._spool, self._table)
+            self._run(self._naming.remember(self._table, start.key, self._spool))
         self._run(self._start_pump())
 
     def take(self, max_rows: int | None, max_bytes: int | None, timeout: float) -> Offset:
@@ -152,12 +146,13 @@ class LiveLog:
     def wait_until(self, end: Offset, timeout: float | None = None) -> None:
         """Wait until the log has come up to an offset."""
         follower, _ = self._following()
-        self._wait(lambda: follower.boundary.key >= end.key, timeout)
+        self._wait(lambda: follower.boundary.key >= end.key and not follower.is_held, timeout)
 
     def reach(self, end: Offset) -> Offset:
         """Wait until all has come that lies before an offset; the place up to which that is to be read."""
-        self._wait(lambda: self.has_reached(end), None)
-        return min(end, self._following()[0].boundary, key=lambda offset: offset.key)
+        follower, _ = self._following()
+        self._wait(lambda: self.has_reached(end) and not follower.is_held, None)
+        return min(end, follower.boundary, key=lambda offset: offset.key)
 
     def _wait(self, is_there: Callable[[], bool], timeout: float | None) -> None:
         self._is_awaited = True
@@ -189,13 +184,7 @@ class LiveLog:
 
     def table(self, name: str) -> Table:
         """A table as it is now. Raises ``ConfigurationError`` if the source does not show it."""
-        schema, _, table = name.partition(".")
-        columns = self._run(self._lookup.columns(Table(schema, table, ())))
-        if not columns:
-            raise ConfigurationError(
-                f"table: the source shows no table {name} to this user: grant it SELECT on it, or give .schema(...)"
-            )
-        return table_of(name, columns)
+        return self._run(self._naming.table(name))
 
     def commit(self, end: Offset) -> None:
         """Everything up to there is done with."""
@@ -223,13 +212,6 @@ class LiveLog:
         assert self._follower is not None
         assert self._spool is not None
         return self._follower, self._spool
-
-    def _remember(self, spool: Spool, name: str) -> None:
-        schema, _, table = name.partition(".")
-        nameless = Table(schema, table, ())
-        columns = self._run(self._lookup.columns(nameless))
-        if columns:
-            spool.learn(nameless, columns)
 
     # From the spool.
 
@@ -298,7 +280,7 @@ class LiveLog:
         if self._pump_task is not None:
             self._pump_task.cancel()
             await asyncio.gather(self._pump_task, return_exceptions=True)
-        await self._lookup.aclose()
+        await self._naming.aclose()
 
     async def _find(self, start: str) -> Offset:
         if start.lstrip().startswith("{"):
@@ -347,6 +329,7 @@ class LiveLog:
         follower, spool = self._following()
         greeted = await Greeted.open(self._options)
         try:
+            await self._describe()
             dump = await self._open(greeted, follower)
             while True:
                 if self._is_full(follower, spool):
@@ -358,8 +341,7 @@ class LiveLog:
                 is_news = False
                 for raw in events:
                     is_news = follower.feed(raw) or is_news
-                    while self._undescribed:
-                        await self._describe(self._undescribed[0])
+                    await self._describe()
                 behind = greeted.source.now - follower.newest_timestamp
                 self.seconds_behind = 0.0 if follower.is_idle else max(behind, 0.0)
                 if is_news:
@@ -379,34 +361,20 @@ class LiveLog:
 
     def _look(self, event: Event) -> None:
         """What an event says of tables."""
+        follower, spool = self._following()
+        place = follower.epoch, file_number(event.file), event.position
         if isinstance(event, QueryEvent):
-            self._lookup.statement(event.sql)
+            self._naming.statement(event, place, spool)
         elif isinstance(event, TableMapEvent):
-            table, names = event.table, self._following()[1].names
-            if table.names_from is None:
-                known = described(table, names)
-                if known is None and self._lookup.is_needed(table):
-                    self._undescribed.append(table)
-                    return
-                table = table if known is None else describe_table(table, known)
-            if self._on_table is not None:
-                self._on_table(table)
+            self._naming.table_map(event, place, spool)
+            follower.is_held = self._naming.is_waiting
 
-    async def _describe(self, table: Table) -> None:
-        """Names for a table of the log that has none, before anything behind it is given to Spark."""
-        columns = await self._lookup.columns(table)
-        del self._undescribed[0]
-        try:
-            found = table if columns is None else describe_table(table, columns)
-        except SchemaMismatchError:
-            # It has changed since then; a DDL that comes will have it looked up again.
-            columns, found = None, table
-        if columns is None:
-            self._lookup.settle(table)
-        else:
-            self._following()[1].learn(table, columns)
-        if self._on_table is not None:
-            self._on_table(found)
+    async def _describe(self) -> None:
+        """Names for tables of the log that have none, before anything behind them is given to Spark."""
+        follower, spool = self._following()
+        if self._naming.is_waiting:
+            await self._naming.describe(spool)
+            follower.is_held = False
 
     async def _next_events(self, dump: Dump, follower: Follower) -> list[bytes] | None:
         try:
@@ -486,6 +454,9 @@ class LiveLog:
 
     def _fail(self, error: ReplicaError) -> None:
         self._error = error
+        if self._follower is not None:
+            # What has come before is to be taken.
+            self._follower.is_held = False
         with self._news:
             self._news.notify_all()
 

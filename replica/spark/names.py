@@ -1,7 +1,8 @@
 """Column names for tables whose log has none: looked up while the log comes, and sent along with what is read of it.
 
-A table may have had several descriptions; the one that fits is the table's, and the newest of those. They are kept in
-the spool, so that a micro-batch that is read again has the names that it had.
+A table may have had several descriptions, each from a place in the log on, and none behind a statement until the
+table is looked up again. They are kept in the spool, so that a micro-batch that is read again has the names that it
+had.
 """
 
 import contextlib
@@ -18,10 +19,14 @@ from protocol.binlog.table import Table
 from protocol.constants import ColumnType
 from protocol.errors import SchemaMismatchError
 
+from .offsets import Key
+
 Descriptions = tuple[ColumnDescription, ...]
-Names = Mapping[str, tuple[Descriptions, ...]]
+# By table, the newest first; those of no table are the places of statements that may have changed tables.
+Names = Mapping[str, tuple[tuple[Key, Descriptions], ...]]
 
 NO_NAMES: Final[Names] = MappingProxyType({})
+_STATEMENTS: Final = ""
 _BLOB_SIZES: Final = MappingProxyType(
     {
         f"{prefix}{kind}": size
@@ -70,33 +75,66 @@ _TYPES: Final[Mapping[str, ColumnType]] = MappingProxyType(
 )
 
 
-def described(table: Table, names: Names) -> Descriptions | None:
-    """The newest description that fits a table of the log."""
-    for descriptions in names.get(str(table), ()):
+def described(table: Table, names: Names, place: Key) -> Descriptions | None:
+    """The description of a table of the log at that place: the newest one behind the last statement, if it fits."""
+    statements = names.get(_STATEMENTS, ())
+    last = next((begin for begin, _ in statements if begin <= place), None)
+    for begin, descriptions in names.get(str(table), ()):
+        if begin > place:
+            continue
+        if last is not None and begin < last:
+            return None
         with contextlib.suppress(SchemaMismatchError):
             describe_table(table, descriptions)
             return descriptions
     return None
 
 
-def with_description(names: Names, table: Table, descriptions: Sequence[ColumnDescription]) -> Names:
-    """The names and one more table's, as the newest."""
-    newest = tuple(descriptions)
-    others = tuple(known for known in names.get(str(table), ()) if known != newest)
-    return {**names, str(table): (newest, *others)}
+def with_description(
+    names: Names, table: Table, descriptions: Sequence[ColumnDescription], place: Key
+) -> Names:
+    """The names and one more description, which holds from that place on."""
+    return _with(names, str(table), place, tuple(descriptions))
+
+
+def with_statement(names: Names, place: Key) -> Names:
+    """The names, of which none is sure behind that place."""
+    return _with(names, _STATEMENTS, place, ())
+
+
+def since(names: Names, place: Key) -> Names:
+    """What is needed of the names from that place on."""
+    kept = {}
+    for table, known in names.items():
+        older = next((number for number, (begin, _) in enumerate(known, 1) if begin <= place), len(known))
+        kept[table] = known[:older]
+    return kept
+
+
+def _with(names: Names, table: str, place: Key, descriptions: Descriptions) -> Names:
+    others = [known for known in names.get(table, ()) if known[0] != place]
+    return {
+        **names,
+        table: tuple(sorted([(place, descriptions), *others], key=lambda one: one[0], reverse=True)),
+    }
 
 
 def dump_names(names: Names) -> bytes:
     """As JSON, for ``load_names``."""
     return json.dumps(
-        {table: [[asdict(one) for one in known] for known in several] for table, several in names.items()}
+        {
+            table: [[place, [asdict(one) for one in known]] for place, known in several]
+            for table, several in names.items()
+        }
     ).encode()
 
 
 def load_names(data: bytes) -> Names:
     """The reverse of ``dump_names``."""
     return {
-        table: tuple(tuple(ColumnDescription(**one) for one in known) for known in several)
+        table: tuple(
+            (tuple(place), tuple(ColumnDescription(**one) for one in known)) for place, known in several
+        )
         for table, several in json.loads(data).items()
     }
 

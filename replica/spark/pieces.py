@@ -175,7 +175,8 @@ class PieceReader:
         """Names for a table whose map has none, if they are known."""
         if event.table.names_from is not None or not self._piece.names:
             return
-        descriptions = described(event.table, self._piece.names)
+        place = self._piece.epoch, self._piece.number, event.position
+        descriptions = described(event.table, self._piece.names, place)
         if descriptions is not None:
             event.table = self._decoder.describe(event.table_id, descriptions)
 

@@ -26,7 +26,7 @@ from protocol.binlog.table import Table
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import CheckpointError, SourceChangedError
 
-from .names import NO_NAMES, Names, dump_names, load_names, with_description
+from .names import NO_NAMES, Names, dump_names, load_names, since, with_description, with_statement
 from .offsets import Key, Offset, file_number
 from .pieces import LogPiece
 from .planner import HeaderWalk
@@ -189,9 +189,17 @@ class Spool:
             self._synced = self._written
 
     @_exclusive
-    def learn(self, table: Table, descriptions: Sequence[ColumnDescription]) -> None:
-        """Keep a table's column names; they are on the disk on return."""
-        self.names = with_description(self.names, table, descriptions)
+    def learn(self, table: Table, descriptions: Sequence[ColumnDescription], place: Key) -> None:
+        """Keep a table's column names from a place on; they are on the disk on return."""
+        self._keep_names(with_description(self.names, table, descriptions, place))
+
+    @_exclusive
+    def learn_statement(self, place: Key) -> None:
+        """Keep that tables may have changed there; it is on the disk on return."""
+        self._keep_names(with_statement(self.names, place))
+
+    def _keep_names(self, names: Names) -> None:
+        self.names = since(names, self.segments[0].after.key) if self.segments else names
         path = os.path.join(self._folder, "names")
         _write_synced(path + ".new", dump_names(self.names))
         os.replace(path + ".new", path)

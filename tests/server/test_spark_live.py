@@ -261,6 +261,39 @@ def test_names_and_keys_that_the_log_does_not_have(server: Server, logs: Logs, t
     assert again.table(table).column_names == ("id", "w")
 
 
+def test_names_behind_a_statement_that_keeps_all_types(server: Server, logs: Logs, table: str) -> None:
+    """The log has no names, and nothing else tells that they are others now."""
+    server.query(f"ALTER TABLE {table} ADD COLUMN n INT, ADD COLUMN m INT")
+    log = logs()
+    position = start = log.find("latest")
+    log.follow(start)
+    first = {"id": 1, "v": "x", "n": 10, "m": 20}
+    server.query(f"INSERT INTO {table} VALUES (1, 'x', 10, 20)")
+    batches = take_until(log, position, log.end())
+    position = batches[-1][1]
+    server.query(f"ALTER TABLE {table} MODIFY COLUMN m INT AFTER v")
+    server.query(f"INSERT INTO {table} (id, v, n, m) VALUES (2, 'x', 10, 20)")
+    batches += take_until(log, position, log.end())
+    position = batches[-1][1]
+    server.query(f"ALTER TABLE {table} CHANGE COLUMN n w INT")
+    server.query(f"UPDATE {table} SET w = 11")
+    batches += take_until(log, position, log.end())
+    expected = [first, {**first, "id": 2}]
+    expected += [{"id": number, "v": "x", "m": 20, "w": 11} for number in (1, 2)]
+    assert rows_after(log, [(start, batches[-1][1])], table) == expected
+    logs.crash(log)
+    again = logs()
+    again.follow(start)
+    again.wait_until(batches[-1][1], WAIT)
+    assert rows_after(again, batches, table) == expected
+
+
+def rows_after(log: LiveLog, batches: list[tuple[Offset, Offset]], table: str) -> list[dict[str, Any]]:
+    pieces = [piece for batch in batches for piece in log.pieces(*batch, 1 << 30)]
+    rows = [row for piece in pieces for batch in read_piece(piece, PLAN) for row in batch.to_pylist()]
+    return [json.loads(row["after"]) for row in rows if f"{row['schema']}.{row['table']}" == table]
+
+
 def test_a_full_spool_makes_the_source_wait(server: Server, logs: Logs, table: str) -> None:
     log = logs(spool_bytes=20_000)
     position = log.find("latest")

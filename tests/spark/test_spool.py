@@ -18,7 +18,7 @@ from protocol.binlog.description import ColumnDescription
 from protocol.binlog.table import Table
 from protocol.errors import CheckpointError, ConfigurationError, SourceChangedError
 from replica.spark.envelope import envelope_schema
-from replica.spark.names import described, load_names, table_of
+from replica.spark.names import described, load_names, since, table_of
 from replica.spark.offsets import Offset, parse_offset
 from replica.spark.pieces import LogPiece, ReadSettings
 from replica.spark.reading import ReadPlan, read_piece
@@ -262,10 +262,31 @@ def test_names_are_kept(writer: Writer) -> None:
     )
     table = table_of("s.t", columns)
     nameless = Table("s", "t", tuple(table_of("s.t", columns).columns))
-    writer.spool.learn(table, columns)
-    assert described(nameless, writer.again().names) == columns
+    writer.spool.learn(table, columns, (0, 1, 50))
+    assert described(nameless, writer.again().names, (0, 1, 50)) == columns
+    assert described(nameless, writer.spool.names, (0, 1, 49)) is None
     assert table.primary_key == ("id",)
     assert load_names(b"{}") == {}
+
+
+def test_names_hold_until_a_statement_may_have_changed_them(writer: Writer) -> None:
+    """Columns of the same types may be called otherwise then."""
+    old = (ColumnDescription("a", "int", "int"), ColumnDescription("b", "int", "int"))
+    new, spool = old[::-1], writer.spool
+    table = Table("s", "t", tuple(table_of("s.t", old).columns))
+    spool.learn(table, old, (0, 1, 50))
+    spool.learn_statement((0, 1, 100))
+    assert described(table, spool.names, (0, 1, 99)) == old
+    assert described(table, spool.names, (0, 1, 101)) is None
+    spool.learn(table, new, (0, 1, 120))
+    names = writer.again().names
+    places = [(0, 1, 60), (0, 1, 110), (0, 1, 120), (0, 2, 4), (1, 1, 4)]
+    assert [described(table, names, place) for place in places] == [old, None, new, new, new]
+    # What lies before all that the spool holds is not needed any more.
+    assert since(names, (0, 1, 30)) == names
+    later = since(names, (0, 2, 4))
+    assert described(table, later, (0, 2, 5)) == new
+    assert described(table, later, (0, 1, 60)) is None
 
 
 def test_offsets_are_canonical() -> None:
