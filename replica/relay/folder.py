@@ -160,7 +160,11 @@ class RelayFolder:
         self._pending.clear()
         self._is_unsynced = True
         while data:
-            written = os.pwrite(self._handle, data, self._size)
+            try:
+                written = os.pwrite(self._handle, data, self._size)
+            except OSError as error:
+                # Which disk it is, the error of a handle does not say.
+                raise OSError(error.errno, error.strerror, self._path_of(self.file)) from error
             self._size += written
             data = data[written:]
         return True
