@@ -1,5 +1,6 @@
 """Events as YAML documents: the objects of ``json_lines``, one document each. It needs the extra ``[yaml]``."""
 
+import re
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
@@ -11,6 +12,8 @@ from .json_lines import EventObjects, plain
 
 Dump = Callable[[Any], str]
 
+# Unicode's line breaks.
+_BREAKS = re.compile("[\x85\u2028\u2029]")
 # Long strings stay on one line.
 _WIDTH = 1 << 30
 
@@ -42,25 +45,28 @@ def _dump() -> Dump:
     except ImportError:
         raise MissingExtraError("YAML output", "yaml") from None
 
-    def dumper(base: type[yaml.SafeDumper]) -> Dump:
+    def dumper(base: type[yaml.SafeDumper], is_escaped: bool) -> Dump:
         # Each object is written in full: that two values are one object (an anchor to YAML) means nothing here.
         options: dict[str, Any] = {
             "Dumper": type("Dumper", (base,), {"ignore_aliases": lambda self, data: True}),
             "explicit_start": True,
             "sort_keys": False,
-            "allow_unicode": True,
+            "allow_unicode": not is_escaped,
             "width": _WIDTH,
         }
         return lambda value: str(yaml.dump(value, None, **options))
 
-    plain_dumper = dumper(yaml.SafeDumper)
+    escaping_dumper = dumper(yaml.SafeDumper, is_escaped=True)
     # With libyaml 18,000 objects a second, without 3,500; it refuses lone surrogates.
-    fast_dumper = dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+    c_dumper: type[yaml.SafeDumper] | None = getattr(yaml, "CSafeDumper", None)
+    usual_dumper = dumper(c_dumper or yaml.SafeDumper, is_escaped=False)
 
     def dump(value: Any) -> str:
         try:
-            return fast_dumper(value)
+            text = usual_dumper(value)
         except UnicodeEncodeError:
-            return plain_dumper(value)
+            return escaping_dumper(value)
+        # PyYAML's own writer has them break lines, which readers then make blanks of.
+        return escaping_dumper(value) if c_dumper is None and _BREAKS.search(text) else text
 
     return dump

@@ -46,6 +46,18 @@ def test_text_stays_text(text: str) -> None:
     assert documents(inserts(ORDERS, (1, text)))[0]["after"] == {"id": 1, "status": text}
 
 
+@pytest.mark.parametrize("has_libyaml", [True, False])
+def test_line_breaks_of_unicode_stay_beside_bytes_that_are_no_text(
+    monkeypatch: pytest.MonkeyPatch, has_libyaml: bool
+) -> None:
+    if not has_libyaml:
+        monkeypatch.delattr(yaml, "CSafeDumper", raising=False)
+    for texts in (("a\x85\u2028b", "é"), ("\x85", "\udcff")):
+        assert documents(inserts(ORDERS, texts))[0]["after"] == dict(
+            zip(("id", "status"), texts, strict=True)
+        )
+
+
 def test_equal_values_are_written_twice() -> None:
     value: Any = {"a": [1]}
     assert b"&" not in written(YamlRenderer, inserts(ORDERS, (JsonDocument(value), JsonDocument(value))))
