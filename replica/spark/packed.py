@@ -29,7 +29,7 @@ from .pieces import LogPiece
 from .tables import TableWriter, table_schema
 
 _STRING: Final = pa.string()
-_KEY, _HAS_NAMES, _SEPARATOR = b"key", b"has_names", "\0"
+_KEY, _HAS_NAMES, _IS_LOOKED_UP, _SEPARATOR = b"key", b"has_names", b"is_looked_up", "\0"
 
 PACKED_SCHEMA: Final = pa.schema(
     [
@@ -61,11 +61,15 @@ class PackedItem:
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
-    """Rows of one table. ``key`` are the columns of its primary key; not ``has_names``: the columns are @1, @2..."""
+    """Rows of one table. ``key`` are the columns of its primary key; not ``has_names``: the columns are @1, @2...
+
+    ``is_looked_up``: the log has no names, and they are what the source called the columns when it was asked.
+    """
 
     rows: pa.RecordBatch
     key: tuple[str, ...]
     has_names: bool
+    is_looked_up: bool = False
 
 
 class PackedWriter:
@@ -85,7 +89,14 @@ class PackedWriter:
             op=["rows"],
             schema=[valid_text(table.schema)],
             table=[valid_text(table.name)],
-            rows=[pack(typed, key, has_names=table.names_from is not None)],
+            rows=[
+                pack(
+                    typed,
+                    key,
+                    has_names=table.names_from is not None,
+                    is_looked_up=table.names_from == "information_schema",
+                )
+            ],
             **_place([first]),
         )
 
@@ -110,9 +121,13 @@ class PackedWriter:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool) -> bytes:
+def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool, is_looked_up: bool = False) -> bytes:
     """Rows and what is said of their table, in one value; TIME becomes text."""
-    metadata = {_KEY: _SEPARATOR.join(key).encode(), _HAS_NAMES: b"1" if has_names else b""}
+    metadata = {
+        _KEY: _SEPARATOR.join(key).encode(),
+        _HAS_NAMES: b"1" if has_names else b"",
+        _IS_LOOKED_UP: b"1" if is_looked_up else b"",
+    }
     rows = without_durations(rows)
     rows = rows.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
@@ -123,7 +138,7 @@ def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool) -> bytes:
 
 def repack(packed: PackedRows, rows: pa.RecordBatch) -> bytes:
     """Some rows of a table as they came."""
-    return pack(rows, packed.key, has_names=packed.has_names)
+    return pack(rows, packed.key, has_names=packed.has_names, is_looked_up=packed.is_looked_up)
 
 
 def unpack(data: bytes) -> PackedRows:
@@ -133,7 +148,12 @@ def unpack(data: bytes) -> PackedRows:
     metadata = rows.schema.metadata or {}
     key = metadata.get(_KEY, b"").decode()
     names = tuple(key.split(_SEPARATOR)) if key else ()
-    return PackedRows(rows.replace_schema_metadata(None), names, bool(metadata.get(_HAS_NAMES)))
+    return PackedRows(
+        rows.replace_schema_metadata(None),
+        names,
+        bool(metadata.get(_HAS_NAMES)),
+        bool(metadata.get(_IS_LOOKED_UP)),
+    )
 
 
 def _place(changes: Sequence[PlacedChange]) -> dict[str, list[object]]:

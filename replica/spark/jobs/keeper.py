@@ -123,6 +123,14 @@ class Batch:
                 f"{name} has no primary key, at {place}, so its rows cannot be told apart: exclude it, or give it "
                 "one and seed it anew"
             )
+        names = {column.lower() for column in packed.rows.schema.names}
+        gone = [column for column in self._state.tables[name].kinds if column.lower() not in names]
+        if packed.is_looked_up and gone:
+            raise SchemaMismatchError(
+                f"{name} has changes at {place} without the names of its columns, and the source calls none of them "
+                f"{', '.join(gone)} now, as it did then: SET GLOBAL binlog_row_metadata=FULL on the source, and seed "
+                "the table anew; or exclude it"
+            )
 
     def _add(self, name: str, key: tuple[str, ...], rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
