@@ -18,6 +18,7 @@ from typing import Final, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from protocol.binlog.cells import CellTable
+from protocol.commands import RegisterReplica
 from protocol.compression import COMPRESSIONS, CompressionName, create_codec
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
@@ -307,9 +308,18 @@ def _secret(name: str, value: object) -> str:
 
 def _path(name: str, value: object) -> str:
     path = getattr(value, "__fspath__", lambda: value)()
-    if not isinstance(path, str) or not path:
+    if not isinstance(path, str) or not path or "\0" in path:
         raise wrong_value(name, value, "the path of a file")
     return path
+
+
+def _report_host(name: str, value: object) -> str:
+    text = read_text(name, value)
+    try:
+        RegisterReplica(0, text).encode()
+    except ConfigurationError:
+        raise wrong_value(name, text, "a name of at most 255 bytes") from None
+    return text
 
 
 def _integer(low: int, high: int) -> OptionReader:
@@ -366,7 +376,9 @@ def _reconnect(name: str, value: object) -> ReconnectPolicy:
 
 
 def _store(name: str, value: object) -> CheckpointStore:
-    if not all(callable(getattr(value, method, None)) for method in ("load", "save")):
+    if isinstance(value, type) or not all(
+        callable(getattr(value, method, None)) for method in ("load", "save")
+    ):
         raise wrong_value(
             name, value, "a store with the methods load() and save(), such as FileCheckpointStore"
         )
@@ -389,7 +401,7 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "option_file": _option_file,
         "unix_socket": _path,
         "server_id": _integer(1, (1 << 32) - 1),
-        "report_host": read_text,
+        "report_host": _report_host,
         "report_port": _integer(0, 65535),
         "tls": one_of(*TLS_MODES),
         "tls_ca": _path,

@@ -172,8 +172,10 @@ class BinlogStream:
                 await self._connect()
             async for event in self:
                 await self._handlers.call(event)
-        finally:
-            await self.aclose()
+        except BaseException as error:
+            await self.__aexit__(type(error))
+            raise
+        await self.aclose()
 
     async def acknowledge(self) -> None:
         """All that was delivered so far is done: the checkpoint moves, and the store has it on return."""
@@ -190,7 +192,12 @@ class BinlogStream:
         self._closing.set()
         self._batch = iter(())
         self._abort()
-        self._show("closed")
+        try:
+            self._show("closed")
+        finally:
+            await self._close_all()
+
+    async def _close_all(self) -> None:
         work = self._work
         if work is not None:
             await asyncio.wait((work,))
@@ -259,10 +266,10 @@ class BinlogStream:
                 self._overdue = overdue_place(dump.session, dump.source, identity, start)
             self._upkeep.is_unsaved = stored is None
             await self._save()
+            self._use(dump)
         except BaseException:
             dump.session.abort()
             raise
-        self._use(dump)
 
     def _use(self, dump: Dump) -> None:
         self._dump, self._source = dump, dump.source

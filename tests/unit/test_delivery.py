@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +75,63 @@ async def test_what_a_status_hook_raises_loses_no_event() -> None:
             await anext(stream)
         assert values(await polled(stream, 1, 10)) == ROWS
     assert states == ["connecting", "seeking", "streaming", "closed"]
+
+
+async def test_a_hook_that_fails_at_the_end_leaves_the_checkpoint_saved(tmp_path: Path) -> None:
+    def hook(status: StreamStatus) -> None:
+        if status.state == "closed":
+            raise LookupError("the user's own")
+
+    store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+    async with serving(mysql(plain_log())) as source:
+        stream = replica.connect(source.dsn, start="earliest", on_status=hook, checkpoints=store)
+
+        async def consume() -> None:
+            async with stream:
+                assert values(await polled(stream, 1, 10)) == ROWS
+
+        with pytest.raises(LookupError):
+            await consume()
+        await source.until_closed()
+    assert stream.position is not None
+    assert stream.position.position > 4
+    assert store.load() == stream.checkpoint
+
+
+async def test_a_hook_that_fails_at_the_beginning_leaves_no_connection() -> None:
+    def hook(status: StreamStatus) -> None:
+        if status.state == "streaming":
+            raise LookupError("the user's own")
+
+    async with serving(mysql(plain_log())) as source:
+        with pytest.raises(LookupError):
+            async with replica.connect(source.dsn, start="earliest", on_status=hook):
+                pass
+        await source.until_closed()
+
+
+async def test_what_a_handler_raises_matters_more_than_the_store() -> None:
+    class Store:
+        saved = 0
+
+        def load(self) -> None:
+            return None
+
+        def save(self, checkpoint: replica.Checkpoint) -> None:
+            self.saved += 1
+            if self.saved > 1:
+                raise replica.CheckpointError("the disk is full")
+
+    async with serving(mysql(plain_log())) as source:
+        stream = replica.connect(source.dsn, start="earliest", checkpoints=Store(), checkpoint_interval=3600)
+
+        @stream.on(replica.XidEvent)
+        def fail(event: replica.XidEvent) -> None:
+            raise LookupError("the handler's own")
+
+        with pytest.raises(LookupError):
+            await stream.run()
+        await source.until_closed()
 
 
 async def test_what_a_policy_raises_loses_no_event() -> None:

@@ -153,6 +153,9 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
     ("user", b"repl"),
     ("password", b"secret"),
     ("unix_socket", ""),
+    ("option_file", "my\0.cnf"),
+    ("report_host", "x" * 256),
+    ("report_host", "\udcff"),
     ("server_id", 0),
     ("server_id", 1 << 32),
     ("server_id", 1.5),
@@ -183,6 +186,7 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
     ("tls", "yes"),
     ("tls", None.__class__),
     ("tls_ca", "/nowhere/ca.pem"),
+    ("tls_ca", "ca\0.pem"),
     ("tls_cert", "/nowhere/cert.pem"),
     ("server_public_key_path", "/nowhere/key.pem"),
     ("get_server_public_key", "perhaps"),
@@ -197,6 +201,8 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
     ("verify_checksum", "maybe"),
     ("verify_checksum", 1),
     ("on_schema_mismatch", "ignore"),
+    ("checkpoints", "shop.ckpt"),
+    ("checkpoints", replica.FileCheckpointStore),
 ]
 
 
