@@ -12,12 +12,15 @@ from protocol.messages import Err
 from protocol.records import record
 
 _SYNTAX_ERROR: Final = 1064
+_TOO_LONG: Final = 1153
+# Replicas and tools send a few hundred characters; all other clients wait while a statement is cut into words.
+_LONGEST: Final = 1 << 16
 # Functions within functions; nobody sends any.
 _MOST_NESTED: Final = 10
 
 _TOKEN: Final = re.compile(
     r"""
-    (?P<space>\s+|/\*.*?\*/|--\s[^\n]*)
+    (?P<space>\s+|/\*.*?(?:\*/|\Z)|--\s[^\n]*)
     | (?P<hex>[xX]'[0-9a-fA-F]*')
     | (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     | (?P<system>@@(?:(?:global|session|local)\s*\.\s*)?\w+)
@@ -77,6 +80,8 @@ def syntax_error(near: str) -> SqlError:
 
 def tokenize(sql: str) -> list[Token]:
     """The words of a statement, without space, comments and a final semicolon."""
+    if len(sql) > _LONGEST:
+        raise SqlError(_TOO_LONG, "08S01", f"a statement of more than {_LONGEST} characters")
     tokens: list[Token] = []
     position = 0
     while position < len(sql):
