@@ -10,7 +10,7 @@ import hashlib
 import socket
 import ssl
 from collections import deque
-from typing import Final
+from typing import Final, cast
 
 from protocol.errors import ConfigurationError, ConnectionLostError
 
@@ -37,8 +37,8 @@ class _Receiver(asyncio.Protocol):
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # It is one by what it can: those of uvloop are not of asyncio's class.
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)

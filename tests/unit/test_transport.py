@@ -13,7 +13,7 @@ import pytest
 
 from protocol.errors import ConfigurationError, ConnectionLostError
 from replica.options import Options
-from replica.transport import Transport
+from replica.transport import Transport, _Receiver
 
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -59,6 +59,29 @@ async def test_bytes_go_both_ways() -> None:
         await transport.aclose()
         await transport.aclose()
         transport.write(b"to nobody")
+
+
+class Foreign:
+    """A transport that can what others can, and is of no class of asyncio's, as those of uvloop are."""
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+
+async def test_a_transport_of_another_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _Receiver.connection_made
+    monkeypatch.setattr(_Receiver, "connection_made", lambda receiver, inner: made(receiver, Foreign(inner)))
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(4 << 20))
+
+    async with server(flood) as options:
+        transport = await Transport.connect(options)
+        assert len(await read_to_end(transport)) == 4 << 20
+        await transport.aclose()
 
 
 async def test_a_slow_reader_holds_the_sender() -> None:
