@@ -104,9 +104,10 @@ class MariadbText(TextWriter):
         if isinstance(event, AnnotateRowsEvent):
             self._annotation = (raw, event)
             return
-        if isinstance(event, TableMapEvent) and self._annotation is not None:
-            annotation_raw, annotation = self._annotation
-            self._annotation = None
+        annotated, self._annotation = self._annotation, None
+        # Behind anything else its own table map was filtered out.
+        if isinstance(event, TableMapEvent) and annotated is not None:
+            annotation_raw, annotation = annotated
             # Its dump is labelled with the table map's offset, as the tool does it.
             self._write_head(annotation_raw, position, annotation)
         self._write_skip_replication(event)

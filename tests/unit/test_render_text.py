@@ -298,6 +298,9 @@ def test_annotations_come_with_the_table_map() -> None:
     text = rendered(annotation, _statement()[1], flavor="mariadb")
     table_map = HEAD + b"\tTable_map: `s``1`.`t` mapped to number 7\n"
     assert text == b"# at 0\n# at 10\n" + HEAD + b"\tAnnotate_rows:\n#Q> INSERT\n#Q> INTO t\n" + table_map
+    # Of a statement whose tables are filtered out: the next one is another's.
+    end = XidEvent(header(EventType.XID), "", 0, 5)
+    assert b"#Q>" not in rendered(annotation, end, _statement()[1], flavor="mariadb")
 
 
 def test_mariadbs_gtid_names_its_flags() -> None:
