@@ -50,6 +50,7 @@ class RelayFolder:
         self._size = 0  # of the file; beyond ``position`` while what was asked again is compared
         self._handle = -1
         self._names: list[str] = []
+        self._index = ""  # the first file's name has given its own
         self._has_checksums = False
         self._last_event = FIRST_POSITION  # or the last one that a source can be asked for
         self._pending: list[bytes] = []
@@ -229,7 +230,8 @@ class RelayFolder:
         indexes = [name for name in os.listdir(self.path) if name.endswith(".index")]
         if not indexes:
             return
-        with open(os.path.join(self.path, indexes[0]), encoding="utf-8", errors="surrogateescape") as index:
+        self._index = indexes[0]
+        with open(os.path.join(self.path, self._index), encoding="utf-8", errors="surrogateescape") as index:
             self._names = [os.path.basename(line.strip()) for line in index if line.strip()]
         if not self._names:
             return
@@ -277,8 +279,9 @@ class RelayFolder:
         # The oldest ones may have been deleted meanwhile, as nobody needs them any more.
         kept = dropwhile(lambda name: not os.path.exists(self._path_of(name)), self._names)
         lines = "".join(f"./{name}\n" for name in kept)
-        base = file.rpartition(".")[0]
-        replace_file(os.path.join(self.path, f"{base}.index"), lines.encode("utf-8", "surrogateescape"))
+        # A source may be told to call its files otherwise; they are one log all the same.
+        self._index = self._index or f"{file.rpartition('.')[0]}.index"
+        replace_file(os.path.join(self.path, self._index), lines.encode("utf-8", "surrogateescape"))
 
     def _path_of(self, file: str) -> str:
         return os.path.join(self.path, file)

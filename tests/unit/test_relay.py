@@ -324,6 +324,24 @@ async def test_old_files_may_be_deleted(source: Path, copied: Path) -> None:
         assert rows_in(await dumped(downstream, gtid_set=gtids(1, 2))) == [3, 4, 5, 6]
 
 
+async def test_files_that_are_called_otherwise_from_now_on(tmp_path: Path, copied: Path) -> None:
+    source = tmp_path / "renamed"
+    source.mkdir()
+    first, second = mysql_log(), mysql_log(gtids(1, 1))
+    first.transaction([1], sequence=1)
+    second.transaction([2], sequence=2)
+    (source / "bin.000007").write_bytes(first.data)
+    (source / "binlog.000001").write_bytes(second.data)
+    write_index(source, "bin.000007", "binlog.000001")
+    async with serving(source) as server:
+        for _ in range(2):
+            await copy(server, copied)
+            assert (copied / "bin.index").read_text() == (source / "bin.index").read_text()
+            assert "binlog.index" not in os.listdir(copied)
+    async with serving(copied) as downstream:
+        assert rows_in(await dumped(downstream)) == [1, 2]
+
+
 async def test_a_full_disk(source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What had room is kept; with more room it goes on."""
     written = 0
