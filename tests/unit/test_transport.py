@@ -80,6 +80,8 @@ async def test_a_transport_of_another_event_loop(monkeypatch: pytest.MonkeyPatch
 
     async with server(flood) as options:
         transport = await Transport.connect(options)
+        # asyncio goes on without it, and then nothing holds the sender.
+        assert isinstance(transport._receiver.transport, Foreign)
         assert len(await read_to_end(transport)) == 4 << 20
         await transport.aclose()
 
