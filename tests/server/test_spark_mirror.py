@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,3 +152,21 @@ def test_a_seed(
         mirror.start(spark, source | {"startingOffsets": "latest"}, str(tmp_path / "other"), seed=seed)
     with pytest.raises(ConfigurationError, match="without a seed the tables begin with the log"):
         mirror.start(spark, source | {"startingOffsets": "latest"}, str(tmp_path / "other"))
+
+
+def test_names_of_tables_in_any_capitals(
+    spark: SparkSession,  # noqa: F811
+    extra_server: Callable[..., Server],
+    tmp_path: Path,
+) -> None:
+    server = extra_server("mariadb:11.8", "--lower-case-table-names=1", "--binlog-row-metadata=FULL")
+    server.query("CREATE DATABASE Shop")
+    server.query("CREATE TABLE Shop.Orders (id INT PRIMARY KEY, a INT)")
+    server.query("INSERT INTO SHOP.orders VALUES (1, 1)")
+    source = source_of(server, "shop.*")
+    run_once(mirror, spark, source, tmp_path)
+    assert rows_of(tmp_path, "shop.orders") == [{"id": 1, "a": 1}]
+    server.query("TRUNCATE TABLE Shop.ORDERS")
+    server.query("INSERT INTO shop.Orders VALUES (2, 2)")
+    run_once(mirror, spark, source, tmp_path)
+    assert rows_of(tmp_path, "shop.orders") == [{"id": 2, "a": 2}]

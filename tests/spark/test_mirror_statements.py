@@ -274,6 +274,22 @@ def test_small_decimals_become_texts(kept: Kept) -> None:
     assert [row["a"] for row in kept.rows()] == ["0.0000001000", "x"]
 
 
+def test_names_of_tables_in_small_letters(tmp_path: Path) -> None:
+    """As a server with lower_case_table_names=1 has them in the rows, and not in statements."""
+    kept = Kept(tmp_path, begin=JobState(folds_names=True))
+    kept.say(CREATE.replace(" t ", " Shop.T ")).insert(ONE).run()
+    kept.say("ALTER TABLE T RENAME COLUMN a TO b").run()
+    assert kept.rows() == [{"id": 1, "k": "x", "b": 1}]
+    kept.say("TRUNCATE TABLE T").run()
+    assert kept.rows() == []
+    kept.say("DROP DATABASE SHOP").run()
+    with pytest.raises(ConfigurationError, match="does not reach back"):
+        kept.insert(ONE).run()
+    found = Creations(is_birth=False, folds=True)
+    found.add("CREATE TABLE Shop.Orders (id INT)", "")
+    assert found.tables == {"shop.orders"}
+
+
 def test_rows_of_the_servers_own_tables(kept: Kept) -> None:
     kept.target = replace(kept.target, wants=lambda name: not name.startswith("mysql."))
     kept.say(CREATE).insert(ONE).insert(ONE, table="mysql.time_zone").run()

@@ -38,6 +38,24 @@ def check_log(options: Options, wants: Wants) -> bool:
         return pool.submit(lambda: asyncio.run(_check(options, wants))).result()
 
 
+def folds_names(options: Options) -> bool:
+    """Whether a live source has names of tables in small letters, whatever statements say."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(_ask_folds(options))).result()
+
+
+async def _ask_folds(options: Options) -> bool:
+    greeted = await Greeted.open(options)
+    try:
+        return await _folds(greeted)
+    finally:
+        await greeted.session.aclose()
+
+
+async def _folds(greeted: Greeted) -> bool:
+    return await greeted.session.query_value("SELECT @@GLOBAL.lower_case_table_names") == "1"
+
+
 def files_begin(names: Iterable[str]) -> bool:
     """Whether the first of these files is the first that a server writes."""
     return next((file_number(name) == 1 for name in names), False)
@@ -49,6 +67,7 @@ async def _check(options: Options, wants: Wants) -> bool:
         first = await greeted.scan(options).first_file()
         begun = await greeted.scan(options).created(first)
         found = await greeted.session.query(_TABLES)
+        folds = await _folds(greeted)
     finally:
         await greeted.session.aclose()
     is_birth = file_number(first) == 1
@@ -57,16 +76,15 @@ async def _check(options: Options, wants: Wants) -> bool:
     older = [name for name, time in wanted.items() if time is not None and float(time) < begun]
     if older:
         raise _unreached(older, f"the log begins with {first} after they were made")
-    missing = set(wanted) - await _creations(options, set(wanted), is_birth)
+    missing = set(wanted) - await _creations(options, set(wanted), Creations(is_birth, folds))
     if missing:
         raise _unreached(sorted(missing), f"there is no such statement from {first} on")
     return is_birth
 
 
-async def _creations(options: Options, wanted: set[str], is_birth: bool) -> set[str]:
+async def _creations(options: Options, wanted: set[str], found: "Creations") -> set[str]:
     """Those of the tables that the log sees begin."""
     selection = replace(options, start="earliest", stop="now", tables=(), events=(QueryEvent,))
-    found = Creations(is_birth)
     async with BinlogStream(selection) as stream:
         async for event in stream:
             assert isinstance(event, QueryEvent)
@@ -79,15 +97,16 @@ async def _creations(options: Options, wanted: set[str], is_birth: bool) -> set[
 class Creations:
     """Tables that statements of a log have made."""
 
-    def __init__(self, is_birth: bool) -> None:
+    def __init__(self, is_birth: bool, folds: bool = False) -> None:
         self.tables: set[str] = set()
         self._schemas: set[str] = set()
         self._absent: set[str] = set()
         self._is_birth = is_birth
+        self._folds = folds
 
     def add(self, sql: str, schema: str) -> None:
         """The next statement."""
-        for action in ddl.table_actions(sql, schema):
+        for action in ddl.table_actions(sql, schema, folds=self._folds):
             if isinstance(action, ddl.CreateTable):
                 name = action.table
                 is_new = self._is_birth or name in self._absent or name.partition(".")[0] in self._schemas

@@ -152,12 +152,12 @@ _NOT_A_COLUMN_BEFORE: Final = MappingProxyType(
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
 
-def table_actions(sql: str, schema: str) -> list[Action]:
+def table_actions(sql: str, schema: str, *, folds: bool = False) -> list[Action]:
     """What a statement does to tables; ``schema`` is what names without one belong to.
 
-    Names are ``schema.table``.
+    Names are ``schema.table``; with ``folds`` they are what a server with lower_case_table_names=1 makes of them.
     """
-    reader = SqlReader(sql, schema)
+    reader = SqlReader(sql, schema, folds)
     first, second = reader.next().upper, reader.peek().upper
     for words, read in _STATEMENTS:
         if first == words[0] and (len(words) == 1 or second == words[1]):
@@ -171,13 +171,13 @@ def table_actions(sql: str, schema: str) -> list[Action]:
 def _create_schema(reader: SqlReader) -> Iterator[Action]:
     reader.next()
     is_conditional = reader.skip("IF", "NOT", "EXISTS")
-    yield CreateSchema(reader.next().value, is_conditional)
+    yield CreateSchema(reader.folded(reader.next().value), is_conditional)
 
 
 def _drop_schema(reader: SqlReader) -> Iterator[Action]:
     reader.next()
     reader.skip("IF", "EXISTS")
-    yield DropSchema(reader.next().value)
+    yield DropSchema(reader.folded(reader.next().value))
 
 
 def _create_table(reader: SqlReader, *, is_replaced: bool = False) -> Iterator[Action]:
@@ -278,7 +278,7 @@ def _with_modifiers(first: str, reader: SqlReader) -> Iterator[Action]:
                 yield Refused(_altered(reader), "ALTER IGNORE TABLE")
             yield from actions
     elif is_replaced and reader.peek().upper in ("DATABASE", "SCHEMA"):
-        yield DropSchema(reader.peek(1).value)
+        yield DropSchema(reader.folded(reader.peek(1).value))
         yield from _create_schema(reader)
 
 

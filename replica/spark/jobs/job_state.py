@@ -51,7 +51,7 @@ class JobState:
     """``schemas`` and ``absent`` are schemas and tables that the log itself has seen begin, or end.
 
     ``prepared`` are the rows of XA transactions by id, as table and packed rows. ``is_birth``: the log begins where
-    the server's life does.
+    the server's life does. ``folds_names``: the server has names of tables in small letters, whatever statements say.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -59,6 +59,7 @@ class JobState:
     absent: set[str] = field(default_factory=set)
     prepared: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
     is_birth: bool = False
+    folds_names: bool = False
 
     def rows(self) -> list[_Row]:
         """As it is stored."""
@@ -66,6 +67,7 @@ class JobState:
 
     def _rows(self) -> Iterator[_Row]:
         yield "log", "is_birth", json.dumps(self.is_birth), None
+        yield "log", "folds_names", json.dumps(self.folds_names), None
         for name, table in sorted(self.tables.items()):
             yield "table", name, json.dumps(asdict(table)), None
         for name in sorted(self.schemas):
@@ -82,7 +84,9 @@ class JobState:
         state = cls()
         parts = []
         for kind, name, value, data in rows:
-            if kind == "log":
+            if kind == "log" and name == "folds_names":
+                state.folds_names = json.loads(value)
+            elif kind == "log":
                 state.is_birth = json.loads(value)
             elif kind == "table":
                 state.tables[name] = TableState(**json.loads(value))

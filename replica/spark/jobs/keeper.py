@@ -203,7 +203,8 @@ class Batch:
     # Statements.
 
     def _statement(self, item: PackedItem) -> None:
-        for action in ddl.table_actions(item.sql or "", item.schema or ""):
+        folds = self._state.folds_names
+        for action in ddl.table_actions(item.sql or "", item.schema or "", folds=folds):
             try:
                 _ACTIONS[type(action)](self, action, item)
             except SchemaMismatchError as error:

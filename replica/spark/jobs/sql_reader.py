@@ -39,10 +39,11 @@ END: Final = Token("end", "")
 
 @dataclass(slots=True)
 class SqlReader:
-    """``schema`` is what names without one belong to."""
+    """``schema`` is what names without one belong to; ``folds``: names of schemas and tables are in small letters."""
 
     sql: str
     schema: str
+    folds: bool = False
     tokens: list[Token] = field(init=False)
     place: int = 0
 
@@ -70,9 +71,11 @@ class SqlReader:
     def table(self) -> str:
         """A table's name, with its schema."""
         name = self.next().value
-        if self.skip("."):
-            return f"{name}.{self.next().value}"
-        return f"{self.schema}.{name}"
+        return self.folded(f"{name}.{self.next().value}" if self.skip(".") else f"{self.schema}.{name}")
+
+    def folded(self, name: str) -> str:
+        """The name of a schema or a table as rows have it."""
+        return name.lower() if self.folds else name
 
     def item(self) -> "SqlReader":
         """What comes up to the next comma outside of brackets, or the end of the list; the comma is passed over."""
@@ -87,7 +90,7 @@ class SqlReader:
             elif token.upper == "," and depth == 0:
                 break
             self.place += 1
-        item = SqlReader("", self.schema)
+        item = SqlReader("", self.schema, self.folds)
         item.tokens = self.tokens[begin : self.place]
         self.skip(",")
         return item

@@ -77,7 +77,7 @@ class TableJob:
         """Follow a live source."""
         require_delta()
         from replica.spark.jobs import job_state
-        from replica.spark.jobs.coverage import check_log
+        from replica.spark.jobs.coverage import check_log, folds_names
         from replica.spark.jobs.kept_table import check_free
         from replica.spark.jobs.seed import start_options
         from replica.spark.options import parse_options
@@ -102,6 +102,7 @@ class TableJob:
                 )
             else:
                 begin.is_birth = check_log(connection_options(parsed), kept.wants)
+            begin.folds_names = folds_names(connection_options(parsed))
         frame = read_stream(spark, options, state)
         return start_query(frame.writeStream.foreachBatch(_EachBatch(kept, begin)), state, pace)
 
