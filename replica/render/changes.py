@@ -60,6 +60,8 @@ class ChangeRenderer:
         # The transaction's own line, until something is written below it; whether one is open.
         self._head: tuple[Event, str] | None = None
         self._is_open = False
+        # The statement that the next rows come from, if rows come: its tables may be filtered out.
+        self._source = ""
 
     def render(self, raw: bytes, position: int, event: Event) -> None:
         """Write one event; ``raw`` and ``position`` are not used: the event has its own."""
@@ -71,10 +73,10 @@ class ChangeRenderer:
         """Nothing is held back."""
 
     def _begin(self, event: Event, gtid: str = "") -> None:
-        self._head, self._is_open = (event, gtid), True
+        self._head, self._is_open, self._source = (event, gtid), True, ""
 
     def _end(self, event: Event) -> None:
-        self._head, self._is_open = None, False
+        self._head, self._is_open, self._source = None, False, ""
 
     def _anonymous(self, event: AnonymousGtidEvent) -> None:
         self._begin(event)
@@ -104,6 +106,9 @@ class ChangeRenderer:
 
     def _rows(self, event: WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent) -> None:
         self._below(event)
+        if self._source:
+            self._note(f"# {self._source}", "comment")
+            self._source = ""
         width = self._line_width()
         for change in event.changes():
             self._change(change, width)
@@ -119,9 +124,7 @@ class ChangeRenderer:
 
     def _original(self, event: RowsQueryEvent | AnnotateRowsEvent) -> None:
         """The statement that the rows come from, where the source logs it."""
-        sql = " ".join(printable_words(event.sql))
-        self._below(event)
-        self._note(f"# {sql}", "comment")
+        self._source = " ".join(printable_words(event.sql))
 
     def _prepared(self, event: XaPrepareEvent) -> None:
         xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()

@@ -268,7 +268,10 @@ def test_what_the_rows_come_from() -> None:
     found = shown(gtid(), query("BEGIN"), rows_query, inserts(ORDERS, (1, "new", 5)), xid())
     assert found[1].startswith("  # UPDATE orders SET xxx")
     assert len(found[1]) == 80
-    assert shown(annotate)[1] == "  # DELETE FROM t"
+    assert shown(annotate, deletes(ORDERS, (1, 2, 3)))[1] == "  # DELETE FROM t"
+    # The rows are of tables that nobody asked for.
+    assert shown(gtid(), query("BEGIN"), rows_query, xid()) == []
+    assert not any("UPDATE" in line for line in shown(rows_query, xid(), inserts(ORDERS, (1, 2, 3))))
 
 
 def test_how_a_transaction_ends() -> None:
