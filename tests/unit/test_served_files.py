@@ -8,6 +8,7 @@ import pytest
 
 from protocol.errors import ServerError
 
+from .log_builder import LogBuilder
 from .served import (
     CHECKSUM_ASKED,
     dumped,
@@ -27,6 +28,7 @@ from .served import (
     [
         (b"", "truncated in the middle of event"),
         (b"\xfebin", "truncated in the middle of event"),
+        (bytes(LogBuilder().data), "truncated in the middle of event"),
         (b"junk" * 99, "Could not open log file: .* is no binary log"),
     ],
 )
