@@ -84,10 +84,10 @@ class BinlogStream:
     async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         try:
             await self.aclose()
-        except CheckpointError as error:
+        except Exception as error:
             if kind is None:
                 raise
-            # What has ended the loop matters more.
+            # What has ended the loop matters more than what a store or a hook raises.
             _LOGGER.error("%s", error)
 
     def __aiter__(self) -> Self:

@@ -110,7 +110,8 @@ async def test_a_hook_that_fails_at_the_beginning_leaves_no_connection() -> None
         await source.until_closed()
 
 
-async def test_what_a_handler_raises_matters_more_than_the_store() -> None:
+@pytest.mark.parametrize("error", [replica.CheckpointError, ValueError])
+async def test_what_a_handler_raises_matters_more_than_the_store(error: type[Exception]) -> None:
     class Store:
         saved = 0
 
@@ -120,7 +121,7 @@ async def test_what_a_handler_raises_matters_more_than_the_store() -> None:
         def save(self, checkpoint: replica.Checkpoint) -> None:
             self.saved += 1
             if self.saved > 1:
-                raise replica.CheckpointError("the disk is full")
+                raise error("the disk is full")
 
     async with serving(mysql(plain_log())) as source:
         stream = replica.connect(source.dsn, start="earliest", checkpoints=Store(), checkpoint_interval=3600)
