@@ -46,7 +46,7 @@ from replica.start import (
 
 from .follower import Follower
 from .naming import Naming
-from .offsets import Offset, file_number
+from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
 from .rowcount import RowCounter
 from .spool import Segment, Spool
@@ -362,11 +362,10 @@ class LiveLog:
     def _look(self, event: Event) -> None:
         """What an event says of tables."""
         follower, spool = self._following()
-        place = follower.epoch, file_number(event.file), event.position
         if isinstance(event, QueryEvent):
-            self._naming.statement(event, place, spool)
+            self._naming.statement(event, follower.epoch, spool)
         elif isinstance(event, TableMapEvent):
-            self._naming.table_map(event, place, spool)
+            self._naming.table_map(event, follower.epoch, spool)
             follower.is_held = self._naming.is_waiting
 
     async def _describe(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.binlog.description import describe_table
-from protocol.binlog.events import QueryEvent, TableMapEvent
+from protocol.binlog.events import Event, QueryEvent, TableMapEvent
 from protocol.binlog.table import Table
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from replica.options import Options
@@ -16,7 +16,7 @@ from replica.schema import ColumnLookup
 from replica.statements import FRAME
 
 from .names import described, table_of
-from .offsets import Key
+from .offsets import Key, file_number
 from .spool import Spool
 
 
@@ -33,16 +33,17 @@ class Naming:
         """Whether a table has come that is to be described before anything behind it is given to Spark."""
         return bool(self._waiting)
 
-    def statement(self, event: QueryEvent, place: Key, spool: Spool) -> None:
+    def statement(self, event: QueryEvent, epoch: int, spool: Spool) -> None:
         """A statement of the log, which may have changed tables."""
         self._lookup.statement(event.sql)
         if spool.names and not event.sql.startswith(FRAME):
-            spool.learn_statement(place)
+            spool.learn_statement(_place(event, epoch))
 
-    def table_map(self, event: TableMapEvent, place: Key, spool: Spool) -> None:
-        """A table of the log, at its place there."""
+    def table_map(self, event: TableMapEvent, epoch: int, spool: Spool) -> None:
+        """A table of the log."""
         table = event.table
         if table.names_from is None:
+            place = _place(event, epoch)
             known = described(table, spool.names, place)
             if known is None and self._lookup.is_needed(table):
                 self._waiting.append((table, place))
@@ -90,6 +91,10 @@ class Naming:
     async def aclose(self) -> None:
         """Close the connection."""
         await self._lookup.aclose()
+
+
+def _place(event: Event, epoch: int) -> Key:
+    return epoch, file_number(event.file), event.position
 
 
 def _nameless(name: str) -> Table:

@@ -43,8 +43,11 @@ class Job:
     epilog: str = ""
 
 
-def add_source_arguments(parser: ArgumentParser) -> None:
-    """The positional SOURCE and how to read it; ``source_options`` understands them."""
+def add_source_arguments(
+    parser: ArgumentParser,
+    starts: str = "latest (default), earliest, a time with its zone, a GTID set or an offset",
+) -> None:
+    """The positional SOURCE and how to read it; ``source_options`` understands them. ``starts``: for --start."""
     add = parser.add_argument
     add(
         "source",
@@ -59,7 +62,7 @@ def add_source_arguments(parser: ArgumentParser) -> None:
     add(
         "--start",
         metavar="PLACE",
-        help="where a new job begins: latest (default), earliest, a time with its zone, a GTID set or an offset",
+        help=f"where a new job begins: {starts}",
     )
     add(
         "--option",

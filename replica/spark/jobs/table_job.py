@@ -136,7 +136,7 @@ class TableJob:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """SOURCE, TARGET and the rest."""
-        add_source_arguments(parser)
+        add_source_arguments(parser, "earliest (default), or as --seed says")
         parser.add_argument(
             "--target", required=True, metavar="DIR", help="where the tables are kept: DIR/schema/table"
         )
