@@ -1,6 +1,7 @@
 """``mysql-replica decode``: binlog files as text, JSON, YAML, SQL, or the table of SHOW BINLOG EVENTS."""
 
 import contextlib
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -117,6 +118,10 @@ def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
     if options.output is None or options.output == "-":
         yield console.output
         return
+    for path in options.files:
+        with contextlib.suppress(OSError):
+            if os.path.samefile(path, options.output):
+                raise ConfigurationError(f"output: {options.output} is read from, too: it would be lost")
     try:
         file = open(options.output, "wb")  # noqa: SIM115
     except OSError as error:
