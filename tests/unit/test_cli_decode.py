@@ -130,7 +130,7 @@ def test_output_file(run: Run, log: Path, tmp_path: Path) -> None:
     assert code == 2
     assert errors == f"mysql-replica: error: output: {tmp_path}/none/x: No such file or directory\n"
     code, _, errors = run(log, "-o", tmp_path / "." / log.name)
-    assert (code, "is read from, too" in errors) == (1, True)
+    assert (code, "is read from, too" in errors) == (2, True)
     assert log.read_bytes() == numbered_log(5).data
 
 
