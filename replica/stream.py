@@ -242,8 +242,10 @@ class BinlogStream:
         self._lookup.abort()
 
     def _end(self) -> None:
+        """Nothing more is wanted. A source that waits for our word gets it before the connection is closed."""
         self._closing.set()
-        self._abort()
+        if self._dump is None or not self._dump.session.ack_requested:
+            self._abort()
 
     async def _connect(self) -> None:
         if self._source is not None or self._has_ended:
@@ -372,10 +374,13 @@ class BinlogStream:
         """Read what comes next, for as long as nothing else is due."""
         if self._error is not None:
             raise self._error
-        if self._has_ended:
-            self._delivery.finish_pending(self._dump)
-            raise StopAsyncIteration
         dump = self._dump
+        if self._has_ended:
+            self._delivery.finish_pending(dump)
+            if dump is not None and dump.session.ack_requested:
+                await self._confirm(dump)
+            self._abort()
+            raise StopAsyncIteration
         if dump is None:
             if self._broken is None:
                 raise RuntimeError("a stream is opened by `async with`, or by run()")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import replica
-from replica import BinlogStream, Checkpoint, RowsEvent, XidEvent
+from replica import BinlogPosition, BinlogStream, Checkpoint, RowsEvent, XidEvent
 from tests.faults.container import kill_dumps
 from tests.servers import Server
 
@@ -182,6 +182,20 @@ class _SlowStore(replica.FileCheckpointStore):
         self.asked += 1
         await self.goes_on.wait()
         super().save(checkpoint)
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_stream_that_stops_leaves_no_commit_waiting(source: Source) -> None:
+    end = end_of_log(source.server)
+    stop = BinlogPosition(end.file, end.position + 1)
+    async with (
+        asyncio.timeout(SECONDS),
+        stream_of(source.server, semi_sync=True, start=end, stop=stop) as stream,
+    ):
+        commit = await source.inserting(1)
+        assert [event async for event in stream]
+        assert await commit < TIMEOUT_SECONDS / 2
+    assert source.missed == 0
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)

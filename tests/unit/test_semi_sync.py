@@ -128,6 +128,14 @@ async def test_a_transaction_is_acknowledged_when_the_consumer_comes_back(
         assert stream.status.semi_sync
 
 
+async def test_what_comes_before_the_stop_is_acknowledged(tmp_path: Path, acknowledged: Acknowledged) -> None:
+    path, ends = three(tmp_path)
+    stop = BinlogPosition(path.name, ends[1])
+    async with serving(path, semi_sync=True) as server, stream_of(server, stop=stop) as stream:
+        assert [event async for event in stream]
+        assert acknowledged == [(path.name, end) for end in ends[:2]]
+
+
 async def test_what_is_passed_over_is_acknowledged_at_once(
     tmp_path: Path, acknowledged: Acknowledged
 ) -> None:
