@@ -44,6 +44,7 @@ _SPECIAL: Final = frozenset(
 _FLAGS_OFFSET: Final = 17
 # A plain number: `&` with a member of an IntFlag takes 540 ns instead of 9.
 _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
+_ALL: Final = ("*",)
 # When nothing has come for so many seconds, what was written is made to last.
 _IDLE: Final = 0.05
 
@@ -84,6 +85,9 @@ class BinlogRelay:
             )
         if self._options.semi_sync:
             raise ConfigurationError("semi_sync: a relay acknowledges nothing: leave it out")
+        options = self._options
+        if options.stop is not None or options.exclude_tables or options.tables != _ALL:
+            raise ConfigurationError("stop, tables: a relay copies all of the log; with once, up to its end")
         self._directory = directory
         self._sync_interval = sync_interval
         self._once = once

@@ -119,6 +119,12 @@ def test_where_it_cannot_begin(copied: Path, start: str) -> None:
         relay_of(1, copied, start=start)
 
 
+@pytest.mark.parametrize("option", ["stop=now", "tables=shop.*", "exclude_tables=shop.*"])
+def test_what_would_leave_something_out(copied: Path, option: str) -> None:
+    with pytest.raises(ConfigurationError, match="copies all of the log"):
+        BinlogRelay(f"mysql://repl@127.0.0.1/?{option}", copied)
+
+
 async def test_what_a_killed_relay_leaves_behind(source: Path, copied: Path) -> None:
     """Wherever its files end, the next run makes them whole again."""
     expected = files_of(source)
