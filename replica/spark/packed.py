@@ -7,6 +7,7 @@
     ts      BIGINT     of the first row's commit: microseconds since 1970
     file    STRING     and ``pos``: of the first row's event
     sql     STRING     of statements, and why there is a gap
+    explicit_timestamps  BOOLEAN  of statements: whether the log says that explicit_defaults_for_timestamp was on
 
 Rows have the columns of table mode with ``images=both``, but TIME is text, which Delta has a type for. Unlike those
 of an envelope they are in order across tables and statements, within a partition and from one to the next.
@@ -19,6 +20,8 @@ from typing import Final
 import pyarrow as pa
 
 from protocol.binlog.events import QueryEvent
+from protocol.binlog.status import parse_status_variables
+from protocol.errors import DecodeError
 from replica.arrow.text import valid_text
 from replica.render.json_lines import time_text
 
@@ -31,6 +34,9 @@ from .tables import TableWriter, table_schema
 _STRING: Final = pa.string()
 _KEY, _HAS_NAMES, _IS_LOOKED_UP, _SEPARATOR = b"key", b"has_names", b"is_looked_up", "\0"
 
+# A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL has none there.
+_MARIADB_EXPLICIT: Final = 1 << 24
+
 PACKED_SCHEMA: Final = pa.schema(
     [
         pa.field("op", _STRING, nullable=False),
@@ -41,6 +47,7 @@ PACKED_SCHEMA: Final = pa.schema(
         pa.field("file", _STRING, nullable=False),
         pa.field("pos", pa.int64(), nullable=False),
         ("sql", _STRING),
+        ("explicit_timestamps", pa.bool_()),
     ]
 )
 
@@ -57,6 +64,7 @@ class PackedItem:
     file: str
     pos: int
     sql: str | None
+    explicit_timestamps: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,7 @@ class PackedWriter:
             op=[statement_operation(query.sql) for query in queries],
             schema=[valid_text(query.schema) for query in queries],
             sql=[valid_text(query.sql) for query in queries],
+            explicit_timestamps=[_has_explicit_timestamps(query) for query in queries],
             **_place(changes),
         )
 
@@ -115,7 +124,9 @@ class PackedWriter:
         piece = self._piece
         return self._batch(op=["gap"], sql=[piece.gap], ts=[0], file=[piece.file], pos=[piece.position])
 
-    def _batch(self, **values: list[object] | list[str] | list[int] | list[bytes]) -> pa.RecordBatch:
+    def _batch(
+        self, **values: list[object] | list[str] | list[int] | list[bytes] | list[bool]
+    ) -> pa.RecordBatch:
         size = len(values["op"])
         columns = [pa.array(values.get(field.name, [None] * size), field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -154,6 +165,17 @@ def unpack(data: bytes) -> PackedRows:
         bool(metadata.get(_HAS_NAMES)),
         bool(metadata.get(_IS_LOOKED_UP)),
     )
+
+
+def _has_explicit_timestamps(query: QueryEvent) -> bool:
+    try:
+        variables = parse_status_variables(query.status_variables)
+    except DecodeError:
+        return False
+    if (said := variables.get("EXPLICIT_DEFAULTS_FOR_TIMESTAMP")) is not None:
+        return bool(said)
+    flags = variables.get("FLAGS2")
+    return isinstance(flags, int) and bool(flags & _MARIADB_EXPLICIT)
 
 
 def _place(changes: Sequence[PlacedChange]) -> dict[str, list[object]]:

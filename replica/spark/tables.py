@@ -229,6 +229,7 @@ def _spark_name(kind: pa.DataType) -> str:
 
 _SPARK_NAMES: Final[Mapping[int, str]] = MappingProxyType(
     {
+        pa.bool_().id: "BOOLEAN",
         pa.int8().id: "TINYINT",
         pa.int16().id: "SMALLINT",
         pa.int32().id: "INT",

@@ -290,6 +290,18 @@ def test_names_of_tables_in_small_letters(tmp_path: Path) -> None:
     assert found.tables == {"shop.orders"}
 
 
+def test_timestamps_with_a_default_that_nobody_says(kept: Kept) -> None:
+    """Before explicit_defaults_for_timestamp rows got the time of the ALTER, or a zero."""
+    kept.say(CREATE).insert(ONE).run()
+    sql = "ALTER TABLE t ADD b TIMESTAMP"
+    kept.run(
+        [PackedItem("ddl", "shop", None, None, BEGIN, "binlog.000001", 4, sql, explicit_timestamps=True)]
+    )
+    kept.say("ALTER TABLE t ADD c TIMESTAMP NULL", "ALTER TABLE t ADD d TIMESTAMP DEFAULT NULL").run()
+    with pytest.raises(SchemaMismatchError, match="values in the new column e that are not in the log"):
+        kept.say("ALTER TABLE t ADD e TIMESTAMP").run()
+
+
 def test_rows_of_the_servers_own_tables(kept: Kept) -> None:
     kept.target = replace(kept.target, wants=lambda name: not name.startswith("mysql."))
     kept.say(CREATE).insert(ONE).insert(ONE, table="mysql.time_zone").run()

@@ -152,12 +152,14 @@ _NOT_A_COLUMN_BEFORE: Final = MappingProxyType(
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
 
-def table_actions(sql: str, schema: str, *, folds: bool = False) -> list[Action]:
+def table_actions(
+    sql: str, schema: str, *, folds: bool = False, explicit_timestamps: bool = True
+) -> list[Action]:
     """What a statement does to tables; ``schema`` is what names without one belong to.
 
     Names are ``schema.table``; with ``folds`` they are what a server with lower_case_table_names=1 makes of them.
     """
-    reader = SqlReader(sql, schema, folds)
+    reader = SqlReader(sql, schema, folds, explicit_timestamps)
     first, second = reader.next().upper, reader.peek().upper
     for words, read in _STATEMENTS:
         if first == words[0] and (len(words) == 1 or second == words[1]):
@@ -408,13 +410,15 @@ def _column(item: SqlReader) -> ColumnDefinition:
     """A column's name, type and what stands behind them."""
     name = item.next().value
     kind = item.next().upper + _size(item)
-    is_not_null = is_filled = has_default = is_generated = False
+    is_not_null = is_null = is_filled = has_default = is_generated = False
     default: str | None = None
     while (token := item.next()) is not END:
         if token.upper == "(":
             item.pass_brackets()
         elif token.upper == "NOT" and item.skip("NULL"):
             is_not_null = True
+        elif token.upper == "NULL":
+            is_null = True
         elif token.upper == "DEFAULT":
             has_default = True
             default, is_filled = _literal(item)
@@ -422,7 +426,9 @@ def _column(item: SqlReader) -> ColumnDefinition:
             has_default = is_filled = is_generated = True
         elif token.upper in ("AUTO_INCREMENT", "SERIAL", "PRIMARY"):
             has_default = is_filled = True
-    if kind == "SERIAL":
+    is_old_timestamp = kind.startswith("TIMESTAMP") and not item.explicit_timestamps
+    if kind == "SERIAL" or (is_old_timestamp and not (is_null or is_not_null or has_default)):
+        # Such a TIMESTAMP is NOT NULL, and has a default that nobody has said.
         is_filled = True
     elif is_not_null and not has_default:
         # What a new NOT NULL column has in old rows: the type's own nothing.

@@ -203,8 +203,13 @@ class Batch:
     # Statements.
 
     def _statement(self, item: PackedItem) -> None:
-        folds = self._state.folds_names
-        for action in ddl.table_actions(item.sql or "", item.schema or "", folds=folds):
+        actions = ddl.table_actions(
+            item.sql or "",
+            item.schema or "",
+            folds=self._state.folds_names,
+            explicit_timestamps=bool(item.explicit_timestamps),
+        )
+        for action in actions:
             try:
                 _ACTIONS[type(action)](self, action, item)
             except SchemaMismatchError as error:

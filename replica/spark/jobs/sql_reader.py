@@ -39,11 +39,15 @@ END: Final = Token("end", "")
 
 @dataclass(slots=True)
 class SqlReader:
-    """``schema`` is what names without one belong to; ``folds``: names of schemas and tables are in small letters."""
+    """``schema`` is what names without one belong to; ``folds``: names of schemas and tables are in small letters.
+
+    ``explicit_timestamps``: what explicit_defaults_for_timestamp was for the statement.
+    """
 
     sql: str
     schema: str
     folds: bool = False
+    explicit_timestamps: bool = True
     tokens: list[Token] = field(init=False)
     place: int = 0
 
@@ -90,7 +94,7 @@ class SqlReader:
             elif token.upper == "," and depth == 0:
                 break
             self.place += 1
-        item = SqlReader("", self.schema, self.folds)
+        item = SqlReader("", self.schema, self.folds, self.explicit_timestamps)
         item.tokens = self.tokens[begin : self.place]
         self.skip(",")
         return item
