@@ -12,8 +12,8 @@ new column whose values only the server knows) is refused by name, and so are ta
 keys that cascade are followed on MySQL 9.7, whose log has these rows: the others' have not. A table is there from its
 first row on. Dates that no calendar has are null.
 
-Names of columns are best in the log itself (binlog_row_metadata=FULL). Without them they are those that the source has
-when the rows are read: a job that lags behind a statement that renames or drops something is refused by name.
+Names of columns are best in the log itself (binlog_row_metadata=FULL). Without them they are those that the source
+has when the rows are read: a job that lags behind a statement that renames or drops something is refused by name.
 """
 
 from collections.abc import Mapping
