@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 #: A report's property for each server that its test ran on: with several processes all else stays in theirs.
@@ -22,6 +23,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    # How long an example may take says something of the machine only.
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=slow)
+    hypothesis.settings.load_profile("untimed")
     # A process beside others is told the terminal's size, which programs that tests start would take for theirs.
     if "PYTEST_XDIST_WORKER" in os.environ:
         for name in ("COLUMNS", "LINES"):
