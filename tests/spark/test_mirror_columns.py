@@ -1,0 +1,129 @@
+"""What kept tables make of statements about columns: their names, types and defaults; without Spark."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from protocol.errors import SchemaMismatchError
+from replica.spark.jobs.column_kinds import changes_values
+from replica.spark.packed import PackedItem
+from tests.spark.kept_log import BEGIN
+from tests.spark.kept_tables import Row
+from tests.spark.test_mirror_statements import CREATE, LAYOUT, ONE, TWO, Kept
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+def test_names_of_columns_in_other_capitals(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.layout = (*LAYOUT[:2], ("b", pa.int32()))
+    kept.say("ALTER TABLE t RENAME COLUMN A TO b").insert({"id": 2, "k": "x", "b": 5}).run()
+    assert kept.rows() == [{"id": 1, "k": "x", "b": 1}, {"id": 2, "k": "x", "b": 5}]
+    kept.layout = (*LAYOUT[:2], ("B", pa.int32()))
+    kept.say("ALTER TABLE t MODIFY B INT").insert({"id": 3, "k": "x", "B": 6}).run()
+    assert [row["B"] for row in kept.rows()] == [1, 5, 6]
+    kept.say("ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN b INT DEFAULT 9")
+    kept.layout = (*LAYOUT[:2], ("b", pa.int32()))
+    kept.insert({"id": 4, "k": "x", "b": 7}).run()
+    assert [row["b"] for row in kept.rows()] == [9, 9, 9, 7]
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns", "first"),
+    [
+        ("ADD a INT DEFAULT 3, CHANGE a b INT", {"a": 5, "b": 6}, {"a": 3, "b": 1}),
+        ("ADD period INT DEFAULT 3", {"a": 5, "period": 6}, {"a": 1, "period": 3}),
+    ],
+)
+def test_new_columns_with_odd_names(kept: Kept, sql: str, columns: Row, first: Row) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.layout = (*LAYOUT[:2], *((name, pa.int32()) for name in columns))
+    kept.say(f"ALTER TABLE t {sql}").insert({"id": 2, "k": "x", **columns}).run()
+    assert kept.rows() == [{"id": 1, "k": "x", **first}, {"id": 2, "k": "x", **columns}]
+
+
+def test_fractions_that_are_rounded_away(kept: Kept) -> None:
+    kept.say(CREATE.replace("a INT DEFAULT 7", "a DATETIME(3)")).say("ALTER TABLE t MODIFY a DATETIME(6)")
+    kept.layout = (*LAYOUT[:2], ("a", pa.timestamp("us")))
+    row = {"id": 1, "k": "x", "a": datetime(2026, 1, 1, 0, 0, 0, 123456)}
+    kept.insert(row).run()
+    with pytest.raises(SchemaMismatchError, match="values of a are others as DATETIME "):
+        kept.say("ALTER TABLE t MODIFY a DATETIME").run()
+    kept.events = []
+    kept.say("TRUNCATE t", "ALTER TABLE t MODIFY a DATETIME").insert({**row, "a": None}).run()
+    assert kept.rows() == [{**row, "a": None}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "changed"),
+    [
+        ("VARCHAR(3)", ["abc", "äöü", None], "abcd"),
+        ("CHAR(3)", ["abc"], "a "),
+        ("ENUM('it''s','b')", ["it's", "", None], "B"),
+        ("SET('a','b')", ["a,b", "", "b"], "b,a"),
+        ("TIME(2)", ["10:00:00", "-100:00:00.120000"], "10:00:00.123000"),
+        ("TIME", ["10:00:00"], "10:00"),
+        ("YEAR", [0, 1901, 2155, None], 70),
+        ("BINARY(2)", [b"ab"], b"a"),
+        ("VARBINARY(2)", [b"a", b"ab"], b"abc"),
+        ("DATETIME(3)", [datetime(1960, 1, 1, 0, 0, 0, 123000)], datetime(1960, 1, 1, 0, 0, 0, 123456)),
+        ("INT", [7], None),
+    ],
+)
+def test_values_that_another_type_keeps(kind: str, kept: list[Any], changed: Any) -> None:
+    values = pa.array(kept)
+    assert not changes_values(kind, values)
+    is_nullable = changed is not None
+    assert changes_values(kind, pa.array([*kept, changed]), is_nullable=is_nullable)
+    assert not changes_values(kind, values.slice(0, 0), is_nullable=False)
+
+
+def test_texts_that_become_json(kept: Kept) -> None:
+    kept.layout = (*LAYOUT[:2], ("a", pa.string()))
+    kept.say(CREATE.replace("a INT DEFAULT 7", "a JSON")).insert({"id": 1, "k": "x", "a": "{}"}).run()
+    kept.say("ALTER TABLE t MODIFY a JSON NOT NULL", "ALTER TABLE t MODIFY a TEXT").run()
+    with pytest.raises(SchemaMismatchError, match="values of a are others as JSON"):
+        kept.say("ALTER TABLE t MODIFY a JSON").run()
+
+
+def test_small_decimals_become_texts(kept: Kept) -> None:
+    kept.layout = (*LAYOUT[:2], ("a", pa.decimal128(20, 10)))
+    kept.say(CREATE).insert({"id": 1, "k": "x", "a": Decimal("0.0000001")}).run()
+    kept.layout = (*LAYOUT[:2], ("a", pa.string()))
+    kept.insert({"id": 2, "k": "x", "a": "x"}).run()
+    assert [row["a"] for row in kept.rows()] == ["0.0000001000", "x"]
+
+
+def test_timestamps_with_a_default_that_nobody_says(kept: Kept) -> None:
+    """Before explicit_defaults_for_timestamp rows got the time of the ALTER, or a zero."""
+    kept.say(CREATE).insert(ONE).run()
+    sql = "ALTER TABLE t ADD b TIMESTAMP"
+    kept.run(
+        [PackedItem("ddl", "shop", None, None, BEGIN, "binlog.000001", 4, sql, explicit_timestamps=True)]
+    )
+    kept.say("ALTER TABLE t ADD c TIMESTAMP NULL", "ALTER TABLE t ADD d TIMESTAMP DEFAULT NULL").run()
+    with pytest.raises(SchemaMismatchError, match="values in the new column e that are not in the log"):
+        kept.say("ALTER TABLE t ADD e TIMESTAMP").run()
+
+
+def test_a_type_that_becomes_another(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.layout = (("id", pa.int64()), ("k", pa.string()), ("a", pa.string()))
+    kept.say("ALTER TABLE t MODIFY a VARCHAR(9), MODIFY id BIGINT").insert({**TWO, "a": "x"}).run()
+    assert kept.rows() == [{**ONE, "a": "1"}, {**TWO, "a": "x"}]
+    kept.layout = (("id", pa.int64()), ("k", pa.string()), ("a", pa.date32()))
+    with pytest.raises(SchemaMismatchError, match=r"shop\.t: column a was string and is date32"):
+        kept.insert({"id": 9, "k": "", "a": None}).run()
