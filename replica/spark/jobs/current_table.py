@@ -13,7 +13,7 @@ from replica.spark.jobs.changes_per_key import (
     lacks_values,
     last_events,
 )
-from replica.spark.jobs.kept_table import KeptTable, Step, constants, quoted
+from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, quoted
 
 # No table that is kept has a column of that name.
 _IS_DELETED: Final = "_op"
@@ -41,8 +41,8 @@ class CurrentTable(KeptTable):
                     " AND ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in key),
                     source_alias="source",
                     target_alias="target",
-                    # The keys' range in the source leaves out files of the target.
-                    streamed_exec=False,
+                    # Otherwise the range of the keys in the source leaves out files of the target.
+                    streamed_exec=has_wide_decimals(rows.schema.field(name).type for name in key),
                     commit_properties=step.properties(),
                 )
                 .when_matched_delete(f"source.{_IS_DELETED}")

@@ -310,14 +310,18 @@ def check_free(target: str) -> None:
             )
 
 
-def _statistics(schema: pa.Schema) -> dict[str, str]:
-    """No ranges of values per file where a column has decimals of more digits than a double.
+def has_wide_decimals(kinds: Iterable[pa.DataType]) -> bool:
+    """Whether there are decimals of more digits than a double, as which Delta's log has their range in each file.
 
-    Delta's log has these as doubles: MERGE, and who queries the table, would leave out the file of a row such as
-    18446744073709551615 (a BIGINT UNSIGNED), and the row would be there twice.
+    MERGE, and who queries the table, would leave out the file of a row such as 18446744073709551615 (a BIGINT
+    UNSIGNED), and the row would be there twice. So new tables with such columns get no ranges, and a MERGE by such
+    keys uses none: a seed and rows that are written anew may have them.
     """
-    is_wide = any(pa.types.is_decimal(kind) and kind.precision > _DIGITS_OF_DOUBLE for kind in schema.types)
-    return {"delta.dataSkippingNumIndexedCols": "0"} if is_wide else {}
+    return any(pa.types.is_decimal(kind) and kind.precision > _DIGITS_OF_DOUBLE for kind in kinds)
+
+
+def _statistics(schema: pa.Schema) -> dict[str, str]:
+    return {"delta.dataSkippingNumIndexedCols": "0"} if has_wide_decimals(schema.types) else {}
 
 
 def quoted(name: str) -> str:

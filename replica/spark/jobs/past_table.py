@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from protocol.errors import SchemaMismatchError
 from replica.spark.gather import SEQ_TYPE
 from replica.spark.jobs.changes_per_key import column_names, complete, key_events, lacks_values, versions
-from replica.spark.jobs.kept_table import KeptTable, Step, constants, quoted
+from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, quoted
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 OWN_FIELDS: Final = (
@@ -58,7 +58,7 @@ class PastTable(KeptTable):
                     f"{keys} AND target.is_current AND source.{_ENDS}",
                     source_alias="source",
                     target_alias="target",
-                    streamed_exec=False,
+                    streamed_exec=has_wide_decimals(rows.schema.field(name).type for name in key),
                     commit_properties=step.properties(),
                 )
                 .when_matched_update({"valid_to": "source.valid_to", "is_current": "false"})
