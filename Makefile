@@ -63,7 +63,7 @@ else
 demo: $(STAMP)
 	docker/up.sh
 	docker/images/build.sh $(SERVER)
-	@$(VENV)/bin/python -m tests.demo $(SERVER)
+	@$(VENV)/bin/python -m tests.tools.demo $(SERVER)
 endif
 
 pipeline: $(STAMP)  ## from a recorded binary log to Delta tables on Spark, without any server; needs Java 17

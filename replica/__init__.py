@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from protocol.binlog.column import ABSENT, Column
-from protocol.binlog.description import ColumnDescription
 from protocol.binlog.events import (
     AnnotateRowsEvent,
     AnonymousGtidEvent,
@@ -60,7 +57,6 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.binlog.table import Table
 from protocol.errors import (
     AuthenticationError,
     BinlogNotFoundError,
@@ -92,20 +88,24 @@ from protocol.errors import (
     UnsupportedEventError,
 )
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
+from protocol.lazy import importer
 from protocol.position import BinlogPosition, Checkpoint
+from protocol.rows.column import ABSENT, Column
+from protocol.rows.description import ColumnDescription
+from protocol.rows.table import Table
 
-from .file import BinlogFile, KeyFile, open_binlog
-from .selection import SchemaMismatch
+from .config.selection import SchemaMismatch
+from .files.binlog_file import BinlogFile, KeyFile, open_binlog
 
 if TYPE_CHECKING:
     import ssl
 
-    from .checkpoint import CheckpointStore, FileCheckpointStore
-    from .grouping import Xid
-    from .reconnect import Failure, ReconnectPolicy
-    from .resume import TransactionRestarted
-    from .statistics import LogStatistics
-    from .statistics_records import (
+    from .config.checkpoint import CheckpointStore, FileCheckpointStore
+    from .config.reconnect import Failure, ReconnectPolicy
+    from .config.status import StatusHook, StreamStatus
+    from .config.tls import TlsMode
+    from .statistics.collect import LogStatistics
+    from .statistics.summaries import (
         LagStatistics,
         MinuteStatistics,
         RowCounts,
@@ -113,10 +113,10 @@ if TYPE_CHECKING:
         TableStatistics,
         TransactionStatistics,
     )
-    from .status import StatusHook, StreamStatus
-    from .stream import BinlogStream
-    from .tls import TlsMode
-    from .transactions import FileTransaction, FileTransactions, Transaction, Transactions
+    from .stream.binlog_stream import BinlogStream
+    from .transactions.replay import TransactionRestarted
+    from .transactions.transaction import FileTransaction, FileTransactions, Transaction, Transactions
+    from .transactions.units import Xid
 
 __all__ = [
     "connect",
@@ -233,35 +233,30 @@ __all__ = [
 # What reading files does not take is imported when it is asked for: asyncio and TLS are two thirds of it all.
 _LATER: Final = MappingProxyType(
     {
-        "CheckpointStore": "checkpoint",
-        "FileCheckpointStore": "checkpoint",
-        "Xid": "grouping",
-        "Failure": "reconnect",
-        "ReconnectPolicy": "reconnect",
-        "TransactionRestarted": "resume",
-        "StreamStatus": "status",
-        "LogStatistics": "statistics",
-        "LagStatistics": "statistics_records",
-        "MinuteStatistics": "statistics_records",
-        "RowCounts": "statistics_records",
-        "StatementStatistics": "statistics_records",
-        "TableStatistics": "statistics_records",
-        "TransactionStatistics": "statistics_records",
-        "BinlogStream": "stream",
-        "FileTransaction": "transactions",
-        "FileTransactions": "transactions",
-        "Transaction": "transactions",
-        "Transactions": "transactions",
+        "CheckpointStore": "config.checkpoint",
+        "FileCheckpointStore": "config.checkpoint",
+        "Xid": "transactions.units",
+        "Failure": "config.reconnect",
+        "ReconnectPolicy": "config.reconnect",
+        "TransactionRestarted": "transactions.replay",
+        "StreamStatus": "config.status",
+        "LogStatistics": "statistics.collect",
+        "LagStatistics": "statistics.summaries",
+        "MinuteStatistics": "statistics.summaries",
+        "RowCounts": "statistics.summaries",
+        "StatementStatistics": "statistics.summaries",
+        "TableStatistics": "statistics.summaries",
+        "TransactionStatistics": "statistics.summaries",
+        "BinlogStream": "stream.binlog_stream",
+        "FileTransaction": "transactions.transaction",
+        "FileTransactions": "transactions.transaction",
+        "Transaction": "transactions.transaction",
+        "Transactions": "transactions.transaction",
     }
 )
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = importer(__name__, _LATER)
 
 
 def __dir__() -> list[str]:
@@ -371,7 +366,7 @@ def connect(
     Raises ``ConfigurationError``, which names the option, for what cannot be used.
     """
     given = locals()
-    from .options import Options
-    from .stream import BinlogStream
+    from .config.options import Options
+    from .stream.binlog_stream import BinlogStream
 
     return BinlogStream(Options.build(given.pop("dsn"), given))

@@ -21,9 +21,12 @@ from ..errors import (
     TruncatedError,
     UnsupportedEventError,
 )
+from ..inflate import payload_events, uncompress_event_part
+from ..rows.cells import CellTable
+from ..rows.compiler import RowCompiler, RowReader
+from ..rows.description import ColumnDescription, describe_table
+from ..rows.table import Table, parse_table_map
 from ..wire import HeaderFields, LocatedEvent, Reader, unpack_event_header
-from .bodies import BODY_PARSERS, parse_format_description
-from .cells import CellTable
 from .checksum import (
     CRC32_ALGORITHM,
     CRC32_RESIDUE,
@@ -33,8 +36,6 @@ from .checksum import (
     is_mariadb_version,
     server_version_of,
 )
-from .compression import payload_events, uncompress_event_part
-from .description import ColumnDescription, describe_table
 from .events import (
     Event,
     EventHeader,
@@ -49,11 +50,10 @@ from .events import (
     UnknownEvent,
     new_header,
 )
-from .frequent import FREQUENT_PARSERS, FrequentParser
-from .rowcode import RowCompiler, RowReader
-from .rows import ROWS_FORMATS, MappedTable, RowReaders, map_table
-from .statements import query
-from .table import Table, parse_table_map
+from .fast_parsers import FREQUENT_PARSERS, FrequentParser
+from .parsers import BODY_PARSERS, parse_format_description
+from .rows_events import ROWS_FORMATS, MappedTable, RowReaders, map_table
+from .statement_bodies import query
 
 WantsTable = Callable[[str, str], bool]
 

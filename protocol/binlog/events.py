@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from ..gtid import Gtid, GtidSet, MariadbGtid, new_gtid
 from ..records import record
-from .column import ABSENT
+from ..rows.column import ABSENT
+from ..rows.compiler import Row
+from ..rows.table import Table
 from .event import Event as Event
 from .event import EventHeader as EventHeader
 from .event import new_header as new_header
-from .rowcode import Row
-from .table import Table
 
 
 @record(slots=True)
@@ -63,7 +63,7 @@ class QueryEvent(Event):
 
     ``sql`` is its text, ``schema`` the session's default schema (may be empty), ``thread_id`` the session's id on its
     server, ``exec_time`` in seconds, ``error_code`` 0 for success. ``status_variables`` is undecoded;
-    ``protocol.binlog.status.parse_status_variables`` reads it.
+    ``protocol.binlog.query_status.parse_status_variables`` reads it.
     """
 
     thread_id: int

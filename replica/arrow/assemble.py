@@ -16,9 +16,9 @@ from protocol.binlog.events import Operation
 from .arrays import Losses, numbers_array, valid_bits
 from .buffer import Positions, RowBuffer
 from .metadata import ConstantTexts, numbers_by_event, row_numbers, texts_by_event
-from .offsets import find_rows, repeat_and_count
 from .places import ImageWalk, Places, Rows, merge
 from .rawrows import ImageLayout, RowsLayout
+from .row_starts import find_rows, repeat_and_count
 from .schema import BEFORE, BEFORE_ABSENT, NAMES, BatchColumn
 
 # What is kept of a rows event: its bytes, where the rows begin and end in them, the number of their layout,

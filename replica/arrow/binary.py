@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol.binlog.column import Column
 from protocol.errors import DecodeError
+from protocol.rows.column import Column
 
 from .arrays import MAX_BYTES, ArrowColumn, Losses, numbers_array, offset_buffer, valid_bits
 from .buffer import Flags, Positions

@@ -12,8 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from protocol.binlog.events import DeleteRowsEvent, Operation, RowsEvent, UpdateRowsEvent, WriteRowsEvent
-from protocol.binlog.table import Table
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError
+from protocol.rows.table import Table
 
 from .arrays import Losses
 from .assemble import PendingRows, assemble

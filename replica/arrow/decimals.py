@@ -1,6 +1,6 @@
 """DECIMAL columns: groups of nine digits, big-endian, to Arrow's two's complement of 128 or 256 bits.
 
-All values of a batch at once. The storage format is that of ``protocol.binlog.values``: a group of up to nine digits
+All values of a batch at once. The storage format is that of ``protocol.values.readers``: a group of up to nine digits
 is an integer of up to four bytes; the first bit is set for values >= 0, all others of negative ones are inverted.
 """
 
@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol.binlog.column import Column
-from protocol.binlog.values import decimal_size
 from protocol.errors import DecodeError
+from protocol.rows.column import Column
+from protocol.values.readers import decimal_size
 
 from .arrays import ArrowColumn, Losses, fixed_array
 from .buffer import Flags, Unsigned

@@ -8,16 +8,16 @@ from typing import Final, cast
 
 import pyarrow as pa
 
-from protocol.binlog.column import Column
-from protocol.binlog.jsonb import JsonValue
-from protocol.binlog.jsonb_decoder import JsonDecoder
-from protocol.binlog.jsonb_diff import apply_json_diffs, read_json_diffs
-from protocol.binlog.jsonb_text import render_json
 from protocol.errors import UnsupportedEventError
+from protocol.rows.column import Column
+from protocol.values.jsonb import JsonValue
+from protocol.values.jsonb_diff import apply_json_diffs, read_json_diffs
+from protocol.values.jsonb_fast import JsonDecoder
+from protocol.values.jsonb_text import render_json
 
 from .arrays import ArrowColumn, Losses
 from .places import Places
-from .text import STRING, string_array
+from .strings import STRING, string_array
 
 # The type of doubles, somewhere in a document that has any.
 _DOUBLE: Final = b"\x0b"

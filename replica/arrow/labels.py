@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from protocol.binlog.column import Column
-from protocol.binlog.values import enum_label, set_labels
+from protocol.rows.column import Column
+from protocol.values.readers import enum_label, set_labels
 
 from .arrays import ArrowColumn, Losses, numbers_array
 from .buffer import Positions, Unsigned
 from .numbers import index, indexes
 from .places import Places
-from .text import STRING, valid_text
+from .strings import STRING, valid_text
 
 # Combinations of a SET's labels that are kept as text.
 _TEXTS_KEPT = 1 << 16

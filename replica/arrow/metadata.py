@@ -9,7 +9,7 @@ import pyarrow as pa
 from .arrays import fixed_array
 from .binary import variable_array
 from .buffer import Positions
-from .text import STRING, valid_text
+from .strings import STRING, valid_text
 
 # Of the GTIDs of large transactions there can be many, one after the other.
 _CONSTANTS_KEPT = 8

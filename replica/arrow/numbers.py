@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from protocol.binlog.column import Column
 from protocol.constants import ColumnType
+from protocol.rows.column import Column
 
 from .arrays import ArrowColumn, Losses, fixed_array
 from .buffer import Unsigned

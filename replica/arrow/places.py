@@ -13,8 +13,8 @@ import numpy.typing as npt
 from protocol.wire import bitmap_size
 
 from .buffer import Bytes, Flags, Positions, RowBuffer
-from .offsets import lengths_at, moved, null_bits
 from .rawrows import ColumnLayout, ImageLayout
+from .row_starts import lengths_at, moved, null_bits
 
 _Number = TypeVar("_Number", bound=np.generic)
 Rows = slice | Positions

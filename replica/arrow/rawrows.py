@@ -7,7 +7,7 @@ stand in their bytes: the images of each row, the bytes of each column. It reads
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.binlog.rowcode import Image, RowCompiler, RowReader
+from protocol.rows.compiler import Image, RowCompiler, RowReader
 from protocol.wire import bitmap_size
 
 

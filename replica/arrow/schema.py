@@ -26,12 +26,12 @@ from typing import Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from protocol.binlog.column import BLOB_TYPES, Column
-from protocol.binlog.table import Table
 from protocol.constants import ColumnType
 from protocol.errors import ConfigurationError
+from protocol.rows.column import BLOB_TYPES, Column
+from protocol.rows.table import Table
 
-from . import decimals, documents, labels, numbers, temporal, text
+from . import decimals, documents, labels, numbers, strings, temporal
 from .arrays import ArrowColumn
 from .binary import binary, padded_binary, vector
 
@@ -63,7 +63,7 @@ def _string(column: Column) -> ArrowColumn:
 
 
 def _characters(column: Column) -> ArrowColumn:
-    return binary(column) if text.known_charset(column) is None else text.text(column)
+    return binary(column) if strings.known_charset(column) is None else strings.text(column)
 
 
 def _nothing(column: Column) -> ArrowColumn:
@@ -100,8 +100,8 @@ _MAKERS: Final[Mapping[ColumnType, Callable[[Column], ArrowColumn]]] = MappingPr
         ColumnType.VARCHAR: _characters,
         ColumnType.VAR_STRING: _characters,
         **dict.fromkeys(BLOB_TYPES, _characters),
-        ColumnType.MARIADB_VARCHAR_COMPRESSED: text.compressed,
-        ColumnType.MARIADB_BLOB_COMPRESSED: text.compressed,
+        ColumnType.MARIADB_VARCHAR_COMPRESSED: strings.compressed,
+        ColumnType.MARIADB_BLOB_COMPRESSED: strings.compressed,
         ColumnType.ENUM: labels.enum,
         ColumnType.SET: labels.label_set,
         ColumnType.JSON: documents.document,
@@ -134,7 +134,7 @@ def batch_columns(table: Table, names: Sequence[str] | None = None) -> tuple[Bat
     if unknown:
         raise ConfigurationError(f"columns: {table} has no column {', '.join(sorted(unknown))}")
     return tuple(
-        BatchColumn(index, text.valid_text(column.name), _MAKERS.get(column.type, _nothing)(column))
+        BatchColumn(index, strings.valid_text(column.name), _MAKERS.get(column.type, _nothing)(column))
         for index, column in enumerate(table.columns)
         if column.type is not ColumnType.TYPED_ARRAY and (names is None or column.name in names)
     )

@@ -1,7 +1,7 @@
 """Columns of dates and times: packed bit fields to days and microseconds, all values of a batch at once.
 
-The storage formats are those of ``protocol.binlog.values``, and so is what can have been stored: anything else raises
-``DecodeError``. Zero, partial and impossible dates, which are MySQL's own text there, are null here, and counted.
+The storage formats are those of ``protocol.values.readers``. Bytes that no server stores raise ``DecodeError``.
+Zero, partial and impossible dates become null and are counted (the tuples of events have MySQL's text for them).
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.binlog.column import Column
-from protocol.binlog.values import fraction_size
 from protocol.errors import DecodeError
+from protocol.rows.column import Column
+from protocol.values.readers import fraction_size
 
 from .arrays import ArrowColumn, Losses, fixed_array
 from .buffer import Flags, Positions

@@ -7,7 +7,7 @@ from typing import Final
 
 from protocol.errors import ConfigurationError
 
-from ..selection import Start, parse_start
+from ..config.selection import Start, parse_start
 
 DSN_HELP: Final = "the source: mysql://user:password@host:port/?option=value"
 PLACES: Final = (

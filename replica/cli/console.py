@@ -5,8 +5,8 @@ import sys
 import time
 from typing import BinaryIO, Final, TextIO
 
-from ..render.figures import size_text
-from ..render.layout import printable
+from ..statistics.figures import size_text
+from ..statistics.layout import printable
 
 PROGRAM: Final = "mysql-replica"
 

@@ -9,10 +9,10 @@ from typing import BinaryIO, Final
 
 from protocol.errors import ConfigurationError
 
-from ..file import BinlogFile
+from ..files.binlog_file import BinlogFile
+from ..mysqlbinlog.event_text import TextRenderer
 from ..render.event_table import EventTable
-from ..render.sql import SqlRenderer
-from ..render.text import TextRenderer
+from ..render.sql_lines import SqlRenderer
 from .arguments import add_table_arguments
 from .command import Command
 from .console import Console, Progress

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.binlog.events import Event
 
-from ..render.changes import ChangeRenderer
-from ..render.layout import Line, Span
-from ..render.statistics_text import Column, TextTable
-from ..statistics import LogStatistics
+from ..render.live_changes import ChangeRenderer
+from ..statistics.collect import LogStatistics
+from ..statistics.layout import Line, Span
+from ..statistics.text_report import Column, TextTable
 from .command import Command
 from .console import PROGRAM, Console
 from .paint import Paint
@@ -104,9 +104,9 @@ def _table(statistics: LogStatistics) -> TextTable:
 async def _show(paint: Paint, most: int | None) -> None:
     from dataclasses import replace
 
+    from ..config.options import Options
     from ..demo import DemoSource
-    from ..options import Options
-    from ..stream import BinlogStream
+    from ..stream.binlog_stream import BinlogStream
 
     shown = Shown(paint, most)
     async with DemoSource() as source:

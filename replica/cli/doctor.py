@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ..render.layout import Line, Role, Span, printable
+from ..statistics.layout import Line, Role, Span, printable
 from .arguments import DSN_HELP, add_table_arguments, patterns, read_place
 from .command import Command
 from .console import Console
@@ -64,7 +64,7 @@ Exit codes: 0 streaming can start, 1 it cannot, 2 the arguments cannot be used."
 def _run(options: Namespace, console: Console) -> int:
     import asyncio
 
-    from ..checkpoint import FileCheckpointStore
+    from ..config.checkpoint import FileCheckpointStore
     from ..doctor import can_start, examine
 
     findings = asyncio.run(

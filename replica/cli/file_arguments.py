@@ -4,13 +4,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.binlog.cells import CellTable
-from protocol.binlog.description import ColumnDescription
 from protocol.errors import ConfigurationError
+from protocol.rows.cells import CellTable
+from protocol.rows.description import ColumnDescription
 
-from ..file import BinlogFile, KeyFile, open_binlog
-from ..log_files import read_whole
-from ..selection import SchemaMismatch
+from ..config.selection import SchemaMismatch
+from ..files.binlog_file import BinlogFile, KeyFile, open_binlog
+from ..files.log_files import read_whole
 from .arguments import patterns
 
 _SECRET_FILE: Final = "FILE:"

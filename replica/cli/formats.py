@@ -8,7 +8,7 @@ from typing import BinaryIO, Final, Protocol
 from protocol.binlog.events import Event
 
 from ..render.json_lines import JsonRenderer
-from ..render.sql import OnUnsupported, SqlRenderer
+from ..render.sql_lines import OnUnsupported, SqlRenderer
 from ..render.yaml_documents import YamlRenderer
 
 

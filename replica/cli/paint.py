@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import BinaryIO, Final
 
-from ..render.layout import Line, Role
+from ..statistics.layout import Line, Role
 
 # Names of the terminal's own colours, which fit its background.
 _STYLES: Final[Mapping[Role, str]] = MappingProxyType(

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.binlog.description import ColumnDescription
 from protocol.errors import ConfigurationError
+from protocol.rows.description import ColumnDescription
 
 #: Its one value is the file's content, for the schema that stands in for ``{schema}``; NULL if there is none.
 SCHEMA_QUERY: Final = """\

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
 
-from ..log_files import read_whole
+from ..files.log_files import read_whole
 from .command import Command
 from .console import Console
 

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ..stream import BinlogStream
+    from ..stream.binlog_stream import BinlogStream
 
 # Whoever asks again after so many seconds has waited for nothing: the output may go to somebody who does not read.
 # Sooner, it is the same Ctrl-C, passed on by what has started this process.

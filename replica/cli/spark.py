@@ -7,7 +7,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpForm
 from typing import Final
 
 from ..spark.jobs import changelog, history, mirror
-from ..spark.jobs.arguments import Job
+from ..spark.jobs.job_arguments import Job
 from .command import Command
 from .console import Console
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
 
-from ..render.statistics_text import statistics_lines
-from ..statistics import LogStatistics
+from ..statistics.collect import LogStatistics
+from ..statistics.text_report import statistics_lines
 from .arguments import DSN_HELP, add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
@@ -23,7 +23,7 @@ from .file_arguments import add_file_arguments, open_files
 from .paint import Paint
 
 if TYPE_CHECKING:
-    from ..status import StreamStatus
+    from ..config.status import StreamStatus
 
 _SCHEMES: Final = ("mysql://", "mariadb://")
 _WIDTH: Final = 80
@@ -131,8 +131,8 @@ def _count_files(options: Namespace, statistics: LogStatistics, console: Console
 
 
 def _count_source(options: Namespace, statistics: LogStatistics, console: Console) -> None:
-    from ..options import Options
-    from ..stream import BinlogStream
+    from ..config.options import Options
+    from ..stream.binlog_stream import BinlogStream
     from .service import follow_until_stopped
 
     given: dict[str, object] = {
@@ -189,7 +189,7 @@ def _write_json(statistics: LogStatistics, console: Console) -> None:
 
 
 def _write_page(path: str, statistics: LogStatistics) -> None:
-    from ..render.statistics_page import statistics_page
+    from ..statistics.page import statistics_page
 
     page = statistics_page(statistics).encode("utf-8", "backslashreplace")
     try:

@@ -14,8 +14,8 @@ from protocol.binlog.events import RowsEvent, TableMapEvent
 from protocol.errors import ConfigurationError
 from protocol.position import Checkpoint
 
-from ..render.changes import ChangeRenderer
-from ..render.sql import SqlRenderer
+from ..render.live_changes import ChangeRenderer
+from ..render.sql_lines import SqlRenderer
 from .arguments import DSN_HELP, PLACES, add_table_arguments, patterns, read_place
 from .command import Command
 from .console import Console
@@ -23,8 +23,8 @@ from .formats import DATA_FORMATS, Renderer, sql_renderer
 from .paint import Paint
 
 if TYPE_CHECKING:
-    from ..checkpoint import FileCheckpointStore
-    from ..stream import BinlogStream
+    from ..config.checkpoint import FileCheckpointStore
+    from ..stream.binlog_stream import BinlogStream
 
 # Behind these more is to come at once; behind all others whoever reads shall see what there is.
 _HELD: Final = (RowsEvent, TableMapEvent)
@@ -87,8 +87,8 @@ def open_stream(options: Namespace, console: Console, renderer: Renderer) -> "Bi
     """The stream that the arguments ask for, with values as the renderer wants them; not connected yet."""
     from dataclasses import replace
 
-    from ..options import Options
-    from ..stream import BinlogStream
+    from ..config.options import Options
+    from ..stream.binlog_stream import BinlogStream
 
     given = {
         "start": None if options.start is None else read_place("--from", options.start),
@@ -103,7 +103,7 @@ def open_stream(options: Namespace, console: Console, renderer: Renderer) -> "Bi
 
 
 def _store(path: str, console: Console) -> "FileCheckpointStore":
-    from ..checkpoint import FileCheckpointStore
+    from ..config.checkpoint import FileCheckpointStore
 
     class Store(FileCheckpointStore):
         """A checkpoint says that what lies before it has been written: so it is, first."""

@@ -1,6 +1,6 @@
 """The recorded log of the demo: 224 transactions in ``shop.customers``, ``shop.orders`` and ``shop.order_items``.
 
-``tests/record_demo.py`` has recorded it. It has GTIDs, full metadata and full row images; columns of JSON, ENUM,
+``tests/tools/record_demo.py`` recorded it. It has GTIDs, full metadata and full row images; columns of JSON, ENUM,
 DECIMAL and DATETIME; inserts, updates, deletes, and a column that is added in the middle.
 """
 

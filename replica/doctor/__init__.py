@@ -13,10 +13,10 @@ from typing import Final
 from protocol.constants import EventType
 from protocol.errors import AuthenticationError, ConnectionLostError, ReplicaError
 
-from ..checkpoint import CheckpointKeeper
-from ..opening import open_first
-from ..options import Options, parse_dsn
-from ..session import Session
+from ..config.checkpoint import CheckpointKeeper
+from ..config.options import Options, parse_dsn
+from ..source.open_dump import open_first
+from ..source.session import Session
 from .checks import all_findings
 from .facts import collect
 from .finding import Finding, Remedy, State, Where, stream_option

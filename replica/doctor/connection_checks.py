@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from ..semi_sync import installing
+from ..source.semi_sync import installing
 from .facts import Facts
 from .finding import Finding, option_file, shell, sql, stream_option
 from .settings import set_variable

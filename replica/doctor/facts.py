@@ -20,12 +20,12 @@ from protocol.constants import Capability
 from protocol.errors import PrivilegeError, ReplicaError, ServerError
 from protocol.records import record
 
-from ..options import Options
-from ..scan import LogScan
-from ..semi_sync import enabled_by
-from ..session import Session
-from ..source import Source, ask, log_status
-from ..statements import empties_table, statement_kind
+from ..config.options import Options
+from ..source.log_scan import LogScan
+from ..source.semi_sync import enabled_by
+from ..source.server_facts import Source, ask, log_status
+from ..source.session import Session
+from ..sql.statement_kind import empties_table, statement_kind
 from .tables import Tables, look_at_tables, quote_plainly
 
 # Of the newest file, from its beginning; more of it would only take longer.

@@ -12,9 +12,9 @@ from typing import Final
 from protocol.errors import ConnectionLostError, ServerError
 from protocol.records import record
 
-from ..filters import table_filter
-from ..options import Options
-from ..session import Session
+from ..config.options import Options
+from ..config.table_filter import table_filter
+from ..source.session import Session
 
 _SYSTEM: Final = "NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
 _PATIENCE: Final = 60.0

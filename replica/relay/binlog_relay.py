@@ -13,21 +13,16 @@ from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
 from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, DumpFlag, EventFlag, EventType
-from protocol.errors import (
-    ConfigurationError,
-    ReplicaError,
-    SourceChangedError,
-    SourceConfigurationError,
-)
+from protocol.errors import ConfigurationError, ReplicaError, SourceChangedError, SourceConfigurationError
 from protocol.position import BinlogPosition
 from protocol.wire import Reader, unpack_event_header, utf8_text
 
-from ..dump import Dump, Greeted
-from ..options import Options
-from ..reconnect import FailureCount
-from ..session import Session
-from ..source import Source, ask, introduce, log_files
-from ..start import FIRST_POSITION, StartPoint
+from ..config.options import Options
+from ..config.reconnect import FailureCount
+from ..source.dump import Dump, Greeted
+from ..source.resolve_start import FIRST_POSITION, StartPoint
+from ..source.server_facts import Source, ask, introduce, log_files
+from ..source.session import Session
 from .folder import RelayFolder
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from protocol.constants import BINLOG_MAGIC, ENCRYPTED_BINLOG_MAGIC, EventType
 from protocol.errors import ConfigurationError, DecodeError, SourceChangedError
 from protocol.wire import unpack_u32
 
-from ..checkpoint import replace_file
+from ..config.checkpoint import replace_file
 from ..server.identity import read_server_uuid, write_server_uuid
 from ..server.served_log import FIRST_POSITION, FileEvents
 

@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from protocol.binlog.events import Change
-from protocol.binlog.jsonb import JsonValue, decode_json
-from protocol.binlog.jsonb_text import render_json
+from protocol.values.jsonb import JsonValue, decode_json
+from protocol.values.jsonb_text import render_json
 
-from .documents import JsonChanges, JsonDocument
+from ..statistics.layout import Line, Role, Span, cell_width, cut, printable
 from .json_lines import time_text
-from .layout import Line, Role, Span, cell_width, cut, printable
+from .json_values import JsonChanges, JsonDocument
 
 NULL: Final = "NULL"
 NOTHING: Final = "(none)"

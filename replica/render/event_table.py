@@ -38,12 +38,12 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.binlog.status import parse_status_variables
+from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import EventFlag, EventType
 
+from ..mysqlbinlog.statements import user_value
+from ..mysqlbinlog.writer import xid_text
 from .sql_values import identifier
-from .text_statements import user_value
-from .text_writer import xid_text
 
 _COLUMNS: Final = ("Log_name", "Pos", "Event_type", "Server_id", "End_log_pos", "Info")
 _WIDTHS: Final = (16, 10, 20, 10, 11)

@@ -55,12 +55,12 @@ from protocol.binlog.events import (
     TableMapEvent,
     TransactionPayloadEvent,
 )
-from protocol.binlog.jsonb import JsonOpaque, JsonValue, decode_json
-from protocol.binlog.status import parse_status_variables
-from protocol.binlog.table import Table
+from protocol.binlog.query_status import parse_status_variables
 from protocol.gtid import Gtid, GtidSet, MariadbGtid
+from protocol.rows.table import Table
+from protocol.values.jsonb import JsonOpaque, JsonValue, decode_json
 
-from .documents import JsonChanges, JsonDocument, document_cells
+from .json_values import JsonChanges, JsonDocument, document_cells
 
 JsonObject = dict[str, Any]
 

@@ -9,14 +9,14 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from protocol.binlog.column import ABSENT
 from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
-from protocol.binlog.rowcode import Row
-from protocol.binlog.table import Table
 from protocol.constants import ColumnType
 from protocol.errors import SourceConfigurationError, UnsupportedEventError
+from protocol.rows.column import ABSENT
+from protocol.rows.compiler import Row
+from protocol.rows.table import Table
 
-from .documents import JsonChanges
+from .json_values import JsonChanges
 from .sql_values import ColumnSql, column_sql, identifier
 
 _TABLES_KEPT = 512

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from protocol.binlog.events import QueryEvent
 
-from .text_query import DELIMITER, Session
-from .text_values import Flavor
+from ..mysqlbinlog.query import DELIMITER, Session
+from ..mysqlbinlog.values import Flavor
 
 # Strict, as values that do not fit show a table that is not the logged one; but all dates that columns can hold are
 # let in, and a 0 in an AUTO_INCREMENT column is a 0.

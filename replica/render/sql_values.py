@@ -24,16 +24,16 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final
 
-from protocol.binlog.cells import VALUE_CELLS, Cell, CellTable
-from protocol.binlog.column import BLOB_TYPES, Column
-from protocol.binlog.jsonb import JsonValue, decode_json
-from protocol.binlog.jsonb_text import render_json
 from protocol.charset import Charset, charset_by_name
 from protocol.constants import ColumnType
 from protocol.errors import DecodeError
+from protocol.rows.cells import VALUE_CELLS, Cell, CellTable
+from protocol.rows.column import BLOB_TYPES, Column
+from protocol.values.jsonb import JsonValue, decode_json
+from protocol.values.jsonb_text import render_json
 
-from .documents import JsonChanges, JsonDocument, document_cells
 from .json_lines import time_text
+from .json_values import JsonChanges, JsonDocument, document_cells
 
 Literal = Callable[[Any], str]
 

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 from protocol.binlog.events import Event
 from protocol.errors import MissingExtraError
 
-from .documents import document_cells
 from .json_lines import EventObjects, plain
+from .json_values import document_cells
 
 Dump = Callable[[Any], str]
 

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.messages import TextValue
+from protocol.conversation.messages import TextValue
 
+from .replica_sql import Expressions, SqlError, Token, literal, syntax_error, tokenize, variable_name
 from .replicas import ConnectedReplica
-from .sql import Expressions, SqlError, Token, literal, syntax_error, tokenize, variable_name
 from .variables import Facts, selected, variables_of
 
 _NO_SUCH_THREAD: Final = 1094

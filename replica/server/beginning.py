@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocol.binlog.checksum import version_numbers
-from protocol.commands import BinlogDump, BinlogDumpGtid
 from protocol.constants import DumpFlag
+from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 
 from .choosing import BehindState, Everything, TellPlace, WithoutGtids
-from .dump import Beginning
 from .gtids import LogGtids, MariadbState, first_gtid
 from .refusals import Refusals
+from .send_dump import Beginning
 from .served_log import FIRST_POSITION, FileHead, ServedLog
 
 _LONG_HEARTBEATS_SINCE: Final = (8, 0, 26)

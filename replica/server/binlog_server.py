@@ -9,18 +9,18 @@ import ssl
 from collections.abc import Iterable, Sequence
 from typing import Final, Self
 
-from protocol.acceptor import NATIVE_PASSWORD, Acceptor
 from protocol.binlog.checksum import version_numbers
-from protocol.compression import available_compressions
 from protocol.constants import Capability
+from protocol.conversation.compressed_packets import available_compressions
+from protocol.conversation.messages import Err, Handshake
+from protocol.conversation.packets import FrameStream
+from protocol.conversation.server_plugins import Account, StoredPassword, create_nonce
+from protocol.conversation.source_side import NATIVE_PASSWORD, Acceptor
 from protocol.errors import AuthenticationError, ConfigurationError, ProtocolError
-from protocol.messages import Err, Handshake
-from protocol.packets import FrameStream
-from protocol.verification import Account, StoredPassword, create_nonce
 
-from ..log_files import LogSource
+from ..files.log_files import LogSource
 from .answers import Client
-from .conversation import Conversation, House
+from .client_session import Conversation, House
 from .gtids import LogGtids
 from .identity import Identity, ServerKeys
 from .peer import ClientGoneError, Peer

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from protocol.binlog.checksum import version_numbers
 from protocol.errors import ConfigurationError
 
-from ..checkpoint import replace_file
+from ..config.checkpoint import replace_file
 from .served_log import ServedLog
 
 AUTO_CNF: Final = "auto.cnf"

@@ -1,4 +1,4 @@
-"""One client's connection with asyncio: bytes between a socket and the state machine ``protocol.acceptor.Acceptor``.
+"""One client's connection with asyncio: bytes between a socket and the state machine ``source_side.Acceptor``.
 
 Before TLS no more is read than the client's request for it: what follows is TLS already, and would be lost if it were
 read as ours. Hence the plain socket until then, and asyncio's streams from there on.
@@ -9,8 +9,8 @@ import contextlib
 import socket
 from typing import Final
 
-from protocol.acceptor import Acceptor, AcceptorEvent
-from protocol.connection import NEED_DATA, StartTls
+from protocol.conversation.replica_side import NEED_DATA, StartTls
+from protocol.conversation.source_side import Acceptor, AcceptorEvent
 
 from .identity import ServerKeys
 

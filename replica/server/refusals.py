@@ -1,7 +1,7 @@
 """What a source refuses at a dump, in the words of the servers: code 1236, and which text stands for what.
 
 Texts as recorded from MySQL 9.7 and MariaDB 11.8, or from ``rpl_binlog_sender.cc``, ``errmsg`` and ``sql_repl.cc``.
-What a replica makes of them, ``protocol.refusals`` says.
+What a replica makes of them, ``protocol.conversation.server_errors`` says.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from protocol.binlog.checksum import is_mariadb_version, version_numbers
+from protocol.conversation.messages import Err
 from protocol.gtid import GtidSet, MariadbGtid
-from protocol.messages import Err
 from protocol.records import record
 
 CANNOT_READ_BINLOG: Final = 1236

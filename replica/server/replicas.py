@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from protocol.commands import RegisterReplica
+from protocol.conversation.commands import RegisterReplica
 from protocol.position import BinlogPosition
 
 

@@ -20,18 +20,13 @@ from protocol.binlog.checksum import (
 )
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import MariadbGtidListEvent, PreviousGtidsEvent
-from protocol.constants import (
-    BINLOG_MAGIC,
-    ENCRYPTED_BINLOG_MAGIC,
-    EVENT_HEADER_SIZE,
-    EventType,
-)
+from protocol.constants import BINLOG_MAGIC, ENCRYPTED_BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import GtidSet, MariadbGtid
 from protocol.records import record
 from protocol.wire import unpack_event_header, unpack_u32
 
-from ..log_files import LogFile, LogSource, Readable, find_log_files, unreadable
+from ..files.log_files import LogFile, LogSource, Readable, find_log_files, unreadable
 
 FIRST_POSITION: Final = len(BINLOG_MAGIC)
 #: Of a name that does not end in one.

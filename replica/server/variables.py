@@ -12,8 +12,8 @@ from protocol.gtid import GtidSet, MariadbGtidSet
 
 from .gtids import LogGtids
 from .identity import Identity
+from .replica_sql import SqlError
 from .served_log import ServedLog
-from .sql import SqlError
 
 _UNKNOWN_VARIABLE: Final = 1193
 _SWITCHES: Final = frozenset(

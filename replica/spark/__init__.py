@@ -6,8 +6,8 @@
     changes = spark.read.format("mysql-binlog").load("/logs/binlog.*")
     orders = spark.read.format("mysql-binlog").options(schemaMode="table", table="shop.orders").load("/logs/binlog.*")
 
-Options are described at ``replica.spark.options.SourceOptions``, the columns of an envelope at
-``replica.spark.envelope``, those of a table at ``replica.spark.tables``. ``seq`` (``_seq``) puts all changes in the
+Options are described at ``replica.spark.source_options.SourceOptions``, envelope columns at
+``replica.spark.envelope``, table columns at ``replica.spark.table_mode``. ``seq`` (``_seq``) puts all changes in the
 order of the log, however they were read. The workers import this package, so it must be installed where they run.
 
     options    what the user wants
@@ -29,7 +29,7 @@ from protocol.errors import MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .source import BinlogDataSource
+    from .data_source import BinlogDataSource
 
 __all__ = ["BinlogDataSource", "register"]
 
@@ -41,7 +41,7 @@ def register(spark: "SparkSession") -> None:
 
 def _data_source() -> "type[BinlogDataSource]":
     try:
-        from .source import BinlogDataSource
+        from .data_source import BinlogDataSource
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("pyspark", "py4j", "pyarrow", "numpy"):
             raise

@@ -23,9 +23,9 @@ from protocol.binlog.events import (
 )
 from protocol.errors import RolledBackToSavepointError, StatementFormatError
 from replica.arrow.rawrows import RawRows
-from replica.grouping import Outcome, TransactionGrouper, Unit
+from replica.transactions.units import Outcome, TransactionGrouper, Unit
 
-from .pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
+from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
 
 OnStatement = Literal["fail", "ignore"]
 # Of undecoded rows; a transaction beyond it is read twice.

@@ -28,12 +28,12 @@ import pyarrow.compute as pc
 
 from protocol.binlog.events import EventHeader, QueryEvent
 from protocol.constants import ColumnType
-from replica.arrow.text import valid_text
+from replica.arrow.strings import valid_text
 
+from ..spool.pieces import LogPiece
 from . import json_text, variant
 from .changes import PlacedChange, TransactionFacts
 from .gather import SEQ_TYPE, GatheredRows, seq_array, seq_number
-from .pieces import LogPiece
 
 RowFormat = Literal["variant", "json"]
 Flags = npt.NDArray[np.bool_]

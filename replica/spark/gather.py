@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol.binlog.column import ABSENT
 from protocol.binlog.events import RowsEvent
-from protocol.binlog.rowcode import Row
-from protocol.binlog.table import Table
+from protocol.rows.column import ABSENT
+from protocol.rows.compiler import Row
+from protocol.rows.table import Table
 from replica.arrow import BatchBuilder, Losses
 
+from ..spool.pieces import LogPiece, RowLayouts
 from .changes import PlacedChange
-from .pieces import LogPiece, RowLayouts
 
 Numbers = npt.NDArray[np.int64]
 

@@ -20,16 +20,16 @@ from typing import Final
 import pyarrow as pa
 
 from protocol.binlog.events import QueryEvent
-from protocol.binlog.status import parse_status_variables
+from protocol.binlog.query_status import parse_status_variables
 from protocol.errors import DecodeError
-from replica.arrow.text import valid_text
+from replica.arrow.strings import valid_text
 from replica.render.json_lines import time_text
 
+from ..spool.pieces import LogPiece
 from .changes import PlacedChange
 from .envelope import statement_operation
 from .gather import GatheredRows
-from .pieces import LogPiece
-from .tables import TableWriter, table_schema
+from .table_mode import TableWriter, table_schema
 
 _STRING: Final = pa.string()
 _KEY, _HAS_NAMES, _IS_LOOKED_UP, _SEPARATOR = b"key", b"has_names", b"is_looked_up", "\0"

@@ -2,7 +2,7 @@
 
 from pyspark.sql.datasource import InputPartition
 
-from .pieces import LogPiece
+from ..spool.pieces import LogPiece
 
 
 class LogPartition(InputPartition):

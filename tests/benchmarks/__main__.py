@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from replica.file import BinlogFile
+from replica.files.binlog_file import BinlogFile
 from tests.benchmarks import micro, report
 from tests.benchmarks.contestants import (
     MARIADB_FOLDER,
@@ -29,7 +29,7 @@ from tests.benchmarks.contestants import (
 from tests.benchmarks.logs import CACHE, Log, cached_logs, put_files, serving_server
 from tests.benchmarks.report import Results
 from tests.benchmarks.workloads import COMPARED, FIXED, MICRO, QUICK_SHARE, Workload
-from tests.servers import ServerPool
+from tests.support.servers import ServerPool
 
 _IN_COLUMNS = ("bulk", "fixed", "decimals")
 _MEASUREMENTS = ("filter", "columns", "micro")

@@ -13,16 +13,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from tests.benchmarks.logs import Log
-from tests.servers import Server
+from tests.support.places import ROOT
+from tests.support.servers import Server
 
 Mode = Literal["file", "live"]
 
 MARIADB_FOLDER = "/tmp"
-_ROOT = Path(__file__).parents[2]
+
 # What -v prints for each row change.
 _ROW_CHANGE = r"^### (INSERT INTO|UPDATE|DELETE FROM) "
 
@@ -57,7 +57,7 @@ def python_reader(name: str, log: Log, server: Server | None = None, *, all_rows
     """Run one of ``readers`` over a log; ``all_rows`` says that it is to find each row change."""
     started = time.perf_counter()
     finished = subprocess.run(
-        reader_command(name, log, server), cwd=_ROOT, env=_environment(), capture_output=True, text=True
+        reader_command(name, log, server), cwd=ROOT, env=_environment(), capture_output=True, text=True
     )
     seconds = time.perf_counter() - started
     if finished.returncode:

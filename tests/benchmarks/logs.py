@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks.workloads import SCHEMA, Workload
-from tests.servers import Server, ServerPool
+from tests.support.places import ROOT
+from tests.support.servers import Server, ServerPool
 
 IMAGE = "mysql:9.7"
 # Names, labels and keys in the log: one of the peers has column names only from there.
@@ -26,7 +27,7 @@ SERVER_ARGUMENTS = (
     # What the rows say of instants is to be the same everywhere.
     "--default-time-zone=+00:00",
 )
-CACHE = Path(__file__).parents[2] / ".cache" / "bench"
+CACHE = ROOT / ".cache" / "bench"
 _DATA = "/var/lib/mysql"
 _FIRST_NUMBER = 101
 

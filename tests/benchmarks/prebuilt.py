@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from replica.spark.envelope import RowFormat, envelope_schema
-from replica.spark.pieces import LogPiece, ReadSettings
-from replica.spark.reading import ReadPlan, read_piece
-from replica.spark.tables import spark_ddl
+from replica.spark.read_task import ReadPlan, read_piece
+from replica.spark.table_mode import spark_ddl
+from replica.spool.pieces import LogPiece, ReadSettings
 
 
 class PrebuiltSource(DataSource):

@@ -46,7 +46,7 @@ def _import_lazy(*modules: str) -> None:
 
 
 def ours_from_file(setting: Setting) -> tuple[int, float]:
-    _import_lazy("replica.file")
+    _import_lazy("replica.files.binlog_file")
     from replica import RowsEvent, open_binlog
 
     began = time.perf_counter()
@@ -84,7 +84,7 @@ def ours_live(setting: Setting) -> tuple[int, float]:
 
 def ours_in_columns(setting: Setting) -> tuple[int, float]:
     """One table after the other, as RecordBatches."""
-    _import_lazy("replica.file", "replica.arrow")
+    _import_lazy("replica.files.binlog_file", "replica.arrow")
     from replica import open_binlog
 
     began = time.perf_counter()
@@ -97,7 +97,7 @@ def ours_in_columns(setting: Setting) -> tuple[int, float]:
 
 def ours_in_tuples(setting: Setting) -> tuple[int, float]:
     """One table after the other, as tuples: what `ours_in_columns` is measured against."""
-    _import_lazy("replica.file")
+    _import_lazy("replica.files.binlog_file")
     began = time.perf_counter()
     rows = sum(ours_from_file({**setting, "wanted": [table]})[0] for table in setting["tables"])
     return rows, began

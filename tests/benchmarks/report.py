@@ -17,7 +17,7 @@ from statistics import median
 
 from tests.benchmarks.contestants import Run
 from tests.benchmarks.logs import Log
-from tests.servers import Server
+from tests.support.servers import Server
 
 OURS_FILE = "mysql-replica (file)"
 OURS_LIVE = "mysql-replica (live)"

@@ -26,16 +26,16 @@ from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 
-from replica.log_files import find_log_files
+from replica.files.log_files import find_log_files
 from replica.spark.envelope import RowFormat
-from replica.spark.planner import plan_files
+from replica.spool.planner import plan_files
 from tests.benchmarks.large_log import LARGE_BYTES, write_large_log
 from tests.benchmarks.logs import CACHE, Log, cached_logs, serving_server
 from tests.benchmarks.prebuilt import PrebuiltSource, prebuild
 from tests.benchmarks.report import machine
 from tests.benchmarks.spark_peer import peer_to_parquet
 from tests.benchmarks.workloads import COMPARED, QUICK_SHARE
-from tests.servers import ServerPool
+from tests.support.servers import ServerPool
 
 _PARTITION = 16 << 20
 _FORMATS: tuple[RowFormat, ...] = ("json", "variant")

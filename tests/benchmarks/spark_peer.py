@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from replica.spark.envelope import envelope_schema
-from replica.spark.tables import spark_ddl
+from replica.spark.table_mode import spark_ddl
 from tests.benchmarks.readers import SERVER_ID
 
 _ROWS_TOGETHER = 100_000

@@ -11,7 +11,7 @@ import time
 
 import pymysql
 
-from tests.servers import Server
+from tests.support.servers import Server
 
 _DOWN = "/run/server.down"
 _DEAD_SECONDS = 60

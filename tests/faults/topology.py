@@ -7,7 +7,7 @@ their logs shall hold nothing but what the first source has written.
 from __future__ import annotations
 
 from tests.server.streams import executed
-from tests.servers import Server
+from tests.support.servers import Server
 
 _SECONDS = 30
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pymysql
 
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .workload import PROGRESS, TABLES, Run, Transaction, Workload, row_of
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from tests.conftest import SERVER_PROPERTY
-from tests.servers import SERVERS, Server, ServerPool, ServerUnavailableError
+from tests.support.servers import SERVERS, Server, ServerPool, ServerUnavailableError
 
 _SINGLE_FIXTURES = {name.replace(":", "").replace(".", ""): name for name in SERVERS}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from replica.doctor import Finding, Remedy, examine
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import PASSWORD
 

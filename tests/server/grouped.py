@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from replica import BinlogStream, Change
-from replica.grouping import Outcome, Xid
-from tests.servers import Server
+from replica.transactions.units import Outcome, Xid
+from tests.support.servers import Server
 
 from .streams import SECONDS, end_of_log, stream_of
 

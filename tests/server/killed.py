@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.servers import Server
 from tests.spark.killed_query import FORMATS, last_number
+from tests.support.places import ROOT
+from tests.support.servers import Server
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 300
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from replica.options import Options
-from replica.session import Session
-from tests.certificates import Authority
-from tests.servers import SHARED, Server, ServerPool
+from replica.config.options import Options
+from replica.source.session import Session
+from tests.support.certificates import Authority
+from tests.support.servers import SHARED, Server, ServerPool
 
 from .streams import PASSWORD
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from replica.filters import table_filter
-from replica.options import Options
+from replica.config.options import Options
+from replica.config.table_filter import table_filter
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import Target, run_batch
 from replica.spark.jobs.kept_table import KeptTable
-from replica.spark.live import LiveLog
-from replica.spark.offsets import Offset
+from replica.spark.jobs.micro_batch import Target, run_batch
 from replica.spark.packed import PACKED_SCHEMA, PackedItem
-from replica.spark.pieces import LogPiece, ReadSettings
-from replica.spark.reading import ReadPlan, read_piece
-from tests.servers import Server
+from replica.spark.read_task import ReadPlan, read_piece
+from replica.spool.live_log import LiveLog
+from replica.spool.offsets import Offset
+from replica.spool.pieces import LogPiece, ReadSettings
+from tests.support.servers import Server
 
 
 class PlainRun:

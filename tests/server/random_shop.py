@@ -17,8 +17,8 @@ import pymysql
 from pymysql.cursors import Cursor
 
 from replica.render.json_lines import time_text
-from tests.servers import Server
 from tests.spark.kept_tables import rows_of
+from tests.support.servers import Server
 
 # Name -> the key, and the definition of all columns.
 TABLES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = MappingProxyType(

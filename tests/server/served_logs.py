@@ -10,7 +10,7 @@ import pytest
 
 from replica import BinlogPosition
 from replica.server import BinlogServer
-from tests.servers import Server
+from tests.support.servers import Server
 
 USER, PASSWORD = "relay", "relay-Secret_1"
 TABLE = "shop.orders"

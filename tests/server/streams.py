@@ -10,7 +10,7 @@ from typing import Any
 
 import replica
 from replica import BinlogPosition, BinlogStream, Change, Event, RowsEvent
-from tests.servers import Server
+from tests.support.servers import Server
 
 SECONDS = 60
 PASSWORD = "pässword-Secret_1"

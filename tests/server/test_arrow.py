@@ -17,9 +17,9 @@ import pytest
 
 import replica
 from protocol.constants import EventType
-from tests.arrow_rows import differences, has_lone_diffs, row_changes, text_cells
-from tests.random_tables import quote_name
-from tests.servers import Server
+from tests.support.arrow_rows import differences, has_lone_diffs, row_changes, text_cells
+from tests.support.random_tables import quote_name
+from tests.support.servers import Server
 
 from . import test_random_tables as of_tuples
 from .test_random_tables import MATRIX, SEED, metadata, run_tables

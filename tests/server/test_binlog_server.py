@@ -13,11 +13,11 @@ from protocol.constants import EventFlag, EventType
 from protocol.errors import ReplicaError, ServerError
 from protocol.gtid import GtidSet
 from replica import BinlogPosition, BinlogStream, XidEvent, open_binlog
-from replica.options import Options
+from replica.config.options import Options
 from replica.server import BinlogServer
-from replica.session import Session
+from replica.source.session import Session
 from tests.faults.waiting import until
-from tests.servers import Server, ServerPool, ServerUnavailableError
+from tests.support.servers import Server, ServerPool, ServerUnavailableError
 
 from .served_logs import (
     PASSWORD,

@@ -22,7 +22,7 @@ from tests.faults.proxy import FaultProxy, plan
 from tests.faults.waiting import until
 from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import SECONDS, end_of_log, executed, take_rows
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from protocol.charset import charset_by_name, charset_of_collation
-from tests.servers import Server
+from tests.support.servers import Server
 
 # Sequences of a set's characters: how many bytes, behind which first ones.
 SEQUENCES: dict[str, list[tuple[int, bytes]]] = {

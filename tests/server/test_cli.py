@@ -15,9 +15,9 @@ from rich.cells import cell_len
 from replica.cli.console import Console
 from replica.cli.demo import Shown
 from replica.cli.paint import Paint
-from tests import demo
-from tests.servers import Server
-from tests.unit.terminal import CTRL_C, SECONDS, on_terminal
+from tests.support.servers import Server
+from tests.support.terminal import CTRL_C, SECONDS, on_terminal
+from tests.tools import demo
 
 BOTH = pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 

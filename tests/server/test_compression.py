@@ -13,11 +13,11 @@ import pytest
 from protocol.constants import DumpFlag
 from protocol.errors import AuthenticationError, ConnectionLostError, ServerError, SourceConfigurationError
 from replica import BinlogPosition, BinlogStream, XidEvent
-from replica.options import Options
-from replica.session import Session
-from replica.source import ask, identify, introduce
+from replica.config.options import Options
+from replica.source.server_facts import ask, identify, introduce
+from replica.source.session import Session
 from tests.faults.proxy import FaultProxy
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import PASSWORD, SECONDS, end_of_log, stream_of, take_rows, user_of
 from .test_chaos import stream_through

@@ -19,7 +19,7 @@ import pytest
 
 import replica
 from replica.doctor import can_start, examine
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .doctored import assert_cured, carry_out, findings_of, options_in, typed
 from .streams import MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, stream_of, user_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.container import restart
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .doctored import assert_cured, findings_of, typed
 from .streams import MARIADB

@@ -9,7 +9,7 @@ import pytest
 
 import replica
 from replica import BinlogPosition, RotateEvent
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import MARIADB, MYSQL, SECONDS, end_of_log, executed, stream_of, take_rows
 

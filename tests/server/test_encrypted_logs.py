@@ -13,10 +13,10 @@ import pytest
 
 from protocol.binlog.events import DeleteRowsEvent, Event, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 from protocol.errors import ConfigurationError
-from replica.file import KeyFile, open_binlog
-from replica.render.text import TextRenderer, render_text
-from tests.servers import Server
-from tests.unit.test_encryption import OPENSSL_FILES
+from replica.files.binlog_file import KeyFile, open_binlog
+from replica.mysqlbinlog.event_text import TextRenderer, render_text
+from tests.support.servers import Server
+from tests.unit.binlog.test_encryption import OPENSSL_FILES
 
 KEYRING = "/var/lib/mysql-keyring/keyring"
 KEY_FILE = "/etc/mysql/log-keys/keys"

@@ -14,10 +14,10 @@ import pytest
 
 import replica
 from replica import BinlogStream, FileCheckpointStore
-from replica.options import Options
+from replica.config.options import Options
 from tests.faults import container
 from tests.faults.proxy import FaultProxy
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import MYSQL, MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, take_rows, user_of
 from .test_chaos import FILE_POSITION, GTID, start_of, stream_through

@@ -8,7 +8,7 @@ import pymysql
 import pytest
 
 from replica.cli import main
-from tests.servers import ROOT_PASSWORD, Server
+from tests.support.servers import ROOT_PASSWORD, Server
 
 STATEMENTS = [
     "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a VARCHAR(30)) ENGINE = MyISAM",

@@ -23,11 +23,12 @@ from typing import Any
 
 import pytest
 
-from tests.servers import Server
+from tests.support.places import ROOT
+from tests.support.servers import Server
 
 from .streams import MYSQL97_AND_MARIADB118, SECONDS
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = ROOT / "tests" / "examples"
 _KILLS = 4
 _BOTH = pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 

@@ -19,7 +19,7 @@ from tests.faults import container, topology
 from tests.faults.proxy import FaultProxy
 from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import MYSQL97_AND_MARIADB118, SECONDS, executed, take_rows
 from .test_chaos import GTID, report, start_of, stream_through

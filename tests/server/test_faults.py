@@ -12,7 +12,7 @@ import replica
 from tests.faults import container
 from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import SECONDS
 

@@ -15,7 +15,7 @@ import replica
 from protocol.errors import ConnectionLostError, TransactionsUnavailableError
 from replica import BinlogStream, RowsEvent, SourceChangedError, XidEvent
 from tests.faults import container, topology
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, executed, take_rows
 from .test_chaos import GTID, start_of

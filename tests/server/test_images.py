@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pymysql
 import pytest
 
-from tests.servers import SERVERS, Server
+from tests.support.servers import SERVERS, Server
 
 PLUGINS = {
     "mysql:9.7": {"caching_sha2_password", "sha256_password"},

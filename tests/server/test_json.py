@@ -14,10 +14,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from protocol.binlog.jsonb import MAX_DEPTH, JsonOpaque, JsonValue, decode_json
-from protocol.binlog.jsonb_diff import apply_json_diffs, read_json_diffs
-from protocol.binlog.jsonb_text import json_text, render_json
-from tests.servers import Server
+from protocol.values.jsonb import MAX_DEPTH, JsonOpaque, JsonValue, decode_json
+from protocol.values.jsonb_diff import apply_json_diffs, read_json_diffs
+from protocol.values.jsonb_text import json_text, render_json
+from tests.support.servers import Server
 
 WRITE_ROWS, UPDATE_ROWS, PARTIAL_UPDATE_ROWS = 30, 31, 39
 HEADER, CHECKSUM = 19, 4

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.consumer import DATABASE, FILE, DatabaseKeeper, FileKeeper
 from tests.faults.workload import Identity, Workload, first_difference
 from tests.faults.writer import Writer
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import SECONDS, end_of_log
 

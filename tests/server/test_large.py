@@ -6,14 +6,13 @@ import asyncio
 import hashlib
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from tests.servers import Server
+from tests.support.places import ROOT
+from tests.support.servers import Server
 
 from .streams import end_of_log
 
-ROOT = Path(__file__).parents[2]
 MEGABYTE = 1 << 20
 LIMIT_KB = 400 << 10
 

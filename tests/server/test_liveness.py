@@ -18,7 +18,7 @@ from replica import QueryEvent, WriteRowsEvent
 from tests.faults import container
 from tests.faults.proxy import FaultProxy
 from tests.faults.waiting import until
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import MYSQL97_AND_MARIADB118, PASSWORD, SECONDS, end_of_log, take_changes, take_rows, user_of
 from .test_chaos import stream_through

@@ -10,12 +10,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import replica
-from protocol.auth import CachingSha2Password
-from protocol.verification import public_pem
-from replica.options import Options
-from replica.session import Session
-from tests.servers import Server
-from tests.unit.test_auth_secrets import assert_silent
+from protocol.conversation.client_plugins import CachingSha2Password
+from protocol.conversation.server_plugins import public_pem
+from replica.config.options import Options
+from replica.source.session import Session
+from tests.support.servers import Server
+from tests.unit.conversation.test_login_secrets import assert_silent
 
 from .logins import account, check_login, cipher, log_in
 from .streams import MARIADB, MYSQL97_AND_MARIADB118, PASSWORD, stream_of, take_rows, user_of

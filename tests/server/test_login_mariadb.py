@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import replica
-from tests.certificates import Authority
 from tests.faults.interceptor import intercepting
-from tests.servers import Server
+from tests.support.certificates import Authority
+from tests.support.servers import Server
 
 from .logins import account, check_login, log_in, prepare_pam
 from .streams import PASSWORD, stream_of, take_rows

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import replica
-from tests.certificates import Authority
-from tests.servers import ServerPool, ServerUnavailableError
+from tests.support.certificates import Authority
+from tests.support.servers import ServerPool, ServerUnavailableError
 
 from .logins import CertifiedServer, account, certified_server, check_login, log_in, prepare_pam
 from .streams import PASSWORD

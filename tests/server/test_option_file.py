@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import replica
-from replica.option_file import read_option_file
-from tests.servers import Server
-from tests.unit.test_option_file import VALUES
+from replica.config.option_file import read_option_file
+from tests.support.servers import Server
+from tests.unit.config.test_option_file import VALUES
 
 from .streams import PASSWORD, take_rows, user_of
 

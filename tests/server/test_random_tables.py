@@ -16,13 +16,13 @@ import pymysql
 import pytest
 
 import replica
-from protocol.binlog.column import ABSENT
 from protocol.binlog.events import RowsEvent
-from protocol.binlog.table import Table
 from protocol.position import BinlogPosition
-from tests.column_kinds import dialect_of
-from tests.random_tables import RandomTable, Step, connect_plainly, make_table
-from tests.servers import Server
+from protocol.rows.column import ABSENT
+from protocol.rows.table import Table
+from tests.support.column_kinds import dialect_of
+from tests.support.random_tables import RandomTable, Step, connect_plainly, make_table
+from tests.support.servers import Server
 
 TABLES = 200
 SEED = int(os.environ.get("RANDOM_TABLES_SEED") or random.SystemRandom().randrange(1 << 32))

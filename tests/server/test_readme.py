@@ -15,11 +15,12 @@ import pytest
 from pymysql.cursors import Cursor
 
 import replica
-from tests.servers import Server
+from tests.support.places import ROOT
+from tests.support.servers import Server
 
 from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 def wait_for_replica(cursor: Cursor) -> None:

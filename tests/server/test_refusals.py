@@ -11,8 +11,8 @@ import pytest
 
 import replica
 from replica import BinlogPosition, BinlogStream, DuplicateReplicaError, GtidSet
-from replica.options import Options
-from tests.servers import Server
+from replica.config.options import Options
+from tests.support.servers import Server
 
 from .streams import (
     MARIADB,

@@ -19,7 +19,7 @@ from tests.faults.container import restart
 from tests.faults.waiting import until
 from tests.faults.workload import Workload
 from tests.faults.writer import Writer
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .served_logs import catch_up, executed_on, follow, forget, names_of_logs, serve, stored, unfollow
 from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log

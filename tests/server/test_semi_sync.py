@@ -16,7 +16,7 @@ import pytest
 import replica
 from replica import BinlogPosition, BinlogStream, Checkpoint, RowsEvent, XidEvent
 from tests.faults.container import kill_dumps
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, stream_of, to_the_end
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-import protocol.acceptor
+import protocol.conversation.source_side
 import replica
-from protocol.compression import Codec, agreed_codec
 from protocol.constants import Capability
+from protocol.conversation.compressed_packets import Codec, agreed_codec
 from replica import RowsEvent
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .served_logs import (
     PASSWORD,
@@ -56,7 +56,7 @@ def agreed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append("uncompressed" if codec is None else codec.name)
         return codec
 
-    monkeypatch.setattr(protocol.acceptor, "agreed_codec", agree)
+    monkeypatch.setattr(protocol.conversation.source_side, "agreed_codec", agree)
     return names
 
 

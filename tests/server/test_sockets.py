@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import replica
-from tests.servers import HOST, SHARED, Server
+from tests.support.servers import HOST, SHARED, Server
 
 from .streams import SECONDS, take_rows
 

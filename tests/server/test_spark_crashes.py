@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 
 from tests.server.killed import SECONDS, KilledQuery, Writer
 from tests.server.test_spark_live import LIVE_SERVERS, insert, purge
-from tests.servers import Server
 from tests.spark.killed_query import POINTS
+from tests.support.servers import Server
 
 STEP = 500
 RANDOM_KILLS = 3

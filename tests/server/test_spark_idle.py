@@ -12,17 +12,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.server.test_spark_live import LIVE_SERVERS
-from tests.server.test_spark_reader import (  # noqa: F401 -- fixtures
-    ALL,
-    Readers,
-    insert,
-    next_offset,
-    readers,
-    table,
-)
+from tests.server.test_spark_reader import ALL, Readers, insert, next_offset, readers, table  # noqa: F401 -- fixtures
 from tests.server.test_spark_stream import Pipeline
-from tests.servers import Server
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
+from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from tests.server.killed import KilledQuery, Writer
-from tests.servers import Server
 from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
+from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from replica.spark.reading import read_piece
+from replica.spark.read_task import read_piece
 from tests.benchmarks.large_log import LARGE_BYTES, write_large_log
 from tests.benchmarks.logs import CACHE, cached_logs
 from tests.benchmarks.workloads import COMPARED, QUICK_SHARE
-from tests.servers import ServerPool
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.spark.expected_rows import expected_changes, open_expected
 from tests.spark.test_reading import JSON_PLAN, as_expected, plan
+from tests.support.servers import ServerPool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

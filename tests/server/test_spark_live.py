@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from protocol.errors import ReplicaError, TransactionsUnavailableError
-from replica.options import Options
+from replica.config.options import Options
 from replica.spark.envelope import envelope_schema
-from replica.spark.live import LiveLog
-from replica.spark.offsets import Offset
-from replica.spark.pieces import LogPiece, ReadSettings
-from replica.spark.reading import ReadPlan, read_piece
-from tests.servers import Server
+from replica.spark.read_task import ReadPlan, read_piece
+from replica.spool.live_log import LiveLog
+from replica.spool.offsets import Offset
+from replica.spool.pieces import LogPiece, ReadSettings
+from tests.support.servers import Server
 
 PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json")
 LIVE_SERVERS = ["mysql:9.7", "mariadb:11.8"]
@@ -344,7 +344,7 @@ def questions(server: Server) -> int:
 
 
 def test_two_queries_want_two_folders(server: Server, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replica.spark.spool._LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("replica.spool.spool._LOCK_SECONDS", 0.1)
     log = logs()
     log.follow(log.find("latest"))
     with pytest.raises(ReplicaError, match="another query uses it"):

@@ -15,10 +15,10 @@ pytest.importorskip("deltalake")
 from tests.server import random_shop
 from tests.server.killed import KilledQuery
 from tests.server.random_shop import TABLES, RandomWriter, kept_rows, source_rows
-from tests.servers import Server
 from tests.spark.conftest import spark_missing
 from tests.spark.kept_tables import check_intervals
 from tests.spark.killed_mirror import JOBS, POINTS
+from tests.support.servers import Server
 
 KILLS = 10
 TRIES = 5

@@ -23,13 +23,13 @@ from protocol.errors import (
     SourceChangedError,
     TransactionsUnavailableError,
 )
-from replica.spark.live import LiveLog
-from replica.spark.offsets import Offset
-from replica.spark.options import parse_options
-from replica.spark.source import BinlogDataSource, arrow_schema
-from replica.spark.stream import BinlogStreamReader, connection_options
+from replica.spark.data_source import BinlogDataSource, arrow_schema
+from replica.spark.source_options import parse_options
+from replica.spark.stream_reader import BinlogStreamReader, connection_options
+from replica.spool.live_log import LiveLog
+from replica.spool.offsets import Offset
 from tests.server.test_spark_live import LIVE_SERVERS, insert
-from tests.servers import Server
+from tests.support.servers import Server
 
 ALL = ReadAllAvailable()
 Json = dict[str, Any]

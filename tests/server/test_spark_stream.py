@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 
-from tests.servers import Server
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
+from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

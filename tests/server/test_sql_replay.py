@@ -19,9 +19,9 @@ import pytest
 
 from replica.cli import main
 from replica.cli.schema_file import SCHEMA_QUERY
-from tests.column_kinds import Dialect, dialect_of
-from tests.random_tables import RandomTable, connect_plainly, make_table, quote_name
-from tests.servers import ROOT_PASSWORD, Server
+from tests.support.column_kinds import Dialect, dialect_of
+from tests.support.random_tables import RandomTable, connect_plainly, make_table, quote_name
+from tests.support.servers import ROOT_PASSWORD, Server
 
 TABLES = 60
 # One seed unless another is asked for: `SQL_REPLAY_SEED=random` looks for what that one does not show.

@@ -12,7 +12,7 @@ import pytest
 
 import replica
 from replica import BinlogPosition, Checkpoint, GtidSet, MariadbGtidSet
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import end_of_log, executed, stream_of, take_rows, to_the_end, user_of
 

@@ -14,7 +14,7 @@ import pytest
 
 import replica
 from replica import LogStatistics
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
 

@@ -17,7 +17,7 @@ from replica import (
     WriteRowsEvent,
     XidEvent,
 )
-from tests.servers import Server
+from tests.support.servers import Server
 
 from .streams import (
     MARIADB,

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from replica.file import open_binlog
-from replica.render.text import TextRenderer, render_text
-from replica.render.text_values import quote_mysql
-from tests.servers import Server
+from replica.files.binlog_file import open_binlog
+from replica.mysqlbinlog.event_text import TextRenderer, render_text
+from replica.mysqlbinlog.values import quote_mysql
+from tests.support.servers import Server
 
 _COMPARED = re.compile(rb"# at \d|#\d{6} |###")
 _DUMPS = re.compile(rb"# at \d|#\d{6} |###|#$|# +[0-9a-f]{1,8}  ?[|0-9a-f]|# Position|# +\|Timestamp|# Event")

@@ -13,8 +13,8 @@ import pytest
 from protocol.errors import RolledBackToSavepointError, StatementFormatError, TransactionOutcomeError
 from protocol.gtid import parse_gtid_set
 from replica import Change
-from replica.grouping import Xid
-from tests.servers import Server
+from replica.transactions.units import Xid
+from tests.support.servers import Server
 
 from .grouped import (
     THREE,

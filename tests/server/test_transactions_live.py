@@ -7,19 +7,16 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from replica.transactions import Transaction
-from tests.servers import Server
+from replica.transactions.transaction import Transaction
+from tests.support.places import ROOT
+from tests.support.servers import Server
 
 from .grouped import compressing, insert, on_mysql97, on_three, run, short, stream_from
 from .streams import SECONDS, end_of_log, executed, stream_of, user_of
-
-ROOT = Path(__file__).parents[2]
-
 
 # Huge ones
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from protocol.binlog.column import ABSENT
 from protocol.binlog.events import (
     AnonymousGtidEvent,
     GtidEvent,
@@ -17,11 +16,11 @@ from protocol.binlog.events import (
     TransactionPayloadEvent,
 )
 from protocol.constants import ColumnType
-from replica.file import BinlogFile, open_binlog
+from protocol.rows.column import ABSENT
+from replica.files.binlog_file import BinlogFile, open_binlog
 from replica.render.json_lines import plain
-from tests.arrow_rows import text_cells, valid
-
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+from tests.support.arrow_rows import text_cells, valid
+from tests.support.places import CORPUS
 
 Change = dict[str, Any]
 

@@ -7,10 +7,10 @@ import struct
 from pathlib import Path
 
 from protocol.constants import EventType
-from tests import binlog_encoder as encoder
-from tests.random_logs import KINDS, random_form, random_rows, random_table
-from tests.unit.log_builder import SOURCE_ID, LogBuilder
-from tests.unit.raw_events import query, rotate
+from tests.support import binlog_encoder as encoder
+from tests.support.log_builder import SOURCE_ID, LogBuilder
+from tests.support.random_logs import KINDS, random_form, random_rows, random_table
+from tests.support.raw_events import query, rotate
 
 # A partial update needs the before image, which a random one may not hold.
 USED_KINDS = sorted(KINDS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from replica.spark.jobs.kept_table import table_path
-from replica.spark.jobs.session import Pace, await_queries
+from replica.spark.jobs.spark_session import Pace, await_queries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

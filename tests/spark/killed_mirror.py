@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import replica.spark
-from replica.spark.jobs import history, keeper, kept_table, mirror
-from replica.spark.jobs.session import await_queries
+from replica.spark.jobs import history, kept_table, micro_batch, mirror
+from replica.spark.jobs.spark_session import await_queries
 from tests.spark.killed_query import POINTS as QUERY_POINTS
 from tests.spark.killed_query import Kill, KilledSource
 
@@ -40,9 +40,9 @@ def main(folder: Path, *pairs: str) -> None:
     session.sparkContext.setLogLevel("ERROR")
     replica.spark.register = lambda session: session.dataSource.register(KilledSource)
     kill = Kill()
-    run_batch, take = keeper.run_batch, kept_table.Step.properties
+    run_batch, take = micro_batch.run_batch, kept_table.Step.properties
 
-    def killed_run(target: keeper.Target, *arguments: Any) -> None:
+    def killed_run(target: micro_batch.Target, *arguments: Any) -> None:
         run_batch(target, *arguments)
         kill.reach(Path(target.path).name, "after_sink")
 
@@ -50,7 +50,7 @@ def main(folder: Path, *pairs: str) -> None:
         kill.reach(os.environ["JOB"], "between_commits")
         return take(step)
 
-    keeper.run_batch = killed_run
+    micro_batch.run_batch = killed_run
     kept_table.Step.properties = properties  # type: ignore[method-assign]
     source = dict(pair.split("=", 1) for pair in pairs)
     del source["rowFormat"]

@@ -26,11 +26,11 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 import replica.spark
-from replica.spark import spool
-from replica.spark.jobs import changelog, delta
-from replica.spark.jobs.session import await_queries
-from replica.spark.source import BinlogDataSource
-from replica.spark.stream import BinlogStreamReader
+from replica.spark.data_source import BinlogDataSource
+from replica.spark.jobs import changelog, delta_append
+from replica.spark.jobs.spark_session import await_queries
+from replica.spark.stream_reader import BinlogStreamReader
+from replica.spool import spool
 
 FORMATS = ("parquet", "delta")
 #: A JVM that is killed soon: half of its time is spent on compiling what would be fast in the end.
@@ -116,7 +116,7 @@ class KilledSystem:
         os.fsync(descriptor)
 
 
-class KilledAppend(delta.AppendToDelta):
+class KilledAppend(delta_append.AppendToDelta):
     """Killed when Delta has a micro-batch, of which Spark does not know yet."""
 
     kill = Kill()
@@ -163,7 +163,7 @@ def main(folder: Path, *pairs: str) -> None:
     )
     session.sparkContext.setLogLevel("ERROR")
     replica.spark.register = lambda session: session.dataSource.register(KilledSource)
-    delta.AppendToDelta = KilledAppend  # type: ignore[misc]
+    delta_append.AppendToDelta = KilledAppend  # type: ignore[misc]
     if os.environ.get("KILL_AT", "").startswith("parquet:after_sink"):
         threading.Thread(target=watch_parquet, args=(folder / "parquet",), daemon=True).start()
     source = dict(pair.split("=", 1) for pair in pairs)

@@ -17,8 +17,8 @@ from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from replica.spark.options import parse_options
-from replica.spark.source import arrow_schema
+from replica.spark.data_source import arrow_schema
+from replica.spark.source_options import parse_options
 from tests.spark.killed_query import Kill, KilledReader, KilledSource, last_number
 
 FORMAT = "plain"

@@ -16,7 +16,7 @@ from tests.spark.conftest import SECRET, SECRET_VARIABLE
 from tests.spark.expected_rows import expected_changes, open_expected
 from tests.spark.generated_log import write_generated
 from tests.spark.test_reading import compare
-from tests.unit.log_builder import LogBuilder
+from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

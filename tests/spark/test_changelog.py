@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import WriterCommitMessage
 
 from protocol.errors import CheckpointError, ConfigurationError
-from replica.spark.jobs import changelog, delta
-from replica.spark.jobs.delta import DeltaWriter, committed, create_table, open_table, split
+from replica.spark.jobs import changelog, delta_append
+from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table, split
 from replica.spark.jobs.file_sink import check_file_sink
-from replica.spark.jobs.session import state_of
+from replica.spark.jobs.spark_session import state_of
 from tests.spark.generated_log import write_generated
-from tests.unit.log_builder import LogBuilder
+from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -212,10 +212,10 @@ def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
     (first, first_messages), (second, second_messages) = written(1, 3), written(1, 4)
     stale = DeltaTable(target)
     first.commit(first_messages)
-    found = delta.DeltaTable
+    found = delta_append.DeltaTable
     tables = iter([stale])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta, "DeltaTable", lambda path: next(tables, None) or found(path))
+        patch.setattr(delta_append, "DeltaTable", lambda path: next(tables, None) or found(path))
         second.commit(second_messages)
     assert numbers() == [1, 3]
     assert committed(target, "query") == 1

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from protocol.errors import SchemaMismatchError
-from replica.spark.jobs.column_kinds import changes_values
+from replica.spark.jobs.changed_values import changes_values
 from replica.spark.packed import PackedItem
 from tests.spark.kept_log import BEGIN
 from tests.spark.kept_tables import Row

@@ -20,15 +20,16 @@ from deltalake import DeltaTable
 
 from protocol.errors import CheckpointError, ConfigurationError, LostEventsError, SchemaMismatchError
 from protocol.position import BinlogPosition, Checkpoint
-from replica.spark.jobs import ddl, job_state, seed
+from replica.spark.jobs import job_state, seed
 from replica.spark.jobs.coverage import Creations, files_begin
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import Target, run_batch
 from replica.spark.jobs.kept_table import check_free, table_path
+from replica.spark.jobs.micro_batch import Target, run_batch
 from replica.spark.jobs.past_table import PastTable
-from replica.spark.offsets import Offset
 from replica.spark.packed import PackedItem, pack, unpack
+from replica.spool.offsets import Offset
+from replica.sql import ddl
 from tests.spark.kept_log import BEGIN, KEY, Change, packed
 from tests.spark.kept_tables import Row, rows_of
 

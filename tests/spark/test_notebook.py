@@ -16,11 +16,12 @@ pytest.importorskip("pyspark")
 
 import replica
 from replica.demo import recorded_log
+from tests.support.places import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOTEBOOK = Path(__file__).parents[1] / "examples" / "orders_per_minute.py"
+NOTEBOOK = ROOT / "tests" / "examples" / "orders_per_minute.py"
 SVG = "{http://www.w3.org/2000/svg}"
 
 

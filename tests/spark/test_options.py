@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from protocol.errors import ConfigurationError
-from replica.spark.options import parse_options, parse_size
+from replica.spark.source_options import parse_options, parse_size
 
 
 @pytest.mark.parametrize(

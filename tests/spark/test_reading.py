@@ -15,16 +15,16 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from protocol.errors import LostEventsError, ReplicaError, StatementFormatError, UnsupportedEventError
-from replica.log_files import find_log_files
-from replica.spark import planner
+from replica.files.log_files import find_log_files
 from replica.spark.changes import ChangeReader
 from replica.spark.envelope import envelope_schema
-from replica.spark.pieces import LogPiece, ReadSettings
-from replica.spark.planner import plan_files, shown_progress
-from replica.spark.reading import ReadPlan, read_piece
+from replica.spark.read_task import ReadPlan, read_piece
+from replica.spool import planner
+from replica.spool.pieces import LogPiece, ReadSettings
+from replica.spool.planner import plan_files, shown_progress
 from tests.spark.expected_rows import corpus_files, expected_changes, open_expected
 from tests.spark.generated_log import write_generated
-from tests.unit.log_builder import LogBuilder
+from tests.support.log_builder import LogBuilder
 
 JSON_PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json", on_statement="ignore")
 SIZES = [1 << exponent for exponent in range(12, 31)]
@@ -226,7 +226,7 @@ def test_a_torn_end_and_one_that_grows(tmp_path: Path) -> None:
 
 def test_a_long_plan_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_generated(tmp_path, 1, transactions=3)
-    logger = logging.getLogger("replica.spark.planner")
+    logger = logging.getLogger("replica.spool.planner")
     # Where nobody has set up logging, as in Spark's processes.
     monkeypatch.setattr(logger, "propagate", False)
     said = io.StringIO()

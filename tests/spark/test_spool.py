@@ -14,16 +14,16 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from protocol.binlog.description import ColumnDescription
-from protocol.binlog.table import Table
 from protocol.errors import CheckpointError, ConfigurationError, SourceChangedError
+from protocol.rows.description import ColumnDescription
+from protocol.rows.table import Table
 from replica.spark.envelope import envelope_schema
-from replica.spark.names import described, load_names, since, table_of
-from replica.spark.offsets import Offset, parse_offset
-from replica.spark.pieces import LogPiece, ReadSettings
-from replica.spark.reading import ReadPlan, read_piece
-from replica.spark.spool import Segment, Spool
-from tests.unit.log_builder import LogBuilder
+from replica.spark.read_task import ReadPlan, read_piece
+from replica.spool.descriptions import described, load_names, since, table_of
+from replica.spool.offsets import Offset, parse_offset
+from replica.spool.pieces import LogPiece, ReadSettings
+from replica.spool.spool import Segment, Spool
+from tests.support.log_builder import LogBuilder
 
 PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json")
 
@@ -187,7 +187,7 @@ def test_segments_that_go_while_their_size_is_asked(writer: Writer, monkeypatch:
         return getsize(path)
 
     before = writer.spool.size
-    monkeypatch.setattr("replica.spark.spool.os.path.getsize", trim_and_get)
+    monkeypatch.setattr("replica.spool.spool.os.path.getsize", trim_and_get)
     assert writer.spool.size == before
     threads[0].join()
     assert writer.spool.size < before

@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import VariantVal
 
 from replica.spark.envelope import envelope_schema
-from replica.spark.pieces import ReadSettings
-from replica.spark.reading import ReadPlan
+from replica.spark.read_task import ReadPlan
+from replica.spool.pieces import ReadSettings
 from tests.spark.generated_log import write_generated
 from tests.spark.test_reading import JSON_PLAN, plan, read_all
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from protocol.errors import ConfigurationError
-from replica.spark.jobs.arguments import (
+from replica.spark.jobs.file_sink import check_file_sink
+from replica.spark.jobs.job_arguments import (
     Job,
     Note,
     add_run_arguments,
@@ -25,8 +26,7 @@ from replica.spark.jobs.arguments import (
     source_options,
     state_from,
 )
-from replica.spark.jobs.file_sink import check_file_sink
-from replica.spark.jobs.session import (
+from replica.spark.jobs.spark_session import (
     Pace,
     State,
     absolute,
@@ -69,7 +69,7 @@ def start(
     state = state or state_of(target)
     frame = with_day(read_stream(spark, _for_format(source, format), state))
     if format == "delta":
-        from replica.spark.jobs.delta import AppendToDelta
+        from replica.spark.jobs.delta_append import AppendToDelta
 
         writer = frame.writeStream.foreachBatch(AppendToDelta(target, PARTITIONS))
         return start_query(writer, state, pace)
@@ -86,7 +86,7 @@ def load(
     with our_errors():
         frame = with_day(read_batch(spark, _for_format(source, format)))
         if format == "delta":
-            from replica.spark.jobs.delta import create_table
+            from replica.spark.jobs.delta_append import create_table
 
             create_table(frame, target, PARTITIONS)
         else:

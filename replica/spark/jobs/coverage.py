@@ -13,11 +13,11 @@ from typing import Final
 
 from protocol.binlog.events import QueryEvent
 from protocol.errors import ConfigurationError
-from replica.dump import Greeted
-from replica.options import Options
-from replica.spark.jobs import ddl
-from replica.spark.offsets import file_number
-from replica.stream import BinlogStream
+from replica.config.options import Options
+from replica.source.dump import Greeted
+from replica.spool.offsets import file_number
+from replica.sql import ddl
+from replica.stream.binlog_stream import BinlogStream
 
 SYSTEM_SCHEMAS: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 _TABLES: Final = (

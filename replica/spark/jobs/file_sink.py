@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from protocol.errors import CheckpointError
-from replica.spark.jobs.session import State, local_path
+from replica.spark.jobs.spark_session import State, local_path
 
 _SINK_LOG: Final = "_spark_metadata"
 

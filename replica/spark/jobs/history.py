@@ -11,15 +11,15 @@ Each state of a row is a row of the target, with ``valid_from``, ``valid_to`` an
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from replica.spark.jobs.arguments import Job, run_script
-from replica.spark.jobs.session import Pace, State
+from replica.spark.jobs.job_arguments import Job, run_script
+from replica.spark.jobs.spark_session import Pace, State
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from replica.spark.jobs.keeper import TableKind
+    from replica.spark.jobs.micro_batch import TableKind
 
 
 def _kind() -> "TableKind":

@@ -5,9 +5,9 @@
     query = mirror.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "includeTables": "shop.*"}, "/lake")
     DeltaTable("/lake/shop/orders").to_pyarrow_table()
 
-One command keeps any number of tables. Each row of the target is what the source's row is now, in the types of table
-mode (``replica.spark.tables``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it, columns
-come, go and change their names with those of the source; what the log does not show (a partition that is dropped, a
+One command keeps any number of tables. Each row of the target is the source's row as it is now, in the types of
+table mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it,
+columns come, go and change their names with those of the source; what the log does not show (a partition that is dropped, a
 new column whose values only the server knows) is refused by name, and so are tables without a primary key. Foreign
 keys that cascade are followed on MySQL 9.7, whose log has these rows: the others' have not. A table is there from its
 first row on. Dates that no calendar has are null.
@@ -19,15 +19,15 @@ has when the rows are read: a job that lags behind a statement that renames or d
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from replica.spark.jobs.arguments import Job, run_script
-from replica.spark.jobs.session import Pace, State
+from replica.spark.jobs.job_arguments import Job, run_script
+from replica.spark.jobs.spark_session import Pace, State
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from replica.spark.jobs.keeper import TableKind
+    from replica.spark.jobs.micro_batch import TableKind
 
 
 def _kind() -> "TableKind":

@@ -21,7 +21,7 @@ from protocol.errors import ConfigurationError, ReplicaError
 from replica.demo import DemoSource
 from replica.demo.source import USER
 from replica.spark.jobs import mirror
-from replica.spark.jobs.session import Pace, await_queries, require_delta, require_spark, session_for
+from replica.spark.jobs.spark_session import Pace, await_queries, require_delta, require_spark, session_for
 
 if TYPE_CHECKING:
     import pyarrow as pa

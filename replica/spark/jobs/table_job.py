@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
-from replica.filters import table_filter
-from replica.spark.jobs.arguments import (
+from replica.config.table_filter import table_filter
+from replica.spark.jobs.job_arguments import (
     Note,
     add_run_arguments,
     add_source_arguments,
@@ -18,7 +18,7 @@ from replica.spark.jobs.arguments import (
     source_options,
     state_from,
 )
-from replica.spark.jobs.session import (
+from replica.spark.jobs.spark_session import (
     Pace,
     State,
     absolute,
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from replica.spark.jobs.job_state import JobState
-    from replica.spark.jobs.keeper import TableKind, Target
+    from replica.spark.jobs.micro_batch import TableKind, Target
     from replica.spark.jobs.seed import Seed
-    from replica.spark.options import SourceOptions
     from replica.spark.packed import PackedItem
+    from replica.spark.source_options import SourceOptions
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _FILES_QUERY: Final = "files"
@@ -80,8 +80,8 @@ class TableJob:
         from replica.spark.jobs.coverage import check_log, folds_names
         from replica.spark.jobs.kept_table import check_free
         from replica.spark.jobs.seed import start_options
-        from replica.spark.options import parse_options
-        from replica.spark.stream import connection_options
+        from replica.spark.source_options import parse_options
+        from replica.spark.stream_reader import connection_options
 
         spark, target = open_session(spark), absolute(target)
         state = state or state_of(target)
@@ -111,13 +111,13 @@ class TableJob:
     ) -> None:
         """Keep the tables of files, to a target that is not there yet."""
         require_delta()
+        from replica.spark.data_source import log_files
         from replica.spark.jobs import job_state
         from replica.spark.jobs.coverage import files_begin
-        from replica.spark.jobs.keeper import run_batch
         from replica.spark.jobs.kept_table import check_free
+        from replica.spark.jobs.micro_batch import run_batch
         from replica.spark.jobs.seed import behind
-        from replica.spark.options import parse_options
-        from replica.spark.source import log_files
+        from replica.spark.source_options import parse_options
 
         spark, target = open_session(spark), absolute(target)
         options = _source(source, is_live=False)
@@ -161,7 +161,7 @@ class TableJob:
 
     def _target(self, path: str, options: "SourceOptions") -> "Target":
         from replica.spark.jobs.coverage import SYSTEM_SCHEMAS
-        from replica.spark.jobs.keeper import Target
+        from replica.spark.jobs.micro_batch import Target
 
         wants_table = table_filter(options.settings.tables, options.settings.exclude_tables)
 
@@ -180,7 +180,7 @@ class _EachBatch:
         self._begin = begin
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
-        from replica.spark.jobs.keeper import run_batch
+        from replica.spark.jobs.micro_batch import run_batch
 
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         assert query is not None

@@ -1,0 +1,221 @@
+"""The command packets that a replica sends, as payloads.
+
+Every command encodes and parses, so that a source's side can be written with the same classes. Arguments that
+do not fit their fields are the caller's (``ConfigurationError``); payloads that do not parse are
+``ProtocolError``. What is answered, and when a command may be sent, is ``connection``'s business.
+"""
+
+import contextlib
+from dataclasses import field
+
+from ..constants import Command
+from ..errors import ConfigurationError, ProtocolError
+from ..records import record
+from ..wire import Reader
+from .messages import decode_text, message_reader
+
+SEMI_SYNC_MAGIC = 0xEF
+
+
+def _uint(value: int, size: int, name: str) -> bytes:
+    if not 0 <= value < 1 << 8 * size:
+        raise ConfigurationError(f"{name} {value} does not fit into {size} bytes")
+    return value.to_bytes(size, "little")
+
+
+def encode_text(text: str, name: str) -> bytes:
+    """UTF-8; ConfigurationError for surrogates, which have none."""
+    with contextlib.suppress(UnicodeEncodeError):
+        return text.encode()
+    # Raised out here, because that error holds the text, which may be a password, and would be the context of ours.
+    raise ConfigurationError(f"{name} holds characters that are not Unicode text")
+
+
+def encode_name(text: str, name: str) -> bytes:
+    """UTF-8 without a zero byte, which would end it early."""
+    data = encode_text(text, name)
+    if b"\0" in data:
+        raise ConfigurationError(f"{name} holds a zero character")
+    return data
+
+
+def _short(text: str, name: str) -> bytes:
+    data = encode_name(text, name)
+    return _uint(len(data), 1, f"the length of {name}") + data
+
+
+def _decode_name(data: bytes) -> str:
+    """A file's name, which ends at a zero byte for servers: python-mysql-replication sends three as the empty one."""
+    return decode_text(data.partition(b"\0")[0])
+
+
+def _reader(payload: bytes, command: int) -> Reader:
+    reader = message_reader(payload)
+    found = reader.u8()
+    if found != command:
+        raise ProtocolError(f"command 0x{command:02x} expected, 0x{found:02x} found")
+    return reader
+
+
+@record(frozen=True, slots=True)
+class Quit:
+    """COM_QUIT: the server closes the connection without an answer."""
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Quit":
+        """Read the command."""
+        _reader(payload, Command.QUIT).expect_end()
+        return cls()
+
+    def encode(self) -> bytes:
+        """The payload of this command."""
+        return bytes([Command.QUIT])
+
+
+@record(frozen=True, slots=True)
+class Query:
+    """COM_QUERY, without query attributes."""
+
+    sql: str
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Query":
+        """Read the command."""
+        return cls(decode_text(_reader(payload, Command.QUERY).rest()))
+
+    def encode(self) -> bytes:
+        """The payload of this command."""
+        return bytes([Command.QUERY]) + encode_text(self.sql, "the statement")
+
+
+@record(frozen=True, slots=True)
+class RegisterReplica:
+    """COM_REGISTER_SLAVE: how SHOW REPLICAS lists us (user and password with --show-slave-auth-info only)."""
+
+    server_id: int
+    host: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    port: int = 0
+    rank: int = 0
+    source_id: int = 0
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "RegisterReplica":
+        """Read the command."""
+        reader = _reader(payload, Command.REGISTER_SLAVE)
+        server_id = reader.uint(4)
+        host, user, password = [decode_text(reader.short_bytes()) for _ in range(3)]
+        port = reader.uint(2)
+        rank = reader.uint(4)
+        source_id = reader.uint(4)
+        reader.expect_end()
+        return cls(server_id, host, user, password, port, rank, source_id)
+
+    def encode(self) -> bytes:
+        """The payload of this command."""
+        return b"".join(
+            [
+                bytes([Command.REGISTER_SLAVE]),
+                _uint(self.server_id, 4, "server id"),
+                _short(self.host, "the replica's host name"),
+                _short(self.user, "the replica's user name"),
+                _short(self.password, "the replica's password"),
+                _uint(self.port, 2, "port"),
+                _uint(self.rank, 4, "rank"),
+                _uint(self.source_id, 4, "source id"),
+            ]
+        )
+
+
+@record(frozen=True, slots=True)
+class BinlogDump:
+    """COM_BINLOG_DUMP: events from a byte position of a file on; an empty name is the oldest file."""
+
+    file: str
+    position: int
+    server_id: int
+    flags: int = 0
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "BinlogDump":
+        """Read the command."""
+        reader = _reader(payload, Command.BINLOG_DUMP)
+        position = reader.uint(4)
+        flags = reader.uint(2)
+        server_id = reader.uint(4)
+        return cls(decode_text(reader.rest()), position, server_id, flags)
+
+    def encode(self) -> bytes:
+        """The payload of this command. Its position has 32 bits; a larger one can be reached by GTID only."""
+        return b"".join(
+            [
+                bytes([Command.BINLOG_DUMP]),
+                _uint(self.position, 4, "binlog position"),
+                _uint(self.flags, 2, "dump flags"),
+                _uint(self.server_id, 4, "server id"),
+                encode_name(self.file, "the binlog file name"),
+            ]
+        )
+
+
+@record(frozen=True, slots=True)
+class BinlogDumpGtid:
+    """COM_BINLOG_DUMP_GTID: all transactions outside of an encoded GTID set. MySQL only."""
+
+    gtid_set: bytes
+    server_id: int
+    flags: int = 0
+    file: str = ""
+    position: int = 4
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "BinlogDumpGtid":
+        """Read the command."""
+        reader = _reader(payload, Command.BINLOG_DUMP_GTID)
+        flags = reader.uint(2)
+        server_id = reader.uint(4)
+        file = _decode_name(reader.take(reader.uint(4)))
+        position = reader.uint(8)
+        gtid_set = reader.take(reader.uint(4))
+        reader.expect_end()
+        return cls(gtid_set, server_id, flags, file, position)
+
+    def encode(self) -> bytes:
+        """The payload of this command."""
+        file = encode_name(self.file, "the binlog file name")
+        return b"".join(
+            [
+                bytes([Command.BINLOG_DUMP_GTID]),
+                _uint(self.flags, 2, "dump flags"),
+                _uint(self.server_id, 4, "server id"),
+                _uint(len(file), 4, "file name length"),
+                file,
+                _uint(self.position, 8, "binlog position"),
+                _uint(len(self.gtid_set), 4, "GTID set length"),
+                self.gtid_set,
+            ]
+        )
+
+
+@record(frozen=True, slots=True)
+class SemiSyncAck:
+    """A semi-synchronous replica has all up to this end position (``semisync_replica.cc``: slaveReply)."""
+
+    file: str
+    position: int
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "SemiSyncAck":
+        """Read the acknowledgement."""
+        reader = _reader(payload, SEMI_SYNC_MAGIC)
+        position = reader.uint(8)
+        return cls(decode_text(reader.rest()), position)
+
+    def encode(self) -> bytes:
+        """The payload of this acknowledgement."""
+        return (
+            bytes([SEMI_SYNC_MAGIC])
+            + _uint(self.position, 8, "binlog position")
+            + encode_name(self.file, "the binlog file name")
+        )

@@ -1,0 +1,483 @@
+"""The replica's side of the conversation with a source as a state machine, without any input or output.
+
+A driver moves bytes: what the network brought goes into ``receive_data()``, what ``data_to_send()`` returns
+goes out, and ``next_event()`` says what has happened so far:
+
+    Handshake -> (StartTls ->) Authenticated -> [send_query() -> Ok | ResultSet]... -> send_dump() ->
+    next_events()
+
+It decides what may follow what and nothing else: messages parse themselves, plugins answer for the password,
+and the bytes of an event are the decoder's. It never waits, retries or reads a clock.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from ..constants import Capability
+from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
+from ..records import record
+from .client_plugins import Credentials, load_public_key
+from .commands import (
+    BinlogDump,
+    BinlogDumpGtid,
+    Query,
+    Quit,
+    RegisterReplica,
+    SemiSyncAck,
+    encode_name,
+    encode_text,
+)
+from .compressed_packets import (
+    ZSTD_LEVEL,
+    CompressedFrameStream,
+    CompressionName,
+    choose_compression,
+    compression_capability,
+    create_codec,
+)
+from .login import Login
+from .messages import (
+    EOF_HEADER,
+    ERR_HEADER,
+    OK_HEADER,
+    Err,
+    Handshake,
+    HandshakeResponse,
+    Ok,
+    ResultSet,
+    SslRequest,
+)
+from .packets import MAX_PAYLOAD, FrameStream
+from .results import EOF_LIMIT, QueryAnswer, parse_end
+from .server_errors import Phase, server_error
+
+
+class NeedData(Enum):
+    """Type of ``NEED_DATA``: there is no event before more bytes are received."""
+
+    NEED_DATA = "NEED_DATA"
+
+
+NEED_DATA: Final = NeedData.NEED_DATA
+
+
+@record(frozen=True, slots=True)
+class StartTls:
+    """Flush ``data_to_send()``, change the transport to TLS, then call ``tls_established()``."""
+
+
+@record(frozen=True, slots=True)
+class Authenticated:
+    """Logged in; commands may be sent."""
+
+    ok: Ok
+
+
+ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet
+
+# Needed to understand one another at all; every server since 4.1 has them.
+_REQUIRED = Capability.PROTOCOL_41 | Capability.SECURE_CONNECTION
+# Offered, and used if the server has them. SESSION_TRACK and QUERY_ATTRIBUTES would only add bytes nobody
+# reads. MariaDB's extended capabilities count only without LONG_PASSWORD, which MariaDB does not offer.
+_OFFERED = (
+    Capability.LONG_PASSWORD
+    | Capability.LONG_FLAG
+    | Capability.PROTOCOL_41
+    | Capability.TRANSACTIONS
+    | Capability.SECURE_CONNECTION
+    | Capability.PLUGIN_AUTH
+    | Capability.PLUGIN_AUTH_LENENC_CLIENT_DATA
+    | Capability.CONNECT_ATTRS
+    | Capability.DEPRECATE_EOF
+)
+_CLIENT_NAME = "mysql-replica"
+
+# What stands before an event in the dump phase: a status byte, and with semi-sync a magic byte and the ACK
+# flag.
+_EVENT = b"\x00"
+_SEMI_SYNC_EVENT = b"\x00\xef\x00"
+_SEMI_SYNC_EVENT_WITH_ACK = b"\x00\xef\x01"
+
+
+class Connection:
+    """One connection to a source, from its greeting to the end of the binlog dump.
+
+    ``want_tls``: use TLS if the server offers it; ``require_tls``: refuse servers that do not
+    (SourceConfigurationError). ``secure_transport``: the transport needs no encryption (a Unix socket), so
+    that the password may be sent in clear to plugins that want it so. ``server_public_key`` (PEM) encrypts
+    the password on an unencrypted transport; without it ``get_server_public_key`` allows to ask the server
+    for its key, which protects against listeners but not against somebody in the middle.
+    ``enable_cleartext_plugin`` allows plugins to hand the password over as it is, where nobody can listen.
+    ``attributes`` are added to the connection attributes (``performance_schema.session_connect_attrs``).
+    ``compression`` names algorithms, the one that is liked best first: a server that offers none of them is refused
+    (SourceConfigurationError).
+
+    Raises ConfigurationError for arguments that cannot be sent. One command may be outstanding at a time: to
+    send another one is a RuntimeError, like all other misuse by the driver. After an error that ends the
+    conversation ``phase`` is ``Phase.CLOSED`` and every further call raises that error again.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        password: str = "",
+        *,
+        database: str | None = None,
+        want_tls: bool = False,
+        require_tls: bool = False,
+        secure_transport: bool = False,
+        server_public_key: bytes | None = None,
+        get_server_public_key: bool = True,
+        enable_cleartext_plugin: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        compression: Sequence[CompressionName] = (),
+    ) -> None:
+        #: The server's greeting, once it has come.
+        self.handshake: Handshake | None = None
+        self.phase = Phase.HANDSHAKE
+        #: TLS is in use.
+        self.tls = False
+        #: How everything behind the login is compressed, once the greeting has come.
+        self.compression: CompressionName = "uncompressed"
+        #: Set it before the dump is asked for when the source has accepted us as a semi-synchronous replica:
+        #: events then carry a header of two more bytes, which is taken off.
+        self.semi_sync = False
+        #: The last event of the list that next_events() has returned wants send_semi_sync_ack().
+        self.ack_requested = False
+        #: The source has ended the dump in order (EOF): it has no more events for a replica that does not
+        #: wait. MySQL 5.6 ends it so, without a word, also when another replica with our uuid has come.
+        self.dump_ended = False
+
+        encode_name(user, "the user name")
+        encode_name(database or "", "the database name")
+        self._user = user
+        self._database = database
+        self._password = encode_text(password, "the password")
+        self._attributes = {"_client_name": _CLIENT_NAME} | dict(attributes or {})
+        for text in (*self._attributes, *self._attributes.values()):
+            encode_text(text, "a connection attribute")
+        if server_public_key is not None:
+            load_public_key(server_public_key)
+        self._server_public_key = server_public_key
+        self._get_server_public_key = get_server_public_key
+        self._enable_cleartext_plugin = enable_cleartext_plugin
+        self._want_tls = want_tls or require_tls
+        self._require_tls = require_tls
+        self._secure_transport = secure_transport
+        self._wanted_compression = compression
+        # Made here, so that what is not installed is found out before anything is sent.
+        self._codecs = {name: create_codec(name) for name in compression}
+
+        self._frames = FrameStream()
+        self._outgoing: list[bytes] = []
+        self._capabilities = Capability(0)
+        self._fingerprint: bytes | None = None
+        self._login: Login | None = None
+        self._tls_requested = False
+        self._answer: QueryAnswer | None = None
+        self._error: ReplicaError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection of {self._user!r} in phase {self.phase.name}>"
+
+    # What the driver calls
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes from the network; any cut of the stream will do. They are looked at in next_event()."""
+        self._frames.receive(data)
+
+    def data_to_send(self) -> bytes:
+        """All bytes that are to be sent now, which are then forgotten; empty if there are none."""
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def next_event(self) -> ConnectionEvent | NeedData:
+        """The next event in order, or NEED_DATA. For the dump phase there is next_events().
+
+        An ERR packet is raised as ``refusals.server_error()`` has it; after one that answers a query or a
+        registration the conversation goes on. Anything out of form raises ProtocolError.
+        """
+        self._check_open()
+        if self.phase is Phase.DUMP:
+            raise RuntimeError("the dump phase has next_events()")
+        try:
+            return self._step()
+        except ReplicaError as error:
+            # An ERR packet that answers a command leaves the conversation ready for the next one.
+            if self.phase is not Phase.READY:
+                self._close(error)
+            raise
+
+    def tls_established(self, fingerprint: bytes | None = None) -> None:
+        """The transport has been changed to TLS, as StartTls has asked for.
+
+        With the ``fingerprint`` (SHA-256) of its certificate the server has to prove by the password that it is its
+        own: MariaDB 11.4 and later can, all others are refused (AuthenticationError).
+        """
+        if self.phase is not Phase.TLS or self._tls_requested:
+            raise RuntimeError("no change to TLS is under way")
+        self.tls = True
+        self._fingerprint = fingerprint
+        try:
+            self._log_in()
+        except ReplicaError as error:
+            self._close(error)
+            raise
+
+    def send_query(self, sql: str) -> None:
+        """COM_QUERY; answered by Ok or ResultSet."""
+        self._command(Query(sql).encode(), Phase.QUERY)
+        self._answer = QueryAnswer(self._capabilities)
+
+    def send_register_replica(
+        self,
+        server_id: int,
+        *,
+        host: str = "",
+        user: str = "",
+        password: str = "",
+        port: int = 0,
+        source_id: int = 0,
+    ) -> None:
+        """COM_REGISTER_SLAVE; answered by Ok. The texts are what SHOW REPLICAS will print."""
+        command = RegisterReplica(server_id, host, user, password, port, source_id=source_id)
+        self._command(command.encode(), Phase.REGISTER)
+
+    def send_dump(self, file: str, position: int, server_id: int, flags: int = 0) -> None:
+        """COM_BINLOG_DUMP; then next_events() is to be used. ``position`` is below 4 GiB."""
+        self._command(BinlogDump(file, position, server_id, flags).encode(), Phase.DUMP)
+
+    def send_dump_gtid(
+        self, gtid_set: bytes, server_id: int, flags: int = 0, *, file: str = "", position: int = 4
+    ) -> None:
+        """COM_BINLOG_DUMP_GTID with the encoded set of what we have; then next_events() is to be used."""
+        self._command(BinlogDumpGtid(gtid_set, server_id, flags, file, position).encode(), Phase.DUMP)
+
+    def next_events(self) -> list[bytes]:
+        """All whole raw events at hand, in order; empty when data is needed or ``dump_ended`` is true.
+
+        A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
+        after the events before it were returned. The list ends early with an event that sets
+        ``ack_requested``.
+        """
+        self._check_open()
+        if self.phase is not Phase.DUMP:
+            raise RuntimeError("there are events in the dump phase only")
+        self.ack_requested = False
+        if self.dump_ended:
+            return []
+        try:
+            return self._frames.read_prefixed(
+                _SEMI_SYNC_EVENT if self.semi_sync else _EVENT
+            ) or self._other_dump_packet(self._frames.read())
+        except ReplicaError as error:
+            self._close(error)
+            raise
+
+    def send_semi_sync_ack(self, file: str, position: int) -> None:
+        """Acknowledge everything up to this end position of an event."""
+        # A packet of its own, not part of the numbering of the events.
+        self._outgoing.append(self._new_frames().encode(SemiSyncAck(file, position).encode()))
+
+    def send_quit(self) -> None:
+        """COM_QUIT; the server closes the connection and answers nothing."""
+        self._outgoing.append(self._new_frames().encode(Quit().encode()))
+
+    # What packets mean, phase by phase
+
+    def _step(self) -> ConnectionEvent | NeedData:
+        if self._tls_requested:
+            self._tls_requested = False
+            if self._frames.buffered:
+                # Somebody in between could have put them there, to be taken for the encrypted server's.
+                raise ProtocolError(
+                    "the server sent data in clear behind its greeting, although TLS was to follow"
+                )
+            return StartTls()
+        while (payload := self._frames.read()) is not None:
+            if not payload:
+                raise ProtocolError(f"an empty packet in {self.phase.value}")
+            event = _HANDLERS[self.phase](self, payload)
+            if event is not None:
+                return event
+        return NEED_DATA
+
+    def _on_handshake(self, payload: bytes) -> ConnectionEvent:
+        if payload[0] == ERR_HEADER:
+            raise server_error(Err.parse(payload), self.phase)
+        handshake = Handshake.parse(payload)
+        if handshake.capabilities & _REQUIRED != _REQUIRED:
+            raise ProtocolError(
+                f"the server ({handshake.server_version}) speaks a protocol from before MySQL 4.1"
+            )
+        self.handshake = handshake
+        self.compression = choose_compression(self._wanted_compression, handshake.capabilities)
+        self._capabilities = _OFFERED & handshake.capabilities | compression_capability(self.compression)
+        if self._database is not None:
+            self._capabilities |= Capability.CONNECT_WITH_DB
+        if not self._want_tls:
+            self._log_in()
+        elif Capability.SSL in handshake.capabilities:
+            self._capabilities |= Capability.SSL
+            self._send(SslRequest(self._capabilities).encode())
+            self._tls_requested = True
+            self.phase = Phase.TLS
+        elif self._require_tls:
+            raise SourceConfigurationError(
+                "TLS is required and the server does not offer it: set ssl_cert and ssl_key on the server"
+            )
+        else:
+            self._log_in()
+        return handshake
+
+    def _log_in(self) -> None:
+        assert self.handshake is not None
+        self.phase = Phase.AUTHENTICATION
+        self._login = Login(self.handshake, self._credentials(), self._fingerprint)
+        self._send(
+            HandshakeResponse(
+                self._capabilities,
+                self._user,
+                self._login.response,
+                self._database or "",
+                self._login.plugin_name,
+                self._attributes,
+                zstd_level=ZSTD_LEVEL,
+            ).encode()
+        )
+
+    def _credentials(self) -> Credentials:
+        return Credentials(
+            self._password,
+            secure=self.tls or self._secure_transport,
+            tls=self.tls,
+            server_public_key=self._server_public_key,
+            get_server_public_key=self._get_server_public_key,
+            enable_cleartext_plugin=self._enable_cleartext_plugin,
+        )
+
+    def _on_tls(self, payload: bytes) -> ConnectionEvent:
+        raise ProtocolError("the server sent data in clear while the transport was being changed to TLS")
+
+    def _on_authentication(self, payload: bytes) -> ConnectionEvent | None:
+        assert self._login is not None
+        if payload[0] == ERR_HEADER:
+            raise server_error(Err.parse(payload), self.phase)
+        if payload[0] == OK_HEADER:
+            ok = Ok.parse(payload, self._capabilities)
+            self._login.check(ok)
+            self._login = None
+            self._begin_compression()
+            self._end_command()
+            return Authenticated(ok)
+        answer = self._login.receive(payload)
+        if answer is not None:
+            self._send(answer)
+        return None
+
+    def _on_ready(self, payload: bytes) -> ConnectionEvent:
+        if payload[0] != ERR_HEADER:
+            raise self._unexpected(payload)
+        # Nothing was asked: the server says why it is about to close the connection, such as 1927 or 4031.
+        phase, self.phase = self.phase, Phase.CLOSED
+        raise server_error(Err.parse(payload), phase)
+
+    def _on_query(self, payload: bytes) -> ConnectionEvent | None:
+        assert self._answer is not None
+        if payload[0] == ERR_HEADER:
+            raise self._refused(payload)
+        answer = self._answer.receive(payload)
+        if answer is not None:
+            self._end_command()
+        return answer
+
+    def _on_register(self, payload: bytes) -> ConnectionEvent:
+        if payload[0] == ERR_HEADER:
+            raise self._refused(payload)
+        if payload[0] != OK_HEADER:
+            raise self._unexpected(payload)
+        ok = Ok.parse(payload, self._capabilities)
+        self._end_command()
+        return ok
+
+    def _refused(self, payload: bytes) -> ReplicaError:
+        error = server_error(Err.parse(payload), self.phase)
+        self._end_command()
+        return error
+
+    def _other_dump_packet(self, payload: bytes | None) -> list[bytes]:
+        if payload is None:
+            return []
+        if self.semi_sync and payload.startswith(_SEMI_SYNC_EVENT_WITH_ACK):
+            self.ack_requested = True
+            # The source clears its counter then (MySQL's semisync_source.cc: readReplicaReply or
+            # skipReplicaReply).
+            self._frames.allow_restart(1)
+            return [payload[len(_SEMI_SYNC_EVENT_WITH_ACK) :]]
+        if payload[:1] == bytes([ERR_HEADER]):
+            raise server_error(Err.parse(payload), self.phase)
+        if payload[:1] == bytes([EOF_HEADER]) and len(payload) < EOF_LIMIT:
+            parse_end(payload, self._capabilities)
+            self.dump_ended = True
+            return []
+        raise self._unexpected(payload)
+
+    # Helpers
+
+    def _command(self, payload: bytes, phase: Phase) -> None:
+        self._check_open()
+        if self.phase is not Phase.READY:
+            raise RuntimeError(f"no command can be sent during {self.phase.value}")
+        self.phase = phase
+        self._frames.start_command()
+        self._send(payload)
+
+    def _end_command(self) -> None:
+        self.phase = Phase.READY
+        self._answer = None
+        # A server that is about to close an idle connection says so in a packet of number 0 (MySQL since
+        # 8.0.24: 4031).
+        self._frames.allow_restart(0)
+
+    def _begin_compression(self) -> None:
+        before = self._frames
+        before.max_payload = MAX_PAYLOAD
+        if self._codecs.get(self.compression) is not None:
+            self._frames = self._new_frames()
+            self._frames.go_on_from(before)
+
+    def _new_frames(self) -> FrameStream:
+        """Frames of the kind that follows the login, counted from 0 on."""
+        codec = self._codecs.get(self.compression)
+        return FrameStream(MAX_PAYLOAD) if codec is None else CompressedFrameStream(codec)
+
+    def _send(self, payload: bytes) -> None:
+        self._outgoing.append(self._frames.encode(payload))
+
+    def _unexpected(self, payload: bytes) -> ProtocolError:
+        return ProtocolError(
+            f"an unexpected packet in {self.phase.value}: {len(payload)} bytes from 0x{payload[:4].hex()} on"
+        )
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _close(self, error: ReplicaError) -> None:
+        self._error = error
+        self.phase = Phase.CLOSED
+
+
+_HANDLERS: Mapping[Phase, Callable[[Connection, bytes], ConnectionEvent | None]] = MappingProxyType(
+    {
+        Phase.HANDSHAKE: Connection._on_handshake,
+        Phase.TLS: Connection._on_tls,
+        Phase.AUTHENTICATION: Connection._on_authentication,
+        Phase.READY: Connection._on_ready,
+        Phase.QUERY: Connection._on_query,
+        Phase.REGISTER: Connection._on_register,
+    }
+)

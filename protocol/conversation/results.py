@@ -1,0 +1,186 @@
+"""Text result sets: their packets, and the answer to one COM_QUERY as it arrives.
+
+It has two endings of a result set to tell apart (DEPRECATE_EOF and before) and refuses what was not asked for: local
+files and further results. ERR packets are its caller's.
+"""
+
+from collections.abc import Sequence
+
+from ..constants import MAX_FRAME_PAYLOAD, Capability, StatusFlag
+from ..errors import ProtocolError
+from ..records import record
+from ..wire import encode_lenenc_bytes, encode_lenenc_int
+from .messages import (
+    EOF_HEADER,
+    OK_HEADER,
+    UTF8MB4_GENERAL_CI,
+    Eof,
+    Ok,
+    ResultSet,
+    TextValue,
+    decode_text,
+    message_reader,
+)
+
+MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
+#: A packet with header 0xFE of this size or more is no EOF packet but data (MySQL's ``cli_safe_read``).
+EOF_LIMIT = 9
+
+_EOF_SIZE = 5
+_COLUMN_FIXED_SIZE = 12
+_LOCAL_INFILE_HEADER = 0xFB
+
+
+@record(frozen=True, slots=True)
+class ColumnDefinition:
+    """A column of a text result set. ``length`` counts bytes in the connection charset."""
+
+    name: str
+    type: int
+    collation: int = UTF8MB4_GENERAL_CI
+    length: int = 0
+    flags: int = 0
+    decimals: int = 0
+    org_name: str = ""
+    table: str = ""
+    org_table: str = ""
+    schema: str = ""
+    catalog: str = "def"
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "ColumnDefinition":
+        """Read a column definition."""
+        reader = message_reader(payload)
+        catalog, schema, table, org_table, name, org_name = [
+            decode_text(reader.lenenc_bytes()) for _ in range(6)
+        ]
+        fixed_size = reader.lenenc_int()
+        if fixed_size != _COLUMN_FIXED_SIZE:
+            raise ProtocolError(f"a column definition has {fixed_size} fixed bytes, not {_COLUMN_FIXED_SIZE}")
+        collation = reader.uint(2)
+        length = reader.uint(4)
+        column_type = reader.u8()
+        flags = reader.uint(2)
+        decimals = reader.u8()
+        reader.skip(2)
+        reader.expect_end()
+        return cls(
+            name,
+            column_type,
+            collation,
+            length,
+            flags,
+            decimals,
+            org_name,
+            table,
+            org_table,
+            schema,
+            catalog,
+        )
+
+    def encode(self) -> bytes:
+        """The payload of this definition."""
+        names = (self.catalog, self.schema, self.table, self.org_table, self.name, self.org_name)
+        return b"".join(
+            [
+                *(encode_lenenc_bytes(name.encode("utf-8", "surrogateescape")) for name in names),
+                encode_lenenc_int(_COLUMN_FIXED_SIZE),
+                self.collation.to_bytes(2, "little"),
+                self.length.to_bytes(4, "little"),
+                self.type.to_bytes(1, "little"),
+                self.flags.to_bytes(2, "little"),
+                self.decimals.to_bytes(1, "little"),
+                bytes(2),
+            ]
+        )
+
+
+def parse_column_count(payload: bytes) -> int:
+    """The packet that opens a result set; 1 to 4096 columns."""
+    reader = message_reader(payload)
+    count = reader.lenenc_int()
+    reader.expect_end()
+    if not 1 <= count <= MAX_COLUMNS:
+        raise ProtocolError(f"a result set of {count} columns")
+    return count
+
+
+def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
+    """One text row of so many columns."""
+    reader = message_reader(payload)
+    values = tuple(_value(reader.lenenc_bytes_or_null()) for _ in range(columns))
+    reader.expect_end()
+    return values
+
+
+def encode_row(values: Sequence[TextValue]) -> bytes:
+    """The payload of one text row; surrogate escapes, as of a file's name, become the bytes that they stand for."""
+    return b"".join(b"\xfb" if value is None else encode_lenenc_bytes(_bytes(value)) for value in values)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+
+
+def _value(data: bytes | None) -> TextValue:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def parse_end(payload: bytes, capabilities: Capability) -> Ok | Eof:
+    """The packet with header 0xFE that ends rows or a dump: EOF, or OK in its place; the size tells."""
+    return Eof.parse(payload) if len(payload) == _EOF_SIZE else Ok.parse(payload, capabilities)
+
+
+class QueryAnswer:
+    """Collects one answer: ``receive()`` returns it once it is whole."""
+
+    def __init__(self, capabilities: Capability) -> None:
+        self._capabilities = capabilities
+        self._deprecate_eof = Capability.DEPRECATE_EOF in capabilities
+        # A row of 16 MB may begin with 0xFE too.
+        self._end_limit = MAX_FRAME_PAYLOAD if self._deprecate_eof else EOF_LIMIT
+        self._column_count = 0
+        self._columns: list[str] = []
+        self._in_rows = False
+        self._rows: list[tuple[TextValue, ...]] = []
+
+    def receive(self, payload: bytes) -> Ok | ResultSet | None:
+        """Take the next packet, which is neither empty nor ERR."""
+        if self._in_rows:
+            return self._on_row(payload)
+        if not self._column_count:
+            return self._on_first(payload)
+        if len(self._columns) < self._column_count:
+            self._columns.append(ColumnDefinition.parse(payload).name)
+            self._in_rows = self._deprecate_eof and len(self._columns) == self._column_count
+        else:
+            Eof.parse(payload)
+            self._in_rows = True
+        return None
+
+    def _on_first(self, payload: bytes) -> Ok | None:
+        if payload[0] == OK_HEADER:
+            ok = Ok.parse(payload, self._capabilities)
+            _expect_last(ok)
+            return ok
+        if payload[0] == _LOCAL_INFILE_HEADER:
+            raise ProtocolError("the server asks for a local file, which was not offered")
+        self._column_count = parse_column_count(payload)
+        return None
+
+    def _on_row(self, payload: bytes) -> ResultSet | None:
+        if payload[0] == EOF_HEADER and len(payload) < self._end_limit:
+            _expect_last(parse_end(payload, self._capabilities))
+            return ResultSet(tuple(self._columns), self._rows)
+        self._rows.append(parse_row(payload, self._column_count))
+        return None
+
+
+def _expect_last(end: Ok | Eof) -> None:
+    if end.status & StatusFlag.MORE_RESULTS_EXISTS:
+        raise ProtocolError("the server announces a further result, which was not asked for")

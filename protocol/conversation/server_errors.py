@@ -1,0 +1,195 @@
+"""ERR packets as typed errors: which error a server's refusal is, and what its reader can do about it.
+
+One table. Code 1236 (ER_SOURCE_FATAL_ERROR_READING_BINLOG) stands for everything that goes wrong with a dump,
+so its rows are told apart by the servers' texts (MySQL: ``rpl_binlog_sender.cc``, ``rpl_source.cc``,
+``errmsg``; MariaDB: ``sql_repl.cc``). What the table does not have is a plain ``ServerError`` with the
+server's own words.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import (
+    AuthenticationError,
+    BinlogNotFoundError,
+    DuplicateReplicaError,
+    PositionInsideEventError,
+    PositionPastEndError,
+    PrivilegeError,
+    ReplicaError,
+    ServerError,
+    SourceConfigurationError,
+    TransactionsUnavailableError,
+)
+from .messages import Err
+
+
+class Phase(Enum):
+    """What the conversation is about; the value is its wording in error messages."""
+
+    HANDSHAKE = "the handshake"
+    TLS = "the change to TLS"
+    AUTHENTICATION = "authentication"
+    READY = "waiting for a command"
+    QUERY = "a query"
+    REGISTER = "the registration as a replica"
+    DUMP = "the binlog dump"
+    CLOSED = "the end of the conversation"
+
+
+_LOGIN = frozenset({Phase.HANDSHAKE, Phase.AUTHENTICATION})
+_REPLICATION = frozenset({Phase.REGISTER, Phase.DUMP})
+_ANY = frozenset(Phase)
+
+_READING_BINLOG = frozenset({1236})
+
+_GRANT = "as an administrator: GRANT REPLICATION SLAVE ON *.* TO this user"
+_INSIDE_EVENT = (
+    "start at the end position of an event, or at 4 for the file's beginning; if the position is known to be "
+    "right, the file is damaged"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    codes: frozenset[int]
+    phases: frozenset[Phase]
+    error: type[ReplicaError]
+    remedy: str
+    pattern: re.Pattern[str] | None = None
+
+    def fits(self, err: Err, phase: Phase) -> bool:
+        return (
+            err.code in self.codes
+            and phase in self.phases
+            and (self.pattern is None or self.pattern.search(err.message) is not None)
+        )
+
+
+def _binlog(pattern: str, error: type[ReplicaError], remedy: str) -> _Refusal:
+    return _Refusal(_READING_BINLOG, _REPLICATION, error, remedy, re.compile(pattern, re.IGNORECASE))
+
+
+def _login(error: type[ReplicaError], remedy: str, *codes: int) -> _Refusal:
+    return _Refusal(frozenset(codes), _LOGIN, error, remedy)
+
+
+# The first row that fits counts.
+_REFUSALS = (
+    # ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
+    _login(
+        AuthenticationError,
+        "check user and password, from which hosts the account may log in, and whether it requires TLS or tls_cert",
+        1045,
+        1698,
+    ),
+    # ER_DBACCESS_DENIED_ERROR
+    _login(AuthenticationError, "grant the user access to the database, or leave the database out", 1044),
+    # ER_HOST_IS_BLOCKED
+    _login(
+        AuthenticationError,
+        "as an administrator: TRUNCATE performance_schema.host_cache or FLUSH HOSTS",
+        1129,
+    ),
+    # ER_HOST_NOT_PRIVILEGED
+    _login(AuthenticationError, "create the account for this host, or for '%'", 1130),
+    # ER_NOT_SUPPORTED_AUTH_MODE, ER_SERVER_IS_IN_SECURE_AUTH_MODE
+    _login(AuthenticationError, "set the account's password anew, with a current plugin", 1251, 1275),
+    # ER_PLUGIN_IS_NOT_LOADED
+    _login(
+        AuthenticationError,
+        "load the account's authentication plugin, or change the account to another one",
+        1524,
+    ),
+    # ER_SECURE_TRANSPORT_REQUIRED
+    _login(AuthenticationError, "turn TLS on: the server accepts encrypted connections only", 3159),
+    # ER_WRONG_COMPRESSION_ALGORITHM_CLIENT
+    _login(
+        AuthenticationError,
+        "the server accepts compressed connections only: give compression='zstd,zlib'",
+        3922,
+    ),
+    # ER_ACCOUNT_HAS_BEEN_LOCKED, ER_USER_ACCESS_DENIED_FOR_USER_ACCOUNT_BLOCKED_BY_PASSWORD_LOCK; MariaDB's
+    # own 4151
+    _login(AuthenticationError, "as an administrator: ALTER USER ... ACCOUNT UNLOCK", 3118, 3955, 4151),
+    # ER_MUST_CHANGE_PASSWORD comes at the first command, ER_MUST_CHANGE_PASSWORD_LOGIN at login
+    _Refusal(frozenset({1820, 1862}), _ANY, AuthenticationError, "the password has expired: set a new one"),
+    # ER_ACCESS_DENIED_ERROR when registering, ER_SPECIFIC_ACCESS_DENIED_ERROR when dumping
+    _Refusal(frozenset({1045, 1227}), _REPLICATION, PrivilegeError, _GRANT),
+    # MariaDB: ER_SLAVE_SAME_ID
+    _Refusal(
+        frozenset({4052}),
+        _REPLICATION,
+        DuplicateReplicaError,
+        "give each replica of this source a server_id of its own",
+    ),
+    _binlog(
+        "(slave|replica) with the same server_(uu)?id",
+        DuplicateReplicaError,
+        "give each replica of this source a server_id and a replica uuid of its own",
+    ),
+    _binlog(
+        "position > file size|impossible position",
+        PositionPastEndError,
+        "the position is of another server's file, or the source lost the end in a crash: choose a new start",
+    ),
+    _binlog(
+        "log event entry exceeded max_allowed_packet|truncated in the middle of event|bogus data in log event"
+        "|did not pass crc check|crc check failed|position < 4"
+        "|not correspond to the location of any binlog event",
+        PositionInsideEventError,
+        _INSIDE_EVENT,
+    ),
+    _binlog(
+        "purged (required )?binary logs|GTID state requested by slave",
+        TransactionsUnavailableError,
+        "the source has deleted transactions that are needed: copy the data anew and start from that copy's "
+        "GTID set; to keep logs longer, raise binlog_expire_logs_seconds",
+    ),
+    _binlog(
+        "has more GTIDs than|which is not in the master's binlog|slave GTID state not found",
+        TransactionsUnavailableError,
+        "the source never had, or has lost, transactions of the start set: it is another server, or was "
+        "restored to an earlier state; copy the data anew and start from that copy's GTID set",
+    ),
+    _binlog(
+        "while looking for the oldest binary log|binary log without GTIDs",
+        TransactionsUnavailableError,
+        "no binlog file of the source reaches back to the start set: copy the data anew",
+    ),
+    _binlog(
+        "find first log file name|Could not open log file",
+        BinlogNotFoundError,
+        "the file was purged, or belongs to another server: SHOW BINARY LOGS lists what the source has",
+    ),
+    _binlog(
+        "Binary log is not open",
+        SourceConfigurationError,
+        "the source writes no binary log: start it with log_bin (--log-bin)",
+    ),
+    _binlog(
+        "server_id (is 0|was not set)",
+        SourceConfigurationError,
+        "set server_id on the source to a number above 0",
+    ),
+    _binlog(
+        "GTID_MODE",
+        SourceConfigurationError,
+        "set gtid_mode=ON on the source, or start from a file and position",
+    ),
+)
+
+
+def server_error(err: Err, phase: Phase) -> ReplicaError:
+    """The error to raise for an ERR packet that came in this phase.
+
+    A ``ServerError`` or a subclass of it, but for refusals that only the source's administrator can lift by
+    its settings: those are ``SourceConfigurationError``.
+    """
+    for refusal in _REFUSALS:
+        if refusal.fits(err, phase):
+            if issubclass(refusal.error, ServerError):
+                return refusal.error(err.code, err.sqlstate, err.message, refusal.remedy)
+            return refusal.error(f"{err.message} ({err.code}) -- {refusal.remedy}")
+    return ServerError(err.code, err.sqlstate, err.message)

@@ -1,0 +1,470 @@
+"""Writes the source of row readers, from cells: the lines of a function and the objects that it names.
+
+``rowcode`` says what the functions are for, and compiles them. There are two for a table: ``TrustingWriter``'s reads
+what servers write as fast as Python can, and ``CarefulWriter``'s takes one value after the other and is there for all
+else. Their text holds only integers and identifiers made here, never a name from the log.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, getcontext, setcontext
+from itertools import groupby, pairwise, takewhile
+from typing import Any, Final
+
+from ..values.inline import Inline
+from .cells import Cell
+from .column import ABSENT
+from .null_patterns import NullPatterns
+from .runs import Run, Unpacking
+
+# So many neighbours are tested for NULL together where not all have values. With 8, tables of many numbers take
+# 10 % longer at one NULL in ten.
+_NEIGHBOURS: Final = 4
+# A tuple of more items is made from a list: 660 ns for 100 items, as a sum of smaller ones 520.
+_TUPLE_ITEMS: Final = 30
+# To find out that rows are of one size takes 150 ns; so many bytes of NULL bitmaps are worth it.
+_FEW_ROWS: Final = 3
+_FEW_BITMAP_BYTES: Final = 8
+
+
+class _Doubt(Exception):
+    """A column that is NOT NULL is NULL."""
+
+
+# What trust in the log may run into where the careful reader does not, or says better what it is.
+_DOUBTS: Final = (_Doubt, IndexError, struct.error, UnicodeDecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of an image: ``name`` is its variable, ``bit`` its bit in the NULL bitmap.
+
+    ``diff`` is 0, or the bit that says that the value is a diff to ``before``.
+    """
+
+    cell: Cell
+    name: str
+    bit: int
+    is_wanted: bool
+    is_required: bool
+    diff: int = 0
+    before: str = "ABSENT"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageValues:
+    """One image: its values in order, the items of its row tuple, and how many columns can be diffs, if any can.
+
+    ``patterns`` are those of its NULL bits, if they are watched; ``name`` is an identifier's end.
+    """
+
+    name: str
+    values: Sequence[Value]
+    items: Sequence[str]
+    diff_count: int | None = None
+    patterns: NullPatterns | None = None
+
+
+class CarefulWriter:
+    """Writes a reader that asks of every value whether it is NULL.
+
+    ``names`` are what the text needs besides: ``overrun``, which makes the error for a wrong end, and ``apply_diff``.
+    """
+
+    def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
+        self.namespace: dict[str, Any] = {
+            "from_bytes": int.from_bytes,
+            "ABSENT": ABSENT,
+            "Doubt": _Doubt,
+            "DOUBTS": _DOUBTS,
+            **names,
+        }
+        self._images = images
+        self._bound: dict[object, str] = {}
+
+    def function(self) -> Iterator[str]:
+        """The lines of ``read_rows``."""
+        yield "def read_rows(data, position, end):"
+        yield "    rows = []"
+        yield "    append = rows.append"
+        yield "    while position < end:"
+        yield from _indent(self._row(), 2)
+        yield "    if position != end:"
+        yield "        raise overrun(position, end)"
+        yield "    return rows"
+
+    def _row(self) -> Iterator[str]:
+        for image in self._images:
+            if image.diff_count is not None:
+                yield from _diff_bits(image.diff_count)
+            if image.values:
+                yield from self._image(image)
+        yield f"append({_row_text([image.items for image in self._images])})"
+
+    def _image(self, image: ImageValues) -> Iterator[str]:
+        size = _bitmap_size(image.values)
+        yield f"nulls = from_bytes(data[position:position + {size}], 'little')"
+        yield f"position += {size}"
+        for value in image.values:
+            yield from self._one(value)
+
+    def _one(self, value: Value) -> Iterator[str]:
+        """A value that can be NULL."""
+        if value.is_wanted:
+            yield f"if nulls & {value.bit}:"
+            yield f"    {value.name} = None"
+            yield "else:"
+        else:
+            yield f"if not nulls & {value.bit}:"
+        yield from _indent(self._together(Run(), [value]))
+
+    def _together(self, run: Run, values: Sequence[Value], checks: Sequence[str] = ()) -> Iterator[str]:
+        """Neighbours that are not NULL, behind what ``run`` has; only the last may be of variable size.
+
+        ``checks`` are lines that come before anything is made of what was unpacked.
+        """
+        for value in values:
+            if value.cell.length_bytes:
+                yield from self._variable(run, value, checks)
+                return
+            self._add(run, value)
+        yield from self._unpack(run, checks)
+        yield f"position += {run.size}"
+
+    def _add(self, run: Run, value: Value) -> None:
+        """Add one value of fixed size."""
+        cell, name = value.cell, value.name
+        if not value.is_wanted:
+            run.add_gap(cell.size)
+        elif cell.code:
+            if cell.expression != "{v}":
+                run.after.append(f"{name} = {self._expression(cell, v=name)}")
+            run.add(cell.code, cell.size, name)
+        else:
+            run.after.append(f"{name} = {self._expression(cell, p=_position(run.size))}")
+            run.add_gap(cell.size)
+
+    def _variable(self, run: Run, value: Value, checks: Sequence[str]) -> Iterator[str]:
+        """Read the run, the length behind it, and the value of that length."""
+        if run.size or value.cell.length_bytes > 1:
+            length = "n"
+            checks = (*run.add_integer(value.cell.length_bytes, length), *checks)
+        else:
+            length = "data[position]"
+            run.size = 1
+        yield from self._unpack(run, checks)
+        if value.is_wanted:
+            yield f"start = position + {run.size}"
+            yield f"position = start + {length}"
+            yield f"{value.name} = {self._variable_value(value)}"
+        else:
+            yield f"position += {run.size} + {length}"
+
+    def _variable_value(self, value: Value) -> str:
+        text = self._expression(value.cell, v="data[start:position]")
+        if value.diff:
+            return f"apply_diff({value.before}, data[start:position]) if diffs & {value.diff} else {text}"
+        return text
+
+    def _unpack(self, run: Run, checks: Sequence[str]) -> Iterator[str]:
+        for part in run.unpackings():
+            position = _position(part.offset)
+            if part.format[1:] == "B":
+                yield f"{part.targets[0]} = data[{position}]"
+            else:
+                unpack = self._bind(struct.Struct(part.format).unpack_from, "unpack", part.format)
+                yield f"{_names(part.targets)} = {unpack}(data, {position})"
+        yield from checks
+        yield from run.after
+
+    def _expression(self, cell: Cell, **words: str) -> str:
+        return cell.expression.format(f=self._bind(cell.function, "convert"), **words)
+
+    def _bind(self, value: object, stem: str, key: object = None) -> str:
+        """A name for ``value`` in the function's globals; the same one for the same key, or the same object."""
+        if value is None:
+            return ""
+        key = key or id(value)
+        name = self._bound.get(key)
+        if name is None:
+            name = self._bound[key] = f"{stem}_{len(self._bound)}"
+            self.namespace[name] = value
+        return name
+
+
+class TrustingWriter(CarefulWriter):
+    """Writes a reader that takes columns that are NOT NULL, and text, to be what they should be.
+
+    Where they are not it calls ``careful()``, the careful reader, which begins anew.
+    """
+
+    def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
+        super().__init__(images, names)
+        self.namespace |= {f"saw_{image.name}": image.patterns.saw for image in images if image.patterns}
+        # Variables that rows hand on; the context that Decimal's operators need, and its digits.
+        self._kept: list[str] = []
+        self._context: Context | None = None
+        self._digits = 0
+
+    def function(self) -> Iterator[str]:
+        """The lines of ``read_rows``."""
+        watched = [
+            image for image in self._images if image.patterns is not None and image.patterns.is_watching
+        ]
+        body = [*self._rows_of_one_size(), "while position < end:", *_indent(self._row())]
+        yield "def read_rows(data, position, end):"
+        yield "    begin = position"
+        yield "    rows = []"
+        yield "    append = rows.append"
+        unset = [*(f"odd_{image.name}" for image in watched), *dict.fromkeys(self._kept)]
+        if unset:
+            yield f"    {' = '.join(unset)} = None"
+        if self._context:
+            self.namespace |= {"getcontext": getcontext, "setcontext": setcontext, "context": self._context}
+            # To change it takes 200 ns.
+            yield "    outer = getcontext()"
+            digits = self._digits
+            yield f"    is_narrow = outer.prec < {digits} or outer.Etop() < 0 or outer.Emin > -{digits}"
+            yield "    if is_narrow:"
+            yield "        setcontext(context)"
+        yield "    try:"
+        yield from _indent(body, 2)
+        yield "    except DOUBTS:"
+        yield "        position = -1"
+        if self._context:
+            yield "    finally:"
+            yield "        if is_narrow:"
+            yield "            setcontext(outer)"
+        yield "    if position != end:"
+        yield "        return careful()(data, begin, end)"
+        for image in watched:
+            yield f"    if odd_{image.name} is not None:"
+            yield f"        saw_{image.name}(odd_{image.name})"
+        yield "    return rows"
+
+    def _rows_of_one_size(self) -> Iterator[str]:
+        """Rows without values of variable size, and without NULL, are of one size and are read all at once.
+
+        The zeros of all their NULL bitmaps tell. Numbers alone take a third of the time.
+        """
+        values = [value for image in self._images for value in image.values]
+        has_diffs = any(image.diff_count is not None for image in self._images)
+        if has_diffs or any(value.cell.length_bytes for value in values):
+            return
+        run = Run()
+        zeros: list[tuple[int, bytes]] = []
+        for image in self._images:
+            zeros += _zero_bytes(image.values, run.size)
+            run.add_gap(_bitmap_size(image.values))
+            for value in image.values:
+                self._add(run, value)
+        parts = list(run.whole_unpackings())
+        if len(zeros) > _FEW_BITMAP_BYTES or not parts:
+            return
+        tests = [f"end - position > {_FEW_ROWS * run.size}", f"not (end - position) % {run.size}"]
+        for offset, clear in zeros:
+            name = self._bind(clear, "clear", clear)
+            tests.append(f"not data[{_position(offset)}:end:{run.size}].strip({name})")
+        yield f"if {' and '.join(tests)}:"
+        yield from _indent(self._all_rows(run, parts))
+
+    def _all_rows(self, run: Run, parts: Sequence[Unpacking]) -> Iterator[str]:
+        rows = [image.items for image in self._images]
+        targets = [_names(part.targets) for part in parts]
+        numbers = []
+        for part in parts:
+            unpack = self._bind(struct.Struct(part.format).iter_unpack, "unpack_all", (part.format,))
+            numbers.append(f"{unpack}(data[position:end])")
+        if rows == [part.targets for part in parts] and not run.after:
+            yield f"return list({numbers[0]})"
+            return
+        if any("position" in line for line in run.after):
+            targets.insert(0, "position")
+            numbers.insert(0, f"range(position, end, {run.size})")
+        if len(numbers) == 1:
+            yield f"for {targets[0]} in {numbers[0]}:"
+        else:
+            yield f"for {', '.join(f'({target})' for target in targets)} in zip({', '.join(numbers)}):"
+        yield from _indent(run.after)
+        yield f"    append({_row_text(rows)})"
+        yield "return rows"
+
+    def _image(self, image: ImageValues) -> Iterator[str]:
+        values = image.values
+        size = _bitmap_size(values)
+        required = sum(value.bit for value in values if value.is_required)
+        run = Run()
+        checks = run.add_integer(size, "nulls")
+        if required:
+            checks += [f"if nulls & {required}:", "    raise Doubt"]
+        # A bitmap of one byte is read in 10 ns, others in 50 and more: they come with the first values.
+        first = next(_segments(values))
+        leading = list(takewhile(lambda value: value.is_required, first))
+        if size == 1 and len(leading) < len(first):
+            leading = []
+        yield from self._together(run, leading, checks)
+        yield from self._by_pattern(image, values[len(leading) :])
+
+    def _by_pattern(self, image: ImageValues, values: Sequence[Value]) -> Iterator[str]:
+        """Values behind their NULL bits, with code of its own for each frequent pattern of these."""
+        others = [line for segment in _segments(values) for line in self._segment(segment)]
+        patterns = image.patterns
+        if patterns is not None and patterns.is_watching:
+            others.insert(0, f"odd_{image.name} = nulls")
+        frequent = patterns.frequent if patterns is not None else []
+        for pattern in frequent:
+            yield f"{'if' if pattern == frequent[0] else 'elif'} nulls == {pattern}:"
+            yield from _indent(self._with_nulls(values, pattern))
+        if frequent:
+            yield "else:"
+        yield from _indent(others, 1 if frequent else 0)
+
+    def _with_nulls(self, values: Sequence[Value], pattern: int) -> Iterator[str]:
+        """Values of which those are NULL whose bits the pattern has."""
+        absent = [value.name for value in values if value.bit & pattern and value.is_wanted]
+        yield f"{' = '.join(absent)} = None" if absent else "pass"
+        for segment in _segments([value for value in values if not value.bit & pattern]):
+            yield from self._together(Run(), segment)
+
+    def _segment(self, values: Sequence[Value]) -> Iterator[str]:
+        """Neighbours, read together, or in smaller parts where one of them is NULL."""
+        nullable = sum(value.bit for value in values if not value.is_required)
+        if not nullable:
+            yield from self._together(Run(), values)
+        elif len(values) == 1:
+            yield from self._one(values[0])
+        elif all(map(_is_gap, values)):
+            yield f"position += {_sizes(values)}"
+        else:
+            yield f"if not nulls & {nullable}:"
+            yield from _indent(self._together(Run(), values))
+            yield "else:"
+            for part in _parts(values):
+                yield from _indent(self._segment(part))
+
+    def _add(self, run: Run, value: Value) -> None:
+        inline = value.cell.inline
+        if inline is None or not value.is_wanted or not self._has_context(inline):
+            super()._add(run, value)
+            return
+        numbers = [value.name, *(f"{value.name}_{number}" for number in range(1, len(inline.code)))]
+        kept = [f"{value.name}_k{number}" for number in range(inline.kept)]
+        constants = [self._bind(constant, "constant") for constant in inline.constants]
+        self._kept += kept
+        if inline.expression != "{v}":
+            words = {f"v{number}": name for number, name in enumerate(numbers)}
+            words |= {f"k{number}": name for number, name in enumerate(kept)}
+            words |= {f"c{number}": name for number, name in enumerate(constants)}
+            words |= {
+                "v": value.name,
+                "f": self._bind(value.cell.function, "convert"),
+                "p": _position(run.size),
+            }
+            run.after.append(f"{value.name} = {inline.expression.format(**words)}")
+        run.add(inline.code, value.cell.size, *numbers, is_big_endian=inline.is_big_endian)
+
+    def _has_context(self, inline: Inline) -> bool:
+        """Whether the function has the context that the expression counts on, or can have it."""
+        if inline.context is None:
+            return True
+        self._context = self._context or inline.context
+        self._digits = max(self._digits, inline.digits)
+        return self._context is inline.context
+
+    def _expression(self, cell: Cell, **words: str) -> str:
+        return (cell.quick or cell.expression).format(f=self._bind(cell.function, "convert"), **words)
+
+
+def _position(offset: int) -> str:
+    return f"position + {offset}" if offset else "position"
+
+
+def _bitmap_size(values: Sequence[Value]) -> int:
+    return (len(values) + 7) >> 3
+
+
+def _segments(values: Sequence[Value]) -> Iterator[list[Value]]:
+    """Neighbours whose places are known beforehand: values of fixed size, and one of variable size behind them."""
+    segment: list[Value] = []
+    for value in values:
+        segment.append(value)
+        if value.cell.length_bytes:
+            yield segment
+            segment = []
+    if segment:
+        yield segment
+
+
+def _parts(values: Sequence[Value]) -> Iterator[list[Value]]:
+    """Gaps; neighbours that are NOT NULL; and of the others a few each, or one where there are only a few."""
+    count = _NEIGHBOURS if len(values) > _NEIGHBOURS else 1
+    for kind, group in groupby(values, _kind):
+        part = list(group)
+        if kind == "nullable":
+            yield from (part[first : first + count] for first in range(0, len(part), count))
+        else:
+            yield part
+
+
+def _kind(value: Value) -> str:
+    return "gap" if _is_gap(value) else "required" if value.is_required else "nullable"
+
+
+def _is_gap(value: Value) -> bool:
+    """Whether nothing is to be known of the value but whether it is there."""
+    return not value.is_wanted and not value.cell.length_bytes
+
+
+def _sizes(gaps: Sequence[Value]) -> str:
+    """The bytes that gaps take."""
+    nullable: dict[int, int] = {}
+    for gap in gaps:
+        if not gap.is_required:
+            nullable[gap.cell.size] = nullable.get(gap.cell.size, 0) | gap.bit
+    absent = (f" - {size} * (nulls & {bits}).bit_count()" for size, bits in nullable.items())
+    return f"{sum(gap.cell.size for gap in gaps)}{''.join(absent)}"
+
+
+def _zero_bytes(values: Sequence[Value], offset: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and possible values of each byte of a NULL bitmap at ``offset`` in which nothing is NULL.
+
+    Bits beyond the last column are set by 5.6 and clear in 8.0.
+    """
+    for byte in range(_bitmap_size(values)):
+        yield offset + byte, bytes((0, 0xFF << len(values) - 8 * byte & 0xFF))
+
+
+def _diff_bits(count: int) -> Iterator[str]:
+    """Value options, then one bit per JSON column if they say so (log_event.cc: print_verbose_one_row)."""
+    size = (count + 7) >> 3
+    yield "options = data[position]"
+    yield "position += 1"
+    yield "diffs = 0"
+    yield "if options & 1:"
+    yield f"    diffs = from_bytes(data[position:position + {size}], 'little')"
+    yield f"    position += {size}"
+
+
+def _row_text(images: Sequence[Sequence[str]]) -> str:
+    """A row: one tuple, or two in one."""
+    tuples = [_tuple_text(items) for items in images]
+    return tuples[0] if len(tuples) == 1 else f"({', '.join(tuples)})"
+
+
+def _tuple_text(items: Sequence[str]) -> str:
+    if len(items) == 1:
+        return f"({items[0]},)"
+    count = -(-len(items) // _TUPLE_ITEMS) or 1
+    bounds = [len(items) * part // count for part in range(count + 1)]
+    return " + ".join(f"({', '.join(items[first:last])})" for first, last in pairwise(bounds))
+
+
+def _names(targets: Sequence[str]) -> str:
+    return ", ".join(targets) if len(targets) > 1 else f"({targets[0]},)"
+
+
+def _indent(lines: Iterable[str], levels: int = 1) -> Iterator[str]:
+    indentation = "    " * levels
+    for line in lines:
+        yield indentation + line

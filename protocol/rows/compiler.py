@@ -1,0 +1,175 @@
+"""From cells to one compiled function per table shape: what reads the rows of a rows event.
+
+The work of finding out how a row is laid out is done once, here; what is left per row is straight-line code. The
+function for inserts into a table of INT NOT NULL, VARCHAR(10) NOT NULL in utf8mb4, and DOUBLE is
+
+    def read_rows(data, position, end):
+        begin = position
+        rows = []
+        append = rows.append
+        try:
+            while position < end:
+                nulls, a0, n = unpack_0(data, position)
+                if nulls & 3:
+                    raise Doubt
+                start = position + 6
+                position = start + n
+                a1 = data[start:position].decode()
+                if nulls & 4:
+                    a2 = None
+                else:
+                    (a2,) = unpack_1(data, position)
+                    position += 8
+                append((a0, a1, a2))
+        except DOUBTS:
+            position = -1
+        if position != end:
+            return careful()(data, begin, end)
+        return rows
+
+It trusts the log: that columns which are NOT NULL have values, that text is valid UTF-8, that all rows are whole.
+Where that is not so, ``careful()`` begins anew: a function that is only compiled then, reads value by value, and
+returns what is there or raises the error that fits.
+
+Neighbours that can be NULL are tested together first, and read by one unpack if all have values. Where many columns
+can be NULL, frequent patterns of NULL bits get code of their own after some rows. Rows of fixed size without any NULL
+are read all at once. Generated text holds only integers and identifiers of ours, never a name of the log: a column
+name with a newline would run as code. Sources are registered in linecache, where tracebacks and debuggers find them.
+"""
+
+import linecache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import FunctionType
+from typing import Any
+from zlib import crc32
+
+from ..errors import DecodeError, TruncatedError
+from .cells import Cell, Function
+from .code_writer import CarefulWriter, ImageValues, TrustingWriter, Value
+from .column import ABSENT
+from .null_patterns import patterns_of
+
+# Compiled functions of a stream; each takes some 20 KB, for 100 columns 100.
+_READERS_KEPT = 4096
+
+Row = tuple[object, ...]
+RowReader = Callable[[bytes, int, int], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One row image: which columns it holds, and which of those the reader wants.
+
+    ``cells`` are all columns' cells; ``present`` the indexes in the image; ``wanted`` the indexes of the row
+    tuple, in its order; ``required`` the indexes of those columns that are NOT NULL. In an after image of
+    PARTIAL_UPDATE_ROWS each column of ``diffs`` has a bit that says whether its value is a diff, which
+    ``apply_diff(before, diff)`` turns into the value.
+    """
+
+    cells: tuple[Cell, ...]
+    present: tuple[int, ...]
+    wanted: tuple[int, ...]
+    required: frozenset[int] = frozenset()
+    diffs: tuple[int, ...] | None = None
+    apply_diff: Function | None = None
+
+
+def overrun(position: int, end: int) -> DecodeError:
+    """The error for rows that do not end where their event does."""
+    if position > end:
+        return TruncatedError(f"the last row needs {position - end} bytes more than its event has")
+    return DecodeError(f"{end - position} bytes are left behind the rows")
+
+
+class RowCompiler:
+    """Compiles row readers and keeps them, one per combination of images."""
+
+    def __init__(self) -> None:
+        self._readers: dict[tuple[Image, ...], RowReader] = {}
+        self._files: set[str] = set()
+
+    def reader(self, *images: Image) -> RowReader:
+        """A function ``(data, position, end) -> rows`` over ``data[position:end]``.
+
+        With one image a row is a tuple of values, with two it is a ``(before, after)`` pair of them. The function
+        raises ``DecodeError`` when the last row does not end at ``end``; on damaged data also ``IndexError``,
+        ``struct.error``, ``ValueError`` or ``OverflowError``, which the decoder turns into ``DecodeError``.
+        """
+        reader = self._readers.get(images)
+        if reader is None:
+            if len(self._readers) >= _READERS_KEPT:
+                self._forget()
+            reader = self._readers[images] = self._make(images)
+        return reader
+
+    def _make(self, images: Sequence[Image]) -> RowReader:
+        if not any(image.present for image in images):
+            return _empty_rows(images)
+        values = list(_values_of(images))
+        names: dict[str, object] = {"overrun": overrun, "apply_diff": images[-1].apply_diff}
+        names["careful"] = cache(lambda: self._compile(CarefulWriter(values, names)))
+        writer = TrustingWriter(values, names)
+        reader = self._compile(writer)
+
+        def write_again() -> None:
+            # Whoever has the function has the new code.
+            reader.__code__ = self._compile(writer).__code__
+
+        for image in values:
+            if image.patterns is not None:
+                image.patterns.changed = write_again
+        return reader
+
+    def _compile(self, writer: CarefulWriter) -> FunctionType:
+        source = "\n".join(writer.function())
+        filename = f"<row reader {crc32(source.encode()):08x}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        self._files.add(filename)
+        exec(compile(source, filename, "exec"), writer.namespace)  # the text is made of our own words only
+        reader: FunctionType = writer.namespace["read_rows"]
+        return reader
+
+    def _forget(self) -> None:
+        for filename in self._files:
+            linecache.cache.pop(filename, None)
+        self._files.clear()
+        self._readers.clear()
+
+
+def _empty_rows(images: Sequence[Image]) -> RowReader:
+    """Rows without any column take no byte: the source logs one such row per event (do_apply_event's loop)."""
+    rows = [(ABSENT,) * len(image.wanted) for image in images]
+    row = rows[0] if len(rows) == 1 else tuple(rows)
+
+    def read_rows(data: bytes, position: int, end: int) -> list[Any]:
+        if position != end:
+            raise overrun(position, end)
+        return [row]
+
+    return read_rows
+
+
+def _values_of(images: Sequence[Image]) -> Iterator[ImageValues]:
+    """The images as the writers see them: variables are called ``a`` before a change, ``b`` behind it."""
+    before = set(images[0].present).intersection(images[0].wanted)
+    for image, prefix in zip(images, "ab", strict=False):
+        present, wanted = set(image.present), set(image.wanted)
+        diffs = {index: 1 << place for place, index in enumerate(image.diffs or ())}
+        values = [
+            Value(
+                image.cells[index],
+                f"{prefix}{index}",
+                1 << place,
+                index in wanted,
+                index in image.required,
+                diffs.get(index, 0),
+                f"a{index}" if index in before else "ABSENT",
+            )
+            for place, index in enumerate(image.present)
+        ]
+        items = [f"{prefix}{index}" if index in present else "ABSENT" for index in image.wanted]
+        diff_count = None if image.diffs is None else len(image.diffs)
+        nullable_count = sum(value.is_wanted and not value.is_required for value in values)
+        yield ImageValues(prefix, values, items, diff_count, patterns_of(len(values), nullable_count))

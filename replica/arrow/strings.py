@@ -1,0 +1,143 @@
+"""Columns of character strings: by their own character sets to the UTF-8 that Arrow wants.
+
+UTF-8 is only checked, and a set of one byte a character is converted as a whole; other sets value by value. What
+``protocol.charset`` finds no character for (there a surrogate) is U+FFFD, once for each, and such values are counted.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from protocol.charset import Charset, Decode, charset_by_name
+from protocol.inflate import uncompress_column
+from protocol.rows.column import Column
+
+from .arrays import MAX_BYTES, ArrowColumn, Losses, object_array
+from .binary import Gathered, gather, variable_array
+from .buffer import Bytes, Flags
+from .places import Places
+
+STRING = pa.string()
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_REPLACEMENT: Final = "\ufffd"
+_ASCII: Final = bytes(range(0x80))
+
+
+def valid_text(text: str) -> str:
+    """The text with U+FFFD for each surrogate, which UTF-8 cannot hold."""
+    return _SURROGATES.sub(_REPLACEMENT, text)
+
+
+def text(column: Column) -> ArrowColumn:
+    """CHAR, VARCHAR and TEXT. Without a known character set there is none; see ``schema``."""
+    charset = known_charset(column)
+    assert charset is not None
+    assert charset.decode is not None
+    if charset.codec == "utf-8":
+        return ArrowColumn(STRING, partial(_utf8, charset.decode))
+    if charset.max_bytes == 1:
+        return ArrowColumn(STRING, partial(_one_byte, charset.decode))
+    if charset.decode(_ASCII) == _ASCII.decode("ascii"):
+        return ArrowColumn(STRING, partial(_like_ascii, charset.decode))
+    return ArrowColumn(STRING, partial(_each, charset.decode))
+
+
+def known_charset(column: Column) -> Charset | None:
+    """The character set whose text Python can decode; None for bytes and what the log does not say."""
+    charset = None if column.charset is None else charset_by_name(column.charset)
+    return None if charset is None or charset.decode is None else charset
+
+
+def compressed(column: Column) -> ArrowColumn:
+    """A MariaDB ``COMPRESSED`` column: as its type, behind the compression."""
+    charset = known_charset(column)
+    if charset is None or charset.decode is None:
+        return ArrowColumn(pa.binary(), _uncompressed)
+    decode = charset.decode
+    return ArrowColumn(STRING, partial(_each, lambda data: decode(uncompress_column(data))))
+
+
+def _uncompressed(places: Places, losses: Losses) -> pa.Array:
+    values = [None if value is None else uncompress_column(value) for value in places.values()]
+    return object_array(values, pa.binary())
+
+
+def string_array(values: Iterable[str | None], losses: Losses) -> pa.Array:
+    """Strings of Python as an array; surrogates are replaced, and their values counted."""
+    values = list(values)
+    try:
+        return object_array(values, STRING)
+    except UnicodeEncodeError:
+        pass
+    for row, value in enumerate(values):
+        if value is not None and _SURROGATES.search(value):
+            values[row] = valid_text(value)
+            losses.texts += 1
+    return object_array(values, STRING)
+
+
+def _each(decode: Decode, places: Places, losses: Losses) -> pa.Array:
+    return string_array((None if value is None else decode(value) for value in places.values()), losses)
+
+
+def _utf8(decode: Decode, places: Places, losses: Losses) -> pa.Array:
+    try:
+        return gather(places).array(pa.binary()).cast(STRING)
+    except pa.ArrowInvalid:
+        return _each(decode, places, losses)
+
+
+def _is_ascii(data: Bytes) -> bool:
+    return not len(data) or int(data.max()) < 0x80
+
+
+def _like_ascii(decode: Decode, places: Places, losses: Losses) -> pa.Array:
+    """A set of several bytes a character of which ASCII is a part."""
+    gathered = gather(places)
+    return gathered.array(STRING) if _is_ascii(_bytes(gathered)) else _each(decode, places, losses)
+
+
+def _bytes(gathered: Gathered) -> Bytes:
+    return np.frombuffer(gathered.data, np.uint8, int(gathered.lengths.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class _ByteTable:
+    """A set of one byte a character: whether ASCII is a part of it, each byte's size in UTF-8, what is none of it."""
+
+    holds_ascii: bool
+    sizes: Bytes
+    is_lost: Flags
+
+
+@cache
+def _byte_table(decode: Decode) -> _ByteTable:
+    characters = [decode(bytes((byte,))) for byte in range(256)]
+    sizes = np.array([len(valid_text(character).encode()) for character in characters], np.uint8)
+    is_lost = np.array([bool(_SURROGATES.search(character)) for character in characters], np.bool_)
+    return _ByteTable(decode(_ASCII) == _ASCII.decode("ascii"), sizes, is_lost)
+
+
+def _one_byte(decode: Decode, places: Places, losses: Losses) -> pa.Array:
+    """All values decoded at once: character i is byte i, so that byte offsets are character offsets."""
+    gathered = gather(places)
+    data, table = _bytes(gathered), _byte_table(decode)
+    if table.holds_ascii and _is_ascii(data):
+        return gathered.array(STRING)
+    # A value's size in UTF-8 is that of its characters, each of at most three bytes.
+    ends = np.zeros(len(data) + 1, np.int32 if 3 * len(data) <= MAX_BYTES else np.int64)
+    np.cumsum(table.sizes[data], out=ends[1:])
+    edges = np.zeros(len(places) + 1, np.int64)
+    np.cumsum(gathered.lengths, out=edges[1:])
+    sizes = ends[edges].astype(np.int64)
+    lost = table.is_lost[data]
+    whole = decode(data.tobytes())
+    if lost.any():
+        losses.texts += len(np.unique(np.searchsorted(edges, np.flatnonzero(lost), "right")))
+        whole = valid_text(whole)
+    return variable_array(STRING, sizes[1:] - sizes[:-1], pa.py_buffer(whole.encode()), gathered.valid)

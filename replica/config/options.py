@@ -1,0 +1,425 @@
+"""What a stream is to do: DSN, keyword arguments and an option file in, one frozen ``Options`` out.
+
+Every mistake is a ``ConfigurationError`` that names the option, found before anything is connected. Nothing here
+opens a connection; certificates, keys and option files are what is read.
+"""
+
+import math
+import os
+import re
+import secrets
+import socket
+import ssl
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, replace
+from types import MappingProxyType
+from typing import Final, TypeVar, cast
+from urllib.parse import parse_qsl, unquote
+
+from protocol.conversation.commands import RegisterReplica
+from protocol.conversation.compressed_packets import COMPRESSIONS, CompressionName, create_codec
+from protocol.errors import ConfigurationError
+from protocol.position import BinlogPosition
+from protocol.records import record
+from protocol.rows.cells import CellTable
+
+from .checkpoint import CheckpointStore
+from .option_file import DEFAULT_FILE, read_option_file, with_defaults
+from .reconnect import NoReconnect, ReconnectPolicy
+from .selection import (
+    SELECTION_READERS,
+    OptionReader,
+    Selection,
+    one_of,
+    read_boolean,
+    read_text,
+    wrong_value,
+)
+from .status import StatusHook
+from .tls import TLS_MODES, VERIFYING, TlsMode, create_ssl_context, read_public_key
+
+_Value = TypeVar("_Value")
+
+# rpl_replica.h: SLAVE_MAX_HEARTBEAT_PERIOD, in seconds.
+_MAX_HEARTBEAT: Final = 4294967
+# com_register_slave() of servers before 8.0.17 refuses longer ones (HOSTNAME_LENGTH).
+_MAX_REPORT_HOST: Final = 60
+_DEFAULT_PORT: Final = 3306
+# Of no server in particular: whoever may log in to several reads its own.
+_PASSWORD_VARIABLE: Final = "MYSQL_PWD"
+_DSN: Final = re.compile(r"(?:mysql|mariadb)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
+_HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?")
+
+
+def _random_server_id() -> int:
+    # 0 would make the source end the dump at the end of its log.
+    return 1 + secrets.randbelow((1 << 32) - 1)
+
+
+def _host_name() -> str:
+    return socket.gethostname()[:_MAX_REPORT_HOST]
+
+
+@record(slots=True, frozen=True, kw_only=True)
+class Options(Selection):
+    """The whole configuration of one stream. ``replica.connect`` says what each option means.
+
+    ``server_id`` and ``replica_uuid`` are how the source tells replicas apart; they stay the same for the stream's
+    life, so that a new connection takes the place of the old one. ``ssl_context`` is None where TLS is disabled.
+    ``cells`` are a renderer's own, for what values become; no argument of ``replica.connect``. ``host`` and ``port``
+    are the first of ``hosts``.
+    """
+
+    host: str = "localhost"
+    port: int = _DEFAULT_PORT
+    hosts: tuple[tuple[str, int], ...] = ()
+    user: str = ""
+    password: str = field(default="", repr=False)
+    option_file: str | None = None
+    unix_socket: str | None = None
+    server_id: int = field(default_factory=_random_server_id)
+    replica_uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    report_host: str = field(default_factory=_host_name)
+    report_port: int | None = None
+    tls: TlsMode = "preferred"
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    server_public_key_path: str | None = None
+    server_public_key: bytes | None = field(default=None, repr=False)
+    get_server_public_key: bool = True
+    enable_cleartext_plugin: bool = False
+    compression: tuple[CompressionName, ...] = ()
+    heartbeat: float = 30.0
+    connect_timeout: float = 10.0
+    reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
+    checkpoints: CheckpointStore | None = None
+    checkpoint_interval: float = 1.0
+    semi_sync: bool = False
+    on_status: StatusHook | None = None
+    status_interval: float = 10.0
+    cells: CellTable | None = field(default=None, repr=False)
+
+    @property
+    def address(self) -> str:
+        """Where the source is, for messages; all the hosts where there are several."""
+        if self.unix_socket is not None:
+            return self.unix_socket
+        return ", ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+
+    def each_host(self) -> list["Options"]:
+        """The same for one host each, in the order in which they are tried."""
+        if len(self.hosts) < 2:
+            return [self]
+        return [replace(self, host=host, port=port, hosts=((host, port),)) for host, port in self.hosts]
+
+    def check_one_host(self, reason: str) -> None:
+        """Raise ``ConfigurationError`` for several hosts, where they make no sense."""
+        if len(self.hosts) > 1:
+            raise ConfigurationError(f"host: one is wanted, not {self.address}: {reason}")
+
+    @classmethod
+    def build(cls, dsn: str | None, given: Mapping[str, object]) -> "Options":
+        """Options from keyword arguments, a DSN and an option file; the former win, None counts as not given.
+
+        A password that is in none of them is looked for in the environment (``MYSQL_PWD``). Raises
+        ``ConfigurationError``, which names the option and never shows the password.
+        """
+        values = {} if dsn is None else parse_dsn(dsn)
+        values |= {name: value for name, value in given.items() if value is not None}
+        path = _option_file("option_file", values.pop("option_file", False))
+        read = {name: _READERS[name](name, value) for name, value in values.items()}
+        if path is not None:
+            read = with_defaults(read, _read_file(path)) | {"option_file": path}
+        if "password" not in read and _PASSWORD_VARIABLE in os.environ:
+            read["password"] = os.environ[_PASSWORD_VARIABLE]
+        _choose_hosts(read)
+        _choose_tls(read)
+        if "server_public_key_path" in read:
+            read["server_public_key"] = read_public_key(str(read["server_public_key_path"]))
+        options = cls(**read)  # type: ignore[arg-type]
+        if not options.user:
+            raise ConfigurationError("user: a replica logs in as somebody: give user= or mysql://user@host")
+        if options.ssl_context is None and options.tls != "disabled":
+            context = create_ssl_context(options.tls, options.tls_ca, options.tls_cert, options.tls_key)
+            object.__setattr__(options, "ssl_context", context)
+        return options
+
+
+def _read_file(path: str) -> dict[str, object]:
+    found = read_option_file(path)
+    try:
+        return {name: _READERS[name](name, value) for name, value in found.items()}
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option_file: {path}: {error}") from None
+
+
+def _choose_hosts(read: dict[str, object]) -> None:
+    """Give each host its port, and refuse what several hosts make ambiguous."""
+    port = cast("int", read.get("port", _DEFAULT_PORT))
+    named = cast("tuple[tuple[str, int | None], ...]", read.get("host", (("localhost", None),)))
+    hosts = tuple((host, port if own is None else own) for host, own in named)
+    read["hosts"] = hosts
+    read["host"], read["port"] = hosts[0]
+    if len(hosts) < 2:
+        return
+    if "unix_socket" in read:
+        raise ConfigurationError("unix_socket and several hosts exclude one another")
+    for name in ("start", "stop"):
+        if isinstance(read.get(name), BinlogPosition):
+            raise ConfigurationError(
+                f"{name}: a position is one of one server's log, and there are several hosts: give a GTID set, a "
+                "checkpoint or a time, or one host"
+            )
+
+
+def _choose_tls(read: dict[str, object]) -> None:
+    """Give ``tls`` the mode that follows from the other options, and refuse what has no effect."""
+    if "ssl_context" in read:
+        for name in ("tls", "tls_ca", "tls_cert", "tls_key"):
+            if name in read:
+                raise ConfigurationError(
+                    f"{name} and ssl_context exclude one another: the context has it all"
+                )
+        read["tls"] = "required"
+    elif "tls" not in read and read.get("unix_socket") is not None:
+        # What never leaves the machine is not encrypted unless asked for, as in the servers' own clients.
+        read["tls"] = "disabled"
+    elif "tls_ca" in read and read.setdefault("tls", "verify-ca") not in VERIFYING:
+        raise ConfigurationError("tls_ca needs tls='verify-ca' or 'verify-identity': others ask no authority")
+    if "tls_key" in read and "tls_cert" not in read:
+        raise ConfigurationError("tls_key needs tls_cert, the certificate that it belongs to")
+
+
+def parse_dsn(dsn: str) -> dict[str, object]:
+    """``mysql://user:password@host:port/?option=value``: a value per option, as text.
+
+    User, password and hosts are percent-decoded; an IPv6 address stands in brackets. There may be several hosts with
+    commas between, each with a port of its own or without: ``db1:3307,db2,[::1]``. Options of the query have the
+    names of ``replica.connect``'s arguments.
+    """
+    parts = _DSN.fullmatch(dsn)
+    if parts is None:
+        raise ConfigurationError("dsn: it starts with mysql:// (or mariadb://)")
+    authority, path, query, fragment = (part or "" for part in parts.groups())
+    userinfo, at, hosts = authority.rpartition("@")
+    # No host, or no number behind it, is what a password looks like that is not encoded.
+    if (not at and "@" in f"{path}{query}{fragment}") or not (hosts == "" or _are_hosts(hosts)):
+        raise ConfigurationError(
+            "dsn: it cannot be read; the port is a number, and characters such as / # ? @ : in a password are "
+            "percent-encoded"
+        )
+    if fragment:
+        raise ConfigurationError("dsn: a # in it is percent-encoded (%23)")
+    if path not in ("", "/"):
+        raise ConfigurationError(
+            "dsn: no database behind the host, a replica reads the whole source: choose with tables='shop.*'"
+        )
+    user, colon, password = userinfo.partition(":")
+    found = {"user": user, "host": hosts, "port": None}
+    single = _HOST.fullmatch(hosts)
+    if single is not None:
+        found |= {"host": single[1] or single[2], "port": single[3]}
+    values: dict[str, object] = {name: _unquoted(name, text) for name, text in found.items() if text}
+    if colon:
+        values["password"] = _unquoted("password", password)
+    pairs = _query(query)
+    if pairs is None:
+        raise ConfigurationError("dsn: behind the ? stand option=value pairs, joined by &")
+    for name, text in pairs:
+        if name not in _READERS:
+            raise ConfigurationError(f"dsn: there is no option {name!r}")
+        if name in values:
+            raise ConfigurationError(f"dsn: {name} is given twice")
+        if name not in _TEXT_OPTIONS:
+            raise ConfigurationError(f"dsn: {name} cannot be given in a DSN, only as an argument")
+        values[name] = text
+    return values
+
+
+def _are_hosts(text: str) -> bool:
+    return all(_HOST.fullmatch(part) for part in text.split(","))
+
+
+# What these two catch quotes a part of the DSN, which may be the password. It must not even be the context of
+# what is raised, so that is raised by the caller.
+
+
+def _query(query: str) -> list[tuple[str, str]] | None:
+    try:
+        return parse_qsl(query, keep_blank_values=True, strict_parsing=query != "", errors="strict")
+    except ValueError:
+        return None
+
+
+def _unquote(text: str) -> str | None:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return None
+
+
+def _unquoted(name: str, text: str) -> str:
+    unquoted = _unquote(text)
+    if unquoted is None:
+        raise ConfigurationError(f"dsn: {name} is percent-encoded UTF-8")
+    return unquoted
+
+
+# One reader per option: from the text of a DSN or from an argument of the right type to the value in Options.
+
+
+def _hosts(name: str, value: object) -> tuple[tuple[str, int | None], ...]:
+    """Hosts, each with its port if it has one of its own."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, Iterable):
+        raise wrong_value(name, value, "a host, or several with commas between")
+    hosts = tuple(_one_host(name, read_text(name, part).strip()) for part in value)
+    if not hosts:
+        raise wrong_value(name, value, "a host, or several with commas between")
+    return hosts
+
+
+def _one_host(name: str, text: str) -> tuple[str, int | None]:
+    if text.count(":") > 1 and "[" not in text:
+        return text, None  # an IPv6 address by itself
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise wrong_value(name, text, "host, host:port, [IPv6] or [IPv6]:port")
+    address, host, port = found.groups()
+    return address or host, None if port is None else cast("int", _port("port", port))
+
+
+def _option_file(name: str, value: object) -> str | None:
+    """The path of the file; None for none."""
+    if isinstance(value, bool) or value in ("true", "false"):
+        return os.path.expanduser(DEFAULT_FILE) if value in (True, "true") else None
+    return os.path.expanduser(_path(name, value))
+
+
+def _secret(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name}: a text, not {type(value).__name__}")
+    return value
+
+
+def _path(name: str, value: object) -> str:
+    path = getattr(value, "__fspath__", lambda: value)()
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise wrong_value(name, value, "the path of a file")
+    return path
+
+
+def _report_host(name: str, value: object) -> str:
+    text = read_text(name, value)
+    try:
+        RegisterReplica(0, text).encode()
+    except ConfigurationError:
+        raise wrong_value(name, text, "a name of at most 255 bytes") from None
+    return text
+
+
+def _integer(low: int, high: int) -> OptionReader:
+    def read(name: str, value: object) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value) else value
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+            raise wrong_value(name, value, f"a whole number from {low} to {high}")
+        return number
+
+    return read
+
+
+_port: Final = _integer(1, 65535)
+
+
+def _seconds(low: float, high: float) -> OptionReader:
+    def read(name: str, value: object) -> float:
+        try:
+            seconds = float(value) if isinstance(value, str | int | float) else math.nan
+        except (ValueError, OverflowError):
+            seconds = math.nan
+        if isinstance(value, bool) or not low <= seconds <= high:
+            raise wrong_value(name, value, f"seconds from {low:g} to {high:g}")
+        return seconds
+
+    return read
+
+
+def _instance(kind: type[_Value], expected: str) -> Callable[[str, object], _Value]:
+    def read(name: str, value: object) -> _Value:
+        if not isinstance(value, kind):
+            raise wrong_value(name, value, expected)
+        return value
+
+    return read
+
+
+def _compression(name: str, value: object) -> tuple[CompressionName, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    names = tuple(value) if isinstance(value, Iterable) else (value,)
+    for chosen in names:
+        if chosen not in COMPRESSIONS:
+            raise wrong_value(name, chosen, f"of {', '.join(COMPRESSIONS)}, the best first")
+        # What is not installed is an error here, not when a server is met that has it.
+        create_codec(chosen)
+    return names
+
+
+def _reconnect(name: str, value: object) -> ReconnectPolicy:
+    if isinstance(value, ReconnectPolicy):
+        return value
+    return ReconnectPolicy() if read_boolean(name, value) else NoReconnect()
+
+
+def _store(name: str, value: object) -> CheckpointStore:
+    if isinstance(value, type) or not all(
+        callable(getattr(value, method, None)) for method in ("load", "save")
+    ):
+        raise wrong_value(
+            name, value, "a store with the methods load() and save(), such as FileCheckpointStore"
+        )
+    return cast("CheckpointStore", value)
+
+
+def _hook(name: str, value: object) -> StatusHook:
+    if not callable(value):
+        raise wrong_value(name, value, "a function of a StreamStatus")
+    return value
+
+
+_READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
+    {
+        **SELECTION_READERS,
+        "host": _hosts,
+        "port": _port,
+        "user": read_text,
+        "password": _secret,
+        "option_file": _option_file,
+        "unix_socket": _path,
+        "server_id": _integer(1, (1 << 32) - 1),
+        "report_host": _report_host,
+        "report_port": _integer(0, 65535),
+        "tls": one_of(*TLS_MODES),
+        "tls_ca": _path,
+        "tls_cert": _path,
+        "tls_key": _path,
+        "ssl_context": _instance(ssl.SSLContext, "an ssl.SSLContext"),
+        "server_public_key_path": _path,
+        "get_server_public_key": read_boolean,
+        "enable_cleartext_plugin": read_boolean,
+        "compression": _compression,
+        "heartbeat": _seconds(0, _MAX_HEARTBEAT),
+        "connect_timeout": _seconds(0.001, 86400),
+        "reconnect": _reconnect,
+        "checkpoints": _store,
+        "checkpoint_interval": _seconds(0, 86400),
+        "semi_sync": read_boolean,
+        "on_status": _hook,
+        "status_interval": _seconds(0.01, 86400),
+    }
+)
+_TEXT_OPTIONS: Final = _READERS.keys() - {"events", "columns", "ssl_context", "checkpoints", "on_status"}

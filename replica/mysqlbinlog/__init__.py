@@ -1,0 +1,1 @@
+"""Events as ``mysqlbinlog -vv`` and ``mariadb-binlog -vv`` print them. Other formats are in ``replica.render``."""

@@ -1,0 +1,70 @@
+"""Events as text that equals the reference tools': ``mysqlbinlog -vv`` for MySQL, ``mariadb-binlog -vv`` for MariaDB.
+
+Equal, byte for byte, are the ``# at`` lines, the header lines and the ``###`` lines (with ``TZ=UTC``); statements
+between them are complete, but not always in the tools' words. It takes events decoded with ``TextRenderer.cells``
+and writes to a binary stream as they come, since strings in the log may hold any bytes.
+"""
+
+from collections.abc import Iterable
+from typing import BinaryIO
+
+from protocol.binlog.checksum import crc32_matches, is_mariadb_version
+from protocol.binlog.events import Event, FormatDescriptionEvent
+from protocol.constants import EVENT_HEADER_SIZE
+
+from .mariadb import MariadbText
+from .mysql import MysqlText
+from .values import Flavor, TextCells
+from .writer import TextWriter
+
+_WRITERS: dict[Flavor, type[TextWriter]] = {"mysql": MysqlText, "mariadb": MariadbText}
+
+
+class TextRenderer:
+    """Writes events to ``output``, each with ``render``, and the end of the text with ``finish``.
+
+        renderer = TextRenderer(sys.stdout.buffer)
+        with open_binlog("binlog.000042", cells=renderer.cells) as log:
+            render_text(log.raw_events(), renderer)
+
+    The events must come from a decoder that was made with ``cells=renderer.cells``. ``flavor`` says whose tool to
+    follow; without it the first format description decides. ``hexdump`` adds the annotated dump of each event.
+    Of the rows of a statement that takes several events, 1 MiB of text is kept in memory, the rest in a file.
+    """
+
+    def __init__(self, output: BinaryIO, hexdump: bool = False, *, flavor: Flavor | None = None) -> None:
+        self.cells = TextCells(flavor or "mysql")
+        self._output = output
+        self._hexdump = hexdump
+        self._flavor = flavor
+        self._writer: TextWriter | None = None
+
+    def render(self, raw: bytes, position: int, event: Event) -> None:
+        """Write one event: ``raw`` are its bytes with header and checksum, ``position`` its offset in the file.
+
+        Events inside of a compressed transaction come behind it, with its position; their ``raw`` is not used.
+        """
+        if self._writer is None:
+            self._writer = self._begin(event)
+            # For a log without a format description.
+            self._writer.has_checksums = len(raw) > EVENT_HEADER_SIZE and crc32_matches(raw)
+        self._writer.event(raw, position, event)
+
+    def finish(self) -> None:
+        """Write what is held back, and what the tools write at the end of a log."""
+        (self._writer or self._begin(None)).finish()
+
+    def _begin(self, event: Event | None) -> TextWriter:
+        if self._flavor is None:
+            is_mariadb = isinstance(event, FormatDescriptionEvent) and is_mariadb_version(
+                event.server_version
+            )
+            self._flavor = self.cells.flavor = "mariadb" if is_mariadb else "mysql"
+        return _WRITERS[self._flavor](self._output, self._hexdump)
+
+
+def render_text(events: Iterable[tuple[bytes, int, Event]], renderer: TextRenderer) -> None:
+    """Render all of ``events`` (raw, position, event), to the end of the text."""
+    for raw, position, event in events:
+        renderer.render(raw, position, event)
+    renderer.finish()

@@ -1,0 +1,190 @@
+"""What stands before a statement: the session's settings, printed where they differ from the last statement's.
+
+State and bytes only. Formats: ``Query_log_event::print_query_header`` of MySQL's ``sql/log_event.cc`` and
+MariaDB's ``sql/log_event_client.cc``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from protocol.binlog.checksum import is_mariadb_version, version_numbers
+from protocol.binlog.events import QueryEvent
+from protocol.binlog.query_status import StatusValue, parse_status_variables
+from protocol.charset import charset_of_collation
+from protocol.constants import EventFlag
+
+from .rows import name_bytes, quoted_name
+from .values import Flavor
+
+DELIMITER = b"/*!*/;"
+
+Variables = Mapping[str, StatusValue]
+
+_FlagVariables = tuple[tuple[bytes, int, bool], ...]
+
+# Session variable, its bit in FLAGS2 (query_options.h; MariaDB's sql_priv.h), whether a set bit stands for 0.
+_FLAGS2: _FlagVariables = (
+    (b"foreign_key_checks", 1 << 26, True),
+    (b"sql_auto_is_null", 1 << 14, False),
+    (b"unique_checks", 1 << 27, True),
+    (b"autocommit", 1 << 19, True),
+)
+# No server logs it, but the tool prints it once.
+_CHECK_CONSTRAINTS = (b"check_constraint_checks", 1 << 32, True)
+_INSERT_HISTORY = (b"system_versioning_insert_history", 1 << 30, False)
+_MARIADB_FLAGS2: _FlagVariables = (*_FLAGS2, _CHECK_CONSTRAINTS, _INSERT_HISTORY)
+_LATER_MARIADB_FLAGS2: _FlagVariables = (
+    *_FLAGS2,
+    _CHECK_CONSTRAINTS,
+    (b"sql_if_exists", 1 << 28, False),
+    (b"explicit_defaults_for_timestamp", 1 << 24, False),
+    _INSERT_HISTORY,
+)
+_LATER_MARIADB = (10, 6, 10)
+# SQL modes that 8.0.5 removed; servers since then would refuse them.
+_REMOVED_SQL_MODES = 0x1003FF00
+
+# Statements that are a transaction's frame: they need no default schema.
+_FRAME_EXACT = frozenset({"BEGIN", "COMMIT"})
+_FRAME_PREFIXES = ("SAVEPOINT", "ROLLBACK", "XA ")
+
+
+def is_transaction_frame(sql: str) -> bool:
+    """Whether a statement begins, ends or marks a transaction (``is_trans_keyword``)."""
+    return sql in _FRAME_EXACT or sql[:9].upper().startswith(_FRAME_PREFIXES)
+
+
+class Session:
+    """The settings that were last printed, and what the next statement changes in them."""
+
+    def __init__(self, flavor: Flavor) -> None:
+        self.flavor: Flavor = flavor
+        self._flag_variables = _FLAGS2 if flavor == "mysql" else _MARIADB_FLAGS2
+        self._schema = ""
+        self._thread_id: int | None = None
+        self._printed: dict[str, object] = {}
+
+    def follow(self, server_version: str) -> None:
+        """Which settings there are depends on the server's version."""
+        if is_mariadb_version(server_version) and self.flavor == "mariadb":
+            is_later = version_numbers(server_version) >= _LATER_MARIADB
+            self._flag_variables = _LATER_MARIADB_FLAGS2 if is_later else _MARIADB_FLAGS2
+
+    def statements(self, event: QueryEvent) -> Iterator[bytes]:
+        """SET and use statements that have to run before the event's own, each with delimiter and newline."""
+        variables = parse_status_variables(event.status_variables)
+        for statement in self._settings(event, variables):
+            yield b"%b%b\n" % (statement, DELIMITER)
+
+    def _settings(self, event: QueryEvent, variables: Variables) -> Iterator[bytes]:
+        yield from self._use(event)
+        microsecond = variables.get("MICROSECONDS") or variables.get("MARIADB_HRNOW")
+        fraction = b".%06d" % microsecond if isinstance(microsecond, int) and microsecond else b""
+        yield b"SET TIMESTAMP=%d%b" % (event.header.timestamp, fraction)
+        is_other = event.header.flags & EventFlag.THREAD_SPECIFIC and event.thread_id != self._thread_id
+        if self._thread_id is None or is_other:
+            self._thread_id = event.thread_id
+            yield b"SET @@session.pseudo_thread_id=%d" % event.thread_id
+        yield from self._flags(variables)
+        for name, default, write in _SETTINGS:
+            value = variables.get(name, default)
+            if value is not None and (name in _ALWAYS or self._printed.get(name) != value):
+                self._printed[name] = value
+                yield from write(self, value)
+
+    def _use(self, event: QueryEvent) -> Iterator[bytes]:
+        is_frame = is_transaction_frame(event.sql)
+        if is_frame:
+            return
+        if event.header.flags & EventFlag.SUPPRESS_USE:
+            self._schema = ""
+            return
+        is_new = event.schema != self._schema
+        self._schema = event.schema
+        if event.schema and is_new:
+            yield b"use %b" % quoted_name(event.schema)
+
+    def _flags(self, variables: Variables) -> Iterator[bytes]:
+        flags = variables.get("FLAGS2")
+        if not isinstance(flags, int):
+            return
+        before = self._printed.get("FLAGS2")
+        self._printed["FLAGS2"] = flags
+        changed = ~0 if not isinstance(before, int) else before ^ flags
+        settings = [
+            b"@@session.%b=%d" % (name, bool(flags & bit) ^ inverted)
+            for name, bit, inverted in self._flag_variables
+            if changed & bit
+        ]
+        if settings:
+            yield b"SET " + b", ".join(settings)
+
+    def _sql_mode(self, value: StatusValue) -> Iterator[bytes]:
+        assert isinstance(value, int)
+        is_removed = value & _REMOVED_SQL_MODES and self.flavor == "mysql"
+        yield b"SET @@session.sql_mode=%d" % value + (b"/*!80005 &~0x1003ff00*/" if is_removed else b"")
+
+    def _charset(self, value: StatusValue) -> Iterator[bytes]:
+        assert isinstance(value, tuple)
+        client = value[0]
+        assert isinstance(client, int)
+        charset = charset_of_collation(client, self.flavor == "mariadb")
+        name = b"%d" % client
+        if charset is not None:
+            yield b"/*!\\C %b */" % charset.name.encode()
+            if self.flavor == "mariadb":
+                name = charset.name.encode()
+        connection, server = (str(collation).encode() for collation in value[1:])
+        yield (
+            b"SET @@session.character_set_client=%b,@@session.collation_connection=%b,@@session.collation_server=%b"
+            % (name, connection, server)
+        )
+
+    def _auto_increment(self, value: StatusValue) -> Iterator[bytes]:
+        assert isinstance(value, tuple)
+        increment, offset = (str(number).encode() for number in value)
+        yield (
+            b"SET @@session.auto_increment_increment=%b, @@session.auto_increment_offset=%b"
+            % (increment, offset)
+        )
+
+    def _time_zone(self, value: StatusValue) -> Iterator[bytes]:
+        yield b"SET @@session.time_zone='%b'" % name_bytes(str(value))
+
+    def _database_collation(self, value: StatusValue) -> Iterator[bytes]:
+        yield b"SET @@session.collation_database=%b" % (str(value).encode() if value else b"DEFAULT")
+
+
+_Write = Callable[[Session, StatusValue], Iterator[bytes]]
+
+
+def _number(form: bytes) -> _Write:
+    def write(session: Session, value: StatusValue) -> Iterator[bytes]:
+        assert isinstance(value, int)
+        yield form % value
+
+    return write
+
+
+# Printed before each statement that has them.
+_ALWAYS = frozenset({"SQL_REQUIRE_PRIMARY_KEY", "DEFAULT_TABLE_ENCRYPTION"})
+# Status variable, what its absence means (None: no change), how it is printed; in the order of printing.
+_SETTINGS: tuple[tuple[str, StatusValue | None, _Write], ...] = (
+    ("SQL_MODE", None, Session._sql_mode),
+    ("AUTO_INCREMENT", (1, 1), Session._auto_increment),
+    ("CHARSET", None, Session._charset),
+    ("TIME_ZONE", None, Session._time_zone),
+    ("LC_TIME_NAMES", 0, _number(b"SET @@session.lc_time_names=%d")),
+    ("CHARSET_DATABASE", 0, Session._database_collation),
+    (
+        "EXPLICIT_DEFAULTS_FOR_TIMESTAMP",
+        None,
+        _number(b"SET @@session.explicit_defaults_for_timestamp=%d"),
+    ),
+    (
+        "DEFAULT_COLLATION_FOR_UTF8MB4",
+        None,
+        _number(b"/*!80011 SET @@session.default_collation_for_utf8mb4=%d*/"),
+    ),
+    ("SQL_REQUIRE_PRIMARY_KEY", None, _number(b"/*!80013 SET @@session.sql_require_primary_key=%d*/")),
+    ("DEFAULT_TABLE_ENCRYPTION", None, _number(b"/*!80016 SET @@session.default_table_encryption=%d*/")),
+)

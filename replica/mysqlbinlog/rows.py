@@ -1,0 +1,164 @@
+"""The ``###`` lines of rows events: pseudo-SQL with a comment per value, as ``print_verbose`` writes them.
+
+It takes events that were decoded with the cells of ``text_values``, whose rows hold text already. Formats:
+``Rows_log_event::print_verbose_one_row`` of MySQL's ``log_event.cc`` and MariaDB's ``log_event_client.cc``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
+from protocol.rows.column import ABSENT
+from protocol.rows.compiler import Row
+from protocol.rows.table import Table
+
+from .values import Flavor, JsonDiffText, raw_metadata, type_name
+
+_TABLES_KEPT = 512
+
+_NDB, _PARTITION = 0, 1
+
+
+def name_bytes(name: str) -> bytes:
+    """A name of the log in its own bytes."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def quoted_name(name: str) -> bytes:
+    """An identifier in backticks, those in it doubled."""
+    return b"`%b`" % name_bytes(name).replace(b"`", b"``")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What surrounds one column's value, and the whole line where it is NULL."""
+
+    before: bytes
+    after: bytes
+    null: bytes
+
+
+class _TableText:
+    """A table's lines: made once for all of its rows."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table  # keeps the id by which this is found from being used again
+        self.name = quoted_name(table.schema) + b"." + quoted_name(table.name)
+        self.lines = [_column_line(table, index) for index in range(len(table.columns))]
+        self._whole_row = b"".join(line.before + b"%b" + line.after for line in self.lines)
+
+    def image(self, row: Row) -> bytes:
+        """The lines of one row image; columns that it does not hold have none."""
+        if None in row or ABSENT in row:
+            return b"".join(self._each(row))
+        try:
+            return self._whole_row % row
+        except TypeError:
+            return b"".join(self._each(row))  # it holds a partial JSON update
+
+    def _each(self, row: Row) -> Iterator[bytes]:
+        for number, (value, line) in enumerate(zip(row, self.lines, strict=True), 1):
+            if value is None:
+                yield line.null
+            elif value is not ABSENT:
+                text = value.text(b"@%d" % number) if isinstance(value, JsonDiffText) else value
+                assert isinstance(text, bytes)
+                yield line.before + text + line.after
+
+
+def _column_line(table: Table, index: int) -> _Line:
+    column = table.columns[index]
+    before = f"###   @{index + 1}="
+    comment = f" /* {type_name(column)} meta={raw_metadata(column)} nullable={column.nullable:d}"
+    return _Line(
+        before.encode(),
+        f"{comment} is_null=0 */\n".encode(),
+        f"{before}NULL{comment} is_null=1 */\n".encode(),
+    )
+
+
+class RowsText:
+    """Turns rows events into their ``###`` lines, row by row."""
+
+    def __init__(self, flavor: Flavor) -> None:
+        self._extra_lines = _mysql_extra if flavor == "mysql" else _mariadb_extra
+        self._tables: dict[int, _TableText] = {}
+
+    def lines(self, event: RowsEvent) -> Iterator[bytes]:
+        """One piece per row, after what the event says of partitions."""
+        if event.extra:
+            yield self._extra_lines(event)
+        text = self._table(event.table)
+        if isinstance(event, WriteRowsEvent):
+            yield from _inserts(event, text)
+        elif isinstance(event, UpdateRowsEvent):
+            yield from _updates(event, text)
+        elif isinstance(event, DeleteRowsEvent):
+            yield from _deletes(event, text)
+
+    def _table(self, table: Table) -> _TableText:
+        text = self._tables.get(id(table))
+        if text is None:
+            if len(self._tables) >= _TABLES_KEPT:
+                self._tables.clear()
+            text = self._tables[id(table)] = _TableText(table)
+        return text
+
+
+def _inserts(event: WriteRowsEvent, text: _TableText) -> Iterator[bytes]:
+    head = b"### INSERT INTO %b\n### SET\n" % text.name
+    if not event.rows or all(value is ABSENT for value in event.rows[0]):
+        yield b"### INSERT INTO %b VALUES ()\n" % text.name
+        return
+    for row in event.rows:
+        yield head + text.image(row)
+
+
+def _updates(event: UpdateRowsEvent, text: _TableText) -> Iterator[bytes]:
+    head = b"### UPDATE %b\n### WHERE\n" % text.name
+    for before, after in event.rows:
+        yield b"%b%b### SET\n%b" % (head, text.image(before), text.image(after))
+
+
+def _deletes(event: DeleteRowsEvent, text: _TableText) -> Iterator[bytes]:
+    head = b"### DELETE FROM %b\n### WHERE\n" % text.name
+    for row in event.rows:
+        yield head + text.image(row)
+
+
+def _mysql_extra(event: RowsEvent) -> bytes:
+    """Extra row information (``rows_event.h``: Extra_row_info): tagged parts for NDB and for partitions."""
+    extra, lines, position = event.extra, [], 0
+    while position < len(extra):
+        tag, rest = extra[position], extra[position + 1 :]
+        if tag == _NDB and len(rest) >= 2:
+            size = rest[0]
+            payload = rest[2:size]
+            lines.append(
+                b"### Extra row ndb info: data_format: %d, len: %d, data: 0x%b\n"
+                % (rest[1], len(payload), payload.hex().upper().encode())
+            )
+            position += 1 + max(size, 2)
+        elif tag == _PARTITION:
+            partition = int.from_bytes(rest[:2], "little")
+            if isinstance(event, UpdateRowsEvent):
+                source = int.from_bytes(rest[2:4], "little")
+                words = b"source_partition: %d target_partition: %d" % (source, partition)
+                position += 5
+            else:
+                words = b"partition: %d" % partition
+                position += 3
+            lines.append(b"### Extra row info for partitioning: %b\n" % words)
+        else:
+            break
+    return b"".join(lines)
+
+
+def _mariadb_extra(event: RowsEvent) -> bytes:
+    """A tag (0), a length that counts itself and the format, a format, a payload."""
+    if len(event.extra) < 3:
+        return b""
+    size, number = event.extra[1], event.extra[2]
+    payload = event.extra[3 : 1 + size]
+    shown = b"0x" + payload.hex().upper().encode() if payload else b""
+    return b"### Extra row data format: %d, len: %d :%b\n" % (number, len(payload), shown)

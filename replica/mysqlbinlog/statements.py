@@ -1,0 +1,78 @@
+"""The text of events around statements, in which both families agree: variables, LOAD DATA's files, incidents.
+
+Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, which MariaDB inherited.
+"""
+
+from decimal import Decimal
+from functools import singledispatch
+
+from protocol.binlog.events import (
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    DeleteFileEvent,
+    Event,
+    IncidentEvent,
+    IntvarEvent,
+    RandEvent,
+    UserVarEvent,
+)
+from protocol.charset import charset_of_collation
+
+from .query import DELIMITER
+from .rows import quoted_name
+
+_END = DELIMITER + b"\n"
+_VARIABLES = {1: b"LAST_INSERT_ID", 2: b"INSERT_ID"}
+_INCIDENTS = {0: b"NOTHING", 1: b"LOST_EVENTS"}
+
+
+@singledispatch
+def statement_text(event: Event) -> bytes:
+    """The event's own text; empty for events that are not of this kind."""
+    return b""
+
+
+@statement_text.register
+def _intvar(event: IntvarEvent) -> bytes:
+    return b"\tIntvar\nSET %b=%d%b" % (_VARIABLES.get(event.variable, b"INVALID_INT"), event.value, _END)
+
+
+@statement_text.register
+def _rand(event: RandEvent) -> bytes:
+    return b"\tRand\nSET @@RAND_SEED1=%d, @@RAND_SEED2=%d%b" % (event.seed1, event.seed2, _END)
+
+
+@statement_text.register
+def _user_var(event: UserVarEvent) -> bytes:
+    return b"\tUser_var\nSET @%b:=%b%b" % (quoted_name(event.name), user_value(event), _END)
+
+
+@statement_text.register
+def _append_block(event: AppendBlockEvent) -> bytes:
+    name = b"Begin_load_query" if isinstance(event, BeginLoadQueryEvent) else b"Append_block"
+    return b"\n#%b: file_id: %d  block_len: %d\n" % (name, event.file_id, len(event.block))
+
+
+@statement_text.register
+def _delete_file(event: DeleteFileEvent) -> bytes:
+    return b"\n#Delete_file: file_id=%d\n" % event.file_id
+
+
+@statement_text.register
+def _incident(event: IncidentEvent) -> bytes:
+    """Made so that replaying it fails."""
+    name = _INCIDENTS.get(event.incident, b"%d" % event.incident)
+    return b"\n# Incident: %b\nRELOAD DATABASE; # Shall generate syntax error\n" % name
+
+
+def user_value(event: UserVarEvent) -> bytes:
+    """A user variable's value as an expression; strings in hex, with their character set."""
+    value = event.value
+    if isinstance(value, bytes):
+        charset = charset_of_collation(event.collation)
+        return b"_%b 0x%b" % ((charset.name if charset else "binary").encode(), value.hex().upper().encode())
+    if isinstance(value, float):
+        return b"%.14g" % value
+    if isinstance(value, Decimal):
+        return f"{value:f}".encode()
+    return b"NULL" if value is None else b"%d" % value

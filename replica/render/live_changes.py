@@ -1,0 +1,219 @@
+"""Row changes as lines that people read while they come: a line for each transaction, its changes below it.
+
+    2026-11-22 00:12:07  0653d282-e609-11f1-913a-0242ac110002:12  shop.000001:2787
+      update shop.orders  id=2  status='new' -> 'paid'
+
+It takes the events of a log in order and knows no terminal: widths are asked for, and lines come as spans with roles.
+A transaction of which nothing is shown has no line.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocol.binlog.events import (
+    AnnotateRowsEvent,
+    AnonymousGtidEvent,
+    Change,
+    DeleteRowsEvent,
+    Event,
+    ExecuteLoadQueryEvent,
+    GtidEvent,
+    IncidentEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    RowsQueryEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.constants import EventFlag
+
+from ..mysqlbinlog.writer import xid_text
+from ..statistics.layout import Line, Role, Span, cell_width, cut, fill, line_width, printable
+from ..transactions.replay import TransactionRestarted
+from .change_text import change_fields
+from .json_values import document_cells
+
+_INDENT: Final = "  "
+_FURTHER: Final = 9  # behind the indent and the longest of "insert", "update", "delete"
+_GAP: Final = "  "
+_NARROWEST: Final = 40
+#: A change or statement takes no more lines than this; how much is left out is said.
+MOST_LINES: Final = 8
+_CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
+_XA_FRAMES: Final = ("XA START", "XA END")
+
+
+class ChangeRenderer:
+    """Writes events as lines to ``write``; they come from a decoder with ``renderer.cells``.
+
+    ``width`` says how many cells a line may have now; None: as many as there are, and nothing is cut.
+    """
+
+    def __init__(self, write: Callable[[Line], None], width: Callable[[], int | None]) -> None:
+        self.cells = document_cells()
+        self._write = write
+        self._width = width
+        # The transaction's own line, until something is written below it; whether one is open.
+        self._head: tuple[Event, str] | None = None
+        self._is_open = False
+        # The statement that the next rows come from, if rows come: its tables may be filtered out.
+        self._source = ""
+
+    def render(self, raw: bytes, position: int, event: Event) -> None:
+        """Write one event; ``raw`` and ``position`` are not used: the event has its own."""
+        step = _STEPS.get(type(event))
+        if step is not None:
+            step(self, event)
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def _begin(self, event: Event, gtid: str = "") -> None:
+        self._head, self._is_open, self._source = (event, gtid), True, ""
+
+    def _end(self, event: Event) -> None:
+        self._head, self._is_open, self._source = None, False, ""
+
+    def _anonymous(self, event: AnonymousGtidEvent) -> None:
+        self._begin(event)
+
+    def _gtid(self, event: GtidEvent | MariadbGtidEvent) -> None:
+        self._begin(event, str(event.gtid))
+
+    def _query(self, event: QueryEvent) -> None:
+        if event.sql in _CLOSING:
+            if event.sql == "ROLLBACK" and self._is_shown:
+                self._note("rolled back", "warning")
+            self._end(event)
+        elif event.sql == "BEGIN" or event.sql.startswith(_XA_FRAMES):
+            if not self._is_open:
+                self._begin(event)
+        else:
+            self._statement(event)
+
+    def _statement(self, event: QueryEvent) -> None:
+        schema = "" if event.header.flags & EventFlag.SUPPRESS_USE else event.schema
+        sql = f"use {schema}; {event.sql}" if schema else event.sql
+        self._below(event)
+        width = self._line_width()
+        words = [[Span(cut(word, width - _FURTHER) if width else word)] for word in printable_words(sql)]
+        head = [Span(_INDENT), Span("sql", "statement"), Span(" " * (_FURTHER - 5))]
+        self._lines(fill(head, words, " ", _FURTHER, width))
+
+    def _rows(self, event: WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent) -> None:
+        self._below(event)
+        if self._source:
+            self._note(f"# {self._source}", "comment")
+            self._source = ""
+        width = self._line_width()
+        for change in event.changes():
+            self._change(change, width)
+
+    def _change(self, change: Change, width: int | None) -> None:
+        table = printable(str(change.table))
+        if width is not None:
+            table = cut(table, width - _FURTHER - len(_GAP))
+        head = [Span(_INDENT), Span(change.op, change.op), Span(" "), Span(table, "table"), Span(_GAP)]
+        room = None if width is None else width - _FURTHER
+        items = [field.spans(room) for field in change_fields(change)] or [[Span("(no columns)", "comment")]]
+        self._lines(fill(head, items, _GAP, _FURTHER, width))
+
+    def _original(self, event: RowsQueryEvent | AnnotateRowsEvent) -> None:
+        """The statement that the rows come from, where the source logs it."""
+        self._source = " ".join(printable_words(event.sql))
+
+    def _prepared(self, event: XaPrepareEvent) -> None:
+        xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()
+        if self._is_shown:
+            self._note(f"committed as {xid}" if event.one_phase else f"prepared as {xid}", "comment")
+        self._end(event)
+
+    def _restarted(self, event: TransactionRestarted) -> None:
+        if self._is_shown:
+            self._note("this transaction was cut off and comes again from its beginning", "warning")
+        self._end(event)
+
+    def _incident(self, event: IncidentEvent) -> None:
+        self._below(event)
+        self._note(f"the source says that its log lacks events: {printable(event.message)}", "warning")
+        self._end(event)
+
+    # Lines
+
+    @property
+    def _is_shown(self) -> bool:
+        """Whether the open transaction has its line."""
+        return self._is_open and self._head is None
+
+    def _below(self, event: Event) -> None:
+        """Have the line of the transaction stand above what comes."""
+        if self._is_shown:
+            return
+        first, gtid = self._head or (event, "")
+        self._head = None
+        moment = datetime.fromtimestamp(first.header.timestamp, UTC)
+        line = [Span(f"{moment:%Y-%m-%d %H:%M:%S}", "time")]
+        if gtid:
+            line += [Span(_GAP), Span(gtid, "gtid")]
+        place = printable(f"{first.file}:{first.position}")
+        width = self._line_width()
+        if width is not None:
+            line = _fitting(line, width)
+        # Cut, a place would be another one.
+        if width is None or line_width(line) + len(_GAP) + cell_width(place) <= width:
+            line += [Span(_GAP), Span(place, "place")]
+        self._write(line)
+
+    def _note(self, text: str, role: Role) -> None:
+        width = self._line_width()
+        self._write([Span(_INDENT), Span(text if width is None else cut(text, width - len(_INDENT)), role)])
+
+    def _lines(self, lines: Iterator[Line]) -> None:
+        for number, line in enumerate(lines, 1):
+            if number == MOST_LINES:
+                left = sum(1 for _ in lines)
+                if left:
+                    self._note(f"{' ' * (_FURTHER - len(_INDENT))}... {left + 1} more lines", "comment")
+                    return
+            self._write(line)
+
+    def _line_width(self) -> int | None:
+        width = self._width()
+        return None if width is None else max(width, _NARROWEST)
+
+
+def _fitting(line: Line, width: int) -> Line:
+    """Time and GTID; the GTID alone where both are too long."""
+    if line_width(line) <= width:
+        return line
+    return [Span(cut(line[-1].text, width), line[-1].role)]
+
+
+def printable_words(sql: str) -> list[str]:
+    """A statement's words, between which the line may be broken."""
+    return [printable(word) for word in sql.split()]
+
+
+_Step = Callable[[ChangeRenderer, Any], None]
+_STEPS: Final[Mapping[type[Event], _Step]] = MappingProxyType(
+    {
+        AnonymousGtidEvent: ChangeRenderer._anonymous,
+        GtidEvent: ChangeRenderer._gtid,
+        MariadbGtidEvent: ChangeRenderer._gtid,
+        QueryEvent: ChangeRenderer._query,
+        ExecuteLoadQueryEvent: ChangeRenderer._statement,
+        WriteRowsEvent: ChangeRenderer._rows,
+        UpdateRowsEvent: ChangeRenderer._rows,
+        DeleteRowsEvent: ChangeRenderer._rows,
+        RowsQueryEvent: ChangeRenderer._original,
+        AnnotateRowsEvent: ChangeRenderer._original,
+        XidEvent: ChangeRenderer._end,
+        XaPrepareEvent: ChangeRenderer._prepared,
+        TransactionRestarted: ChangeRenderer._restarted,
+        IncidentEvent: ChangeRenderer._incident,
+    }
+)

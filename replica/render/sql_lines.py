@@ -1,0 +1,432 @@
+"""Events as SQL that does their changes again, or undoes them: what stands around the statements of ``sql_rows``.
+
+Both are meant for ``mysql --binary-mode`` (or ``mariadb``). Transactions stay whole, foreign keys are checked where
+the source checked them, and what cannot be written as SQL is an error that names the place, or is left out and
+counted, as the caller wishes.
+
+Redoing, statements come as they are read. Undoing, the last row comes first: everything goes to a temporary file,
+which is read backwards at the end, and a transaction that the log does not finish is not undone. Neither knows what
+the log does not show: triggers of the target run again, and rows that a foreign key changed in cascade are only in
+the log of MySQL since 9.6.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final, Literal
+
+from protocol.binlog.checksum import is_mariadb_version
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    DeleteRowsEvent,
+    Event,
+    ExecuteLoadEvent,
+    ExecuteLoadQueryEvent,
+    FormatDescriptionEvent,
+    GtidEvent,
+    IncidentEvent,
+    IntvarEvent,
+    LoadEvent,
+    MariadbGtidEvent,
+    PreGaRowsEvent,
+    QueryEvent,
+    RandEvent,
+    RowsEvent,
+    UpdateRowsEvent,
+    UserVarEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.binlog.query_status import parse_status_variables
+from protocol.charset import charset_of_collation
+from protocol.constants import RowsFlag
+from protocol.errors import UnsupportedEventError
+
+from ..mysqlbinlog.writer import xid_text
+from ..transactions.replay import TransactionRestarted
+from .sql_rows import RowStatements
+from .sql_session import SqlSession
+from .sql_spool import BackwardSpool
+from .sql_values import binary_literal, identifier, sql_cells, value_literal
+
+OnUnsupported = Literal["raise", "skip"]
+
+_XA_FLAG: Final = 64  # of MariaDB's GTID event: the group is a prepared XA transaction
+# Of a QUERY of MariaDB's (binlog_alter_two_phase): an ALTER that has only begun, and one that was given up.
+_START_ALTER: Final = 2
+_ROLLBACK_ALTER: Final = 8
+_INSERT_ID: Final = 2
+_CREATE_TABLE: Final = re.compile(r"\s*CREATE\s+(OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
+# MySQL logs CREATE TABLE ... SELECT so; for a client, no INSERT may follow.
+_START_TRANSACTION: Final = re.compile(r"\s+START TRANSACTION\s*$")
+_FRAMES: Final = ("XA END", "XA COMMIT", "XA ROLLBACK", "SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
+# Statements that leave all rows as they are: there is nothing to undo.
+_WITHOUT_ROWS: Final = re.compile(
+    r"\s*(XA\s+END|SAVEPOINT|RELEASE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|GRANT|REVOKE|SET\s+PASSWORD"
+    r"|(CREATE|ALTER|DROP|RENAME)\s+USER|(CREATE|DROP)\s+(/\*!\d+\s+)?TEMPORARY)\b",
+    re.IGNORECASE,
+)
+
+
+class SqlRenderer:
+    """Writes events to ``output`` as SQL, with ``render`` for each and ``finish`` at the end.
+
+    The events come from a decoder with ``renderer.cells``. ``flashback`` undoes them instead. ``generated`` names the
+    generated columns by table. Without ``with_statements`` the log's own statements (DDL) are only comments, for who
+    has filtered tables: nothing says which tables they are about. ``disable_log`` keeps the replay out of the
+    target's own binary log. ``left_out`` counts what ``on_unsupported="skip"`` has left out.
+
+    ``render`` raises ``SourceConfigurationError`` where the log has no column names, and ``UnsupportedEventError``
+    for what cannot be written as SQL.
+    """
+
+    def __init__(
+        self,
+        output: BinaryIO,
+        *,
+        flashback: bool = False,
+        generated: Mapping[str, Collection[str]] | None = None,
+        with_statements: bool = True,
+        disable_log: bool = False,
+        on_unsupported: OnUnsupported = "raise",
+    ) -> None:
+        self.cells = sql_cells()
+        self.left_out = 0
+        self._on_unsupported = on_unsupported
+        rows, session = RowStatements(generated), SqlSession(disable_log)
+        self._writer: _Writer = (
+            _Undo(output, rows, session) if flashback else _Redo(output, rows, session, with_statements)
+        )
+
+    def render(self, raw: bytes, position: int, event: Event) -> None:
+        """Write one event, or keep it for ``finish``; ``raw`` and ``position`` are not used."""
+        step = _STEPS.get(type(event))
+        if step is None:
+            return
+        try:
+            step(self._writer, event)
+        except UnsupportedEventError as error:
+            if self._on_unsupported == "raise":
+                raise
+            self.left_out += 1
+            self._writer.write(_comment(f"left out: {error}"))
+
+    def follow(self, server_version: str) -> None:
+        """Whose log it is, for a reader that begins inside of a file, behind its format description."""
+        self._writer.follow(server_version)
+
+    def finish(self) -> None:
+        """Write what is held back, and the end."""
+        self._writer.finish()
+
+    def close(self) -> None:
+        """Forget what is held back: for who gives up before ``finish``."""
+        self._writer.close()
+
+
+class _Writer:
+    """What redoing and undoing have in common. ``write`` takes one piece of text, which stays whole."""
+
+    def __init__(self, output: BinaryIO, rows: RowStatements, session: SqlSession) -> None:
+        self._output = output
+        self._rows = rows
+        self._session = session
+        self._gtid = ""
+
+    def write(self, text: str) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def follow(self, server_version: str) -> None:
+        self._rows.is_mariadb = is_mariadb_version(server_version)
+        self._session.follow("mariadb" if self._rows.is_mariadb else "mysql", server_version)
+
+    def format_description(self, event: FormatDescriptionEvent) -> None:
+        self.follow(event.server_version)
+
+    def restart(self) -> None:
+        """What was written of the open transaction is void."""
+
+    def gtid(self, event: AnonymousGtidEvent) -> None:
+        self._gtid = str(event.gtid) if isinstance(event, GtidEvent) else ""
+
+    def mariadb_gtid(self, event: MariadbGtidEvent) -> None:
+        self._gtid = str(event.gtid)
+        if event.is_standalone:
+            return
+        xid = event.xid if event.gtid_flags & _XA_FLAG else None
+        # With sql_mode=ORACLE, BEGIN begins a block.
+        self.begin(event, "START TRANSACTION" if xid is None else f"XA START {xid_text(*xid).decode()}")
+
+    def query(self, event: QueryEvent) -> None:
+        sql = event.sql
+        if sql == "BEGIN" or sql.startswith("XA START"):
+            self.begin(event, sql)
+        elif sql == "COMMIT":
+            self.commit(event)
+        elif not _is_unfinished_alter(event):
+            self.statement(event)
+
+    def begin(self, event: Event, sql: str) -> None:
+        raise NotImplementedError
+
+    def commit(self, event: Event) -> None:
+        raise NotImplementedError
+
+    def statement(self, event: QueryEvent) -> None:
+        raise NotImplementedError
+
+    def statement_setting(self, sql: str) -> None:
+        """Something that the next statement of the log needs."""
+
+    def rows(self, event: RowsEvent) -> None:
+        raise NotImplementedError
+
+    def xa_prepare(self, event: XaPrepareEvent) -> None:
+        raise NotImplementedError
+
+    def refuse(self, event: Event) -> None:
+        raise _unsupported(event, f"{_REFUSED[type(event)]} cannot be written as SQL")
+
+    def _place(self, event: Event) -> str:
+        moment = datetime.fromtimestamp(event.header.timestamp, UTC)
+        return f"{event.file}:{event.position}  {moment:%Y-%m-%d %H:%M:%S} UTC  {self._gtid}"
+
+    def _around(self, event: RowsEvent) -> tuple[str, str]:
+        checks = not event.rows_flags & RowsFlag.NO_FOREIGN_KEY_CHECKS
+        return self._session.around(checks, self._rows.needs_lenient_mode(event))
+
+
+class _Redo(_Writer):
+    """Writes each event as it comes."""
+
+    def __init__(
+        self, output: BinaryIO, rows: RowStatements, session: SqlSession, with_statements: bool
+    ) -> None:
+        super().__init__(output, rows, session)
+        self._with_statements = with_statements
+        self._is_open = False
+        self._pending: tuple[Event, str] | None = None  # a transaction of which nothing is written yet
+        self.write("-- What a binary log did, to do it again.\n" + session.begin())
+
+    def write(self, text: str) -> None:
+        self._output.write(_encode(text))
+
+    def begin(self, event: Event, sql: str) -> None:
+        # What is open still, the source has lost in a crash.
+        self._end("ROLLBACK")
+        self._pending = event, sql
+
+    def _open(self) -> None:
+        if self._pending is not None:
+            event, sql = self._pending
+            time = self._session.time(event.header.timestamp)
+            self.write(f"{_comment(self._place(event))}{time}{sql};\n")
+            self._pending, self._is_open = None, True
+
+    def commit(self, event: Event) -> None:
+        self._end("COMMIT")
+
+    def _end(self, sql: str) -> None:
+        if self._is_open:
+            self.write(f"{sql};\n")
+        self._pending, self._is_open = None, False
+
+    def statement(self, event: QueryEvent) -> None:
+        if event.sql == "ROLLBACK":
+            self._end("ROLLBACK")
+        elif event.sql.startswith(_FRAMES):
+            self._open()
+            self.write(f"{event.sql};\n")
+        elif not self._with_statements:
+            self.write(_comment(f"left out, as its tables are not known: {event.sql}"))
+        else:
+            self._open()
+            self._write_statement(event)
+
+    def _write_statement(self, event: QueryEvent) -> None:
+        if not self._is_open:
+            self.write(_comment(self._place(event)))
+        if event.error_code:
+            self.write(_comment(f"the source's own answer was error {event.error_code}"))
+        is_create = _CREATE_TABLE.match(event.sql) is not None
+        sql = _START_TRANSACTION.sub("", event.sql) if is_create else event.sql
+        self._output.writelines(self._session.statement(event, sql))
+        if is_create and self._is_open:
+            # It has committed; rows follow.
+            self.write("START TRANSACTION;\n")
+
+    def statement_setting(self, sql: str) -> None:
+        if self._with_statements:
+            self._open()
+            self.write(sql)
+
+    def rows(self, event: RowsEvent) -> None:
+        if not self._is_open and self._pending is None:
+            # The log begins within a transaction.
+            self.begin(event, "BEGIN")
+        before, behind = self._around(event)
+        self._open()
+        self.write(self._session.rows() + before)
+        self._output.writelines(map(_encode, self._rows.redo(event)))
+        self.write(behind)
+
+    def xa_prepare(self, event: XaPrepareEvent) -> None:
+        xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()
+        self._end(f"XA COMMIT {xid} ONE PHASE" if event.one_phase else f"XA PREPARE {xid}")
+
+    def restart(self) -> None:
+        self._end("ROLLBACK")
+
+    def finish(self) -> None:
+        if self._is_open:
+            self.write(_comment("the log does not hold the end of this transaction"))
+        self._end("ROLLBACK")
+
+
+class _Undo(_Writer):
+    """Keeps what undoes each event, and writes it backwards at the end."""
+
+    def __init__(self, output: BinaryIO, rows: RowStatements, session: SqlSession) -> None:
+        super().__init__(output, rows, session)
+        self._spool = BackwardSpool()
+        # Where the open transaction begins in the spool, and what it undoes.
+        self._begin: int | None = None
+        self._content = 0
+
+    def write(self, text: str) -> None:
+        self._spool.append(_encode(text))
+
+    def format_description(self, event: FormatDescriptionEvent) -> None:
+        super().format_description(event)
+        # What the file before it has left open, its server has lost in a crash.
+        self._drop()
+
+    def begin(self, event: Event, sql: str) -> None:
+        self._drop()
+        self._begin = self._spool.size
+        self.write("COMMIT;\n")
+        self._content = self._spool.size
+
+    def commit(self, event: Event) -> None:
+        if self._spool.size == self._content:
+            self._drop()
+        elif self._begin is not None:
+            self.write(f"{_comment(f'before {self._place(event)}')}BEGIN;\n")
+        self._begin = None
+
+    def _drop(self) -> None:
+        """Forget a transaction whose end the log does not hold."""
+        if self._begin is not None:
+            self._spool.truncate(self._begin)
+        self._begin = None
+
+    def statement(self, event: QueryEvent) -> None:
+        if _WITHOUT_ROWS.match(event.sql):
+            return
+        shown = " ".join(event.sql[:60].split())
+        raise _unsupported(
+            event,
+            f"no log tells how to undo {shown!r}: undo what lies behind it, and then what lies before it "
+            "(--start, --stop), or leave it out (--force)",
+        )
+
+    def rows(self, event: RowsEvent) -> None:
+        if self._begin is None:
+            # The log begins within a transaction.
+            self.begin(event, "BEGIN")
+        before, behind = self._around(event)
+        undo = "".join(self._rows.undo(event))
+        if undo:
+            self.write(before + undo + behind)
+
+    def xa_prepare(self, event: XaPrepareEvent) -> None:
+        if not event.one_phase:
+            self._drop()
+            raise _unsupported(event, "a prepared XA transaction may have ended either way: it is not undone")
+        self.commit(event)
+
+    def finish(self) -> None:
+        head = "-- What a binary log did, undone: the last change first.\n" + self._session.begin()
+        if self._begin is not None:
+            head += _comment("not undone: a last transaction, of which the log does not hold the end")
+            self._drop()
+        self._output.write(head.encode())
+        self._spool.write_backwards(self._output)
+
+    def close(self) -> None:
+        self._spool.close()
+
+
+def _is_unfinished_alter(event: QueryEvent) -> bool:
+    """Whether the statement was not done, or not yet: when it is done, it is logged once more."""
+    flags = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
+    return isinstance(flags, tuple) and bool(int(flags[0]) & (_START_ALTER | _ROLLBACK_ALTER))
+
+
+def _unsupported(event: Event, reason: str) -> UnsupportedEventError:
+    return UnsupportedEventError(reason, event.file, event.position, event.header.type)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _comment(text: str) -> str:
+    return f"-- {' '.join(text.split())}\n"
+
+
+def _intvar(writer: _Writer, event: IntvarEvent) -> None:
+    name = "INSERT_ID" if event.variable == _INSERT_ID else "LAST_INSERT_ID"
+    writer.statement_setting(f"SET {name}={event.value};\n")
+
+
+def _rand(writer: _Writer, event: RandEvent) -> None:
+    writer.statement_setting(f"SET @@rand_seed1={event.seed1}, @@rand_seed2={event.seed2};\n")
+
+
+def _user_var(writer: _Writer, event: UserVarEvent) -> None:
+    value = "NULL" if event.value is None else value_literal(event.value)
+    if isinstance(event.value, bytes):
+        charset = charset_of_collation(event.collation, mariadb=True)
+        value = f"_{charset.name if charset else 'binary'} {binary_literal(event.value)}"
+    writer.statement_setting(f"SET @{identifier(event.name)} := {value};\n")
+
+
+# The blocks of LOAD DATA's file are events of their own; the statement alone cannot be run.
+_REFUSED: Final[Mapping[type[Event], str]] = MappingProxyType(
+    {
+        LoadEvent: "LOAD DATA in statement format",
+        ExecuteLoadEvent: "LOAD DATA in statement format",
+        ExecuteLoadQueryEvent: "LOAD DATA in statement format",
+        IncidentEvent: "an incident, which says that events are missing from the log,",
+        PreGaRowsEvent: "a row change of a MySQL before 5.1.18",
+    }
+)
+_Step = Callable[[_Writer, Any], None]
+_STEPS: Final[Mapping[type[Event], _Step]] = MappingProxyType(
+    {
+        FormatDescriptionEvent: lambda writer, event: writer.format_description(event),
+        AnonymousGtidEvent: lambda writer, event: writer.gtid(event),
+        GtidEvent: lambda writer, event: writer.gtid(event),
+        MariadbGtidEvent: lambda writer, event: writer.mariadb_gtid(event),
+        QueryEvent: lambda writer, event: writer.query(event),
+        IntvarEvent: _intvar,
+        RandEvent: _rand,
+        UserVarEvent: _user_var,
+        **dict.fromkeys(
+            (WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent), lambda writer, event: writer.rows(event)
+        ),
+        XidEvent: lambda writer, event: writer.commit(event),
+        XaPrepareEvent: lambda writer, event: writer.xa_prepare(event),
+        TransactionRestarted: lambda writer, event: writer.restart(),
+        **dict.fromkeys(_REFUSED, lambda writer, event: writer.refuse(event)),
+    }
+)

@@ -1,0 +1,316 @@
+"""One dump: from where a replica asks on, event by event, file by file, and for as long as it likes to wait.
+
+    ServedLog -> FileEvents -> Choice -> Acceptor.send_events
+
+``rpl_binlog_sender.cc`` and ``sql_repl.cc`` do the same in servers. What is asked for is resolved in ``beginning``.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.binlog.checksum import crc32_matches
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import QueryEvent
+from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, ROW_CODES, EventFlag, EventType
+from protocol.conversation.source_side import Acceptor
+from protocol.errors import ConfigurationError, DecodeError
+from protocol.position import BinlogPosition
+
+from ..transactions.boundary import Progress
+from . import artificial
+from .choosing import Choice
+from .refusals import Place, Refusals
+from .replicas import ConnectedReplica
+from .served_log import FIRST_POSITION, MAX_EVENT_SIZE, NO_NUMBER, FileEvents, FileHead, ServedLog, numbered
+
+_POSITION_MASK: Final = 0xFFFFFFFF
+_KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN}
+_TYPE_OFFSET: Final = 4
+_FLAGS_OFFSET: Final = 17
+# Behind the position in it.
+_ROTATE_NAME: Final = EVENT_HEADER_SIZE + 8
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """What a replica has asked for.
+
+    ``heartbeat``: seconds of silence before a sign of life, None for none. ``has_checksums``: events carry them until
+    the first format description says otherwise; None: the replica does not know of checksums. ``poll_interval``:
+    seconds between two looks at files that may have grown.
+    """
+
+    waits: bool
+    heartbeat: float | None
+    has_long_heartbeats: bool
+    has_checksums: bool | None
+    poll_interval: float
+    asks_for_acknowledgements: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a dump begins. ``by_gtid``: at the start of a file, of which ``choice`` leaves out what the replica has.
+
+    ``keep_created``: the first format description may make the replica drop its temporary tables.
+    """
+
+    file: str
+    position: int
+    choice: Choice
+    by_gtid: bool = False
+    keep_created: bool = True
+
+
+class Dump:
+    """Sends one replica the log. ``flush`` moves what the acceptor has to send, and waits while there is too much."""
+
+    def __init__(
+        self,
+        log: ServedLog,
+        acceptor: Acceptor,
+        flush: Callable[[], Awaitable[None]],
+        replica: ConnectedReplica,
+        options: DumpOptions,
+        server_id: int,
+        refusals: Refusals,
+    ) -> None:
+        self._log = log
+        self._acceptor = acceptor
+        self._flush = flush
+        self._replica = replica
+        self._options = options
+        self._server_id = server_id
+        self._refusals = refusals
+        self._has_checksums = bool(options.has_checksums)
+        self._file = ""
+        self._start: Beginning | None = None
+        self._sent_at = 0.0
+        self._event_position = 0
+        self._last_event = b""
+        self._acknowledging: _TransactionEnds | None = None
+
+    async def run(self, beginning: Beginning) -> None:
+        """Send everything; returns at the log's end for a replica that does not wait. Raises ``DumpRefusedError``."""
+        self._start = beginning
+        file: str | None = beginning.file
+        position = beginning.position
+        while file is not None:
+            file = await self._send_file(file, position, beginning)
+            position = FIRST_POSITION
+        self._acceptor.send_dump_end()
+        await self._flush()
+
+    def place(self) -> Place:
+        """Where this dump is, for the text of an error."""
+        file, position = ("", 0) if self._start is None else (self._start.file, self._start.position)
+        sent = position if self._replica.sent is None else self._replica.sent.position
+        return Place(file, position, self._file, self._event_position, sent)
+
+    def tell_place(self, position: int) -> bytes:
+        """A heartbeat that names a place of the file that is being sent."""
+        make = artificial.heartbeat_v2 if self._options.has_long_heartbeats else artificial.heartbeat
+        return make(self._server_id, self._file, position, has_checksum=self._has_checksums)
+
+    async def _send_file(self, file: str, position: int, beginning: Beginning) -> str | None:
+        """All of a file's events; the next file, or None at the end of the log."""
+        self._enter(file, position)
+        head = self._head(file)
+        try:
+            events = self._log.open(file, position if position > FIRST_POSITION else head.first_event)
+        except OSError:
+            raise self._refusals.no_such_file() from None
+        with events:
+            self._send_description(head, position, beginning)
+            decoder = head.decoder(file, events.position)
+            beginning.choice.enter(decoder)
+            if self._options.asks_for_acknowledgements:
+                self._acknowledging = _TransactionEnds(decoder, file)
+            is_checked = position <= FIRST_POSITION
+            while True:
+                following = self._next_file()
+                is_checked = is_checked or self._is_checked(events, head)
+                if is_checked and await self._send_events(
+                    events, beginning.choice, is_last=following is None
+                ):
+                    continue
+                if rest := beginning.choice.rest(events.position):
+                    self._send(rest)
+                    await self._flush()
+                if following is not None:
+                    if events.position < events.size:
+                        raise self._refusals.truncated_event(self.place())
+                    self._check_following(following)
+                    return following
+                if not self._options.waits:
+                    return None
+                await self._wait(events.position)
+
+    def _enter(self, file: str, position: int) -> None:
+        self._file = file
+        self._event_position = position
+        self._last_event = b""
+        self._replica.sent = BinlogPosition(file, position)
+        # The state of checksums is still that of the file before.
+        rotate = artificial.rotate(self._server_id, file, position, has_checksum=self._has_checksums)
+        self._send([rotate])
+
+    def _head(self, file: str) -> FileHead:
+        try:
+            head = self._log.head(file)
+        except ConfigurationError as error:
+            raise self._refusals.unreadable_file(str(error)) from error
+        if head is None:
+            raise self._refusals.truncated_event(self.place())
+        return head
+
+    def _send_description(self, head: FileHead, position: int, beginning: Beginning) -> None:
+        self._has_checksums = head.has_checksums
+        if head.has_checksums and self._options.has_checksums is None:
+            raise self._refusals.no_checksums(self.place())
+        is_first = self._file == beginning.file
+        is_within = position > FIRST_POSITION and is_first
+        description = artificial.format_description(
+            head.description,
+            keep_position=not is_within,
+            keep_created=not is_within and (beginning.keep_created or not is_first),
+            has_checksums=head.has_checksums,
+        )
+        self._send([description])
+
+    def _is_checked(self, events: FileEvents, head: FileHead) -> bool:
+        """Whether a position that a replica has asked for is that of an event, or the end of the file.
+
+        False as long as it cannot be told, because the event is just being written. Raises ``DumpRefusedError``.
+        """
+        header = events.header()
+        left = events.size - events.position
+        if not left:
+            return True
+        is_growing = self._options.waits and self._next_file() is None
+        if header is None:
+            if not is_growing:
+                raise self._refusals.truncated_event(self.place())
+            return False
+        _, kind, _, size, end, _ = header
+        if size < EVENT_HEADER_SIZE:
+            raise self._refusals.bogus_event(self.place())
+        if size > MAX_EVENT_SIZE:
+            raise self._refusals.large_event(self.place())
+        is_end_right = end == (events.position + size) & _POSITION_MASK
+        # MariaDB 11.4 and later leave the position out inside of transactions.
+        may_be_right = is_end_right or (head.is_mariadb and not end and kind in _KNOWN_TYPES)
+        if size > left:
+            if is_end_right or (may_be_right and is_growing):
+                return False
+            raise self._refusals.truncated_event(self.place())
+        if not (crc32_matches(events.peek(size)) if head.has_checksums else may_be_right):
+            raise self._refusals.bogus_event(self.place())
+        return True
+
+    def _next_file(self) -> str | None:
+        """The file behind the one that is sent, if it has begun."""
+        try:
+            following = self._log.next_file(self._file)
+        except LookupError:
+            raise self._refusals.no_next_file(self.place()) from None
+        return following if following is None or self._is_begun(following) else None
+
+    def _check_following(self, file: str) -> None:
+        """Whether it is the file that the last event names; by their numbers, as files may have been renamed."""
+        raw = self._last_event
+        if not raw or raw[_TYPE_OFFSET] != EventType.ROTATE or raw[_FLAGS_OFFSET] & EventFlag.ARTIFICIAL:
+            return
+        name = raw[_ROTATE_NAME : len(raw) - CHECKSUM_SIZE * self._has_checksums]
+        _, named = numbered(name.decode("utf-8", "surrogateescape"))
+        _, found = numbered(file)
+        if named != found and NO_NUMBER not in (named, found):
+            raise self._refusals.no_next_file(self.place())
+
+    def _is_begun(self, file: str) -> bool:
+        """Whether it is its turn, once the one before has been sent; what is wrong with it is told then."""
+        if file != self._log.names[-1]:
+            # Others have come behind it: what it lacks now, it will not get.
+            return True
+        try:
+            return self._log.head(file) is not None
+        except ConfigurationError:
+            return True
+
+    async def _send_events(self, events: FileEvents, choice: Choice, *, is_last: bool) -> bool:
+        """Send what is at hand; whether there was anything."""
+        start = events.position
+        try:
+            batch = events.read()
+        except DecodeError:
+            raise self._refusals.bogus_event(self.place()) from None
+        if batch and is_last and self._options.waits and batch[-1][_TYPE_OFFSET] == EventType.ROTATE:
+            # It names a file that is not there yet, and a heartbeat may not go back behind it (13122).
+            events.position -= len(batch.pop())
+        if not batch:
+            return False
+        self._event_position = events.position - len(batch[-1])
+        self._last_event = batch[-1]
+        self._replica.sent = BinlogPosition(self._file, events.position)
+        if chosen := choice.choose(batch, start):
+            self._send(chosen)
+        else:
+            self._send_heartbeat(events.position)
+        await self._flush()
+        return True
+
+    def _send(self, events: list[bytes]) -> None:
+        self._sent_at = asyncio.get_running_loop().time()
+        if self._acknowledging is None:
+            self._acceptor.send_events(events)
+            return
+        for raw in events:
+            if self._acknowledging.is_end(raw):
+                self._acceptor.send_event_to_acknowledge(raw)
+            else:
+                self._acceptor.send_events((raw,))
+
+    async def _wait(self, position: int) -> None:
+        """Wait until the files may have grown; once a heartbeat is due, send it."""
+        pause = self._options.poll_interval
+        self._replica.is_waiting = True
+        try:
+            left = self._send_heartbeat(position)
+            await self._flush()
+            await asyncio.sleep(pause if left is None else min(pause, left))
+        finally:
+            self._replica.is_waiting = False
+        self._log.refresh()
+
+    def _send_heartbeat(self, position: int) -> float | None:
+        """Send one if it is due; the seconds until the next one, None if none is wanted."""
+        heartbeat = self._options.heartbeat
+        if heartbeat is None:
+            return None
+        left = self._sent_at + heartbeat - asyncio.get_running_loop().time()
+        if left > 0:
+            return left
+        self._send([self.tell_place(position)])
+        return heartbeat
+
+
+class _TransactionEnds:
+    """Which events end a transaction: those that a semi-synchronous replica is asked to acknowledge."""
+
+    def __init__(self, decoder: EventDecoder, file: str) -> None:
+        self._decoder = decoder
+        self._file = file
+        self._progress = Progress(file, FIRST_POSITION, None, has_gtids=False)
+
+    def is_end(self, raw: bytes) -> bool:
+        """Whether this event, the next one, ends a transaction."""
+        if raw[4:5] in ROW_CODES:
+            return False
+        was_open = self._progress.in_transaction
+        event = self._decoder.decode(raw)
+        if event is None:
+            return False
+        is_boundary = self._progress.follow(event, self._file, FIRST_POSITION)
+        return is_boundary and (was_open or type(event) is QueryEvent)

@@ -1,0 +1,181 @@
+"""Column names and signs from the source's information_schema, where the log does not carry them.
+
+What it finds is the table as it is now, not as it was when the rows were logged: whoever uses it compares count and
+types (``EventDecoder.describe``). Where the user may not see the table, there are no names and one warning.
+"""
+
+import contextlib
+import logging
+from typing import Final
+
+from protocol.conversation.messages import TextValue
+from protocol.errors import ConnectionLostError, ServerError
+from protocol.rows.description import ColumnDescription
+from protocol.rows.table import Table
+
+from ..config.options import Options
+from ..config.reconnect import is_passing_refusal
+from ..sql.statement_kind import FRAME
+from .session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+# The literals' own character set is that of the connection; hexadecimal needs no quoting in any sql_mode.
+_COLUMNS: Final = (
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLUMN_KEY "
+    "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
+    "ORDER BY ORDINAL_POSITION"
+)
+# MariaDB logs columns that information_schema does not list, behind those that it does: the period of a system
+# versioned table, and a hash for each unique key over a BLOB or TEXT.
+_HIDDEN: Final = (
+    "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
+    "AND TABLE_TYPE = 'SYSTEM VERSIONED'), (SELECT COUNT(DISTINCT INDEX_NAME) FROM information_schema.STATISTICS "
+    "WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} AND INDEX_TYPE = 'HASH' AND NON_UNIQUE = 0)"
+)
+_PERIOD: Final = tuple(
+    ColumnDescription(name, "timestamp", "timestamp(6)", nullable=False) for name in ("row_start", "row_end")
+)
+
+
+class ColumnLookup:
+    """Descriptions of tables, fetched over a second connection when they are first asked for, and kept."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._session: Session | None = None
+        self._known: dict[Table, list[ColumnDescription] | None] = {}
+        self._nameless: set[Table] = set()
+        self._has_warned = False
+        self._is_closed = False
+
+    async def columns(self, table: Table) -> list[ColumnDescription] | None:
+        """The columns of a table as the log describes it; None where the source does not show them."""
+        # By the whole table map: after an unlogged DDL the same name comes with other columns.
+        if table not in self._known:
+            self._known[table] = await self._fetch(table)
+        return self._known[table]
+
+    def is_needed(self, table: Table) -> bool:
+        """Whether a table of the log has no names, and it is not yet known that there are none to be had."""
+        return table.names_from is None and table not in self._nameless
+
+    def settle(self, table: Table) -> None:
+        """The names that were found were of no use, or none were found: do not ask before the next DDL."""
+        self._nameless.add(table)
+
+    def statement(self, sql: str) -> None:
+        """A statement of the log: if it may have changed a table, what is known is forgotten."""
+        if self._known and not sql.startswith(FRAME):
+            self._known.clear()
+            self._nameless.clear()
+
+    def move(self, options: Options) -> None:
+        """From now on ask another host, the one that the log comes from."""
+        if options.address != self._options.address and self._session is not None:
+            self._session.abort()
+            self._session = None
+        self._options = options
+
+    def abort(self) -> None:
+        """Close the connection at once; whoever asks just now gets ``ConnectionLostError``."""
+        self._is_closed = True
+        if self._session is not None:
+            self._session.abort()
+
+    async def aclose(self) -> None:
+        """Close the connection, and return when it is closed."""
+        self.abort()
+        if self._session is not None:
+            await self._session.aclose()
+
+    async def _fetch(self, table: Table) -> list[ColumnDescription] | None:
+        try:
+            return await self._describe(table)
+        except ServerError as error:
+            if is_passing_refusal(error):
+                raise
+            self._warn(table, str(error))
+            return None
+
+    async def _describe(self, table: Table) -> list[ColumnDescription] | None:
+        names = {"schema": _literal(table.schema), "table": _literal(table.name)}
+        rows = await self._query(_COLUMNS.format(**names))
+        if not rows:
+            self._warn(table, "the user sees no such table there: grant it SELECT, unless the table is gone")
+            return None
+        found = [
+            ColumnDescription(
+                name=_text(name),
+                data_type=_text(data_type).lower(),
+                column_type=_text(column_type),
+                nullable=_text(nullable) == "YES",
+                charset=None if charset is None else _text(charset),
+                primary=_text(key) == "PRI",
+            )
+            for name, data_type, column_type, nullable, charset, key in rows
+        ]
+        missing = len(table.columns) - len(found)
+        if missing > 0 and self._session is not None and self._session.handshake.is_mariadb:
+            [(versioned, hashes)] = await self._query(_HIDDEN.format(**names))
+            found += _hidden_columns(missing, versioned != "0", int(_text(hashes)))
+        return found
+
+    async def _query(self, sql: str) -> list[tuple[TextValue, ...]]:
+        if self._session is not None:
+            # The server closes an idle connection after wait_timeout, with or without a last word (4031).
+            with contextlib.suppress(ServerError, ConnectionLostError):
+                return await self._run(self._session, sql)
+        self._check_open()
+        session = await Session.open(self._options)
+        try:
+            self._check_open()
+        except ConnectionLostError:
+            await session.aclose()
+            raise
+        self._session = session
+        return await self._run(session, sql)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionLostError("the stream was closed while column names were looked up")
+
+    async def _run(self, session: Session, sql: str) -> list[tuple[TextValue, ...]]:
+        try:
+            return await session.query(sql)
+        except BaseException:
+            # Refused, lost, or cancelled with the answer still to come: of no use to the next question.
+            session.abort()
+            self._session = None
+            raise
+
+    def _warn(self, table: Table, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _LOGGER.warning(
+                "no column names for %s from information_schema (%s); they are @1, @2... here and wherever that is "
+                "so. Names in the log itself need binlog_row_metadata=FULL on the source",
+                table,
+                reason,
+            )
+
+
+def _hidden_columns(missing: int, is_versioned: bool, hashes: int) -> list[ColumnDescription]:
+    """The hidden columns, if they are just as many as are missing; the period's columns may also be listed ones."""
+    hash_columns = [
+        ColumnDescription(f"DB_ROW_HASH_{number}", "bigint", "bigint(20) unsigned", nullable=False)
+        for number in range(1, hashes + 1)
+    ]
+    hidden = [*_PERIOD, *hash_columns] if is_versioned else hash_columns
+    for columns in (hidden, hash_columns):
+        if len(columns) == missing:
+            return columns
+    return []
+
+
+def _literal(text: str) -> str:
+    return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"
+
+
+def _text(value: TextValue) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value or ""

@@ -1,0 +1,148 @@
+"""Finding places in a source's log by reading it: for users who may not ask, and for what no statement answers.
+
+Each look is a dump of its own that ends by itself (server id 0 and the flag NON_BLOCK, as ``mysqlbinlog`` does it),
+on a connection of its own, because a dump is the last thing a connection does. Rows are never decoded.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
+from protocol.constants import ROW_CODES, DumpFlag, EventFlag
+from protocol.errors import BinlogNotFoundError
+from protocol.gtid import AnyGtidSet
+from protocol.position import BinlogPosition
+
+from ..config.options import Options
+from ..transactions.boundary import Progress
+from .server_facts import Source, introduce
+from .session import Session
+
+_NUMBERED: Final = re.compile(r"(.*\.)(\d+)", re.DOTALL)
+# Answers whether the scan is at its end; gets each event with the place behind it.
+_Visitor = Callable[[Event, str, int], bool]
+
+
+class LogScan:
+    """Looks into the log of one source. Every method raises what a dump raises, ``ConnectionLostError`` included."""
+
+    def __init__(self, options: Options, source: Source) -> None:
+        self._options = options
+        self._source = source
+
+    async def files(self) -> list[str]:
+        """The names of all files, oldest first.
+
+        A log is purged from its beginning only, and numbered without gaps: the newest file is found by doubling
+        steps from the oldest one, then by halving them.
+        """
+        first = await self.first_file()
+        found = _NUMBERED.fullmatch(first)
+        if found is None:
+            return [first]
+        base, digits = found.groups()
+
+        def name(number: int) -> str:
+            return f"{base}{number:0{len(digits)}d}"
+
+        low, step = int(digits), 1
+        while await self._exists(name(low + step)):
+            low, step = low + step, step * 2
+        while step > 1:
+            step //= 2
+            if await self._exists(name(low + step)):
+                low += step
+        return [name(number) for number in range(int(digits), low + 1)]
+
+    async def created(self, file: str) -> int:
+        """When a file was begun, in seconds since 1970 by the source's clock."""
+        timestamp = 0
+
+        def visit(event: Event, file: str, position: int) -> bool:
+            nonlocal timestamp
+            timestamp = event.header.timestamp
+            return isinstance(event, FormatDescriptionEvent)
+
+        await self.walk(file, visit)
+        return timestamp
+
+    async def end(self) -> BinlogPosition:
+        """Where the log ends now. Reads the newest file."""
+        end = BinlogPosition((await self.files())[-1], 4)
+
+        def visit(event: Event, file: str, position: int) -> bool:
+            nonlocal end
+            end = BinlogPosition(file, position)
+            return False
+
+        await self.walk(end.file, visit)
+        return end
+
+    async def first_since(self, file: str, second: int) -> BinlogPosition:
+        """Where the first transaction begins, from the start of a file on, that began in that second or later.
+
+        The log's end if there is none.
+        """
+        progress = Progress(file, 4, None, self._source.has_gtids)
+
+        def visit(event: Event, file: str, end: int) -> bool:
+            if progress.begins(event) and event.header.timestamp >= second:
+                return True
+            if not event.header.flags & EventFlag.ARTIFICIAL:
+                progress.follow(event, file, end)
+            return False
+
+        await self.walk(file, visit)
+        return BinlogPosition(progress.file, progress.position)
+
+    async def gtids_before(self, position: BinlogPosition) -> AnyGtidSet | None:
+        """All transactions of the log before a position. Reads its file up to there."""
+        progress = Progress(position.file, 4, None, self._source.has_gtids)
+
+        def visit(event: Event, file: str, end: int) -> bool:
+            if BinlogPosition(file, end) > position:
+                return True
+            progress.follow(event, file, end)
+            return False
+
+        await self.walk(position.file, visit)
+        return progress.gtid_set
+
+    async def first_file(self) -> str:
+        """The name of the oldest file."""
+        first = ""
+
+        def visit(event: Event, file: str, position: int) -> bool:
+            nonlocal first
+            first = file
+            return isinstance(event, RotateEvent)
+
+        await self.walk("", visit)
+        return first
+
+    async def _exists(self, file: str) -> bool:
+        try:
+            await self.walk(file, lambda event, file, position: True)
+        except BinlogNotFoundError:
+            return False
+        return True
+
+    async def walk(self, file: str, visit: _Visitor) -> None:
+        """Show the visitor every event from the start of ``file`` to the end of the log, but for rows."""
+        session = await Session.open(self._options)
+        try:
+            checksums = await introduce(session, self._source, self._options)
+            decoder = EventDecoder(file=file, mariadb=self._source.is_mariadb)
+            decoder.checksum_enabled = checksums
+            session.start_dump(file, 4, 0, DumpFlag.NON_BLOCK | self._source.dump_flags)
+            while events := await session.read_events(self._options.connect_timeout):
+                for raw in events:
+                    if raw[4:5] in ROW_CODES:
+                        continue
+                    event = decoder.decode(raw)
+                    if event is not None and visit(event, decoder.file, decoder.position):
+                        return
+        finally:
+            await session.aclose()

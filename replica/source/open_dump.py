@@ -1,0 +1,138 @@
+"""Opening the source's log: for the first time where the user's ``start`` says, and again where it broke off.
+
+Decides from which place a dump is asked for and what of it the consumer already has. Of several hosts it is the
+first one that has that place. It reads no events.
+"""
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.records import record
+
+from ..config.options import Options
+from ..config.selection import Start
+from ..transactions.boundary import Progress
+from ..transactions.replay import CannotResumeError, Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
+from ..transactions.stop_point import StopPoint
+from .dump import Dump, Greeted
+from .hosts import first_host
+from .resolve_start import (
+    FIRST_POSITION,
+    StartPoint,
+    check_held,
+    check_same_server,
+    from_gtids,
+    is_same_server,
+    resolve_start,
+    with_gtids,
+)
+from .resolve_stop import resolve_stop
+from .semi_sync import offer
+
+# server_uuid and server_id.
+Identity = tuple[str | None, int | None]
+
+
+@record(frozen=True, slots=True)
+class FirstOpening:
+    """What came of ``start`` and ``stop`` on this source. The dump has not been asked for yet."""
+
+    dump: Dump
+    start: StartPoint
+    stop: StopPoint | None
+    progress: Progress
+
+
+@record(frozen=True, slots=True)
+class Broken:
+    """How far a stream had come when its connection was lost.
+
+    ``end`` is the last event that is done, None if there was none; ``delivered`` what is known of the open
+    transaction's rows, as ``decoder`` has read them.
+    """
+
+    progress: Progress
+    by_gtid: bool
+    identity: Identity
+    end: ReplayEnd | None
+    delivered: Delivered
+    decoder: EventDecoder
+
+
+async def open_first(options: Options, start: Start) -> FirstOpening:
+    """Connect and find start and stop. Raises what ``Session``, ``resolve_start`` and ``resolve_stop`` raise."""
+    has_others = len(options.hosts) > 1
+    return await first_host(options, lambda one: _open_first(one, start, has_others))
+
+
+async def _open_first(options: Options, start: Start, has_others: bool) -> FirstOpening:
+    greeted = await Greeted.open(options)
+    session, source = greeted.session, greeted.source
+    try:
+        scan = greeted.scan(options)
+        point = await resolve_start(start, session, source, scan)
+        if has_others:
+            await check_held(point, session, source)
+        stop = None
+        if options.stop is not None:
+            stop = await resolve_stop(options.stop, session, source, scan)
+            if stop.gtid_set is not None and stop.position is None:
+                point = await with_gtids(point, scan)
+        progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
+        return FirstOpening(Dump(greeted, options, point, is_known=False), point, stop, progress)
+    except BaseException:
+        session.abort()
+        raise
+
+
+async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | None]:
+    """Connect again and ask for the log from the last boundary on; also what of it is to be passed over.
+
+    Raises ``SourceChangedError`` when another server answers and there is only a position to go on by, and
+    ``TransactionsUnavailableError`` when it does not have what was read. Raises ``CannotResumeError`` when the open
+    transaction cannot be compared.
+    """
+    has_others = len(options.hosts) > 1
+    return await first_host(options, lambda one: _open_again(one, broken, has_others))
+
+
+async def _open_again(options: Options, broken: Broken, has_others: bool) -> tuple[Dump, Replay | None]:
+    greeted = await Greeted.open(options)
+    try:
+        start = await _resume_point(greeted, broken)
+        if has_others:
+            await check_held(start, greeted.session, greeted.source)
+        replay = _replay(greeted, broken)
+        dump = Dump(greeted, options, start, is_known=broken.end is not None)
+        if options.semi_sync:
+            await offer(greeted.session, greeted.source, is_first=False)
+        await dump.start()
+    except BaseException:
+        greeted.session.abort()
+        raise
+    return dump, replay
+
+
+async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
+    progress, end = broken.progress, broken.end
+    is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
+    if (broken.by_gtid or is_elsewhere) and progress.gtid_set is not None:
+        return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
+    if progress.file or progress.position > FIRST_POSITION:
+        check_same_server(broken.identity, greeted.source)
+    if end is not None and not end.is_open and end.closes(progress.file, progress.position):
+        # The event before the boundary comes again, to show that this still is the log that was read.
+        return StartPoint(end.file, end.position)
+    return StartPoint(progress.file, progress.position)
+
+
+def _replay(greeted: Greeted, broken: Broken) -> Replay | None:
+    end = broken.end
+    if end is None:
+        return None
+    if is_same_server(broken.identity, greeted.source):
+        return PositionReplay(end, broken.by_gtid)
+    if not end.is_open:
+        return None
+    if not broken.by_gtid:
+        # Where positions do, rows are not noted.
+        raise CannotResumeError("the transaction was read from another server, by its position there")
+    return RowReplay(end, broken.delivered.segments(broken.decoder), broken.delivered.trailing)

@@ -1,0 +1,188 @@
+"""Bytes from and to a source over TCP or a Unix socket, with asyncio; TLS from the middle of the conversation on.
+
+It knows no packets. What arrives is handed on in the chunks in which it came; when more than a few of them wait to
+be read, the socket is left alone, so that TCP holds the source back.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import socket
+import ssl
+from collections import deque
+from typing import Final, cast
+
+from protocol.errors import ConfigurationError, ConnectionLostError
+
+from ..config.options import Options
+from ..config.tls import broken_error, handshake_error
+
+# asyncio reads at most 256 KB at once; two of these are in memory at most.
+_HIGH_WATER: Final = 256 << 10
+# Seconds, seconds, probes; milliseconds that what was sent, a probe too, may stay unacknowledged.
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+
+
+class _Receiver(asyncio.Protocol):
+    """Keeps the chunks that came until they are read."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.error: Exception | None = None
+        self.has_ended = False
+        self.waiter: asyncio.Future[None] | None = None
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # It is one by what it can: those of uvloop are not of asyncio's class.
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > _HIGH_WATER and not self._is_paused and self.transport is not None:
+            self._is_paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self.has_ended = True
+        self._wake()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.has_ended = True
+        self.error = exc
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self._chunks)
+
+    def take(self) -> bytes:
+        """The oldest chunk; empty if there is none."""
+        if not self._chunks:
+            return b""
+        chunk = self._chunks.popleft()
+        self._size -= len(chunk)
+        if self._is_paused and self._size <= _HIGH_WATER and self.transport is not None:
+            self._is_paused = False
+            self.transport.resume_reading()
+        return chunk
+
+
+class Transport:
+    """One connection. Errors of the network are ``ConnectionLostError``."""
+
+    def __init__(self, transport: asyncio.Transport, receiver: _Receiver, address: str) -> None:
+        self._transport = transport
+        self._receiver = receiver
+        self._address = address
+
+    @classmethod
+    async def connect(cls, options: Options) -> "Transport":
+        """Connect to the options' host and port, or to their Unix socket. Limits in time are the caller's."""
+        loop = asyncio.get_running_loop()
+        try:
+            if options.unix_socket is not None:
+                transport, receiver = await loop.create_unix_connection(_Receiver, options.unix_socket)
+            else:
+                transport, receiver = await loop.create_connection(_Receiver, options.host, options.port)
+        except OSError as error:
+            # A host name that cannot be looked up is one too (socket.gaierror).
+            raise ConnectionLostError(
+                f"cannot connect to {options.address}: {error.strerror or error} -- is the server running, and "
+                "may it be reached from here?"
+            ) from error
+        except UnicodeError as error:
+            raise ConfigurationError(f"host: {options.host!r} is no host name") from error
+        _tune(transport)
+        return cls(transport, receiver, options.address)
+
+    @property
+    def local_port(self) -> int:
+        """Our end's TCP port; 0 over a Unix socket."""
+        name = self._transport.get_extra_info("sockname")
+        return int(name[1]) if isinstance(name, tuple) and len(name) > 1 else 0
+
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
+        """Change to TLS as the client. ``host`` is the name that the certificate is compared with."""
+        loop = asyncio.get_running_loop()
+        try:
+            upgraded = await loop.start_tls(self._transport, self._receiver, context, server_hostname=host)
+        except ssl.SSLError as error:
+            raise handshake_error(error, self._address) from error
+        except OSError as error:
+            raise ConnectionLostError(
+                f"{self._address} closed the connection instead of TLS: {error}"
+            ) from error
+        if upgraded is None:
+            raise ConnectionLostError(f"{self._address} closed the connection instead of TLS")
+        self._transport = self._receiver.transport = upgraded
+
+    @property
+    def peer_fingerprint(self) -> bytes:
+        """The SHA-256 of the other side's certificate; with TLS only."""
+        return hashlib.sha256(self._transport.get_extra_info("ssl_object").getpeercert(True)).digest()
+
+    def write(self, data: bytes) -> None:
+        """Send; commands are small, so nothing waits for the network."""
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def read(self) -> bytes:
+        """The next chunk of at most some 256 KB; empty when the connection has been closed.
+
+        Other tasks get a turn before each chunk, however many are at hand. A cancelled call loses nothing.
+        """
+        receiver = self._receiver
+        if receiver.has_data:
+            await asyncio.sleep(0)
+        elif not receiver.has_ended:
+            await self._wait()
+        chunk = receiver.take()
+        if not chunk and receiver.error is not None:
+            raise broken_error(receiver.error, self._address) from receiver.error
+        return chunk
+
+    async def _wait(self) -> None:
+        receiver = self._receiver
+        if receiver.waiter is not None:
+            raise RuntimeError("another task already waits for data of this connection")
+        receiver.waiter = asyncio.get_running_loop().create_future()
+        try:
+            await receiver.waiter
+        finally:
+            receiver.waiter = None
+
+    def abort(self) -> None:
+        """Close at once; who reads gets the end."""
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        """Close at once, and return when the socket is closed."""
+        self.abort()
+        await asyncio.shield(self._receiver.closed)
+
+
+def _tune(transport: asyncio.Transport) -> None:
+    """A peer whose machine vanished is found by keepalive probes; commands leave without waiting for more."""
+    raw = transport.get_extra_info("socket")
+    if raw is None or raw.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # An option that this platform lacks is no reason not to connect.
+    with contextlib.suppress(OSError):
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

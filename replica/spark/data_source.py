@@ -1,0 +1,195 @@
+"""The data source ``mysql-binlog``: what PySpark's Python Data Source API asks for, from the modules below.
+
+    options -> schema (driver) -> pieces (driver) -> RecordBatches (executors)
+
+Spark makes a ``BinlogDataSource`` on the driver, pickles it and asks it for a reader, whose ``partitions`` and
+``read`` are called in other processes. Nothing is kept between these calls but the options.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from protocol.binlog.events import TableMapEvent
+from protocol.errors import ConfigurationError, SourceChangedError
+from protocol.rows.table import Table
+from replica.files.binlog_file import KeyFile, open_binlog
+from replica.files.log_files import LogFile, find_log_files
+
+from ..spool.live_log import LiveLog
+from ..spool.offsets import Offset, parse_offset
+from ..spool.pieces import LogPiece
+from ..spool.planner import plan_files, shown_progress
+from .envelope import envelope_schema
+from .packed import PACKED_SCHEMA
+from .partition import LogPartition
+from .read_task import ReadPlan, read_piece
+from .source_options import SourceOptions, parse_options
+from .stream_reader import BinlogStreamReader, connection_options, find_start
+from .table_mode import spark_ddl, table_schema
+
+NAME = "mysql-binlog"
+
+
+class BinlogDataSource(DataSource):
+    """``spark.read.format("mysql-binlog")``; the options are described at ``SourceOptions``."""
+
+    _is_exact = False
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """The schema of the rows, unless the user gives one; in table mode as the log first describes the table."""
+        self._is_exact = True
+        return spark_ddl(arrow_schema(parse_options(self.options)))
+
+    def reader(self, schema: StructType) -> "BinlogReader":
+        """For a batch query."""
+        options = parse_options(self.options)
+        return BinlogReader(options, read_plan(options, schema, self._is_exact))
+
+    def streamReader(self, schema: StructType) -> BinlogStreamReader:
+        """For a streaming query."""
+        options = parse_options(self.options)
+        if not options.is_live:
+            raise ConfigurationError(
+                "path: files are read in batches; a stream reads a live source (host, user)"
+            )
+        if options.ending != "latest":
+            raise ConfigurationError(
+                "endingOffsets: a stream has no end; Trigger.AvailableNow ends it where the log ends now"
+            )
+        return BinlogStreamReader(options, read_plan(options, schema, self._is_exact))
+
+
+class BinlogReader(DataSourceReader):
+    """Plans on the driver, reads on executors."""
+
+    def __init__(self, options: SourceOptions, plan: ReadPlan) -> None:
+        self._options = options
+        self._plan = plan
+
+    def __getstate__(self) -> dict[str, object]:
+        # What tasks need; a password is not among it.
+        return {"_plan": self._plan}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The pieces of the files that are there now, or of what the source's log holds now."""
+        options = self._options
+        if options.is_live:
+            pieces = _live_pieces(options)
+        else:
+            with shown_progress(sys.stderr):
+                pieces = plan_files(log_files(options), options.max_partition_bytes)
+        return [LogPartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One piece's rows."""
+        assert isinstance(partition, LogPartition)
+        return read_piece(partition.value, self._plan)
+
+
+def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> ReadPlan:
+    """How a query reads its pieces. ``schema`` is what Spark expects; not ``is_exact``: it is the user's own."""
+    expected = to_arrow_schema(schema, timezone="UTC")
+    if options.mode != "table" and expected != arrow_schema(options):
+        raise ConfigurationError(f"schemaMode: the schema of {options.mode} is fixed: leave out .schema(...)")
+    return ReadPlan(
+        options.settings,
+        expected,
+        mode=options.mode,
+        row_format=options.row_format,
+        include_ddl=options.include_ddl or options.mode == "packed",
+        on_schema_change=options.on_schema_change,
+        on_statement=options.on_statement,
+        is_exact=is_exact,
+    )
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """The schema of the rows. In table mode it is looked for in the log, or asked of a live source."""
+    if options.mode == "envelope":
+        return envelope_schema(options.row_format)
+    if options.mode == "packed":
+        return PACKED_SCHEMA
+    return table_schema(_table(options), options.images)
+
+
+def _live_pieces(options: SourceOptions) -> list[LogPiece]:
+    """A live log between two offsets, fetched into a folder that stays until it is deleted: one of its own."""
+    if options.spool_dir is not None:
+        os.makedirs(options.spool_dir, exist_ok=True)
+    # Within ``spoolDir``, where a stream may have what it needs again.
+    folder = tempfile.mkdtemp(prefix="mysql-binlog-", dir=options.spool_dir)
+    live = LiveLog(
+        connection_options(options), folder, fail_on_data_loss=options.fail_on_data_loss, spool_bytes=1 << 62
+    )
+    with closing(live):
+        here = live.end()
+        start = find_start(live, options)
+        end = _batch_end(options, start, here)
+        if start.key >= end.key or (start.is_sought_by_gtid(end) and start.has_all_of(end)):
+            return []
+        live.follow(start, is_new=True)
+        return live.pieces(start, live.reach(end), options.max_partition_bytes)
+
+
+def _batch_end(options: SourceOptions, start: Offset, here: Offset) -> Offset:
+    """Where a batch ends, as an offset of the stream that begins at ``start``; ``here`` the log ends now."""
+    end = parse_offset("endingOffsets", options.ending) or here
+    place = f"endingOffsets: {end.file}:{end.position}"
+    if not end.is_of_log(here):
+        raise SourceChangedError(
+            f"{place} is a place in the log of server {end.server_uuid or end.server_id}, and "
+            f"{here.server_uuid or here.server_id} answers"
+        )
+    if not end.file or end.key[1:] > here.key[1:]:
+        raise ConfigurationError(f"{place} is no place in the log, which ends at {here.file}:{here.position}")
+    return replace(end, epoch=start.epoch if start.is_of_log(end) else start.epoch + 1)
+
+
+def log_files(options: SourceOptions) -> list[LogFile]:
+    """The files that are to be read, in the order of the log."""
+    assert options.path is not None
+    path = options.path.removeprefix("file:")
+    if os.path.isdir(path):
+        path = os.path.join(path, "*.[0-9]*")
+    return find_log_files(path)
+
+
+def _table(options: SourceOptions) -> Table:
+    """The table as it is now on a live source, or as the log of files first describes it."""
+    if options.is_live:
+        assert options.table is not None
+        with closing(LiveLog(connection_options(options), "")) as live:
+            return live.table(options.table)
+    settings = options.settings
+    paths = [file.path for file in log_files(options) if file.path is not None]
+    key_file = settings.key_file and KeyFile(
+        settings.key_file, settings.key_file_secret, settings.key_file_iterations
+    )
+    with open_binlog(
+        paths,
+        tables=settings.tables,
+        events=TableMapEvent,
+        keyring=settings.keyring,
+        key_file=key_file or None,
+    ) as log:
+        for event in log:
+            assert isinstance(event, TableMapEvent)
+            if str(event.table) == options.table:
+                return event.table
+    raise ConfigurationError(
+        f"table: {options.table} has no rows in the log; with .schema(...) it needs none"
+    )

@@ -1,0 +1,171 @@
+"""What all jobs have in common on a command line: the source, its password, state, pace; and the way to run one.
+
+A job is a ``Job``: its own arguments, and a function that runs it. ``mysql-replica spark`` has a table of them.
+"""
+
+import argparse
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, NoReturn
+from urllib.parse import unquote, urlsplit
+
+from protocol.errors import ConfigurationError, ReplicaError
+from replica.spark.jobs.spark_session import Pace, State, state_of
+
+Note = Callable[[str], None]
+
+_SCHEMES: Final = frozenset({"mysql", "mariadb"})
+# Argument -> option of the source.
+_NAMED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "password_env": "passwordEnv",
+        "password_file": "passwordFile",
+        "tables": "includeTables",
+        "exclude_tables": "excludeTables",
+        "server_id": "serverId",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``run`` gets the arguments, and a function that tells people something; errors are the caller's to print."""
+
+    name: str
+    help: str
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace, Note], None]
+    epilog: str = ""
+
+
+def add_source_arguments(
+    parser: ArgumentParser,
+    starts: str = "latest (default), earliest, a time with its zone, a GTID set or an offset",
+) -> None:
+    """The positional SOURCE and how to read it; ``source_options`` understands them. ``starts``: for --start."""
+    add = parser.add_argument
+    add(
+        "source",
+        metavar="SOURCE",
+        help="mysql://user@host:port, or binlog files: path, pattern, folder, .index",
+    )
+    add("--password-env", metavar="NAME", help="the environment variable that holds the password")
+    add("--password-file", metavar="FILE", help="the file that holds the password")
+    add("--tables", metavar="PATTERNS", help="only these, as shop.*,crm.users")
+    add("--exclude-tables", metavar="PATTERNS", help="all but these")
+    add("--server-id", metavar="N", help="this replica's id, one that no other replica of the source has")
+    add(
+        "--start",
+        metavar="PLACE",
+        help=f"where a new job begins: {starts}",
+    )
+    add(
+        "--option",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any option of the source mysql-binlog, such as tls=required or maxBytesPerTrigger=64m",
+    )
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    """State, pace and master; ``state_from`` and ``pace_from`` understand them."""
+    add = parser.add_argument
+    add("--once", action="store_true", help="end when all is done that is there now")
+    add(
+        "--interval",
+        metavar="TIME",
+        help="a micro-batch so often, as '10 seconds'; default: one after another",
+    )
+    add("--state", metavar="DIR", help="checkpoint and spool; default: _state in the target")
+    add("--spool", metavar="DIR", help="the spool alone, on a disk of this machine")
+    add("--master", metavar="URL", help="of Spark; default: local[*], or what spark-submit says")
+
+
+def source_options(options: Namespace) -> dict[str, str]:
+    """The options of the source. Raises ``ConfigurationError`` for what is none.
+
+    A password in SOURCE is refused: command lines are seen by everybody on the machine.
+    """
+    found = _place(options.source)
+    found |= {name: value for key, name in _NAMED.items() if (value := getattr(options, key)) is not None}
+    if options.start is not None:
+        found |= _start(options.start)
+    for pair in options.options:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--option: NAME=VALUE is wanted, not {pair!r}")
+        found[name] = value
+    return found
+
+
+def state_from(options: Namespace, target: str) -> State:
+    """Where the job keeps its state."""
+    return state_of(target, options.state, options.spool)
+
+
+def pace_from(options: Namespace) -> Pace:
+    """How often it runs."""
+    return Pace(options.once, options.interval)
+
+
+def run_script(job: Job, arguments: list[str] | None = None) -> NoReturn:
+    """Run a job as a script of its own; ends the process with 0, 1 for errors or 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(
+        description=job.help, epilog=job.epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    job.add_arguments(parser)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    try:
+        job.run(options, lambda text: print_note(f"{job.name}: {text}"))
+    except ReplicaError as error:
+        parser.exit(2 if isinstance(error, ConfigurationError) else 1, f"{job.name}: error: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130)
+    parser.exit(0)
+
+
+def print_note(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _place(source: str) -> dict[str, str]:
+    parts = urlsplit(source)
+    if parts.scheme not in _SCHEMES:
+        return {"path": source}
+    if parts.password is not None:
+        raise ConfigurationError(
+            "SOURCE: leave the password out, and give --password-env or --password-file: others see command lines"
+        )
+    try:
+        found = {"host": parts.hostname, "port": parts.port, "user": unquote(parts.username or "")}
+    except ValueError:
+        # Its text has what may be a part of a password.
+        raise ConfigurationError(
+            "SOURCE: mysql://user@host:port; the port is no number up to 65535"
+        ) from None
+    if parts.query or parts.path not in ("", "/"):
+        raise ConfigurationError("SOURCE: mysql://user@host:port; more is said by --option NAME=VALUE")
+    if not parts.username:
+        raise ConfigurationError("SOURCE: mysql://user@host:port; the user is missing")
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _start(text: str) -> dict[str, str]:
+    place = text.strip()
+    if place in ("latest", "earliest") or place.startswith("{"):
+        return {"startingOffsets": place}
+    try:
+        datetime.fromisoformat(place)
+    except ValueError:
+        return {"startingGtidSet": place}
+    return {"startingTimestamp": place}

@@ -1,0 +1,427 @@
+"""Micro-batches to tables that are kept, in the order of the log: what ``mirror`` and ``history`` have in common.
+
+    packed rows -> by table -> KeptTable.apply        rows that were rolled back never, prepared ones at their commit
+    statements  -> ddl -> steps of single tables      all rows before them are written first
+
+One stream has the rows of all tables, typed on the executors and packed (``replica.spark.packed``): JSON would lose
+types, and a stream for each table would read the log as often. A micro-batch is one range of the log, with which
+each table goes forward in steps; a step is a commit in Delta that carries the number of the micro-batch, and is
+passed over if the table has it. How a micro-batch is cut into steps is said by the statements in it alone, so one
+that is run again takes the same ones. What must outlive it is written last (``job_state``).
+
+The driver holds a micro-batch: ``maxBytesPerTrigger`` (64m unless told otherwise), or one transaction that is larger.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.errors import ConfigurationError, LostEventsError, SchemaMismatchError
+from replica.spark.jobs import job_state
+from replica.spark.jobs.changed_values import changes_values
+from replica.spark.jobs.changes_per_key import column_names
+from replica.spark.jobs.coverage import SYSTEM_SCHEMAS
+from replica.spark.jobs.job_state import JobState, TableState
+from replica.spark.jobs.kept_table import KeptTable, Step, table_path
+from replica.spark.packed import PackedItem, PackedRows, repack, unpack
+from replica.sql import ddl
+
+_LOGGER: Final = logging.getLogger(__name__)
+# deltalake works outside of Python's lock; more threads than that are not faster.
+_THREADS: Final = 4
+_XA_END: Final = re.compile(r"XA (?:COMMIT|ROLLBACK) X'([0-9a-f]*)',X'([0-9a-f]*)',([0-9]+)", re.IGNORECASE)
+
+TableKind = Callable[[str, str], KeptTable]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where tables are kept, how, and which: ``wants`` takes ``schema.table``."""
+
+    path: str
+    kind: TableKind
+    wants: Callable[[str], bool]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Rows of one table that are not written yet."""
+
+    key: tuple[str, ...]
+    schema: pa.Schema
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+
+class Batch:
+    """One micro-batch: ``run`` it once."""
+
+    def __init__(self, target: Target, state: JobState, query: str, number: int) -> None:
+        self._target = target
+        self._state = state
+        self._query = query
+        self._number = number
+        self._waiting: dict[str, _Waiting] = {}
+        self._tables: dict[str, KeptTable] = {}
+        self._steps: dict[str, int] = {}
+
+    def run(self, items: Iterable[PackedItem]) -> None:
+        """All of it, in the order of the log."""
+        for item in items:
+            if item.op == "rows":
+                self._rows(item)
+            elif item.op == "gap":
+                raise LostEventsError(
+                    f"{item.sql}: the tables of {self._target.path} cannot be kept over a gap: seed them anew"
+                )
+            elif item.op == "ddl":
+                self._statement(item)
+            else:
+                self._xa_end(item)
+        self._flush()
+
+    # Rows.
+
+    def _rows(self, item: PackedItem) -> None:
+        name = f"{item.schema}.{item.table}"
+        if item.schema in SYSTEM_SCHEMAS:
+            # A server's own, as time zones are when they are loaded.
+            return
+        assert item.rows is not None
+        packed = unpack(item.rows)
+        self._check(name, packed, item)
+        outcomes = packed.rows.column("_outcome")
+        found = pc.unique(outcomes).to_pylist()
+        if found == ["commit"]:
+            self._add(name, packed.key, packed.rows)
+            return
+        if "open" in found:
+            _LOGGER.warning("%s: the log ends within a transaction at %s:%d", name, item.file, item.pos)
+        if "prepared" in found:
+            self._prepare(name, packed, packed.rows.filter(pc.equal(outcomes, "prepared")))
+        self._add(name, packed.key, packed.rows.filter(pc.equal(outcomes, "commit")))
+
+    def _check(self, name: str, packed: PackedRows, item: PackedItem) -> None:
+        place = f"{item.file}:{item.pos}"
+        if name not in self._state.tables:
+            raise ConfigurationError(
+                f"{name} has changes at {place}, and the log does not reach back to its CREATE TABLE: give the state "
+                "of the table at a checkpoint (--seed), or exclude it"
+            )
+        if not packed.has_names:
+            raise ConfigurationError(
+                f"{name} has changes at {place} without the names of its columns: SET GLOBAL "
+                "binlog_row_metadata=FULL on the source, or grant SELECT on the table; or exclude it"
+            )
+        if not packed.key:
+            raise ConfigurationError(
+                f"{name} has no primary key, at {place}, so its rows cannot be told apart: exclude it, or give it "
+                "one and seed it anew"
+            )
+        names = {column.lower() for column in packed.rows.schema.names}
+        gone = [column for column in self._state.tables[name].kinds if column.lower() not in names]
+        if packed.is_looked_up and gone:
+            raise SchemaMismatchError(
+                f"{name} has changes at {place} without the names of its columns, and the source calls none of them "
+                f"{', '.join(gone)} now, as it did then: SET GLOBAL binlog_row_metadata=FULL on the source, and seed "
+                "the table anew; or exclude it"
+            )
+
+    def _add(self, name: str, key: tuple[str, ...], rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        waiting = self._waiting.get(name)
+        if waiting is not None and (waiting.key, waiting.schema) != (key, rows.schema):
+            self._flush(name)
+            waiting = None
+        if waiting is None:
+            waiting = self._waiting[name] = _Waiting(key, rows.schema)
+        waiting.batches.append(rows)
+
+    def _flush(self, *names: str) -> None:
+        """Write what waits, of these tables or of all."""
+        waiting = {
+            name: self._waiting.pop(name) for name in names or list(self._waiting) if name in self._waiting
+        }
+        if len(waiting) < 2:
+            for name, rows in waiting.items():
+                self._write(name, rows)
+            return
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for done in [pool.submit(self._write, name, rows) for name, rows in waiting.items()]:
+                done.result()
+
+    def _write(self, name: str, waiting: _Waiting) -> None:
+        rows = pa.Table.from_batches(waiting.batches)
+        known, table = self._state.tables[name], self._table(name)
+        conforming, applying = self._step(name), self._step(name)
+        if not table.is_taken(applying):
+            _check_seed(name, known, set(column_names(rows)) - table.fields().keys())
+            table.conform(rows, known.fills, conforming)
+            table.apply(rows, waiting.key, known.defaults, applying)
+        for column in column_names(rows):
+            known.fills.pop(column, None)
+
+    def _table(self, name: str) -> KeptTable:
+        found = self._tables.get(name)
+        if found is None:
+            found = self._tables[name] = self._target.kind(name, table_path(self._target.path, name))
+        return found
+
+    def _step(self, name: str) -> Step:
+        """The next one of a table. It counts whether or not it turns out to be needed."""
+        number = self._steps[name] = self._steps.get(name, 0) + 1
+        return Step(self._query, self._number, number)
+
+    # XA transactions.
+
+    def _prepare(self, name: str, packed: PackedRows, rows: pa.RecordBatch) -> None:
+        for xa in pc.unique(rows.column("_xa")).to_pylist():
+            part = rows.filter(pc.equal(rows.column("_xa"), xa))
+            self._state.prepared.setdefault(xa, []).append((name, repack(packed, part)))
+
+    def _xa_end(self, item: PackedItem) -> None:
+        found = _XA_END.match(item.sql or "")
+        assert found is not None
+        xa = f"X'{found[1].lower()}',X'{found[2].lower()}',{found[3]}"
+        parts = self._state.prepared.pop(xa, [])
+        if item.op != "xa_commit":
+            return
+        for name, data in parts:
+            packed = unpack(data)
+            rows = packed.rows
+            place = rows.schema.get_field_index("_ts")
+            field_ = rows.schema.field(place)
+            moments = pa.repeat(pa.scalar(item.ts, field_.type), rows.num_rows)
+            self._add(name, packed.key, rows.set_column(place, field_, moments))
+
+    # Statements.
+
+    def _statement(self, item: PackedItem) -> None:
+        actions = ddl.table_actions(
+            item.sql or "",
+            item.schema or "",
+            folds=self._state.folds_names,
+            explicit_timestamps=bool(item.explicit_timestamps),
+        )
+        for action in actions:
+            try:
+                _ACTIONS[type(action)](self, action, item)
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(
+                    f"{error} ({item.file}:{item.pos}: {(item.sql or '')[:200]})"
+                ) from error
+
+    def _create(self, action: ddl.CreateTable, item: PackedItem) -> None:
+        name, state = action.table, self._state
+        if not self._target.wants(name) or name in state.tables:
+            # It is there: IF NOT EXISTS.
+            return
+        is_new = name in state.absent or name.partition(".")[0] in state.schemas or state.is_birth
+        if action.is_conditional and not is_new:
+            return
+        state.absent.discard(name)
+        defaults = {column.name: column.default for column in action.columns or () if not column.is_filled}
+        kinds = {column.name: column.kind for column in action.columns or ()}
+        state.tables[name] = TableState(defaults, kinds=kinds)
+
+    def _drop(self, action: ddl.DropTable, item: PackedItem) -> None:
+        name = action.table
+        if not self._target.wants(name):
+            return
+        self._clear(name, item)
+        self._state.tables.pop(name, None)
+        self._state.absent.add(name)
+
+    def _truncate(self, action: ddl.TruncateTable, item: PackedItem) -> None:
+        if action.table in self._state.tables:
+            self._clear(action.table, item)
+
+    def _clear(self, name: str, item: PackedItem) -> None:
+        self._flush(name)
+        self._table(name).clear(item.ts, self._step(name))
+
+    def _rename(self, action: ddl.RenameTable, item: PackedItem) -> None:
+        name, new = action.table, action.new_table
+        state, wants = self._state, self._target.wants
+        if not wants(new):
+            self._drop(ddl.DropTable(name), item)
+            return
+        known = state.tables.get(name)
+        if known is None:
+            if wants(name) or name in state.absent:
+                raise _refused(action.new_table, f"it was {name}, whose rows are not known")
+            raise _refused(
+                action.new_table, f"it was {name}, which is not kept: --tables is to have both names"
+            )
+        self._flush(name, new)
+        self._move(name, new)
+        del state.tables[name]
+        state.tables[new] = known
+        state.absent.add(name)
+        state.absent.discard(new)
+
+    def _move(self, name: str, new: str) -> None:
+        table, target = self._table(name), self._table(new)
+        filling, emptying = self._step(new), self._step(name)
+        if table.table is None or table.is_taken(emptying):
+            # It had no rows; or what it has are those of a later table of that name.
+            return
+        if not target.is_taken(filling):
+            if not target.drops_columns and not target.is_empty():
+                raise _refused(new, f"{name} is to have its name, and there is a history of that name")
+            target.rewrite(lambda rows: rows, filling, table)
+        table.clear_out(emptying)
+
+    def _create_schema(self, action: ddl.CreateSchema, item: PackedItem) -> None:
+        if not action.is_conditional or self._state.is_birth:
+            self._state.schemas.add(action.schema)
+
+    def _drop_schema(self, action: ddl.DropSchema, item: PackedItem) -> None:
+        prefix = f"{action.schema}."
+        for name in [name for name in self._state.tables if name.startswith(prefix)]:
+            if "." in name.removeprefix(prefix):
+                raise _refused(
+                    name, f"it may be of {action.schema}, which is dropped, or of a schema with a dot"
+                )
+            self._drop(ddl.DropTable(name), item)
+        self._state.schemas.add(action.schema)
+
+    # Columns.
+
+    def _add_column(self, action: ddl.AddColumn, item: PackedItem) -> None:
+        name, column = action.table, action.column
+        known = self._state.tables.get(name)
+        if known is None or known.spelled(column.name) in {*known.defaults, *known.kinds}:
+            # It is there: IF NOT EXISTS.
+            return
+        self._flush(name)
+        table, step = self._table(name), self._step(name)
+        if column.is_filled and not table.is_taken(step) and not table.is_empty():
+            raise _refused(name, f"rows have values in the new column {column.name} that are not in the log")
+        known.kinds[column.name] = column.kind
+        if column.is_filled:
+            return
+        known.defaults[column.name] = column.default
+        # A history still has a column that was dropped.
+        is_there = column.name in table.fields()
+        if not table.drops_columns if is_there else column.default is not None:
+            known.fills[column.name] = column.default
+
+    def _change_column(self, action: ddl.ChangeColumn, item: PackedItem) -> None:
+        known = self._state.tables.get(action.table)
+        if known is None:
+            return
+        self._flush(action.table)
+        table, new = self._table(action.table), action.new_name
+        name = known.spelled(action.name, table.fields())
+        # What the table has by now may be of later steps, if these are taken again: numbers do not depend on it.
+        redefining, renaming = self._step(action.table), self._step(action.table)
+        if action.column is not None:
+            _redefine(table, known, name, action.column, redefining)
+        if name == new:
+            return
+        for values in (known.defaults, known.fills, known.kinds):
+            if name in values:
+                values[new] = values.pop(name)  # type: ignore[assignment]
+        if name in table.fields():
+            table.rename_column(name, new, renaming)
+
+    def _drop_column(self, action: ddl.DropColumn, item: PackedItem) -> None:
+        known = self._state.tables.get(action.table)
+        if known is None:
+            return
+        self._flush(action.table)
+        table = self._table(action.table)
+        name = known.spelled(action.name, table.fields())
+        for values in (known.defaults, known.fills, known.kinds):
+            values.pop(name, None)
+        step = self._step(action.table)
+        if name in table.fields():
+            table.drop_column(name, step)
+
+    def _set_default(self, action: ddl.SetDefault, item: PackedItem) -> None:
+        known = self._state.tables.get(action.table)
+        if known is not None:
+            self._flush(action.table)
+            fields = self._table(action.table).fields()
+            _set_default(known, known.spelled(action.column.name, fields), action.column, fields)
+
+    def _refuse(self, action: ddl.Refused, item: PackedItem) -> None:
+        if action.table in self._state.tables:
+            raise _refused(action.table, f"{action.what} changes values that the log does not name")
+
+
+def _check_seed(name: str, known: TableState, new: set[str]) -> None:
+    """Columns that a seed lacks, and no statement has added, would be null without a word."""
+    lacking = new - known.defaults.keys() - known.kinds.keys()
+    if known.is_seeded and lacking:
+        raise SchemaMismatchError(
+            f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed it with all columns"
+        )
+
+
+def _redefine(
+    table: KeptTable, known: TableState, name: str, column: ddl.ColumnDefinition, step: Step
+) -> None:
+    def is_changed(values: pa.Array) -> bool:
+        if column.kind == "JSON" and known.kinds.get(name, "JSON") != "JSON":
+            # A server gives it a form of its own, which looks like any text here.
+            return int(values.null_count) < len(values)
+        return changes_values(column.kind, values, is_nullable=column.is_nullable)
+
+    if name in table.fields() and not table.is_taken(step) and any(map(is_changed, table.values(name))):
+        raise _refused(table.name, f"values of {name} are others as {column.kind}")
+    if _set_default(known, name, column, table.fields()):
+        known.kinds[name] = column.kind
+
+
+def _set_default(known: TableState, name: str, column: ddl.ColumnDefinition, fields: Iterable[str]) -> bool:
+    """Whether that has made it known: not a column that a seed lacks."""
+    if known.is_seeded and name not in {*fields, *known.defaults, *known.kinds}:
+        return False
+    known.defaults.pop(name, None)
+    if not column.is_filled:
+        known.defaults[name] = column.default
+    return True
+
+
+def _refused(table: str, why: str) -> SchemaMismatchError:
+    return SchemaMismatchError(f"{table} cannot be kept any longer: {why} -- seed it anew, or exclude it")
+
+
+_ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], None]]] = MappingProxyType(
+    {
+        ddl.CreateTable: Batch._create,
+        ddl.DropTable: Batch._drop,
+        ddl.TruncateTable: Batch._truncate,
+        ddl.RenameTable: Batch._rename,
+        ddl.CreateSchema: Batch._create_schema,
+        ddl.DropSchema: Batch._drop_schema,
+        ddl.AddColumn: Batch._add_column,
+        ddl.ChangeColumn: Batch._change_column,
+        ddl.SetDefault: Batch._set_default,
+        ddl.DropColumn: Batch._drop_column,
+        ddl.Refused: Batch._refuse,
+    }
+)
+
+
+def run_batch(
+    target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
+) -> None:
+    """One micro-batch, unless it is done; ``begin`` is the state of a job that begins."""
+    found = job_state.load(target.path, query, number)
+    state, done = found if found is not None else (begin, -1)
+    if done >= number:
+        return
+    before = None if found is None else state.rows()
+    Batch(target, state, query, number).run(items())
+    if state.rows() != before:
+        job_state.save(target.path, state, query, number)

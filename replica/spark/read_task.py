@@ -1,0 +1,114 @@
+"""What a task does: a piece of the log to RecordBatches of one schema."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from protocol.binlog.events import QueryEvent, RowsEvent
+
+from ..spool.pieces import LogPiece, ReadSettings
+from .changes import ChangeReader, OnStatement, PlacedChange
+from .envelope import EnvelopeWriter, RowFormat
+from .gather import BATCH_ROWS, RowGatherer
+from .packed import PackedWriter
+from .table_mode import OnSchemaChange, TableWriter
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+SchemaMode = Literal["envelope", "table", "packed"]
+_Writer = EnvelopeWriter | TableWriter | PackedWriter
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """How pieces become batches; the same for all pieces of a query. Nothing secret is shown by its repr.
+
+    ``schema`` is that of the batches; in table mode, unless ``is_exact``, columns and types are the user's own.
+    """
+
+    settings: ReadSettings
+    schema: pa.Schema
+    mode: SchemaMode = "envelope"
+    row_format: RowFormat = "variant"
+    include_ddl: bool = False
+    on_schema_change: OnSchemaChange = "fail"
+    on_statement: OnStatement = "fail"
+    is_exact: bool = True
+    batch_rows: int = BATCH_ROWS
+
+
+def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    """The batches of a piece. Each is in the order of the log; where it has several tables, table by table.
+
+    Raises what reading files does, ``SchemaMismatchError`` for a table that has changed (``on_schema_change``) and
+    ``StatementFormatError`` (``on_statement``).
+    """
+    if piece.gap:
+        yield from _gap(piece, plan)
+        return
+    reader = ChangeReader(piece, plan.settings, on_statement=plan.on_statement)
+    gatherer = RowGatherer(reader.rows, plan.batch_rows)
+    writer = _writer(piece, plan)
+    statements: list[PlacedChange] = []
+    for change in reader:
+        event = change.event
+        if isinstance(event, RowsEvent):
+            if not gatherer.fits(event.table):
+                yield from _flush(gatherer, writer, statements)
+                gatherer.forget(event.table)
+            if gatherer.add(change):
+                yield from _flush(gatherer, writer, statements)
+        elif isinstance(event, QueryEvent) and plan.include_ddl:
+            statements.append(change)
+            if plan.mode == "packed":
+                # What comes before it is to be in front of it.
+                yield from _flush(gatherer, writer, statements)
+    yield from _flush(gatherer, writer, statements)
+    _warn_of_losses(piece, gatherer, plan)
+
+
+def _gap(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    _LOGGER.error("a part of the log is missing before %s:%d: %s", piece.file, piece.position, piece.gap)
+    writer = _writer(piece, plan)
+    if not isinstance(writer, TableWriter):
+        yield writer.gap()
+
+
+def _writer(piece: LogPiece, plan: ReadPlan) -> _Writer:
+    if plan.mode == "envelope":
+        return EnvelopeWriter(piece, plan.row_format)
+    if plan.mode == "packed":
+        return PackedWriter(piece)
+    return TableWriter(piece, plan.schema, plan.on_schema_change, is_exact=plan.is_exact)
+
+
+def _flush(
+    gatherer: RowGatherer, writer: _Writer, statements: list[PlacedChange]
+) -> Iterator[pa.RecordBatch]:
+    for gathered in gatherer.flush():
+        yield writer.rows(gathered)
+    if statements and not isinstance(writer, TableWriter):
+        yield writer.statements(statements)
+    statements.clear()
+
+
+def _warn_of_losses(piece: LogPiece, gatherer: RowGatherer, plan: ReadPlan) -> None:
+    losses = gatherer.losses()
+    if losses.dates and plan.mode != "envelope":
+        _LOGGER.warning(
+            "%s from %d on: %d zero or impossible dates are null, since no DATE can hold them; in the envelope they "
+            "are text",
+            piece.file,
+            piece.position,
+            losses.dates,
+        )
+    if losses.texts:
+        _LOGGER.warning(
+            "%s from %d on: %d texts hold bytes that are no character of their set; they are U+FFFD",
+            piece.file,
+            piece.position,
+            losses.texts,
+        )

@@ -1,0 +1,281 @@
+"""The options of ``spark.read.format("mysql-binlog")``: strings in, one frozen ``SourceOptions`` out.
+
+Every mistake is a ``ConfigurationError`` that names the option. Nothing here opens a connection; a password file is
+the only file that is read, and no repr shows a secret. ``SourceOptions`` says what each option means.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from protocol.errors import ConfigurationError
+from replica.arrow import Images
+from replica.files.log_files import read_whole
+
+from ..spool.pieces import ReadSettings
+from .changes import OnStatement
+from .envelope import RowFormat
+from .read_task import SchemaMode
+from .table_mode import OnSchemaChange
+
+_UNITS: Final = MappingProxyType({"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40})
+_SIZE: Final = re.compile(r"\s*([0-9]{1,15})\s*(?:([kmgt])i?b?|(b)?)\s*", re.IGNORECASE)
+_LARGEST: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query reads, and how. Names in brackets are those of the options.
+
+    What:
+        path: files: a path, a pattern, a folder (all numbered files in it) or an ``.index`` file.
+        tables, exclude_tables [includeTables, excludeTables]: patterns as ``shop.*``, with commas between.
+        mode [schemaMode]: ``envelope`` (default); ``table``, with ``table`` = ``shop.orders``; ``packed``, for jobs.
+        include_ddl [includeDdl]: statements are rows, too, and the ends of XA transactions.
+    How:
+        row_format [rowFormat]: ``variant`` (default) or ``json``, of the envelope's rows.
+        images: in table mode ``after`` (default), or ``both`` for the columns that need the before image.
+        on_schema_change [onSchemaChange]: ``fail`` (default), ``ignore`` or ``null``, in table mode.
+        on_statement [onStatement]: ``fail`` (default) or ``ignore`` statements that changed rows out of sight.
+        max_partition_bytes [maxPartitionBytes]: ``128m`` (default).
+        settings: ``verifyChecksum``; ``keyring``, ``keyFile``, ``keyFileSecretEnv`` and ``keyFileIterations`` for
+            encrypted files.
+    A live source:
+        connection: the options of ``replica.connect`` for it: ``host``, ``port``, ``user``, ``unixSocket``, ``tls``,
+            ``tlsCa``, ``tlsCert``, ``tlsKey``, ``serverPublicKeyPath``, ``getServerPublicKey``,
+            ``enableCleartextPlugin``, ``heartbeat``, ``connectTimeout``, ``serverId``. The password is in
+            ``password``, or in the environment variable [passwordEnv] or the file [passwordFile] of that name.
+        starting, ending: [startingOffsets] ``earliest``, ``latest`` (default) or an offset's JSON,
+            [startingTimestamp] a time in ISO 8601 with its zone, [startingGtidSet]; a batch begins ``latest``, too,
+            unless told otherwise, and ends at [endingOffsets]: ``latest`` (default) or an offset's JSON.
+        spool_dir [spoolDir]: where a stream keeps what it has received until Spark has committed it; a batch makes
+            a folder in it, or a temporary one, which stays.
+        max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: about so much at most in a micro-batch.
+        fail_on_data_loss [failOnDataLoss]: false: go on behind what the source has purged, with a row ``gap``.
+    """
+
+    path: str | None = None
+    mode: SchemaMode = "envelope"
+    table: str | None = None
+    row_format: RowFormat = "variant"
+    images: Images = "after"
+    include_ddl: bool = False
+    on_schema_change: OnSchemaChange = "fail"
+    on_statement: OnStatement = "fail"
+    max_partition_bytes: int = 128 << 20
+    settings: ReadSettings = field(default_factory=ReadSettings)
+    connection: Mapping[str, str] = field(default_factory=dict, repr=False)
+    starting: Mapping[str, str] = field(default_factory=dict)
+    ending: str = "latest"
+    spool_dir: str | None = None
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    fail_on_data_loss: bool = True
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a server is read, and not files."""
+        return self.path is None
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """Read the options that Spark hands over; case does not matter in their names."""
+    named = {name.lower(): (name, value) for name, value in given.items()}
+    unknown = named.keys() - _NAMES.keys()
+    if unknown:
+        raise ConfigurationError(
+            f"mysql-binlog: there is no option {', '.join(sorted(named[name][0] for name in unknown))}; there are "
+            f"{', '.join(sorted(_NAMES.values()))}"
+        )
+    values = {_NAMES[name]: value for name, (_, value) in named.items()}
+    read = {
+        _FIELDS[name][0]: _FIELDS[name][1](name, value) for name, value in values.items() if name in _FIELDS
+    }
+    options = SourceOptions(
+        **read,  # type: ignore[arg-type]
+        settings=_settings(values),
+        connection=_connection(values),
+        starting={name: values[name] for name in _STARTING if name in values},
+    )
+    _check(options, values)
+    return options
+
+
+def parse_size(name: str, text: str) -> int:
+    """A number of bytes as Spark writes it: ``134217728``, ``128m``, ``128MB``."""
+    found = _SIZE.fullmatch(text)
+    if not found:
+        raise ConfigurationError(f"{name}: a size such as 128m, not {text!r}")
+    size = int(found[1]) * _UNITS[(found[2] or found[3] or "").lower()]
+    if not 1 <= size <= _LARGEST:
+        raise ConfigurationError(f"{name}: a size from 1 byte on, not {text!r}")
+    return size
+
+
+def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
+    live = [
+        name
+        for name in (*_CONNECTION, *_STARTING, "endingOffsets", "password", "passwordEnv", "passwordFile")
+        if name in values
+    ]
+    if options.path is not None and live:
+        raise ConfigurationError(
+            f"path: files are read, so {', '.join(live)} of a live source cannot be given"
+        )
+    if options.path is None and "user" not in options.connection:
+        raise ConfigurationError("path: give the files to be read, or host and user of a live source")
+    if options.mode == "table":
+        if options.table is None or not all(options.table.partition(".")):
+            raise ConfigurationError("table: schemaMode=table needs table=schema.name")
+        if {"includeTables", "excludeTables", "includeDdl", "rowFormat"} & values.keys():
+            raise ConfigurationError(
+                "schemaMode: with table, the options includeTables, excludeTables, includeDdl and rowFormat have "
+                "nothing to choose"
+            )
+    elif options.table is not None or options.images == "both":
+        raise ConfigurationError("table: table and images are for schemaMode=table")
+    if options.ending == "earliest":
+        raise ConfigurationError("endingOffsets: latest or an offset's JSON, not 'earliest'")
+    if len(options.starting) > 1:
+        raise ConfigurationError(f"{', '.join(options.starting)}: only one of these can be where to begin")
+
+
+def _settings(values: Mapping[str, str]) -> ReadSettings:
+    table = values.get("table") if values.get("schemaMode", "").lower() == "table" else None
+    secret_name = values.get("keyFileSecretEnv")
+    return ReadSettings(
+        tables=_patterns("includeTables", values.get("includeTables", "*"))
+        if table is None
+        else (_literal(table),),
+        exclude_tables=_patterns("excludeTables", values["excludeTables"])
+        if "excludeTables" in values
+        else (),
+        verify_checksum=_boolean("verifyChecksum", values.get("verifyChecksum", "true")),
+        keyring=values.get("keyring"),
+        key_file=values.get("keyFile"),
+        key_file_secret="" if secret_name is None else _environment("keyFileSecretEnv", secret_name),
+        key_file_iterations=_number("keyFileIterations", values.get("keyFileIterations", "0"), 0),
+    )
+
+
+def _literal(table: str) -> str:
+    """A pattern that only this table fits."""
+    return re.sub(r"([*?[])", r"[\1]", table)
+
+
+def _patterns(name: str, text: str) -> tuple[str, ...]:
+    patterns = tuple(part.strip() for part in text.split(","))
+    for pattern in patterns:
+        schema, dot, table = pattern.partition(".")
+        if pattern != "*" and not (schema and dot and table):
+            raise ConfigurationError(f"{name}: patterns such as shop.orders or shop.*, not {pattern!r}")
+    return patterns
+
+
+def _connection(values: Mapping[str, str]) -> dict[str, str]:
+    found = {option: values[name] for name, option in _CONNECTION.items() if name in values}
+    given = [name for name in ("password", "passwordEnv", "passwordFile") if name in values]
+    if len(given) > 1:
+        raise ConfigurationError(f"{', '.join(given)}: only one of these can hold the password")
+    if "password" in values:
+        found["password"] = values["password"]
+    elif "passwordEnv" in values:
+        found["password"] = _environment("passwordEnv", values["passwordEnv"])
+    elif "passwordFile" in values:
+        found["password"] = _password(values["passwordFile"])
+    return found
+
+
+def _password(path: str) -> str:
+    try:
+        return read_whole(path).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        # Its text has a part of the password.
+        raise ConfigurationError(f"passwordFile: {path} is no text in UTF-8") from None
+
+
+def _environment(name: str, variable: str) -> str:
+    value = os.environ.get(variable)
+    if value is None:
+        raise ConfigurationError(
+            f"{name}: there is no environment variable {variable!r} where the query is planned"
+        )
+    return value
+
+
+def _boolean(name: str, text: str) -> bool:
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise ConfigurationError(f"{name}: true or false, not {text!r}")
+    return value
+
+
+def _number(name: str, text: str, low: int = 1) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < low:
+        raise ConfigurationError(f"{name}: a whole number from {low} on, not {text!r}")
+    return int(text)
+
+
+def _text(name: str, text: str) -> str:
+    if not text:
+        raise ConfigurationError(f"{name}: it is empty")
+    return text
+
+
+def _choice(*choices: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if text.lower() not in choices:
+            raise ConfigurationError(f"{name}: one of {', '.join(choices)}, not {text!r}")
+        return text.lower()
+
+    return read
+
+
+# Option -> field of SourceOptions, and what reads it.
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = MappingProxyType(
+    {
+        "path": ("path", _text),
+        "schemaMode": ("mode", _choice("envelope", "table", "packed")),
+        "table": ("table", _text),
+        "rowFormat": ("row_format", _choice("variant", "json")),
+        "images": ("images", _choice("after", "both")),
+        "includeDdl": ("include_ddl", _boolean),
+        "onSchemaChange": ("on_schema_change", _choice("fail", "ignore", "null")),
+        "onStatement": ("on_statement", _choice("fail", "ignore")),
+        "maxPartitionBytes": ("max_partition_bytes", parse_size),
+        "endingOffsets": ("ending", _text),
+        "spoolDir": ("spool_dir", _text),
+        "maxRowsPerTrigger": ("max_rows", _number),
+        "maxBytesPerTrigger": ("max_bytes", parse_size),
+        "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    }
+)
+_CONNECTION: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "host": "host",
+        "port": "port",
+        "user": "user",
+        "unixSocket": "unix_socket",
+        "tls": "tls",
+        "tlsCa": "tls_ca",
+        "tlsCert": "tls_cert",
+        "tlsKey": "tls_key",
+        "serverPublicKeyPath": "server_public_key_path",
+        "getServerPublicKey": "get_server_public_key",
+        "enableCleartextPlugin": "enable_cleartext_plugin",
+        "heartbeat": "heartbeat",
+        "connectTimeout": "connect_timeout",
+        "serverId": "server_id",
+    }
+)
+_STARTING: Final = ("startingOffsets", "startingTimestamp", "startingGtidSet")
+_OTHERS: Final = (
+    *("includeTables", "excludeTables", "verifyChecksum", "keyring", "keyFile", "keyFileSecretEnv"),
+    *("keyFileIterations", "password", "passwordEnv", "passwordFile"),
+)
+_NAMES: Final = MappingProxyType(
+    {name.lower(): name for name in (*_FIELDS, *_CONNECTION, *_STARTING, *_OTHERS)}
+)

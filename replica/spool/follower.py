@@ -1,0 +1,301 @@
+"""A live log's raw events to the spool, and the places between transactions that a micro-batch may end at.
+
+It sees every event, reads no rows, and neither connects nor waits: ``live`` feeds it what comes, or what the spool
+holds from before. Its own lock makes ``take`` safe from another thread.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import (
+    Event,
+    FormatDescriptionEvent,
+    HeartbeatEvent,
+    MariadbGtidListEvent,
+    RotateEvent,
+    RowsEvent,
+    TransactionPayloadEvent,
+)
+from protocol.constants import EventFlag
+from protocol.errors import ProtocolError
+from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid
+from replica.transactions.boundary import Progress
+
+from .offsets import Offset
+from .spool import Segment, Spool
+
+_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
+# Where nobody limits a micro-batch, one mark is enough: it is moved on.
+_NO_LIMIT: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class _Mark:
+    """A place between two transactions. Sums are since the follower began; ``known`` replaces the GTID set before."""
+
+    file: str
+    position: int
+    epoch: int
+    server: tuple[str | None, int | None]
+    bytes: int
+    rows: int
+    added: list[Gtid | MariadbGtid]
+    known: AnyGtidSet | None
+
+
+class Follower:
+    """Follows one stream over however many connections, from the offset ``start`` on.
+
+    ``count_rows`` says how many wanted rows an event holds, where there is a limit to them; ``look`` sees each event
+    of the log that is wanted, and may raise. ``max_rows`` and ``max_bytes`` are what ``take`` will be asked for.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        start: Offset,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        count_rows: Callable[[RowsEvent], int] | None = None,
+        look: Callable[[Event], None],
+    ) -> None:
+        self.spool = spool
+        self.bytes = self.rows = 0
+        self.newest_timestamp = 0
+        self.is_idle = False  # the source has said that it has nothing more
+        # What has come is not to be taken before something is known of it.
+        self.is_held = False
+        self.gap = ""
+        self._start = start
+        self._taken = start
+        self._taken_gtids = start.gtids
+        self._taken_bytes = self._taken_rows = 0
+        self._marks: deque[_Mark] = deque()
+        self._lock = threading.Lock()
+        # Some ten marks a micro-batch: limits need not be met exactly.
+        self._rows_apart = _NO_LIMIT if max_rows is None else max(1, max_rows // 10)
+        self._bytes_apart = _NO_LIMIT if max_bytes is None else max(1, max_bytes // 10)
+        self._count_rows = count_rows
+        self._look = look
+        self._decoder = EventDecoder()
+        self._progress = Progress(start.file, start.position, start.gtids, has_gtids=True)
+        self._epoch = start.epoch
+        self._server = start.identity
+        self._has_gtids = True
+        self._description = b""
+        self._is_spooling = True
+
+    @property
+    def boundary(self) -> Offset:
+        """The last place between two transactions that has come."""
+        with self._lock:
+            gtids = self._gtids_behind(list(self._marks))
+            if not self._marks:
+                return self._taken
+            return _offset(self._marks[-1], gtids)
+
+    @property
+    def epoch(self) -> int:
+        """That of the log which is followed now."""
+        return self._epoch
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``take`` would give a place behind the last one."""
+        return bool(self._marks) and not self.is_held
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much has come that was not taken."""
+        return self.bytes - self._taken_bytes
+
+    def take(self, max_rows: int | None, max_bytes: int | None) -> Offset:
+        """The place to end the next micro-batch at, about so far behind the last one that was taken."""
+        with self._lock:
+            taken: list[_Mark] = []
+            while self._marks and not self.is_held:
+                mark = self._marks[0]
+                is_far = (max_rows is not None and mark.rows - self._taken_rows > max_rows) or (
+                    max_bytes is not None and mark.bytes - self._taken_bytes > max_bytes
+                )
+                if taken and is_far:
+                    break
+                taken.append(self._marks.popleft())
+            if not taken:
+                return self._taken
+            self._taken_gtids = self._gtids_behind(taken)
+            self._taken = _offset(taken[-1], self._taken_gtids)
+            self._taken_rows, self._taken_bytes = taken[-1].rows, taken[-1].bytes
+            return self._taken
+
+    # What comes.
+
+    def open(
+        self,
+        decoder: EventDecoder,
+        progress: Progress,
+        server: tuple[str | None, int | None],
+        epoch: int,
+        *,
+        has_gtids: bool,
+        is_spooling: bool = True,
+    ) -> None:
+        """From here on raw events come by another way; what was open of a transaction comes again."""
+        self.spool.roll_back()
+        self._decoder, self._progress = decoder, progress
+        self._server, self._epoch = server, epoch
+        self._has_gtids, self._is_spooling = has_gtids, is_spooling
+        self._description = b""
+
+    def describe(self, description: bytes) -> None:
+        """The FORMAT_DESCRIPTION that holds from here on."""
+        self._decoder.decode(description, 4)
+        self._description = description
+
+    def feed(self, raw: bytes) -> bool:
+        """The next event. Whether what has come so far ends between two transactions. Raises as decoding does."""
+        decoder, progress = self._decoder, self._progress
+        file = decoder.file
+        event = decoder.decode(raw)
+        if event is not None and _is_internal(event):
+            self._internal(event, raw)
+            return False
+        end = event.position + len(raw) if event is not None else decoder.position
+        if isinstance(event, FormatDescriptionEvent):
+            self._description = raw
+        if event is not None:
+            self._look_at(event)
+        if self._is_spooling:
+            self._spool(raw, file, end - len(raw))
+        self.bytes += len(raw)
+        if event is None:
+            return False
+        gtid = progress.open_gtid
+        known = progress.gtid_set is not None
+        if not progress.follow(event, decoder.file, decoder.position):
+            return False
+        self.spool.mark()
+        self._mark(gtid, progress.gtid_set if not known else None)
+        return True
+
+    def pass_gap(self, reason: str) -> None:
+        """What the source has not got any more is missing behind the last boundary."""
+        self.gap = reason
+
+    def _look_at(self, event: Event) -> None:
+        self.newest_timestamp = event.header.timestamp or self.newest_timestamp
+        self.is_idle = False
+        inside = [event]
+        if isinstance(event, TransactionPayloadEvent):
+            inside += self._decoder.payload_events(event)
+        for one in inside:
+            self._look(one)
+            if self._count_rows is not None and isinstance(one, RowsEvent):
+                self.rows += self._count_rows(one)
+
+    def _internal(self, event: Event, raw: bytes) -> None:
+        """Of the connection, not of the log."""
+        progress, decoder = self._progress, self._decoder
+        if isinstance(event, FormatDescriptionEvent):
+            self._description = raw
+        elif isinstance(event, RotateEvent):
+            progress.follow(event, decoder.file, decoder.position)
+        elif isinstance(event, HeartbeatEvent):
+            self.is_idle = True
+            self._idle(event.source_file, event.source_position)
+        elif isinstance(event, MariadbGtidListEvent):
+            self._idle(event.file, event.header.next_position)
+
+    def _idle(self, file: str, position: int) -> None:
+        """The source has sent everything up to there, and left out what is behind the last boundary."""
+        if not self._progress.in_transaction:
+            self._progress.idle(file, position)
+
+    def _mark(self, gtid: Gtid | MariadbGtid | None, known: AnyGtidSet | None) -> None:
+        added = [] if gtid is None else [gtid]
+        progress = self._progress
+        mark = _Mark(
+            progress.file,
+            progress.position,
+            self._epoch,
+            self._server,
+            self.bytes,
+            self.rows,
+            added,
+            None if known is None else known.copy(),
+        )
+        with self._lock:
+            before = self._marks[-2] if len(self._marks) > 1 else None
+            rows, size = (before.rows, before.bytes) if before else (self._taken_rows, self._taken_bytes)
+            last = self._marks[-1] if self._marks else None
+            is_near = self.rows - rows <= self._rows_apart and self.bytes - size <= self._bytes_apart
+            if last is not None and is_near:
+                if known is None:
+                    last.added.extend(added)
+                    mark.added, mark.known = last.added, last.known
+                self._marks[-1] = mark
+            else:
+                self._marks.append(mark)
+
+    def _gtids_behind(self, marks: list[_Mark]) -> AnyGtidSet | None:
+        gtids = None if self._taken_gtids is None else self._taken_gtids.copy()
+        for mark in marks:
+            if mark.known is not None:
+                gtids = mark.known.copy()
+            if gtids is not None:
+                for gtid in mark.added:
+                    gtids.add(gtid)  # type: ignore[arg-type]
+        return gtids
+
+    def _spool(self, raw: bytes, file: str, position: int) -> None:
+        spool = self.spool
+        if not spool.continues(file, position, self._epoch):
+            if self._progress.in_transaction and not self._is_only_full(file, position):
+                raise ProtocolError(
+                    f"the source has left out a part of the transaction before {file}:{position}"
+                )
+            if not self._progress.in_transaction:
+                self._begin_segment(file, position)
+        spool.append(raw)
+
+    def _is_only_full(self, file: str, position: int) -> bool:
+        """Whether nothing but the size of the segment speaks against going on in it."""
+        return self.spool.ends_at(file, position, self._epoch)
+
+    def _begin_segment(self, file: str, position: int) -> None:
+        server_uuid, server_id = self._server
+        gap, self.gap = self.gap, ""
+        self.spool.begin(
+            Segment(
+                number=0,
+                path="",
+                after=self.boundary,
+                file=file,
+                position=position,
+                epoch=self._epoch,
+                server_uuid=server_uuid,
+                server_id=server_id,
+                head=0,
+                has_gtids=self._has_gtids,
+                gap=gap,
+            ),
+            self._description,
+        )
+
+
+def _is_internal(event: Event) -> bool:
+    header = event.header
+    if header.flags & _ARTIFICIAL or isinstance(event, HeartbeatEvent):
+        return True
+    return isinstance(event, FormatDescriptionEvent) and not header.next_position
+
+
+def _offset(mark: _Mark, gtids: AnyGtidSet | None) -> Offset:
+    server_uuid, server_id = mark.server
+    text = None if gtids is None else str(gtids)
+    return Offset(mark.file, mark.position, text, server_uuid, server_id, mark.epoch)

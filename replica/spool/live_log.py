@@ -1,0 +1,469 @@
+"""A live source behind calls that wait: what Spark's source process asks of the log, and a thread with asyncio.
+
+    Dump.read -> Follower.feed -> the spool, and places that a micro-batch may end at
+
+The thread begins when a place to follow the log from is known, and reads ahead of Spark until the spool holds a
+limit. It reconnects as a stream does: on the same server by position, on another one by GTID set.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import Event, QueryEvent, TableMapEvent
+from protocol.errors import (
+    BinlogNotFoundError,
+    CheckpointError,
+    ConfigurationError,
+    ConnectionLostError,
+    DecodeError,
+    ReplicaError,
+    ServerError,
+    SourceChangedError,
+    TransactionsUnavailableError,
+)
+from protocol.gtid import AnyGtidSet, GtidSet
+from protocol.rows.table import Table
+from replica.config.options import Options
+from replica.config.reconnect import FailureCount
+from replica.config.selection import parse_start
+from replica.config.table_filter import table_filter
+from replica.source.dump import Dump, Greeted
+from replica.source.resolve_start import (
+    FIRST_POSITION,
+    StartPoint,
+    check_held,
+    from_gtids,
+    is_same_server,
+    log_end,
+    resolve_start,
+    with_gtids,
+)
+from replica.source.server_facts import CANNOT_READ_BINLOG, executed_gtids
+from replica.transactions.boundary import Progress
+
+from .follower import Follower
+from .name_lookup import Naming
+from .offsets import Offset
+from .pieces import LogPiece, RowLayouts
+from .row_counter import RowCounter
+from .spool import Segment, Spool
+
+_T = TypeVar("_T")
+_READ_SECONDS: Final = 0.2
+# Of the log, not yet committed by Spark: then the source has to wait.
+SPOOL_BYTES: Final = 1 << 30
+
+
+class LiveLog:
+    """The log of one source for one query. Methods may take seconds, and raise what a stream raises."""
+
+    def __init__(
+        self,
+        options: Options,
+        spool_dir: str,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        fail_on_data_loss: bool = True,
+        on_table: Callable[[Table], None] | None = None,
+        table: str | None = None,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
+        self._options = options
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._fail_on_data_loss = fail_on_data_loss
+        self._table = table
+        self._layouts = RowLayouts()
+        self._naming = Naming(options, on_table)
+        self._is_by_gtid = False
+        self._start: Offset | None = None
+        self._committed: Offset | None = None
+        self._is_awaited = False
+        self._spool_dir = spool_dir
+        self._spool_bytes = spool_bytes
+        self._spool: Spool | None = None
+        self._follower: Follower | None = None
+        self._error: ReplicaError | None = None
+        self._news = threading.Condition()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mysql-binlog", daemon=True)
+        self._pump_task: asyncio.Task[None] | None = None
+        self.seconds_behind = 0.0
+
+    # Called by Spark's thread.
+
+    def find(self, start: str) -> Offset:
+        """The offset that ``startingOffsets`` or its like means now: ``latest``, ``earliest``, a time, GTIDs."""
+        return self._run(self._find(start))
+
+    def end(self) -> Offset:
+        """Where the log ends now."""
+        return self._run(self._find("latest"))
+
+    def follow(self, start: Offset, *, is_new: bool = False) -> None:
+        """Read the log from there on, from the spool as far as that holds it. Only the first call does anything.
+
+        ``is_new``: what the spool holds is another query's.
+        """
+        if self._follower is not None:
+            return
+        if self._spool is None:
+            self._spool = Spool(self._spool_dir)
+        follower = self._follower = Follower(
+            self._spool,
+            start,
+            max_rows=self._max_rows,
+            max_bytes=self._max_bytes,
+            count_rows=None if self._max_rows is None else RowCounter(self._layouts),
+            look=self._look,
+        )
+        self._start = self._committed = start
+        if not is_new and self._spool.covers(start):
+            self._take_up(follower, start)
+        else:
+            self._spool.clear()
+        if self._table is not None:
+            self._run(self._naming.remember(self._table, start.key, self._spool))
+        self._run(self._start_pump())
+
+    def take(self, max_rows: int | None, max_bytes: int | None, timeout: float) -> Offset:
+        """The offset at which the next micro-batch ends, waiting for one so long. It is on the disk of the spool.
+
+        Raises what has ended reading, when everything before has been taken.
+        """
+        follower, spool = self._following()
+        with self._news:
+            self._news.wait_for(lambda: follower.has_news or self._error is not None, timeout)
+        if not follower.has_news and self._error is not None:
+            raise self._error
+        offset = follower.take(max_rows, max_bytes)
+        spool.sync()
+        return offset
+
+    def wait_until(self, end: Offset, timeout: float | None = None) -> None:
+        """Wait until the log has come up to an offset."""
+        follower, _ = self._following()
+        self._wait(lambda: follower.boundary.key >= end.key and not follower.is_held, timeout)
+
+    def reach(self, end: Offset) -> Offset:
+        """Wait until all has come that lies before an offset; the place up to which that is to be read."""
+        follower, _ = self._following()
+        self._wait(lambda: self.has_reached(end) and not follower.is_held, None)
+        return min(end, follower.boundary, key=lambda offset: offset.key)
+
+    def _wait(self, is_there: Callable[[], bool], timeout: float | None) -> None:
+        self._is_awaited = True
+        with self._news:
+            self._news.wait_for(lambda: is_there() or self._error is not None, timeout)
+        self._is_awaited = False
+        if not is_there() and self._error is not None:
+            raise self._error
+        self._following()[1].sync()
+
+    def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
+        """What is to be read between two offsets that have come."""
+        return self._following()[1].pieces(start, end, max_bytes)
+
+    def has_reached(self, end: Offset) -> bool:
+        """Whether all has come that lies before an offset of this source."""
+        boundary = self._following()[0].boundary
+        if boundary.is_of_log(end) and boundary.file and boundary.key[1:] >= end.key[1:]:
+            return True
+        # What the start had the source leaves out, and then nothing says that the log has come so far.
+        begun = (self._start or boundary, boundary)
+        return any(one.is_sought_by_gtid(end) for one in begun) and boundary.has_all_of(end)
+
+    def report(self) -> dict[str, str | int | None]:
+        """The last place that has come, as an offset, and how far what was taken lies behind: bytes, seconds."""
+        follower, _ = self._following()
+        lag = {"lag_bytes": follower.waiting_bytes, "lag_seconds": round(self.seconds_behind)}
+        return follower.boundary.to_dict() | lag
+
+    def table(self, name: str) -> Table:
+        """A table as it is now. Raises ``ConfigurationError`` if the source does not show it."""
+        return self._run(self._naming.table(name))
+
+    def commit(self, end: Offset) -> None:
+        """Everything up to there is done with."""
+        self._committed = end
+        if self._spool is not None:
+            self._spool.trim(end)
+
+    def close(self) -> None:
+        """Stop reading, and let another process have the spool. May be called twice."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._stop_pump(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        if not self._loop.is_closed():
+            self._loop.close()
+        if self._spool is not None:
+            self._spool.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        if not self._thread.is_alive():
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _following(self) -> tuple[Follower, Spool]:
+        assert self._follower is not None
+        assert self._spool is not None
+        return self._follower, self._spool
+
+    # From the spool.
+
+    def _take_up(self, follower: Follower, start: Offset) -> None:
+        """Read again what the spool holds behind an offset, up to where its last whole transaction ends."""
+        spool = follower.spool
+        progress = Progress(start.file, start.position, start.gtids, has_gtids=True)
+        kept: tuple[Segment, int] | None = None
+        for segment, offset in spool.resume(start):
+            size = self._read_segment(follower, progress, segment, offset)
+            if size is not None:
+                kept = segment, size
+            elif kept is None:
+                kept = segment, offset
+        assert kept is not None
+        spool.keep(*kept)
+
+    def _read_segment(
+        self, follower: Follower, progress: Progress, segment: Segment, offset: int
+    ) -> int | None:
+        """The size up to its last boundary; None if it holds none."""
+        decoder = self._decoder(segment.file, segment.position)
+        server = (segment.server_uuid, segment.server_id)
+        progress.reopen()
+        follower.open(
+            decoder, progress, server, segment.epoch, has_gtids=segment.has_gtids, is_spooling=False
+        )
+        with open(segment.path, "rb") as file:
+            if offset > 4:
+                follower.describe(segment.description())
+            decoder.position = segment.position + offset - segment.head
+            file.seek(offset)
+            last = None
+            while len(header := file.read(19)) == 19:
+                size = int.from_bytes(header[9:13], "little")
+                body = file.read(size - 19) if size >= 19 else b""
+                if len(body) + 19 != size:
+                    break
+                try:
+                    is_boundary = follower.feed(header + body)
+                except DecodeError:
+                    # A crash of the machine has left it behind what was published.
+                    break
+                if is_boundary:
+                    last = file.tell()
+            return last
+
+    def _decoder(self, file: str, position: int, *, is_mariadb: bool = False) -> EventDecoder:
+        """It decodes no rows."""
+        options = self._options
+        return EventDecoder(
+            file=file,
+            position=position,
+            mariadb=is_mariadb,
+            verify_checksum=options.verify_checksum,
+            wants_table=table_filter(options.tables, options.exclude_tables),
+            row_compiler=self._layouts,
+        )
+
+    # In the thread.
+
+    async def _start_pump(self) -> None:
+        self._pump_task = asyncio.get_running_loop().create_task(self._pump())
+
+    async def _stop_pump(self) -> None:
+        if self._pump_task is not None:
+            self._pump_task.cancel()
+            await asyncio.gather(self._pump_task, return_exceptions=True)
+        await self._naming.aclose()
+
+    async def _find(self, start: str) -> Offset:
+        if start.lstrip().startswith("{"):
+            raise ConfigurationError("an offset is no start to be looked for")
+        greeted = await Greeted.open(self._options)
+        try:
+            session, source, scan = greeted.session, greeted.source, greeted.scan(self._options)
+            if start == "latest":
+                end = await log_end(session, source, scan)
+                point = StartPoint(end.file, end.position)
+            elif start == "earliest":
+                point = StartPoint(await scan.first_file())
+            else:
+                point = await resolve_start(parse_start(start), session, source, scan)
+                if point.not_before is not None:
+                    found = await scan.first_since(point.file, point.not_before)
+                    point = StartPoint(found.file, found.position)
+            if not point.by_gtid and source.has_gtids:
+                point = await with_gtids(point, scan)
+            return Offset.at(source, point.file, point.position, point.gtid_set)
+        finally:
+            await greeted.session.aclose()
+
+    async def _pump(self) -> None:
+        """Read until something is raised that does not pass."""
+        failures = FailureCount()
+        while True:
+            try:
+                await self._read(failures)
+            except ReplicaError as error:
+                try:
+                    delay = self._options.reconnect.delay(failures.add(error))
+                except ReplicaError as final:
+                    self._fail(final)
+                    return
+                await asyncio.sleep(delay)
+            except OSError as error:
+                self._fail(CheckpointError(f"spoolDir {self._spool_dir}: {error.strerror or error}"))
+                return
+            except Exception as error:
+                self._fail(ReplicaError(f"reading the live log failed: {error!r}"))
+                raise
+
+    async def _read(self, failures: FailureCount) -> None:
+        """One connection, from the last boundary on."""
+        follower, spool = self._following()
+        greeted = await Greeted.open(self._options)
+        try:
+            await self._describe()
+            dump = await self._open(greeted, follower)
+            while True:
+                if self._is_full(follower, spool):
+                    await asyncio.sleep(_READ_SECONDS)
+                    continue
+                events = await self._next_events(dump, follower)
+                if events is None:
+                    continue
+                is_news = False
+                for raw in events:
+                    is_news = follower.feed(raw) or is_news
+                    await self._describe()
+                behind = greeted.source.now - follower.newest_timestamp
+                self.seconds_behind = 0.0 if follower.is_idle else max(behind, 0.0)
+                if is_news:
+                    failures.forget()
+                    self._is_by_gtid = False
+                    with self._news:
+                        self._news.notify_all()
+        finally:
+            await greeted.session.aclose()
+
+    def _is_full(self, follower: Follower, spool: Spool) -> bool:
+        """Whether the source has to wait until Spark has committed something of what is in the spool."""
+        if self._is_awaited or spool.size <= self._spool_bytes or self._committed is None:
+            return False
+        # One transaction may be larger than all that: without its end there is nothing to commit.
+        return follower.boundary.key > self._committed.key
+
+    def _look(self, event: Event) -> None:
+        """What an event says of tables."""
+        follower, spool = self._following()
+        if isinstance(event, QueryEvent):
+            self._naming.statement(event, follower.epoch, spool)
+        elif isinstance(event, TableMapEvent):
+            self._naming.table_map(event, follower.epoch, spool)
+            follower.is_held = self._naming.is_waiting
+
+    async def _describe(self) -> None:
+        """Names for tables of the log that have none, before anything behind them is given to Spark."""
+        follower, spool = self._following()
+        if self._naming.is_waiting:
+            await self._naming.describe(spool)
+            follower.is_held = False
+
+    async def _next_events(self, dump: Dump, follower: Follower) -> list[bytes] | None:
+        try:
+            return await dump.read(_READ_SECONDS)
+        except (BinlogNotFoundError, TransactionsUnavailableError) as error:
+            await self._meet_purged(follower, error)
+            return None
+
+    async def _open(self, greeted: Greeted, follower: Follower) -> Dump:
+        """Ask for the log from the last boundary on: on the same server by position, else by GTID set."""
+        start, source = follower.boundary, greeted.source
+        is_same = is_same_server(start.identity, source)
+        gtids = start.gtids
+        try:
+            if gtids is not None and source.has_gtids:
+                # Also refuses a server that lacks what we have, or has purged what we need.
+                point = await from_gtids(gtids, greeted.session, source)
+                await check_held(point, greeted.session, source)
+            elif not is_same:
+                raise SourceChangedError(
+                    f"server {source.server_uuid or source.server_id} answers, and the place to go on is a position "
+                    f"in the log of {start.server_uuid or start.server_id}, without a GTID set to find it by"
+                )
+        except TransactionsUnavailableError as error:
+            point = await self._behind_gap(greeted, follower, error)
+        else:
+            if is_same and start.file and not self._is_by_gtid:
+                point = StartPoint(start.file, start.position, gtids)
+        if follower.gap:
+            point = await self._earliest(greeted)
+        progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
+        dump = Dump(greeted, self._options, point, is_known=True)
+        decoder = self._decoder(point.file, point.position, is_mariadb=source.is_mariadb)
+        decoder.checksum_enabled = greeted.has_checksums
+        epoch = start.epoch if is_same else start.epoch + 1
+        server = (source.server_uuid, source.server_id)
+        follower.open(decoder, progress, server, epoch, has_gtids=source.has_gtids)
+        await dump.start()
+        return dump
+
+    async def _behind_gap(
+        self, greeted: Greeted, follower: Follower, error: TransactionsUnavailableError
+    ) -> StartPoint:
+        # Behind a gap there is the same log. A server that lacks what we have has another one.
+        if self._fail_on_data_loss or await _lacks(greeted, follower.boundary.gtids):
+            raise error
+        follower.pass_gap(str(error))
+        return await self._earliest(greeted)
+
+    async def _earliest(self, greeted: Greeted) -> StartPoint:
+        return StartPoint(await greeted.scan(self._options).first_file(), FIRST_POSITION)
+
+    async def _meet_purged(self, follower: Follower, error: ServerError) -> None:
+        """The file is gone: where GTIDs say that nothing is lost with it, they say where to go on, too."""
+        start = follower.boundary
+        greeted = await Greeted.open(self._options)
+        try:
+            first = (await self._earliest(greeted)).file
+            has_gtids = start.gtid_set is not None and greeted.source.has_gtids
+        finally:
+            await greeted.session.aclose()
+        if has_gtids and not self._is_by_gtid and isinstance(error, BinlogNotFoundError):
+            self._is_by_gtid = True
+            raise ConnectionLostError("going on by GTID set")
+        reason = (
+            f"the source has purged its log from {start.file}:{start.position} up to {first}:{FIRST_POSITION}"
+        )
+        if self._fail_on_data_loss:
+            raise TransactionsUnavailableError(
+                CANNOT_READ_BINLOG,
+                "HY000",
+                reason,
+                "copy the data anew, or set failOnDataLoss=false to go on behind it",
+            ) from error
+        follower.pass_gap(reason)
+        raise ConnectionLostError(reason)
+
+    def _fail(self, error: ReplicaError) -> None:
+        self._error = error
+        if self._follower is not None:
+            # What has come before is to be taken.
+            self._follower.is_held = False
+        with self._news:
+            self._news.notify_all()
+
+
+async def _lacks(greeted: Greeted, gtids: AnyGtidSet | None) -> bool:
+    """Whether the source never had some of these transactions, or has lost them."""
+    if not isinstance(gtids, GtidSet):
+        # MariaDB's have been compared: what it refuses before the dump it lacks.
+        return True
+    executed = await executed_gtids(greeted.session, greeted.source)
+    return not (isinstance(executed, GtidSet) and gtids <= executed)

@@ -1,0 +1,205 @@
+"""A piece of a log: what one task reads, and reading its events. Plain values, so that it can be sent anywhere.
+
+A piece is a range of a plain file that begins and ends between transactions, or a whole file that only a reader from
+its beginning can make sense of: encrypted, gzip'd, or with something in it that is no binary log.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import Event, TableMapEvent, TransactionPayloadEvent
+from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
+from protocol.binlog.raw_reader import RawEventReader
+from protocol.constants import BINLOG_MAGIC
+from protocol.errors import TruncatedError
+from protocol.rows.compiler import Image, Row, RowCompiler, RowReader
+from protocol.wire import HeaderFields, ReadBytes
+from replica.arrow import RawRowCompiler
+from replica.arrow.rawrows import RawRows, RowsLayout
+from replica.config.table_filter import table_filter
+from replica.files.log_files import LogFile, OpenLogFile, behind, read_whole
+
+from .descriptions import Names, described
+
+_CHUNK_SIZE: Final = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """``size`` bytes of the file at ``path``, from ``start`` on; with ``is_whole`` all that reading the file gives.
+
+    ``file`` and ``position`` are where that begins in the source's log; ``number`` is the file's place in the order
+    of the log's files and ``epoch`` that of the log among those of several servers. ``description`` is the
+    FORMAT_DESCRIPTION that holds there (empty: the piece brings it itself). With ``gap`` it stands for what of the
+    log is missing before that place, and says why. ``may_be_torn``: it ends where the file does, maybe in an event.
+    """
+
+    path: str
+    file: str
+    number: int
+    start: int = 0
+    size: int = 0
+    position: int = 0
+    description: bytes = b""
+    is_whole: bool = False
+    epoch: int = 0
+    server_uuid: str | None = None
+    gap: str = ""
+    may_be_torn: bool = False
+    names: Names = field(default_factory=dict, repr=False, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How pieces are decoded. Nothing secret is shown by its repr."""
+
+    tables: tuple[str, ...] = ("*",)
+    exclude_tables: tuple[str, ...] = ()
+    verify_checksum: bool = True
+    keyring: str | None = None
+    key_file: str | None = None
+    key_file_secret: str = field(default="", repr=False)
+    key_file_iterations: int = 0
+
+    def keys(self) -> LogKeys:
+        """What the key files hold. Raises ``ConfigurationError``."""
+        mysql = parse_keyring(read_whole(self.keyring)) if self.keyring else {}
+        mariadb = {}
+        if self.key_file:
+            secret = self.key_file_secret.encode()
+            mariadb = parse_key_file(read_whole(self.key_file), secret, self.key_file_iterations)
+        return LogKeys(mysql, mariadb)
+
+
+# An event, where its log goes on behind it, and its offset in a compressed transaction, else 0.
+PlacedEvent = tuple[Event, int, int]
+
+
+class RowLayouts(RawRowCompiler):
+    """Leaves rows undecoded, and can decode them later, where a column's type does not hold a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._images: dict[RowsLayout, tuple[Image, ...]] = {}
+        self._compiler = RowCompiler()
+
+    def reader(self, *images: Image) -> RowReader:
+        """What puts ``RawRows`` into events."""
+        read = super().reader(*images)
+        layout = read(b"", 0, 0)[0].layout
+        self._images[layout] = images
+        return read
+
+    def tuples(self, rows: RawRows) -> list[tuple[Row | None, Row | None]]:
+        """Before and after image of each row; what is not there is None."""
+        read = self._compiler.reader(*self._images[rows.layout])
+        found = read(rows.data, rows.start, rows.end)
+        return [row if len(rows.layout.images) > 1 else (row, row) for row in found]
+
+
+class PieceReader:
+    """The events of a piece, decoded but for their rows: as ``RawRows``, for the columnar readers.
+
+    Iterate it once. ``rows`` knows how those are decoded after all. Raises what iterating ``BinlogFile`` does.
+    """
+
+    def __init__(self, piece: LogPiece, settings: ReadSettings) -> None:
+        self._piece = piece
+        self.rows = RowLayouts()
+        self._decoder = EventDecoder(
+            file=piece.file,
+            position=piece.position,
+            verify_checksum=settings.verify_checksum,
+            wants_table=table_filter(settings.tables, settings.exclude_tables),
+            row_compiler=self.rows,
+        )
+        self._settings = settings
+
+    def __iter__(self) -> Iterator[PlacedEvent]:
+        if self._piece.is_whole:
+            return self._whole()
+        return self._range()
+
+    def _whole(self) -> Iterator[PlacedEvent]:
+        piece, keys = self._piece, self._settings.keys()
+        with closing(OpenLogFile(LogFile(piece.file, piece.path), "stop")) as opened:
+            yield from self._events(RawEventReader(opened.read, file=piece.file, keys=keys))
+
+    def _range(self) -> Iterator[PlacedEvent]:
+        piece = self._piece
+        has_magic = piece.start == 0
+        with open(piece.path, "rb", buffering=0) as file:
+            file.seek(piece.start)
+            read = limited(file.read, piece.size)
+            if not has_magic:
+                read = behind(BINLOG_MAGIC, read)
+            base = piece.position - (0 if has_magic else len(BINLOG_MAGIC))
+            reader = RawEventReader(
+                read, file=piece.file, base=base, torn="stop" if piece.may_be_torn else "raise"
+            )
+            if piece.description:
+                self._decoder.decode(piece.description, len(BINLOG_MAGIC))
+                reader.has_checksums = algorithm_of(piece.description) == CRC32_ALGORITHM
+            yield from self._events(reader)
+
+    def _events(self, reader: RawEventReader) -> Iterator[PlacedEvent]:
+        decoder, decode, file = self._decoder, self._decoder.decode, self._piece.file
+        while batch := _next_batch(reader):
+            decoder.checksum_enabled = reader.has_checksums is True
+            # The rotates in a relay log name files of its source.
+            decoder.file = file
+            for raw, position, header in batch:
+                event = decode(raw, position, header)
+                if event is None:
+                    continue
+                kind = type(event)
+                if kind is TransactionPayloadEvent:
+                    yield from self._inside(event, position + len(raw))  # type: ignore[arg-type]
+                    continue
+                if kind is TableMapEvent:
+                    self._describe(event)  # type: ignore[arg-type]
+                yield event, position + len(raw), 0
+
+    def _inside(self, payload: TransactionPayloadEvent, end: int) -> Iterator[PlacedEvent]:
+        decoder = self._decoder
+        for event in decoder.payload_events(payload):
+            if type(event) is TableMapEvent:
+                self._describe(event)
+            yield event, end, decoder.payload_offset
+
+    def _describe(self, event: TableMapEvent) -> None:
+        """Names for a table whose map has none, if they are known."""
+        if event.table.names_from is not None or not self._piece.names:
+            return
+        place = self._piece.epoch, self._piece.number, event.position
+        descriptions = described(event.table, self._piece.names, place)
+        if descriptions is not None:
+            event.table = self._decoder.describe(event.table_id, descriptions)
+
+
+def _next_batch(reader: RawEventReader) -> Sequence[tuple[bytes, int, HeaderFields | None]]:
+    """In batches where they need no care, which takes a fifth of the time, else one by one; none at the end."""
+    batch = reader.read_batch()
+    if batch:
+        return batch
+    raw = reader.read_event()
+    return () if raw is None else ((raw, reader.event_position, None),)
+
+
+def limited(read: Callable[[int], bytes], size: int) -> ReadBytes:
+    """At most so many bytes of what ``read`` gives: what is appended to a file meanwhile is not of the piece."""
+    left = size
+
+    def read_some(count: int) -> bytes:
+        nonlocal left
+        data = read(min(count, left, _CHUNK_SIZE)) if left else b""
+        if left and not data:
+            raise TruncatedError(f"the file has lost its last {left} bytes since it was planned to be read")
+        left -= len(data)
+        return data
+
+    return read_some

@@ -1,0 +1,200 @@
+"""Files to pieces: cut between transactions about every so many bytes, from nothing but event headers.
+
+A cut lies before an event that begins a transaction (any GTID event) or behind one that ends one (XID; in logs
+without GTID events also QUERY "COMMIT"). What it cannot walk through, a reader from the file's beginning must: such
+files are one piece. Nothing is decoded here but those QUERY events.
+"""
+
+import contextlib
+import itertools
+import logging
+import mmap
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from protocol.binlog.checksum import algorithm_of, crc32_matches
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import QueryEvent
+from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
+from protocol.errors import DecodeError
+from replica.files.log_files import LogFile
+
+from .offsets import file_number
+from .pieces import LogPiece
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+_BEGINNING: Final = frozenset(
+    {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID}
+)
+# They need a look of their own; all others are passed over by their size.
+_NOTEWORTHY: Final = _BEGINNING | {
+    EventType.XID,
+    EventType.QUERY,
+    EventType.FORMAT_DESCRIPTION,
+    EventType.MARIADB_START_ENCRYPTION,
+}
+_CUTTING: Final = _BEGINNING | {EventType.XID}
+# The type and size of a header, which begins with a time and has the server's id between.
+_unpack_type_and_size = struct.Struct("<4xB4xI").unpack_from
+_ENDING_STATEMENTS: Final = frozenset({"COMMIT", "ROLLBACK"})
+_PROGRESS_SECONDS: Final = 5.0
+
+
+def plan_files(files: Sequence[LogFile], max_bytes: int) -> list[LogPiece]:
+    """The pieces of these files, in the order of the log, each of about ``max_bytes``, or of one transaction.
+
+    Logs its progress every few seconds, if it takes that long. Files that are being written are read up to where
+    they end now.
+    """
+    pieces: list[LogPiece] = []
+    begun = shown = time.monotonic()
+    planned, size = 0, sum(file.size or 0 for file in files)
+    for done, (file, number) in enumerate(zip(files, file_numbers(files), strict=True), 1):
+        pieces += plan_file(file, number, max_bytes)
+        planned += file.size or 0
+        now = time.monotonic()
+        if now - shown >= _PROGRESS_SECONDS or (shown > begun and done == len(files)):
+            shown = now
+            _LOGGER.info(
+                "planned %d of %d binlog files, %.1f of %.1f GB, in %.0f s: %d partitions",
+                done,
+                len(files),
+                planned / 1e9,
+                size / 1e9,
+                now - begun,
+                len(pieces),
+            )
+    return pieces
+
+
+@contextlib.contextmanager
+def shown_progress(target: TextIO) -> Iterator[None]:
+    """Write what ``plan_files`` logs to ``target``, where nobody has set up logging: Spark's processes have none."""
+    if _LOGGER.hasHandlers():
+        yield
+        return
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(logging.Formatter("mysql-binlog: %(message)s"))
+    level = _LOGGER.level
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(level)
+        _LOGGER.removeHandler(handler)
+
+
+def file_numbers(files: Sequence[LogFile]) -> list[int]:
+    """The numbers in the names of the files, if they ascend; else their places in the list, from 1 on."""
+    numbers = [file_number(file.name) for file in files]
+    if all(later > earlier for earlier, later in itertools.pairwise(numbers)):
+        return numbers
+    return list(range(1, len(files) + 1))
+
+
+def plan_file(file: LogFile, number: int, max_bytes: int) -> Iterator[LogPiece]:
+    """The pieces of one file."""
+    assert file.path is not None
+    with open(file.path, "rb") as opened:
+        head = opened.read(len(BINLOG_MAGIC) + EVENT_HEADER_SIZE)
+        size = file.size or 0
+        if not head.startswith(BINLOG_MAGIC) or len(head) < len(BINLOG_MAGIC) + EVENT_HEADER_SIZE:
+            yield LogPiece(file.path, file.name, number, size=size, is_whole=True)
+            return
+        with mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) as data:
+            walk = HeaderWalk(data, size)
+            cuts = list(walk.cuts(max_bytes))
+    if not walk.can_be_cut:
+        yield LogPiece(file.path, file.name, number, size=size, is_whole=True)
+        return
+    for cut, end in zip(cuts, [*(cut.position for cut in cuts[1:]), size], strict=True):
+        yield LogPiece(
+            file.path,
+            file.name,
+            number,
+            start=cut.position,
+            size=end - cut.position,
+            position=cut.position,
+            description=cut.description,
+            may_be_torn=end == size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a piece begins, and the FORMAT_DESCRIPTION that holds there (empty at the beginning of a file)."""
+
+    position: int
+    description: bytes
+
+
+class HeaderWalk:
+    """Walks over the events of a plain log in memory. ``can_be_cut`` is False if it is none, or encrypted."""
+
+    def __init__(
+        self, data: mmap.mmap | bytes, size: int, *, start: int = 0, description: bytes = b""
+    ) -> None:
+        """From ``start`` on, where ``description`` holds, to ``size``."""
+        self.can_be_cut = True
+        self._data = data
+        self._start = start
+        self._size = size
+        self._description = description
+
+    def cuts(self, max_bytes: int) -> Iterator[Cut]:
+        """Where pieces begin: the first at the start."""
+        yield Cut(self._start, self._description)
+        begin, has_gtids = self._start, False
+        for position, event_type, end in self._noteworthy():
+            place = end
+            if event_type in _BEGINNING:
+                place, has_gtids = position, True
+            elif event_type == EventType.FORMAT_DESCRIPTION:
+                self._describe(position, end)
+            elif event_type == EventType.MARIADB_START_ENCRYPTION:
+                self.can_be_cut = False
+            if not self.can_be_cut:
+                return
+            is_far = place - begin >= max_bytes and place < self._size
+            if is_far and (event_type in _CUTTING or (not has_gtids and self._ends(position, end))):
+                begin = place
+                yield Cut(place, self._description)
+
+    def _noteworthy(self) -> Iterator[tuple[int, int, int]]:
+        """Position, type and end of those events; up to what is no whole event, which is left to who reads it."""
+        data, size, position = self._data, self._size, self._start or len(BINLOG_MAGIC)
+        while position + EVENT_HEADER_SIZE <= size:
+            event_type, event_size = _unpack_type_and_size(data, position)
+            end = position + event_size
+            if event_size < EVENT_HEADER_SIZE or end > size:
+                return
+            if event_type in _NOTEWORTHY:
+                yield position, event_type, end
+            if not self._description:
+                # The first event is none, and nothing says how those behind it are written.
+                self.can_be_cut = False
+                return
+            position = end
+
+    def _describe(self, position: int, end: int) -> None:
+        raw = self._data[position:end]
+        self._description = raw
+        if algorithm_of(raw) is not None and not crc32_matches(raw):
+            self.can_be_cut = False
+
+    def _ends(self, position: int, end: int) -> bool:
+        """Whether the statement is the end of a transaction."""
+        if self._data[position + 4] != EventType.QUERY:
+            return False
+        decoder = EventDecoder()
+        try:
+            decoder.decode(self._description, len(BINLOG_MAGIC))
+            event = decoder.decode(self._data[position:end], position)
+        except DecodeError:
+            return False
+        return isinstance(event, QueryEvent) and event.sql in _ENDING_STATEMENTS

@@ -1,0 +1,401 @@
+"""What a stream has received, on disk until Spark has committed it: segment files of raw events.
+
+    folder/0000000007.binlog    the magic bytes, a FORMAT_DESCRIPTION, and the log from one place on without a gap
+    folder/0000000007.json      which place that is, and behind which offset it comes
+    folder/names                column names that the log does not have
+    folder/lock                 held by the one process that writes here
+
+A segment is a binlog file that any reader takes. A new one begins between transactions: where the last one is large
+enough, the source's file ends, or the source has left something out. What is published has been fsynced; what stands
+behind the last boundary is cut off when reading is taken up again.
+"""
+
+import fcntl
+import functools
+import json
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, BinaryIO, Final, ParamSpec, TypeVar
+
+from protocol.constants import BINLOG_MAGIC
+from protocol.errors import CheckpointError, SourceChangedError
+from protocol.rows.description import ColumnDescription
+from protocol.rows.table import Table
+
+from .descriptions import NO_NAMES, Names, dump_names, load_names, since, with_description, with_statement
+from .offsets import Key, Offset, file_number
+from .pieces import LogPiece
+from .planner import HeaderWalk
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+SEGMENT_BYTES: Final = 32 << 20
+_LOCK_SECONDS: Final = 30.0
+_BUFFER_SIZE: Final = 1 << 20
+_DESCRIPTION_ROOM: Final = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment of the spool. The log goes on in it behind the offset ``after``, at ``position`` of ``file``.
+
+    ``head`` is the size of what stands before that in the segment's file. ``gap`` says what of the log is missing
+    before it; ``has_gtids`` whether all transactions of the source have one.
+    """
+
+    number: int
+    path: str
+    after: Offset
+    file: str
+    position: int
+    epoch: int
+    server_uuid: str | None
+    server_id: int | None
+    head: int
+    has_gtids: bool
+    gap: str = ""
+
+    def description(self) -> bytes:
+        """The FORMAT_DESCRIPTION that stands first in its file."""
+        with open(self.path, "rb") as file:
+            data = file.read(max(self.head, _DESCRIPTION_ROOM))[len(BINLOG_MAGIC) :]
+        size = int.from_bytes(data[9:13], "little")
+        return data[:size] if len(data) >= size else b""
+
+    @property
+    def begin(self) -> Key:
+        """Where the log goes on in it: behind ``after``, and behind what is missing."""
+        return self.end(self.head)
+
+    def end(self, size: int) -> Key:
+        """Where the log stands behind so many bytes of the segment's file."""
+        return self.epoch, file_number(self.file), self.position + size - self.head
+
+    def place(self, start: Offset) -> int:
+        """Where in the segment's file the log goes on behind an offset that it covers."""
+        return self.head + (start.position - self.position if start.key > self.begin else 0)
+
+
+def _exclusive(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A method that one thread at a time is in."""
+
+    @functools.wraps(method)
+    def run(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        spool = arguments[0]
+        assert isinstance(spool, Spool)
+        with spool._access:
+            return method(*arguments, **named)
+
+    return run
+
+
+class Spool:
+    """The segments in one folder, in order. One thread writes (``begin``, ``append``, ``mark``), any may ask."""
+
+    def __init__(self, folder: str, segment_bytes: int = SEGMENT_BYTES) -> None:
+        """Raises ``CheckpointError`` when the folder cannot be used, or another process uses it."""
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._file: BinaryIO | None = None
+        # The thread that reads the log writes; Spark's thread syncs, reads and trims.
+        self._access = threading.RLock()
+        self._written = self._marked = self._synced = 0
+        try:
+            os.makedirs(folder, exist_ok=True)
+            self._lock = open(os.path.join(folder, "lock"), "w")  # noqa: SIM115
+            self._take_lock()
+            self.segments = self._load()
+            self.names = self._load_names()
+        except OSError as error:
+            raise CheckpointError(f"spoolDir {folder}: {error.strerror or error}") from error
+        except CheckpointError:
+            self._lock.close()
+            raise
+
+    @_exclusive
+    def close(self) -> None:
+        """Let another process have it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._lock.close()
+
+    # Writing.
+
+    def continues(self, file: str, position: int, epoch: int) -> bool:
+        """Whether the log from this place on may go into the current segment."""
+        return self._written < self._segment_bytes and self.ends_at(file, position, epoch)
+
+    def ends_at(self, file: str, position: int, epoch: int) -> bool:
+        """Whether that is the place at which the current segment ends so far."""
+        if self._file is None:
+            return False
+        current = self.segments[-1]
+        end = current.position + self._written - current.head
+        return (current.epoch, current.file, end) == (epoch, file, position)
+
+    @_exclusive
+    def begin(self, segment: Segment, description: bytes) -> None:
+        """Begin a segment; ``number``, ``path`` and ``head`` are filled in."""
+        self.sync()
+        if self._file is not None:
+            self._file.close()
+        number = self.segments[-1].number + 1 if self.segments else 1
+        path = os.path.join(self._folder, f"{number:010d}.binlog")
+        # At the beginning of a file the description is a part of the log.
+        head = BINLOG_MAGIC + (b"" if segment.position == len(BINLOG_MAGIC) else description)
+        segment = replace(segment, number=number, path=path, head=len(head))
+        self._file = open(path, "wb", buffering=_BUFFER_SIZE)  # noqa: SIM115
+        self._file.write(head)
+        self._written = self._marked = len(head)
+        self._synced = 0
+        values = asdict(segment) | {"after": segment.after.to_dict()}
+        _write_synced(_meta_path(path), json.dumps(values).encode())
+        self._sync_folder()
+        self.segments.append(segment)
+
+    def append(self, raw: bytes) -> None:
+        """The next event."""
+        with self._access:
+            assert self._file is not None
+            self._file.write(raw)
+            self._written += len(raw)
+
+    def mark(self) -> None:
+        """What has been appended ends between two transactions."""
+        self._marked = self._written
+
+    @_exclusive
+    def roll_back(self) -> None:
+        """Forget what was appended behind the last mark."""
+        if self._file is not None and self._written > self._marked:
+            self._file.flush()
+            self._file.seek(self._marked)
+            self._file.truncate()
+            self._written = self._marked
+            self._synced = min(self._synced, self._marked)
+
+    @_exclusive
+    def sync(self) -> None:
+        """Have all that was appended on the disk."""
+        if self._file is not None and self._synced < self._written:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._synced = self._written
+
+    @_exclusive
+    def learn(self, table: Table, descriptions: Sequence[ColumnDescription], place: Key) -> None:
+        """Keep a table's column names from a place on; they are on the disk on return."""
+        self._keep_names(with_description(self.names, table, descriptions, place))
+
+    @_exclusive
+    def learn_statement(self, place: Key) -> None:
+        """Keep that tables may have changed there; it is on the disk on return."""
+        self._keep_names(with_statement(self.names, place))
+
+    def _keep_names(self, names: Names) -> None:
+        self.names = since(names, self.segments[0].after.key) if self.segments else names
+        path = os.path.join(self._folder, "names")
+        _write_synced(path + ".new", dump_names(self.names))
+        os.replace(path + ".new", path)
+        self._sync_folder()
+
+    # Taking up again.
+
+    def covers(self, start: Offset) -> bool:
+        """Whether the log from this offset on begins in a segment."""
+        return self._first(start) is not None
+
+    def resume(self, start: Offset) -> Iterator[tuple[Segment, int]]:
+        """The segments from this offset on, each with the place in its file where to begin to read.
+
+        Older ones are deleted. The last one is open for appending behind what ``keep`` is told.
+        """
+        first = self._first(start)
+        assert first is not None
+        self._delete(self.segments[:first])
+        for index, segment in enumerate(list(self.segments)):
+            yield segment, segment.place(start) if index == 0 else segment.head
+
+    @_exclusive
+    def keep(self, segment: Segment, size: int) -> None:
+        """Go on behind so many bytes of this segment; what comes behind them is no use."""
+        kept = self.segments.index(segment) + 1
+        self._delete(self.segments[kept:])
+        self._file = open(segment.path, "r+b", buffering=_BUFFER_SIZE)  # noqa: SIM115
+        self._file.seek(size)
+        self._file.truncate()
+        self._written = self._marked = size
+        self._synced = 0
+
+    @_exclusive
+    def clear(self) -> None:
+        """Delete all segments."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._delete(self.segments)
+        self.names = NO_NAMES
+
+    # Reading and trimming.
+
+    @_exclusive
+    def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
+        """What is to be read between two offsets, of which both are covered."""
+        found: list[LogPiece] = []
+        segments = list(self.segments)
+        for index, segment in enumerate(segments):
+            following = segments[index + 1].after.key if index + 1 < len(segments) else end.key
+            if following <= start.key or segment.after.key >= end.key:
+                continue
+            first, last = segment.place(start), os.path.getsize(segment.path)
+            if segment.gap and start.key <= segment.after.key:
+                found.append(_piece(segment, segment.head, segment.head, b"", gap=segment.gap))
+            if segment.epoch > end.epoch:
+                raise SourceChangedError(
+                    f"the batch that ends at {end.file}:{end.position} of server {end.server_uuid or end.server_id} "
+                    "is to be read again, the spool has lost it, and another server answers -- go back to that server"
+                )
+            limit = min(following, end.key)
+            if limit <= segment.begin:
+                # All of this batch is missing, and what is in the segment is of the next one.
+                continue
+            if limit[:2] == (segment.epoch, file_number(segment.file)):
+                if segment.end(last) < limit:
+                    raise CheckpointError(f"spoolDir {self._folder}: {segment.path} has lost its end")
+                last = segment.head + limit[2] - segment.position
+            if last > first:
+                found += _cut(segment, first, last, max_bytes)
+        names = self.names
+        return [replace(piece, names=names) for piece in found] if names else found
+
+    @_exclusive
+    def trim(self, end: Offset) -> None:
+        """Delete what lies before an offset: Spark has committed it."""
+        done = 0
+        while done + 1 < len(self.segments) and self.segments[done + 1].after.key <= end.key:
+            done += 1
+        self._delete(self.segments[:done])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        # ``trim`` deletes them meanwhile.
+        with self._access:
+            return sum(os.path.getsize(segment.path) for segment in self.segments)
+
+    def _first(self, start: Offset) -> int | None:
+        """The segment in which the log goes on behind this offset; the last of those, as empty ones are behind it."""
+        for index in reversed(range(len(self.segments))):
+            segment = self.segments[index]
+            if segment.after == start or (segment.gap and segment.after.key < start.key <= segment.begin):
+                return index
+            same_log = (segment.epoch, segment.server_uuid, segment.server_id) == (
+                start.epoch,
+                *start.identity,
+            )
+            if same_log and segment.file == start.file and segment.position <= start.position:
+                is_written = start.key <= segment.end(os.path.getsize(segment.path))
+                return index if is_written else None
+        return None
+
+    def _load(self) -> list[Segment]:
+        names = sorted(name for name in os.listdir(self._folder) if name.endswith(".json"))
+        found = []
+        for name in names:
+            path = os.path.join(self._folder, name)
+            try:
+                with open(path) as file:
+                    values: dict[str, Any] = json.load(file)
+                values["after"] = Offset.from_dict(values["after"])
+                segment = Segment(**values)
+            except (ValueError, TypeError, KeyError):
+                # A crash has cut it short: it was never used.
+                continue
+            segment = replace(segment, path=path.removesuffix(".json") + ".binlog")
+            if os.path.exists(segment.path) and os.path.getsize(segment.path) >= segment.head:
+                found.append(segment)
+        # Behind one that is missing the log does not go on.
+        numbers = [segment.number for segment in found]
+        for index in range(len(numbers) - 1, 0, -1):
+            if numbers[index] != numbers[index - 1] + 1:
+                return found[index:]
+        return found
+
+    def _load_names(self) -> Names:
+        path = os.path.join(self._folder, "names")
+        if not os.path.exists(path):
+            return NO_NAMES
+        with open(path, "rb") as file:
+            return load_names(file.read())
+
+    def _delete(self, segments: Sequence[Segment]) -> None:
+        gone = list(segments)
+        self.segments = [segment for segment in self.segments if segment not in gone]
+        for segment in gone:
+            # The description first: without it a segment is none.
+            for path in (_meta_path(segment.path), segment.path):
+                if os.path.exists(path):
+                    os.unlink(path)
+
+    def _take_lock(self) -> None:
+        until = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise CheckpointError(
+                        f"spoolDir {self._folder}: another query uses it -- give each query a folder of its own"
+                    ) from None
+                time.sleep(0.1)
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _meta_path(path: str) -> str:
+    return path.removesuffix(".binlog") + ".json"
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cut(segment: Segment, first: int, last: int, max_bytes: int) -> Iterator[LogPiece]:
+    description = segment.description()
+    if last - first <= max_bytes:
+        yield _piece(segment, first, last, description)
+        return
+    with open(segment.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        cuts = list(HeaderWalk(data, last, start=first, description=description).cuts(max_bytes))
+    for cut, end in zip(cuts, [*(cut.position for cut in cuts[1:]), last], strict=True):
+        yield _piece(segment, cut.position, end, cut.description)
+
+
+def _piece(segment: Segment, first: int, last: int, description: bytes, gap: str = "") -> LogPiece:
+    return LogPiece(
+        segment.path,
+        segment.file,
+        file_number(segment.file),
+        start=first,
+        size=last - first,
+        position=segment.position + first - segment.head,
+        description=b"" if first == len(BINLOG_MAGIC) else description,
+        epoch=segment.epoch,
+        server_uuid=segment.server_uuid,
+        gap=gap,
+    )

@@ -1,0 +1,466 @@
+"""What is in a log: changes by table, transactions, statements, minutes and lag. Fed events, of files or of a stream.
+
+    open_binlog(..., row_values=False) or connect(..., row_values=False) -> LogStatistics.add -> tables, minutes...
+
+It counts rows and bytes and looks at no value. A transaction is counted when its end has come: where it was cut off
+by a crash or a failover, its rows are in no figure. Nothing here reads a file or prints.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    DeleteRowsEvent,
+    Event,
+    ExecuteLoadQueryEvent,
+    FormatDescriptionEvent,
+    GtidEvent,
+    IncidentEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    RotateEvent,
+    TableMapEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+)
+from protocol.constants import EventFlag
+from protocol.records import record
+from protocol.rows.table import Table
+
+from ..sql.statement_kind import statement_kind, statement_name
+from ..transactions.boundary import BEGINNING, OPEN, OUTSIDE, STEPS, Progress, State
+from ..transactions.replay import TransactionRestarted
+from .summaries import (
+    DDL_KEPT,
+    ROWS_CLASSES,
+    LagStatistics,
+    Largest,
+    MinuteStatistics,
+    RowCounts,
+    StatementStatistics,
+    TableStatistics,
+    TransactionStatistics,
+    iso_text,
+    lag_dict,
+    shown_statement,
+    type_name,
+    utc,
+    with_total,
+)
+
+_MINUTE: Final = 60
+_NEVER: Final = 1 << 62
+_MICROSECONDS: Final = 1_000_000
+# Of a commit time stamp: tagged GTID events have 8 bytes for it, more than a datetime can hold.
+_LATEST: Final = 1 << 55
+_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
+_NOT_CUTTING: Final = int(EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
+# Table objects that are known by identity; a log with many DDLs makes new ones.
+_TABLES_KNOWN: Final = 4096
+# An attribute of an Enum costs more than a name.
+_ANNOUNCED: Final = State.ANNOUNCED
+_GTIDS: Final = (AnonymousGtidEvent, GtidEvent, MariadbGtidEvent)
+_OF_FILES: Final = (FormatDescriptionEvent, RotateEvent)
+# What is to be done with events of each type; one cuts off a transaction that has not ended, or may do so.
+_ROWS, _TABLE_MAP, _STATEMENT, _CUTS = "rows", "table map", "statement", "cuts"
+_MARKS: Final[Mapping[type[Event], str]] = MappingProxyType(
+    {
+        **dict.fromkeys((WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent), _ROWS),
+        TableMapEvent: _TABLE_MAP,
+        **dict.fromkeys((QueryEvent, ExecuteLoadQueryEvent), _STATEMENT),
+        **dict.fromkeys((*_GTIDS, *_OF_FILES, IncidentEvent, TransactionRestarted), _CUTS),
+    }
+)
+
+
+@record(slots=True)
+class _TableShare:
+    """What the open transaction does to one table."""
+
+    table: TableStatistics
+    inserts: int
+    updates: int
+    deletes: int
+    events: int
+    bytes: int
+
+    @property
+    def rows(self) -> int:
+        return self.inserts + self.updates + self.deletes
+
+
+class _OpenTransaction:
+    """The transaction that has begun and not ended; ``first`` and ``last`` are seconds since 1970."""
+
+    __slots__ = ("begin", "bytes", "first", "last", "shares")
+
+    def __init__(self, begin: Event, time: int) -> None:
+        self.begin = begin
+        self.first = self.last = time
+        self.bytes = 0
+        self.shares: dict[int, _TableShare] = {}
+
+
+class LogStatistics:
+    """Counts what is in a log, event by event.
+
+        statistics = replica.LogStatistics()
+        with replica.open_binlog("binlog.000042", row_values=False) as log:
+            statistics.add_all(log)
+
+    Events come in the order of the log, all of them: filters by table are fine, ``events=`` is not. With
+    ``row_values=False`` reading takes a third of the time; events with values count alike. At any time the attributes
+    hold what was counted so far.
+
+    ``bytes`` are those of the log, ``transactions`` those that have ended; ``with_rows`` of them changed rows.
+    ``unfinished`` ones were cut off by a crash, and ``incidents`` are the source's word that events are missing.
+    ``servers`` counts transactions by the id of the server where they began; ``versions`` are those of the servers
+    that wrote the log, ``files`` its files, in order. ``statements`` counts those that hold no rows by name
+    (``"CREATE TABLE"``), ``ddl`` are the last 50 of them that are DDL. ``rows_classes`` counts the transactions with
+    rows by ``replica.statistics.summaries.ROWS_CLASSES``. ``lag`` is that of transactions which another server
+    committed first (MySQL 8.0.1 and later), ``seconds_behind`` that of a live stream.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.transactions = 0
+        self.with_rows = 0
+        self.unfinished = 0
+        self.incidents = 0
+        self.files: list[str] = []
+        self.versions: list[str] = []
+        self.servers: dict[int, int] = {}
+        self.statements: dict[str, int] = {}
+        self.ddl: list[StatementStatistics] = []
+        self.rows_classes = [0] * (len(ROWS_CLASSES) + 1)
+        self.lag = LagStatistics()
+        self.seconds_behind = LagStatistics()
+        self._types = [0] * 256
+        self._tables: dict[tuple[str, str], TableStatistics] = {}
+        # By identity, with the objects themselves, so that an identity stays theirs: hashing one takes longer than
+        # all else that is done for an event.
+        self._known: dict[int, tuple[Table, TableStatistics]] = {}
+        self._minutes: dict[int, MinuteStatistics] = {}
+        self._by_rows, self._by_bytes, self._by_seconds = Largest(), Largest(), Largest(1)
+        self._progress = Progress("", 0, None, has_gtids=False)
+        self._open: _OpenTransaction | None = None
+        self._newest = MinuteStatistics(start=-_MINUTE)  # in which something was committed
+        self._first, self._last = _NEVER, 0
+
+    def __repr__(self) -> str:
+        return f"<LogStatistics of {self.transactions} transactions, {self.rows.total} rows>"
+
+    # What was counted.
+
+    @property
+    def events(self) -> int:
+        """Events of the log; a compressed transaction counts as those in it."""
+        return sum(self._types)
+
+    @property
+    def first_time(self) -> int | None:
+        """When the first event was written, in seconds since 1970 by its server's clock; None before any."""
+        return self._first if self._last else None
+
+    @property
+    def last_time(self) -> int | None:
+        """The same of the last event."""
+        return self._last or None
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended: it is in no figure yet."""
+        return self._open is not None
+
+    @property
+    def tables(self) -> list[TableStatistics]:
+        """Each table that was changed, that with the most row changes first."""
+        return sorted(self._tables.values(), key=lambda table: (-table.total, str(table)))
+
+    @property
+    def rows(self) -> RowCounts:
+        """The row changes of all tables."""
+        tables = self._tables.values()
+        return RowCounts(
+            sum(table.inserts for table in tables),
+            sum(table.updates for table in tables),
+            sum(table.deletes for table in tables),
+        )
+
+    @property
+    def minutes(self) -> list[MinuteStatistics]:
+        """The minutes in which something was committed, in order."""
+        return [self._minutes[start] for start in sorted(self._minutes)]
+
+    @property
+    def event_types(self) -> dict[str, int]:
+        """Events by the name of their type (``"WRITE_ROWS"``), the most frequent first."""
+        counted = sorted((-count, number) for number, count in enumerate(self._types) if count)
+        return {type_name(number): -count for count, number in counted}
+
+    @property
+    def most_rows(self) -> list[TransactionStatistics]:
+        """The transactions with the most row changes, at most ten."""
+        return self._by_rows.transactions
+
+    @property
+    def most_bytes(self) -> list[TransactionStatistics]:
+        """The largest transactions in bytes, at most ten."""
+        return self._by_bytes.transactions
+
+    @property
+    def longest(self) -> list[TransactionStatistics]:
+        """The transactions that took longest, at most ten; none below two seconds, as the log has whole ones."""
+        return self._by_seconds.transactions
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it as values that JSON has; times are ISO 8601 in UTC, and keys have the attributes' names."""
+        named = ("bytes", "transactions", "with_rows", "unfinished", "incidents", "files", "versions")
+        found: dict[str, object] = {name: getattr(self, name) for name in named}
+        found["events"] = self.events
+        found["first_time"], found["last_time"] = iso_text(self.first_time), iso_text(self.last_time)
+        found["servers"] = {str(server): count for server, count in self.servers.items()}
+        found["rows"] = with_total(self.rows)
+        found["tables"] = [with_total(table) for table in self.tables]
+        found["statements"] = self.statements
+        found["ddl"] = [asdict(one) | {"time": one.time.isoformat()} for one in self.ddl]
+        for name in ("most_rows", "most_bytes", "longest"):
+            found[name] = [asdict(one) | {"started": one.started.isoformat()} for one in getattr(self, name)]
+        found["minutes"] = [with_total(one) | {"start": iso_text(one.start)} for one in self.minutes]
+        found["lag"], found["seconds_behind"] = lag_dict(self.lag), lag_dict(self.seconds_behind)
+        found["event_types"] = self.event_types
+        return found
+
+    # What is counted.
+
+    def add(self, event: Event) -> None:
+        """Count the next event of the log."""
+        self.add_all((event,))
+
+    def add_behind(self, seconds: float, time: float) -> None:
+        """A live stream was so many seconds behind its source at ``time``, in seconds since 1970."""
+        self.seconds_behind.add(seconds)
+        self._minute(int(time)).see_lag(seconds)
+
+    def add_all(self, events: Iterable[Event]) -> None:
+        """Count the next events of the log, such as a ``BinlogFile``. What iterating raises goes on to the caller."""
+        types, marks, steps, progress = self._types, _MARKS, STEPS, self._progress
+        opened = self._open
+        for event in events:
+            # Not the header's names: they would make an object of each header.
+            header, kind = event.header_fields, type(event)
+            types[header[1]] += 1
+            mark = marks.get(kind, "")
+            if opened is None or mark is _CUTS:
+                opened = self._enter(event, kind)
+                if opened is None or kind in _OF_FILES:
+                    continue
+            opened.bytes += header[3]
+            time = header[0]
+            if time > opened.last:
+                opened.last = time
+            elif 0 < time < opened.first:
+                opened.first = time
+            if mark is _ROWS:
+                progress.state = OPEN
+                self._count_rows(opened, event, header[3])
+                continue
+            if mark is _STATEMENT:
+                if event.sql == "BEGIN":  # type: ignore[attr-defined]
+                    progress.state = OPEN
+                    continue
+                self._count_statement(opened, event)  # type: ignore[arg-type]
+            elif mark is _TABLE_MAP:
+                progress.state = OPEN
+                continue
+            elif kind is GtidEvent:
+                # What its step does besides, to make the GTID, takes 0.5 us.
+                progress.state = _ANNOUNCED
+                continue
+            step = steps.get(kind)
+            if step is not None:
+                step(progress, event)
+                if progress.state is OUTSIDE:
+                    self._finish(opened)
+                    opened = self._open = None
+
+    def _enter(self, event: Event, kind: type[Event]) -> _OpenTransaction | None:
+        """An event between transactions, or that may cut one off; the transaction that is open from here on."""
+        header = event.header_fields
+        if kind is TransactionRestarted:
+            # Not of the log; what it makes void comes again.
+            self._types[header[1]] -= 1
+            self._open = None
+            self._progress.reopen()
+            return None
+        if kind in _OF_FILES and (header[5] & _NOT_CUTTING or not header[4]):
+            # Of the connection, or of a relay log: there transactions go on in the next file.
+            self._note(event, kind)
+            if not header[5] & _ARTIFICIAL:
+                self._cover(0, header[3])
+            return self._open
+        if self._open is not None:
+            self.unfinished += 1
+            self._cover(self._open.last, self._open.bytes)
+            self._open = None
+            self._progress.reopen()
+        if kind in BEGINNING:
+            self._open = _OpenTransaction(event, header[0])
+            return self._open
+        self._cover(header[0], header[3])
+        self._note(event, kind)
+        return None
+
+    def _note(self, event: Event, kind: type[Event]) -> None:
+        note = _NOTES.get(kind)
+        if note is not None:
+            note(self, event)
+
+    def _note_description(self, event: FormatDescriptionEvent) -> None:
+        if event.server_version not in self.versions:
+            self.versions.append(event.server_version)
+        if event.file not in self.files:
+            self.files.append(event.file)
+
+    def _note_incident(self, event: IncidentEvent) -> None:
+        self.incidents += 1
+
+    def _cover(self, time: int, size: int) -> None:
+        """The log has so many bytes more, and reaches that time."""
+        self.bytes += size
+        if time:
+            self._first = min(self._first, time)
+            self._last = max(self._last, time)
+
+    def _count_rows(self, opened: _OpenTransaction, event: Event, size: int) -> None:
+        table, count = event.table, len(event.rows)  # type: ignore[attr-defined]
+        known = self._known.get(id(table)) or self._meet(table)
+        share = opened.shares.get(id(known[1]))
+        if share is None:
+            share = opened.shares[id(known[1])] = _TableShare(known[1], 0, 0, 0, 0, 0)
+        kind = type(event)
+        if kind is WriteRowsEvent:
+            share.inserts += count
+        elif kind is UpdateRowsEvent:
+            share.updates += count
+        else:
+            share.deletes += count
+        share.events += 1
+        share.bytes += size
+
+    def _meet(self, table: Table) -> tuple[Table, TableStatistics]:
+        if len(self._known) >= _TABLES_KNOWN:
+            self._known.clear()
+        key = table.schema, table.name
+        statistics = self._tables.get(key)
+        if statistics is None:
+            statistics = self._tables[key] = TableStatistics(schema=table.schema, name=table.name)
+        known = self._known[id(table)] = table, statistics
+        return known
+
+    def _count_statement(self, opened: _OpenTransaction, event: QueryEvent) -> None:
+        kind = statement_kind(event.sql)
+        if kind == "frame":
+            return
+        time = event.header.timestamp
+        opened.last = max(opened.last, time + event.exec_time)
+        name = statement_name(event.sql)
+        self.statements[name] = self.statements.get(name, 0) + 1
+        if kind == "ddl":
+            sql = shown_statement(name, event.sql)
+            self.ddl.append(StatementStatistics(utc(time), event.exec_time, event.schema, sql))
+            del self.ddl[:-DDL_KEPT]
+
+    def _finish(self, opened: _OpenTransaction) -> None:
+        """The transaction has ended: what it did counts."""
+        begin, end, committed = opened.begin, opened.last, opened.last
+        lag: float | None = None
+        if isinstance(begin, AnonymousGtidEvent):
+            if begin.transaction_length:
+                # As it stands in the log; its events may have been compressed there.
+                opened.bytes = begin.transaction_length
+            original, immediate = begin.original_commit_timestamp, begin.immediate_commit_timestamp
+            if original and immediate and 0 < original < _LATEST and immediate < _LATEST:
+                end, committed = original // _MICROSECONDS, immediate // _MICROSECONDS
+                if original != immediate:
+                    lag = (immediate - original) / _MICROSECONDS
+        if committed > self._last or opened.first < self._first:
+            self._cover(opened.first, 0)
+            self._cover(committed, 0)
+        self.bytes += opened.bytes
+        self.transactions += 1
+        server = begin.header_fields[2]
+        self.servers[server] = self.servers.get(server, 0) + 1
+        minute = self._newest
+        if not 0 <= committed - minute.start < _MINUTE:
+            minute = self._newest = self._minute(committed)
+        minute.transactions += 1
+        minute.bytes += opened.bytes
+        if lag is not None:
+            self.lag.add(lag)
+            minute.see_lag(lag)
+        rows = self._settle(opened, minute) if opened.shares else 0
+        seconds = max(end - opened.first, 0)
+        if (
+            rows > self._by_rows.least
+            or opened.bytes > self._by_bytes.least
+            or seconds > self._by_seconds.least
+        ):
+            self._keep(opened, seconds, rows)
+
+    def _settle(self, opened: _OpenTransaction, minute: MinuteStatistics) -> int:
+        """Count the rows of a transaction; how many they are."""
+        rows = 0
+        for share in opened.shares.values():
+            table = share.table
+            table.inserts += share.inserts
+            table.updates += share.updates
+            table.deletes += share.deletes
+            table.events += share.events
+            table.bytes += share.bytes
+            table.transactions += 1
+            minute.inserts += share.inserts
+            minute.updates += share.updates
+            minute.deletes += share.deletes
+            rows += share.rows
+        if rows:
+            self.with_rows += 1
+            self.rows_classes[bisect_left(ROWS_CLASSES, rows)] += 1
+        return rows
+
+    def _keep(self, opened: _OpenTransaction, seconds: int, rows: int) -> None:
+        begin = opened.begin
+        gtid = str(begin.gtid) if isinstance(begin, GtidEvent | MariadbGtidEvent) else None
+        shares = sorted(opened.shares.values(), key=lambda share: -share.rows)
+        transaction = TransactionStatistics(
+            gtid,
+            begin.file,
+            begin.position,
+            utc(opened.first),
+            seconds,
+            rows,
+            opened.bytes,
+            tuple(str(share.table) for share in shares),
+        )
+        self._by_rows.add(rows, transaction)
+        self._by_bytes.add(opened.bytes, transaction)
+        self._by_seconds.add(seconds, transaction)
+
+    def _minute(self, time: int) -> MinuteStatistics:
+        start = time - time % _MINUTE
+        minute = self._minutes.get(start)
+        if minute is None:
+            minute = self._minutes[start] = MinuteStatistics(start=start)
+        return minute
+
+
+_NOTES: Final[Mapping[type[Event], Callable[[LogStatistics, Any], None]]] = MappingProxyType(
+    {
+        FormatDescriptionEvent: LogStatistics._note_description,
+        IncidentEvent: LogStatistics._note_incident,
+    }
+)

@@ -1,0 +1,447 @@
+"""The live stream: connect, decode, filter, follow transactions, hand events to the user, reconnect. One pull loop.
+
+    Dump.read -> EventDecoder.decode -> filters -> the user -> Progress
+
+An event counts as done when the user comes back for the next one: only then does the checkpoint move. Where bytes are
+at hand nothing is awaited per event; ``Transport.read`` gives other tasks their turn before each chunk of at most
+some 256 KB.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Final, Self
+
+from protocol.binlog.events import Event, TableMapEvent
+from protocol.errors import CheckpointError, ConfigurationError, ConnectionLostError, ReplicaError
+from protocol.position import BinlogPosition, Checkpoint
+
+from ..config.options import Options
+from ..config.reconnect import FailureCount
+from ..config.status import StreamState, StreamStatus
+from ..source.column_lookup import ColumnLookup
+from ..source.dump import Dump
+from ..source.open_dump import Broken, open_again, open_first
+from ..source.resolve_stop import settle
+from ..source.semi_sync import confirmed_place, offer, overdue_place
+from ..source.server_facts import Source
+from ..transactions.boundary import Progress
+from ..transactions.replay import CannotResumeError
+from ..transactions.transaction import Transactions
+from .delivery import Delivery
+from .handlers import AnyEvent, AnyHandler, Handlers
+from .stream_state import Upkeep
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class BinlogStream:
+    """The events of a source, in the order of its binary log; made by ``replica.connect``.
+
+        async with replica.connect("mysql://repl:secret@127.0.0.1") as stream:
+            async for event in stream:
+                ...
+
+    Iterating needs ``async with`` (or ``run()``), which connects and disconnects. Leaving the loop and iterating
+    again goes on with the next event. ``aclose()`` ends the loop, from another task too. One task iterates at a time.
+
+    When the connection is lost, the stream connects again, as the options' ``reconnect`` says, and goes on with the
+    very next row. What cannot pass is raised, and the stream is over then: ``ConnectionLostError`` and
+    ``SourceSilentError`` if ``reconnect`` gives up, ``ServerError`` when the source refuses, ``SourceChangedError``,
+    ``DecodeError`` for a log that cannot be read, ``SchemaMismatchError``, and ``CheckpointError`` of the store.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._handlers = Handlers()
+        self._lookup = ColumnLookup(options)
+        self._upkeep = Upkeep(options)
+        self._delivery = Delivery(options, self._lookup, self._upkeep, self._get_ahead, self._end)
+        self._dump: Dump | None = None
+        self._source: Source | None = None
+        # The events at hand; None where something is to be awaited in between.
+        self._batch: Iterator[Event | None] = iter(())
+        self._broken: Broken | None = None
+        self._failures = FailureCount()
+        self._retry_at = 0.0
+        # What a semi-synchronous source may not know yet to be done.
+        self._overdue: tuple[str, int] | None = None
+        # What a cancelled call has left to be awaited by the next one.
+        self._work: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._error: ReplicaError | None = None
+        self._transactions: Transactions | None = None
+        self._is_grouping = False
+
+    def __repr__(self) -> str:
+        return f"<BinlogStream of {self._options.address}>"
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        try:
+            await self.aclose()
+        except Exception as error:
+            if kind is None:
+                raise
+            # What has ended the loop matters more than what a store or a hook raises.
+            _LOGGER.error("%s", error)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            try:
+                for event in self._batch:
+                    if event is not None:
+                        if self._transactions is not None:
+                            self._group(event)
+                        return event
+                    await self._attend()
+                await self._refill()
+            except ReplicaError as error:
+                await self._lose(error)
+            except CannotResumeError as difference:
+                return self._group(self._restart(str(difference)))
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Where to go on after the last transaction whose events are all done; None before the stream is opened.
+
+        ``gtid_set`` is None where it is not known: without GTIDs, and on MySQL after a start inside of a file until
+        the next file begins. After a start by GTIDs ``file`` is empty until the first event.
+        """
+        return None if self._source is None else _checkpoint(self._delivery.progress, self._source)
+
+    @property
+    def position(self) -> BinlogPosition | None:
+        """File and offset of ``checkpoint``; None as long as the file is not known."""
+        progress = self._delivery.progress
+        return BinlogPosition(progress.file, progress.position) if progress.file else None
+
+    @property
+    def server_version(self) -> str | None:
+        """The source's version, such as "9.7.4" or "11.8.6-MariaDB"; None before the stream is opened."""
+        return None if self._source is None else self._source.version_text
+
+    @property
+    def status(self) -> StreamStatus:
+        """How the stream stands now."""
+        session = None if self._dump is None else self._dump.session
+        return self._upkeep.status(self._delivery.progress, self._source, session, self._delivery.newest)
+
+    def transactions(self) -> Transactions:
+        """The transactions of the source as units, from begin to commit, each iterated change by change.
+
+        It goes on where iterating was, and the other way round. ``ConfigurationError`` for a stream with ``events``:
+        transactions are whole.
+        """
+        if Event not in self._options.events:
+            raise ConfigurationError("transactions() needs all events: leave out events=")
+        if self._transactions is None:
+            self._transactions = Transactions(self._next_to_group, self._checkpoint_behind)
+        return self._transactions
+
+    def on(
+        self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Decorate a function or coroutine function of one event, for ``run()`` to call.
+
+        It gets each event of the class or its subclasses; with ``table`` (patterns as for ``tables=``) only those of
+        these tables. Handlers run one after another, in the order in which they were registered.
+        """
+
+        def register(handler: AnyHandler) -> AnyHandler:
+            self._handlers.add(event_class, table, handler)
+            return handler
+
+        return register
+
+    async def run(self) -> None:
+        """Open the stream if it is not, call the handlers for each event, and close it at the end.
+
+        Returns when the stream ends (``stop=``, ``aclose()``). What a handler raises ends it and goes on to the
+        caller; the checkpoint stays before the transaction that the event belongs to.
+        """
+        try:
+            if self._source is None:
+                await self._connect()
+            async for event in self:
+                await self._handlers.call(event)
+        except BaseException as error:
+            await self.__aexit__(type(error))
+            raise
+        await self.aclose()
+
+    async def acknowledge(self) -> None:
+        """All that was delivered so far is done: the checkpoint moves, and the store has it on return."""
+        self._delivery.finish_pending(self._dump)
+        await self._save()
+        dump, progress = self._dump, self._delivery.progress
+        if dump is not None and dump.session.ack_requested:
+            place = dump.decoder.file, dump.decoder.position
+            if place == (progress.file, progress.position):
+                dump.session.acknowledge(*place)
+
+    async def aclose(self) -> None:
+        """End the stream and close its connections. May be called twice, and from any task."""
+        self._closing.set()
+        self._batch = iter(())
+        self._abort()
+        try:
+            self._show("closed")
+        finally:
+            await self._close_all()
+
+    async def _close_all(self) -> None:
+        work = self._work
+        if work is not None:
+            await asyncio.wait((work,))
+            # What it has failed with is of no interest any more, but has to be looked at.
+            _ = work.cancelled() or work.exception()
+        if self._dump is not None:
+            await self._dump.session.aclose()
+        await self._lookup.aclose()
+        if not isinstance(self._error, CheckpointError):
+            await self._save()
+
+    # Transactions.
+
+    def _group(self, event: Event) -> Event:
+        """The user has the event, by whichever way."""
+        if self._transactions is not None and not self._is_grouping:
+            self._transactions.follow(event)
+        return event
+
+    async def _next_to_group(self) -> Event:
+        self._is_grouping = True
+        try:
+            return await self.__anext__()
+        finally:
+            self._is_grouping = False
+
+    def _checkpoint_behind(self) -> Checkpoint:
+        assert self._source is not None
+        return _checkpoint(self._delivery.progress_behind(self._dump), self._source)
+
+    # Connections.
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._closing.is_set()
+
+    def _abort(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+        if self._dump is not None:
+            self._dump.session.abort()
+        self._lookup.abort()
+
+    def _end(self) -> None:
+        """Nothing more is wanted. A source that waits for our word gets it before the connection is closed."""
+        self._closing.set()
+        if self._dump is None or not self._dump.session.ack_requested:
+            self._abort()
+
+    async def _connect(self) -> None:
+        if self._source is not None or self._has_ended:
+            raise RuntimeError("a stream is opened once: make another one with start=stream.checkpoint")
+        self._show("connecting")
+        stored = await self._upkeep.load()
+        start = stored or self._options.start
+        opening = await open_first(self._options, start)
+        dump = opening.dump
+        try:
+            self._source = dump.source
+            if self._delivery.begin(opening):
+                self._end()
+            if not self._has_ended:
+                if self._options.semi_sync:
+                    await offer(dump.session, dump.source, is_first=True)
+                await dump.start()
+            if isinstance(start, Checkpoint):
+                identity = start.server_uuid, start.server_id
+                self._overdue = overdue_place(dump.session, dump.source, identity, start)
+            self._upkeep.is_unsaved = stored is None
+            await self._save()
+            self._use(dump)
+        except BaseException:
+            dump.session.abort()
+            raise
+
+    def _use(self, dump: Dump) -> None:
+        self._dump, self._source = dump, dump.source
+        self._lookup.move(dump.session.options)
+        self._show("seeking" if dump.is_seeking else "streaming")
+        if self._has_ended:
+            # Nothing is to come, or aclose() was called meanwhile.
+            dump.session.abort()
+
+    def _get_ahead(self) -> None:
+        """Something new has come over this connection."""
+        self._failures.forget()
+        # Shown when the events at hand wait: they would be lost with what the hook raises.
+        self._upkeep.turn("streaming", None)
+
+    async def _lose(self, error: ReplicaError) -> None:
+        """What has failed may pass: go on later from here. Or raise it, now and whenever the user comes back."""
+        # aclose() makes whoever reads find a closed connection.
+        if self._has_ended:
+            self._delivery.finish_pending(self._dump)
+            raise StopAsyncIteration
+        if self._error is None:
+            try:
+                failure = self._failures.add(error)
+                delay = self._options.reconnect.delay(failure)
+            except ReplicaError as final:
+                self._error = final
+            except BaseException:
+                # The policy's own: who goes on after it goes on behind the last event.
+                self._break_off()
+                raise
+        if self._error is not None:
+            self._abort()
+            self._show("closed", self._error)
+            raise self._error
+        self._retry_at = asyncio.get_running_loop().time() + delay
+        log = _LOGGER.info if failure.attempt else _LOGGER.warning
+        log("%s -- trying again in %.1f s", error, delay)
+        self._break_off()
+        self._show("waiting", error)
+
+    def _break_off(self) -> None:
+        """Drop the connection and remember how far it had come."""
+        self._batch = iter(())
+        self._overdue = None
+        dump, self._dump = self._dump, None
+        if dump is not None:
+            dump.session.abort()
+            self._upkeep.lost(dump.session)
+            self._broken = self._delivery.break_off(dump, self._broken)
+
+    async def _reconnect(self, broken: Broken) -> None:
+        left = self._retry_at - asyncio.get_running_loop().time()
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._closing.wait()
+        if self._has_ended:
+            return
+        await self._see_through(lambda: self._open_again(broken))
+
+    async def _open_again(self, broken: Broken) -> None:
+        self._show("connecting")
+        if self._options.semi_sync:
+            # A source counts everything before the place that a dump begins at as acknowledged.
+            await self._save()
+        dump, replay = await open_again(self._options, broken)
+        self._overdue = overdue_place(dump.session, dump.source, broken.identity, broken.progress)
+        try:
+            self._delivery.go_on(dump, broken, replay)
+        except ReplicaError:
+            dump.session.abort()
+            raise
+        self._upkeep.counters.reconnects += 1
+        self._use(dump)
+
+    async def _see_through(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Await work that goes on when this call is cancelled: then the next call waits for it.
+
+        Who asks for events with short limits in time would begin it anew each time, and get nowhere.
+        """
+        if self._work is None:
+            self._work = asyncio.create_task(work())
+        task = self._work
+        await asyncio.wait((task,))
+        self._work = None
+        if task.cancelled():
+            raise ConnectionLostError("the stream was closed while it was connecting")
+        task.result()
+
+    def _restart(self, reason: str) -> Event:
+        """The delivered part of the open transaction is void: say so, and read again from the last boundary."""
+        self._break_off()
+        assert self._broken is not None
+        marker, self._broken = self._delivery.restart(self._broken, reason)
+        _LOGGER.warning("transaction %s is delivered again from its beginning: %s", marker.gtid, reason)
+        return marker
+
+    async def _refill(self) -> None:
+        """Read what comes next, for as long as nothing else is due."""
+        if self._error is not None:
+            raise self._error
+        dump = self._dump
+        if self._has_ended:
+            self._delivery.finish_pending(dump)
+            if dump is not None and dump.session.ack_requested:
+                await self._confirm(dump)
+            self._abort()
+            raise StopAsyncIteration
+        if dump is None:
+            if self._broken is None:
+                raise RuntimeError("a stream is opened by `async with`, or by run()")
+            await self._reconnect(self._broken)
+            return
+        if dump.session.ack_requested:
+            await self._confirm(dump)
+        stop = self._delivery.stop
+        left = None if stop is None else stop.seconds_left(dump.source.now)
+        limits = [limit for limit in (left, self._upkeep.limit()) if limit is not None]
+        events = await dump.read(min(limits, default=None))
+        if events is not None:
+            self._batch = self._delivery.events(dump, events)
+            if self._overdue is not None:
+                # Now that the dump has begun, the source listens.
+                dump.session.acknowledge_unasked(*self._overdue)
+                self._overdue = None
+        elif stop is not None and left is not None and not stop.seconds_left(dump.source.now):
+            # The time to stop at has come: now it can be said where the end lies.
+            self._delivery.stop = await settle(stop, dump.session.options, dump.source)
+            self._delivery.end_if_reached()
+        if self._upkeep.is_due():
+            await self._attend()
+
+    async def _confirm(self, dump: Dump) -> None:
+        """The source waits for an event that is done by now: it is saved first."""
+        await self._save()
+        decoder = dump.decoder
+        dump.session.acknowledge(*confirmed_place(self._delivery.progress, decoder.file, decoder.position))
+
+    # What is awaited between events.
+
+    async def _attend(self) -> None:
+        """Do what a generator cannot: look columns up, save the checkpoint. Also show the status."""
+        undescribed = self._delivery.undescribed
+        if undescribed is not None:
+            await self._see_through(lambda: self._describe(undescribed))
+        now = asyncio.get_running_loop().time()
+        if self._upkeep.is_save_due(now):
+            await self._save()
+        if self._upkeep.is_status_due(now):
+            self._upkeep.show(self.status, now)
+
+    async def _save(self) -> None:
+        await self._upkeep.save(self.checkpoint, asyncio.get_running_loop().time())
+
+    def _show(self, state: StreamState, error: ReplicaError | None = None) -> None:
+        """The state may have changed."""
+        if self._upkeep.turn(state, error):
+            self._upkeep.show(self.status, asyncio.get_running_loop().time())
+
+    async def _describe(self, event: TableMapEvent) -> None:
+        """Names for a table whose map has none."""
+        columns = await self._lookup.columns(event.table)
+        assert self._dump is not None
+        event.table = self._dump.decoder.describe(event.table_id, columns)
+        if event.table.names_from is None:
+            self._lookup.settle(event.table)
+        self._delivery.undescribed = None
+
+
+def _checkpoint(progress: Progress, source: Source) -> Checkpoint:
+    gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
+    return Checkpoint(progress.file, progress.position, gtid_set, source.server_uuid, source.server_id)

@@ -1,0 +1,69 @@
+"""Handlers of events: registered by event class and table, called one after another. It reads no stream."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from protocol.binlog.events import Event, RowsEvent, TableMapEvent
+from protocol.errors import ConfigurationError
+
+from ..config.selection import table_patterns
+from ..config.table_filter import WantsTable, table_filter
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+#: A function or a coroutine function of one event; what it returns is ignored.
+Handler = Callable[[AnyEvent], object]
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class _Registration:
+    event_class: type[Event]
+    wants_table: WantsTable | None
+    handler: Callable[[Any], object]
+
+
+class Handlers:
+    """The handlers of one stream, in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        self._registrations: list[_Registration] = []
+        self._by_class: dict[type[Event], list[_Registration]] = {}
+
+    def add(
+        self, event_class: type[AnyEvent], table: str | Iterable[str] | None, handler: Handler[AnyEvent]
+    ) -> None:
+        """Call ``handler`` with each event of a class or its subclasses, and of the tables that fit.
+
+        Raises ``ConfigurationError`` for a class that is none of events, and for a table where events have none.
+        """
+        if not (isinstance(event_class, type) and issubclass(event_class, Event)):
+            raise ConfigurationError(f"on(): an event class, not {event_class!r}")
+        wants_table = None
+        if table is not None:
+            if not issubclass(event_class, RowsEvent | TableMapEvent):
+                raise ConfigurationError(
+                    f"on(): {event_class.__name__} belongs to no table, so table= has no use"
+                )
+            wants_table = table_filter(table_patterns("table", table))
+        self._registrations.append(_Registration(event_class, wants_table, handler))
+        self._by_class.clear()
+
+    async def call(self, event: Event) -> None:
+        """Call all handlers that the event is for; what one raises goes on to the caller."""
+        registrations = self._by_class.get(type(event))
+        if registrations is None:
+            registrations = self._by_class[type(event)] = [
+                registration
+                for registration in self._registrations
+                if issubclass(type(event), registration.event_class)
+            ]
+        for registration in registrations:
+            if registration.wants_table is not None:
+                table = event.table  # type: ignore[attr-defined]
+                if not registration.wants_table(table.schema, table.name):
+                    continue
+            result = registration.handler(event)
+            if inspect.isawaitable(result):
+                await result

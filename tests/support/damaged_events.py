@@ -1,0 +1,162 @@
+"""Real events of all kinds, and damage to them: what the damage tests and the fuzzer share.
+
+An event is damaged behind a header that still fits it, so that the damage reaches the parsers and not only the
+check of the size; with checksums on, the checksum of the damaged event is right again.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.binlog.checksum import algorithm_of
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import Event, TransactionPayloadEvent
+from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
+from protocol.errors import DecodeError
+from tests.support.places import CORPUS
+
+FILES = CORPUS / "files"
+EVENT_COUNT = 300
+MAX_SIZE = 500
+ROWS = frozenset(range(20, 26)) | frozenset(range(30, 33)) | {39} | frozenset(range(166, 172))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An event without checksum, and the events before it that its decoding takes."""
+
+    context: tuple[bytes, ...]
+    raw: bytes
+
+    @property
+    def type(self) -> int:
+        return self.raw[4]
+
+
+def split(data: bytes) -> Iterator[bytes]:
+    position = 4
+    while position + EVENT_HEADER_SIZE <= len(data):
+        size = int.from_bytes(data[position + 9 : position + 13], "little")
+        if size < EVENT_HEADER_SIZE or position + size > len(data):
+            return
+        yield data[position : position + size]
+        position += size
+
+
+def resized(raw: bytes) -> bytes:
+    return raw[:9] + len(raw).to_bytes(4, "little") + raw[13:]
+
+
+def with_checksum(raw: bytes) -> bytes:
+    sized = raw[:9] + (len(raw) + 4).to_bytes(4, "little") + raw[13:]
+    return sized + zlib.crc32(sized).to_bytes(4, "little")
+
+
+def format_description(raw: bytes, algorithm: int) -> bytes:
+    """The same format description, announcing another checksum algorithm."""
+    return with_checksum(raw[:-5] + bytes([algorithm]))
+
+
+def samples_of(path: Path) -> Iterator[Sample]:
+    data = path.read_bytes()
+    if data[:4] != BINLOG_MAGIC:
+        return
+    context: list[bytes] = []
+    checksum = 0
+    for raw in split(data):
+        if raw[4] == EventType.FORMAT_DESCRIPTION:
+            algorithm = algorithm_of(raw)
+            if algorithm is None:
+                return
+            checksum = 4 if algorithm else 0
+            context = [format_description(raw, 0)]
+            continue
+        if not context:
+            return
+        plain = resized(raw[: len(raw) - checksum])
+        if len(plain) <= MAX_SIZE:
+            yield Sample(tuple(context), plain)
+        if raw[4] == EventType.TABLE_MAP:
+            context.append(plain)
+        elif raw[4] not in ROWS:
+            del context[1:]
+
+
+def pick() -> list[Sample]:
+    """Every type in turn, so that rare ones are there and frequent ones fill the rest."""
+    by_type: dict[int, list[Sample]] = defaultdict(list)
+    seen: set[bytes] = set()
+    for path in sorted(FILES.rglob("*")):
+        if path.is_file():
+            for sample in samples_of(path):
+                body = sample.raw[EVENT_HEADER_SIZE:]
+                if body not in seen and decodes(sample):
+                    seen.add(body)
+                    by_type[sample.type].append(sample)
+    shuffled = random.Random(1)
+    for samples in by_type.values():
+        shuffled.shuffle(samples)
+    picked: list[Sample] = []
+    while len(picked) < EVENT_COUNT and any(by_type.values()):
+        picked += [samples.pop() for samples in by_type.values() if samples]
+    return picked[:EVENT_COUNT]
+
+
+def decode(decoder: EventDecoder, raw: bytes) -> list[Event]:
+    event = decoder.decode(raw)
+    if isinstance(event, TransactionPayloadEvent):
+        return list(decoder.payload_events(event))
+    return [] if event is None else [event]
+
+
+def decodes(sample: Sample) -> bool:
+    decoder = EventDecoder()
+    try:
+        for raw in (*sample.context, sample.raw):
+            decode(decoder, raw)
+    except DecodeError:
+        return False
+    return True
+
+
+class Trial:
+    """Decodes damaged variants of one event, each behind the same context."""
+
+    def __init__(self, sample: Sample, checksums: bool) -> None:
+        self.sample = sample
+        self.checksums = checksums
+        self.decoder = EventDecoder()
+        self.outcomes: Counter[str] = Counter()
+        head = sample.context[0]
+        self.context = sample.context
+        if checksums:
+            self.context = (format_description(head[:-4], 1), *map(with_checksum, sample.context[1:]))
+
+    def run(self, raw: bytes) -> None:
+        for before in self.context:
+            self.decoder.decode(before)
+        outcome = self._outcome(raw)
+        self.outcomes[outcome] += 1
+
+    def _outcome(self, raw: bytes) -> str:
+        try:
+            decode(self.decoder, raw)
+        except DecodeError as error:
+            damage = error
+        else:
+            return "decoded"
+        assert damage.reason
+        assert damage.position is not None
+        return type(damage).__name__
+
+
+def changed(raw: bytes, generator: random.Random) -> bytes:
+    data = bytearray(raw)
+    for _ in range(generator.choice((1, 1, 1, 2, 4))):
+        data[generator.randrange(EVENT_HEADER_SIZE, len(data))] = generator.randrange(256)
+    return bytes(data)

@@ -1,0 +1,224 @@
+"""A source on a loopback port for tests of the asyncio half: logs anybody in, answers, and sends scripted events.
+
+It checks no password and no grammar. What a real source does is tested on real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from protocol.constants import Capability, Command
+from protocol.conversation.commands import BinlogDump, BinlogDumpGtid, Query
+from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok
+from protocol.conversation.packets import MAX_PAYLOAD, FrameStream
+from protocol.conversation.results import ColumnDefinition, encode_row
+
+from .fake_source import MARIADB_CAPABILITIES, NONCE, OLD_CAPABILITIES
+
+Rows = Sequence[tuple[str | None, ...]]
+FILE = "binlog.000001"
+UUID = "11111111-2222-3333-4444-555555555555"
+MYSQL_VARIABLES = {
+    "log_bin": "ON",
+    "binlog_format": "ROW",
+    "binlog_checksum": "NONE",
+    "gtid_mode": "OFF",
+    "server_id": "97",
+    "server_uuid": UUID,
+}
+
+
+@dataclass
+class SocketSource:
+    """``answers`` are looked up by the beginning of the statement; the longest one wins.
+
+    ``events`` are sent to each dump with a ``pause`` in seconds behind each, and then the source is silent.
+    ``events_for`` says instead what a dump gets; the first connections are cut after so many bytes of theirs as
+    ``cuts`` has, and ``on_cut`` is called then. ``columns`` are the rows of information_schema.COLUMNS.
+    ``silent_for`` is the beginning of a statement that is never answered, or "login". ``delay`` is how many seconds
+    each answer takes.
+    """
+
+    events: list[bytes] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=lambda: dict(MYSQL_VARIABLES))
+    answers: dict[str, Rows | Err | Callable[[], Rows]] = field(default_factory=dict)
+    columns: list[tuple[str | None, ...]] = field(default_factory=list)
+    version: str = "9.7.4"
+    silent_for: str = ""
+    refuses_login: Err | None = None
+    refuses_dump: Err | None = None
+    ends_dump: bool = False
+    closes_after_events: bool = False
+    events_for: Callable[[BinlogDump | BinlogDumpGtid], list[bytes]] | None = None
+    cuts: list[int] = field(default_factory=list)
+    on_cut: Callable[[], None] = lambda: None
+    pause: float = 0
+    delay: float = 0
+    port: int = 0
+    statements: list[str] = field(default_factory=list)
+    dumps: list[BinlogDump | BinlogDumpGtid] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    conversations: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def dsn(self) -> str:
+        return f"mysql://repl:secret@127.0.0.1:{self.port}/?tls=disabled"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a client is still connected."""
+        return not all(conversation.done() for conversation in self.conversations)
+
+    def has_been_asked(self, beginning: str) -> bool:
+        """Whether a statement that begins so has come."""
+        return any(sql.startswith(beginning) for sql in self.statements)
+
+    async def until_closed(self) -> None:
+        """Return when no client is connected."""
+        async with asyncio.timeout(10):
+            await asyncio.gather(*self.conversations, return_exceptions=True)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self.conversations.append(task)
+        try:
+            await _Conversation(self, reader, writer).run()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def answer(self, sql: str) -> Rows | Err | None:
+        known = [prefix for prefix in self.answers if sql.startswith(prefix)]
+        if known:
+            answer = self.answers[max(known, key=len)]
+            return answer() if callable(answer) else answer
+        if sql.startswith("SHOW GLOBAL VARIABLES"):
+            return list(self.variables.items())
+        if "information_schema.COLUMNS" in sql:
+            return self.columns
+        if sql.startswith("SELECT UNIX_TIMESTAMP"):
+            return [("1700000000",)]
+        if sql.startswith("SELECT @master_binlog_checksum"):
+            return [(self.variables["binlog_checksum"],)]
+        return None
+
+
+class _Conversation:
+    def __init__(
+        self, source: SocketSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.source = source
+        self.reader = reader
+        self.writer = writer
+        self.frames = FrameStream(MAX_PAYLOAD)
+
+    def send(self, *payloads: bytes) -> None:
+        for payload in payloads:
+            self.writer.write(self.frames.encode(payload))
+
+    async def receive(self) -> bytes:
+        while (payload := self.frames.read()) is None:
+            data = await self.reader.read(65536)
+            if not data:
+                raise ConnectionResetError
+            self.frames.receive(data)
+        return payload
+
+    async def run(self) -> None:
+        if self.source.silent_for == "login":
+            await self.reader.read()
+        is_mariadb = "MariaDB" in self.source.version
+        capabilities = MARIADB_CAPABILITIES if is_mariadb else OLD_CAPABILITIES
+        self.send(
+            Handshake(self.source.version, 7, capabilities, NONCE + b"\0", "mysql_native_password").encode()
+        )
+        response = HandshakeResponse.parse(await self.receive())
+        if self.source.refuses_login is not None:
+            self.send(self.source.refuses_login.encode())
+            return
+        self.send(Ok().encode())
+        while await self.command(Capability.DEPRECATE_EOF in response.capabilities):
+            pass
+
+    async def command(self, deprecate_eof: bool) -> bool:
+        self.frames.sequence = 0
+        payload = await self.receive()
+        await asyncio.sleep(self.source.delay)
+        if payload[0] == Command.QUERY:
+            sql = Query.parse(payload).sql
+            self.source.statements.append(sql)
+            if self.source.silent_for and sql.startswith(self.source.silent_for):
+                return True
+            self.send(*_encode(self.source.answer(sql), deprecate_eof))
+        elif payload[0] == Command.REGISTER_SLAVE:
+            self.send(Ok().encode())
+        elif payload[0] in (Command.BINLOG_DUMP, Command.BINLOG_DUMP_GTID):
+            parse = BinlogDump.parse if payload[0] == Command.BINLOG_DUMP else BinlogDumpGtid.parse
+            self.source.dumps.append(parse(payload))
+            await self.dump()
+        else:
+            return False
+        return True
+
+    async def dump(self) -> None:
+        if self.source.refuses_dump is not None:
+            self.send(self.source.refuses_dump.encode())
+            return
+        source = self.source
+        events = source.events if source.events_for is None else source.events_for(source.dumps[-1])
+        if source.cuts:
+            whole = b"".join(self.frames.encode(b"\0" + event) for event in events)
+            self.writer.write(whole[: source.cuts.pop(0)])
+            await self.writer.drain()
+            source.on_cut()
+            raise ConnectionResetError
+        for event in events:
+            self.send(b"\0" + event)
+            await self.writer.drain()
+            if self.source.pause:
+                await asyncio.sleep(self.source.pause)
+        if self.source.ends_dump:
+            self.send(b"\xfe\0\0\2\0")
+        if self.source.closes_after_events:
+            raise ConnectionResetError
+
+
+def _encode(answer: Rows | Err | None, deprecate_eof: bool) -> list[bytes]:
+    if answer is None:
+        return [Ok().encode()]
+    if isinstance(answer, Err):
+        return [answer.encode()]
+    width = len(answer[0]) if answer else 1
+    end = Ok(ends_rows=True).encode() if deprecate_eof else b"\xfe\0\0\2\0"
+    middle = [] if deprecate_eof else [b"\xfe\0\0\2\0"]
+    columns = [ColumnDefinition(f"c{index}", 253).encode() for index in range(width)]
+    return [bytes([width]), *columns, *middle, *map(encode_row, answer), end]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return as soon as the condition holds; at the latest after ten seconds, with TimeoutError."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def serving(source: SocketSource) -> AsyncIterator[SocketSource]:
+    """The source, listening on a free port of 127.0.0.1; its connections are closed at the end."""
+    server = await asyncio.start_server(source.serve, "127.0.0.1", 0)
+    source.port = server.sockets[0].getsockname()[1]
+    try:
+        yield source
+    finally:
+        server.close()
+        for writer in source.writers:
+            writer.close()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*source.conversations, return_exceptions=True)
+            await server.wait_closed()

@@ -1,0 +1,306 @@
+"""The decoder's state: checksums, positions, files, table maps, descriptions, payloads, fragments."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import (
+    PartialRowDataEvent,
+    QueryEvent,
+    RotateEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    UnknownEvent,
+    WriteRowsEvent,
+    XidEvent,
+)
+from protocol.constants import EventFlag, EventType
+from protocol.errors import (
+    ChecksumError,
+    ConfigurationError,
+    DecodeError,
+    MissingTableMapError,
+    SchemaMismatchError,
+    TruncatedError,
+    UnsupportedEventError,
+)
+from protocol.rows.description import ColumnDescription
+from protocol.wire import encode_lenenc_int
+from tests.support.raw_events import format_description, int_rows, int_table_map, query, raw_event, rotate
+
+ID = ColumnDescription("id", "int", "int(10) unsigned", primary=True)
+
+
+def decoder(**options: Any) -> EventDecoder:
+    made = EventDecoder(**options)
+    made.decode(format_description(algorithm=0))
+    return made
+
+
+class TestChecksums:
+    def test_state_starts_as_asked_for_and_follows_the_format_description(self) -> None:
+        made = EventDecoder()
+        made.checksum_enabled = True
+        made.decode(rotate("binlog.000007", flags=EventFlag.ARTIFICIAL, checksum=True))
+        made.decode(format_description(algorithm=0))
+        assert not made.checksum_enabled
+        made.decode(raw_event(EventType.XID, bytes(8)))
+        made.decode(format_description(algorithm=1))
+        assert isinstance(made.decode(raw_event(EventType.XID, bytes(8), checksum=True)), XidEvent)
+
+    def test_an_artificial_rotate_belongs_to_the_old_state(self) -> None:
+        made = EventDecoder()
+        made.decode(format_description(algorithm=1))
+        with pytest.raises(ChecksumError):
+            made.decode(rotate("binlog.000008", flags=EventFlag.ARTIFICIAL))
+        event = made.decode(rotate("binlog.000008", flags=EventFlag.ARTIFICIAL, checksum=True))
+        assert isinstance(event, RotateEvent)
+        assert event.next_file == "binlog.000008"
+
+    def test_a_wrong_checksum_names_its_place(self) -> None:
+        made = EventDecoder(file="binlog.000001", position=777)
+        made.decode(format_description(algorithm=1))
+        damaged = bytearray(raw_event(EventType.XID, bytes(8), checksum=True))
+        damaged[20] ^= 1
+        with pytest.raises(ChecksumError) as caught:
+            made.decode(bytes(damaged))
+        assert (caught.value.file, caught.value.position, caught.value.event_type) == (
+            "binlog.000001",
+            777,
+            16,
+        )
+        assert "binlog.000001, at 777, event type 16" in str(caught.value)
+
+    def test_verification_can_be_left_out(self) -> None:
+        made = EventDecoder(verify_checksum=False)
+        made.decode(format_description(algorithm=1))
+        event = made.decode(
+            raw_event(EventType.XID, b"\5" + bytes(7))[:9]
+            + struct.pack("<I", 31)
+            + bytes(6)
+            + b"\5"
+            + bytes(11)
+        )
+        assert isinstance(event, XidEvent)
+        assert event.xid == 5
+
+    def test_a_file_in_use_keeps_its_checksum(self) -> None:
+        closed = format_description(algorithm=1)
+        in_use = closed[:17] + b"\1" + closed[18:]
+        EventDecoder().decode(in_use)
+        with pytest.raises(ChecksumError):
+            EventDecoder().decode(closed[:17] + b"\2" + closed[18:])
+
+    @pytest.mark.parametrize("next_position", [0, 120])
+    @pytest.mark.parametrize("version", ["5.6.24-log", "9.7.4", "11.8.6-MariaDB-log"])
+    def test_no_flipped_bit_turns_the_check_off(self, version: str, next_position: int) -> None:
+        whole = format_description(version, next_position=next_position)
+        in_use = 17 * 8  # The lowest bit of the flags, which the source sets behind the check.
+        for bit in set(range(len(whole) * 8)) - {in_use}:
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            made = EventDecoder()
+            made.checksum_enabled = True
+            with pytest.raises(DecodeError):
+                made.decode(bytes(damaged))
+
+    def test_servers_before_checksums(self) -> None:
+        made = EventDecoder()
+        made.decode(format_description("5.5.62-log", algorithm=None))
+        assert not made.checksum_enabled
+
+    def test_an_unknown_algorithm_is_an_error(self) -> None:
+        with pytest.raises(DecodeError, match="algorithm 9"):
+            EventDecoder().decode(format_description(algorithm=9))
+
+
+class TestPositions:
+    def test_follow_the_source_and_sum_where_it_says_nothing(self) -> None:
+        made = EventDecoder(file="a.000001", position=100)
+        made.decode(format_description(algorithm=0))
+        assert made.position == 100
+        first = made.decode(query("BEGIN", next_position=200))
+        assert first is not None
+        assert (first.position, made.position) == (200 - first.header.size, 200)
+        second = made.decode(query("x"))
+        assert second is not None
+        assert (second.position, made.position) == (200, 200 + second.header.size)
+
+    def test_beyond_four_gigabytes(self) -> None:
+        made = EventDecoder(file="a.000001", position=2**32 - 10)
+        event = made.decode(query("BEGIN", next_position=2**32 - 10 + len(query("BEGIN")) - 2**32))
+        assert event is not None
+        assert event.position == 2**32 - 10
+        assert made.position == 2**32 - 10 + event.header.size
+
+    def test_a_rotate_moves_to_the_next_file(self) -> None:
+        made = decoder(file="a.000001")
+        made.decode(rotate("a.000002", 4, next_position=500))
+        assert (made.file, made.position) == ("a.000002", 4)
+        event = made.decode(query("x", next_position=0))
+        assert event is not None
+        assert (event.file, event.position) == ("a.000002", 4)
+
+    def test_heartbeats_do_not_move(self) -> None:
+        made = decoder(file="a.000001")
+        made.decode(raw_event(EventType.HEARTBEAT, b"a.000001", next_position=99999))
+        assert made.position == 4
+
+
+class TestTables:
+    def test_rows_need_a_table_map(self) -> None:
+        with pytest.raises(MissingTableMapError):
+            decoder().decode(int_rows([1]))
+
+    def test_a_statement_end_forgets_the_tables(self) -> None:
+        made = decoder()
+        made.decode(int_table_map())
+        made.decode(int_rows([1], flags=0))
+        made.decode(int_rows([1], flags=1))
+        with pytest.raises(MissingTableMapError):
+            made.decode(int_rows([1]))
+
+    def test_filtered_rows_are_not_read(self) -> None:
+        made = decoder(wants_table=lambda schema, name: name == "other")
+        assert made.decode(int_table_map()) is None
+        assert made.decode(int_rows([1])[:-1][:9] + int_rows([1])[9:]) is None
+
+    def test_another_number_of_columns_is_an_error(self) -> None:
+        made = decoder()
+        made.decode(int_table_map(columns=2))
+        with pytest.raises(DecodeError, match="1 columns"):
+            made.decode(int_rows([1]))
+
+    def test_described_names_and_signs(self) -> None:
+        made = decoder()
+        event = made.decode(int_table_map())
+        assert isinstance(event, TableMapEvent)
+        assert event.table.names_from is None
+        assert event.table.column_names == ("@1",)
+        table = made.describe(7, [ID])
+        assert (table.names_from, table.column_names, table.primary_key) == (
+            "information_schema",
+            ("id",),
+            ("id",),
+        )
+        rows = made.decode(int_rows([-1]))
+        assert isinstance(rows, WriteRowsEvent)
+        assert rows.rows == [(2**32 - 1,)]
+        assert [change.after for change in rows.changes()] == [{"id": 2**32 - 1}]
+
+    def test_a_description_lasts_until_a_statement_that_may_change_it(self) -> None:
+        made = decoder()
+        made.decode(int_table_map())
+        made.describe(7, [ID])
+        made.decode(query("BEGIN"))
+        known = made.decode(int_table_map(8))
+        assert isinstance(known, TableMapEvent)
+        assert known.table.column_names == ("id",)
+        assert isinstance(made.decode(query("ALTER TABLE t RENAME COLUMN id TO no")), QueryEvent)
+        unknown = made.decode(int_table_map(9))
+        assert isinstance(unknown, TableMapEvent)
+        assert unknown.table.names_from is None
+
+    @pytest.mark.parametrize(
+        ("descriptions", "message"),
+        [
+            ([], "0 columns now, but 1 in the log"),
+            ([ID, ID], "2 columns now"),
+            ([ColumnDescription("id", "bigint", "bigint")], "bigint now, but LONG"),
+        ],
+    )
+    def test_a_description_that_does_not_fit(
+        self, descriptions: list[ColumnDescription], message: str
+    ) -> None:
+        made = decoder()
+        made.decode(int_table_map())
+        with pytest.raises(SchemaMismatchError, match=message):
+            made.describe(7, descriptions)
+        lenient = decoder(on_schema_mismatch="positional")
+        lenient.decode(int_table_map())
+        assert lenient.describe(7, descriptions).column_names == ("@1",)
+
+    def test_columns_asked_for(self) -> None:
+        made = decoder(columns={"s.t": ["b"]})
+        made.decode(int_table_map(columns=2))
+        names = [ColumnDescription(name, "int", "int") for name in "ab"]
+        assert made.describe(7, names).column_names == ("b",)
+        body = (7).to_bytes(6, "little") + struct.pack("<HHBB", 1, 2, 2, 3) + b"\0" + struct.pack("<ii", 5, 6)
+        rows = made.decode(raw_event(EventType.WRITE_ROWS, body))
+        assert isinstance(rows, WriteRowsEvent)
+        assert rows.rows == [(6,)]
+
+    def test_columns_that_are_not_there(self) -> None:
+        made = decoder(columns={"s.t": ["nope"]})
+        made.decode(int_table_map())
+        with pytest.raises(ConfigurationError, match="nope"):
+            made.describe(7, None)
+
+    def test_describing_what_is_not_mapped(self) -> None:
+        with pytest.raises(MissingTableMapError):
+            decoder().describe(7, [ID])
+
+
+class TestKinds:
+    def test_unknown_events(self) -> None:
+        with pytest.raises(UnsupportedEventError):
+            decoder().decode(raw_event(99, b"abc"))
+        event = decoder().decode(raw_event(99, b"abc", flags=EventFlag.IGNORABLE))
+        assert isinstance(event, UnknownEvent)
+        assert event.body == b"abc"
+
+    def test_sizes(self) -> None:
+        with pytest.raises(TruncatedError):
+            decoder().decode(b"abc")
+        with pytest.raises(TruncatedError):
+            decoder().decode(query("BEGIN")[:-1])
+
+    def test_a_payload_that_is_not_compressed(self) -> None:
+        inner = query("BEGIN") + int_table_map() + int_rows([1, 2]) + raw_event(EventType.XID, bytes(8))
+        fields = b"".join(
+            encode_lenenc_int(code)
+            + encode_lenenc_int(len(encode_lenenc_int(value)))
+            + encode_lenenc_int(value)
+            for code, value in ((2, 255), (3, len(inner)), (1, len(inner)))
+        )
+        made = EventDecoder(file="a.000001", position=1000)
+        made.decode(format_description(algorithm=1))
+        outer = raw_event(EventType.TRANSACTION_PAYLOAD, fields + b"\0" + inner, checksum=True)
+        event = made.decode(outer)
+        assert isinstance(event, TransactionPayloadEvent)
+        events = list(made.payload_events(event))
+        assert [type(inside).__name__ for inside in events] == [
+            "QueryEvent",
+            "TableMapEvent",
+            "WriteRowsEvent",
+            "XidEvent",
+        ]
+        assert {inside.position for inside in events} == {1000}
+        assert made.position == 1000 + len(outer)
+        assert made.checksum_enabled
+
+    def test_fragments_of_a_rows_event(self) -> None:
+        made = decoder()
+        made.decode(int_table_map())
+        whole = int_rows(list(range(100)))
+        pieces = [whole[:50], whole[50:300], whole[300:]]
+        events = []
+        for number, piece in enumerate(pieces, 1):
+            head = struct.pack("<IIB", 3, number, number == 1) + (
+                struct.pack("<Q", len(whole)) if number == 1 else b""
+            )
+            events.append(made.decode(raw_event(EventType.MARIADB_PARTIAL_ROW_DATA, head + piece)))
+        assert isinstance(events[0], PartialRowDataEvent)
+        assert isinstance(events[2], WriteRowsEvent)
+        assert events[2].rows == [(value,) for value in range(100)]
+        with pytest.raises(DecodeError, match="out of order"):
+            made.decode(raw_event(EventType.MARIADB_PARTIAL_ROW_DATA, struct.pack("<IIB", 3, 2, 0)))
+
+    def test_rows_of_no_table_end_a_statement(self) -> None:
+        made = decoder()
+        body = (0xFFFFFF).to_bytes(6, "little") + struct.pack("<HHBB", 1, 2, 0, 0)
+        assert made.decode(raw_event(EventType.WRITE_ROWS, body)) is None

@@ -1,0 +1,376 @@
+"""``mysql-replica tail`` on a terminal and in pipes: what it shows, how it ends, and where it goes on then."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from protocol.binlog.events import GtidEvent, RowsEvent
+from protocol.errors import ConfigurationError
+from replica import Checkpoint, open_binlog
+from replica.cli import decode, main
+from replica.cli import tail as tail_command
+from replica.cli.console import Console
+from replica.cli.paint import Paint, terminal_width
+from replica.demo import DemoSource, recorded_log
+from replica.demo.source import SERVED_NAME
+from replica.statistics.layout import Span
+from tests.support.terminal import CTRL_C, SECONDS, on_terminal
+
+PASSWORD = "secret-of-mine"
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[DemoSource]:
+    with DemoSource(tls=False) as source:
+        yield source
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log that the source serves, under the name by which it does."""
+    path = tmp_path_factory.mktemp("log") / SERVED_NAME
+    with recorded_log() as recorded:
+        path.write_bytes(recorded.read_bytes())
+    return path
+
+
+def gtids(log: Path) -> list[str]:
+    with open_binlog(log) as events:
+        return [str(event.gtid) for event in events if isinstance(event, GtidEvent)]
+
+
+def changes(log: Path) -> list[str]:
+    """Operation and table of every row change, as tail shows them."""
+    with open_binlog(log) as events:
+        rows = [event for event in events if isinstance(event, RowsEvent)]
+    return [f"  {change.op} {change.table}" for event in rows for change in event.changes()]
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "replica", "tail", *map(str, arguments)],
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@contextlib.contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "replica", "tail", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# ----------------------------------------------------------------------------------------------- the terminal
+
+
+def test_a_session_on_a_terminal(source: DemoSource, log: Path) -> None:
+    last = gtids(log)[-1]
+    with on_terminal("tail", source.dsn, "--from", "earliest") as terminal:
+        terminal.wait_for(rf"{re.escape(last)}.*\r\n  \w+ shop\.\w+")
+        terminal.press(CTRL_C)
+        assert terminal.end() == 0
+        resume = terminal.wait_for(r"resume with --from ([-\w:]+)")
+    assert terminal.widest() <= 80
+    assert "Traceback" not in terminal.plain
+    assert resume[1] == f"{last.rpartition(':')[0]}:1-{len(gtids(log))}"
+    for operation, colour in (("insert", 32), ("update", 33), ("delete", 31), ("sql", 35)):
+        assert f"  \x1b[1;{colour}m{operation}\x1b[0m " in terminal.text
+    shown = [line for line in terminal.lines() if re.match("  (insert|update|delete) ", line)]
+    assert [" ".join(line.split()[:2]) for line in shown] == [change.strip() for change in changes(log)]
+    assert next(line for line in terminal.lines() if re.match(r"\d{4}-\d\d-\d\d ", line)).endswith(":158")
+    assert source.password not in terminal.plain
+
+
+def test_it_goes_on_at_the_resume_point(source: DemoSource, log: Path) -> None:
+    known = gtids(log)
+    have = f"{known[0].rpartition(':')[0]}:1-{len(known) - 1}"
+    with on_terminal("tail", source.dsn, "--from", have) as terminal:
+        terminal.wait_for(re.escape(known[-1]))
+        terminal.press(CTRL_C)
+        assert terminal.end() == 0
+    assert known[-2] not in terminal.plain
+
+
+def test_narrow_and_resized(source: DemoSource) -> None:
+    with on_terminal("tail", source.dsn, "--from", "earliest", columns=44) as terminal:
+        terminal.wait_for("delete shop.orders")
+        assert "…" in terminal.plain
+        terminal.press(CTRL_C)
+        assert terminal.end() == 0
+    changed = [line for line in terminal.lines() if line.startswith(("20", "  "))]
+    assert max(map(len, changed)) <= 44
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_without_colours(source: DemoSource, environment: dict[str, str]) -> None:
+    with on_terminal("tail", source.dsn, "--from", "earliest", "--stop", "now", **environment) as terminal:
+        assert terminal.end() == 0
+    assert "insert shop.orders" in terminal.text
+    assert "\x1b" not in terminal.text
+    assert terminal.widest() <= 80
+
+
+def test_without_rich_it_is_plain(source: DemoSource, tmp_path: Path) -> None:
+    (tmp_path / "rich.py").write_text("raise ImportError('no rich here')")
+    given = ("tail", source.dsn, "--from", "earliest", "--stop", "now")
+    with on_terminal(*given, PYTHONPATH=str(tmp_path)) as terminal:
+        assert terminal.end() == 0
+    assert "insert shop.orders" in terminal.text
+    assert "\x1b" not in terminal.text
+
+
+def test_what_a_terminal_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    paint = Paint(output)
+    paint.write([Span("  "), Span("insert", "insert"), Span(" \udcff")])
+    assert (output.getvalue(), paint.has_colours) == (b"  insert \\udcff\n", False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal_width(output) is None
+    monkeypatch.setenv("COLUMNS", "60")
+    assert terminal_width(output) == 60
+
+
+# ---------------------------------------------------------------------------------------------------- pipes
+
+
+@pytest.mark.parametrize("arguments", [(), ("--format=json",), ("--format=yaml",), ("--format=sql",)])
+def test_a_pipe_gets_what_decode_writes(
+    source: DemoSource, log: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    expected = tmp_path / "expected"
+    assert main(["decode", str(log), "-o", str(expected), *(arguments or ("--format=json",))]) == 0
+    done = run(source.dsn, "--from", "earliest", "--stop", "now", *arguments)
+    assert done.returncode == 0, done.stderr
+    # The last event of the file, which no transaction follows, is behind what "now" stops at.
+    written, whole = done.stdout, expected.read_bytes()
+    assert whole.startswith(written)
+    assert b"XidEvent" in written[-2000:] or arguments == ("--format=sql",)
+    assert len(whole) - len(written) < 250
+    assert b"Traceback" not in done.stderr
+
+
+def test_what_is_json_is_json(source: DemoSource, log: Path) -> None:
+    done = run(source.dsn, "--from", "earliest", "--stop", "now", "--tables", "shop.orders")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["table"] for line in found if "op" in line} == {"orders"}
+    assert sum("op" in line for line in found) == sum(one.endswith("shop.orders") for one in changes(log))
+    spoken = run(
+        source.dsn, "--from", "earliest", "--stop", "now", "--format=yaml", "--exclude-tables", "*.*"
+    )
+    assert [one for one in yaml.safe_load_all(spoken.stdout) if "op" in one] == []
+
+
+def test_text_in_a_pipe_is_not_cut(source: DemoSource, log: Path) -> None:
+    done = run(source.dsn, "--from", "earliest", "--stop", "now", "--format=text")
+    lines = done.stdout.decode().splitlines()
+    assert [line for line in lines if line.startswith(("  insert", "  update", "  delete"))] == [
+        line for line in lines if line.startswith("  ") and not line.startswith("  sql")
+    ]
+    assert not any("…" in line or "\x1b" in line for line in lines)
+    assert any(len(line) > 150 for line in lines)
+
+
+def test_sql_from_inside_of_a_file_knows_its_family(source: DemoSource, log: Path) -> None:
+    known = gtids(log)
+    have = f"{known[0].rpartition(':')[0]}:1-3"
+    done = run(source.dsn, "--from", have, "--stop", "now", "--format=sql", "--disable-log-bin")
+    assert b"CREATE TABLE shop.order_items" in done.stdout
+    assert b"SET @@session.sql_log_bin=0;" in done.stdout
+    assert b"INSERT INTO `shop`.`orders`" in done.stdout
+
+
+def test_whoever_reads_may_go(source: DemoSource) -> None:
+    with started(source.dsn, "--from", "earliest") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["event"] == "FormatDescriptionEvent"
+        process.stdout.close()
+        # It is told at its next write: all that is left of the log is more than a pipe holds.
+        assert process.wait(SECONDS) == 0
+        notes = process.stderr.read().decode()
+    assert notes.count("\n") == 1, notes
+
+
+# ------------------------------------------------------------------------------------------------- its end
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_in_order(source: DemoSource, log: Path, number: signal.Signals) -> None:
+    last = gtids(log)[-1]
+    have = f"{last.rpartition(':')[0]}:1-{len(gtids(log)) - 1}"
+    with started(source.dsn, "--from", have) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while b"XidEvent" not in (line := process.stdout.readline()):
+            assert line
+        # Twice, as whoever has started it may pass it on.
+        process.send_signal(number)
+        process.send_signal(number)
+        assert process.wait(SECONDS) == 0
+        assert b"resume with --from " + last.rpartition(":")[0].encode() in process.stderr.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_source_that_says_nothing_is_not_waited_for(number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dsn = f"mysql://repl:x@127.0.0.1:{listener.getsockname()[1]}/?connect_timeout=3600"
+        with started(dsn) as process:
+            connection, _ = listener.accept()
+            with connection:
+                process.send_signal(number)
+                assert process.wait(SECONDS) == 0
+                assert process.stderr is not None
+                assert process.stderr.read() == b""
+
+
+def test_whoever_asks_again_is_heard_though_nobody_reads(source: DemoSource) -> None:
+    reading, writing = os.pipe()
+    # Room for one page: it soon waits for somebody to read.
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    command = [sys.executable, "-m", "replica", "tail", source.dsn, "--from", "earliest"]
+    process = subprocess.Popen(command, stdout=writing, stderr=subprocess.DEVNULL)
+    os.close(writing)
+    try:
+        until(lambda: waiting_bytes(reading) > 2500)
+        until(lambda: interrupted(process), every=1.5)
+        # To a shell both are 130; the other one is that of a signal while Python ends.
+        assert process.poll() in (130, -signal.SIGINT)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+
+
+def until(condition: Callable[[], bool], every: float = 0.1) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(every)
+
+
+def waiting_bytes(pipe: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def interrupted(process: subprocess.Popen[bytes]) -> bool:
+    """Ask it once more; whether it has ended."""
+    process.send_signal(signal.SIGINT)
+    return process.poll() is not None
+
+
+def test_a_checkpoint_file(source: DemoSource, log: Path, tmp_path: Path) -> None:
+    known = gtids(log)
+    half = f"{known[0].rpartition(':')[0]}:1-{len(known) // 2}"
+    kept = tmp_path / "shop.ckpt"
+    given = (source.dsn, "--checkpoint", kept, "--from", "earliest")
+    first = run(*given, "--stop", half)
+    assert first.returncode == 0, first.stderr
+    assert f"the same --checkpoint {kept}" in first.stderr.decode()
+    second = run(*given, "--stop", "now")
+    assert f"going on from {kept}, which wins over --from" in second.stderr.decode()
+    found = [json.loads(line) for line in (first.stdout + second.stdout).splitlines()]
+    assert [f"  {line['op']} shop.{line['table']}" for line in found if "op" in line] == changes(log)
+    assert first.stdout.count(b"XidEvent") > 50
+    assert second.stdout.count(b"XidEvent") > 50
+
+
+def test_what_a_checkpoint_stands_for_is_written_before_it(tmp_path: Path) -> None:
+    class Output(io.BytesIO):
+        def flush(self) -> None:
+            if has_gone:
+                raise BrokenPipeError
+            flushed.append(path.exists())
+
+    path = tmp_path / "ckpt"
+    has_gone: list[bool] = []
+    flushed: list[bool] = []
+    store = tail_command._store(str(path), Console(Output(), io.StringIO()))
+    store.save(Checkpoint("binlog.000001", 4))
+    assert flushed == [False]
+    has_gone.append(True)
+    with pytest.raises(BrokenPipeError):
+        store.save(Checkpoint("binlog.000002", 4))
+    kept = store.load()
+    assert kept is not None
+    assert kept.file == "binlog.000001"
+
+
+# ------------------------------------------------------------------------------------------------ its errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ("--from", "yesterday"),
+            2,
+            "--from: a GTID set has a UUID here: 'yesterday' -- a place is now, earliest,",
+        ),
+        (("--from", "2026-01-01T00:00:00"), 2, "--from: the time '2026-01-01T00:00:00' has no zone"),
+        (("--stop", "earliest"), 2, "stop: "),
+        (("--tables", "orders"), 2, "tables: "),
+        (("--server-id", "0"), 2, "server_id: "),
+        (("--disable-log-bin",), 2, "--format sql"),
+        (("--from", "shop.000009:4"), 1, "1236"),
+        (("--from", "0-1-5"), 2, "no GTID set of MySQL"),
+    ],
+)
+def test_errors_are_one_line(source: DemoSource, arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = run(source.dsn, *arguments)
+    errors = [line for line in done.stderr.decode().splitlines() if "error: " in line]
+    assert done.returncode == code, done.stderr
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert b"Traceback" not in done.stderr
+    assert b"resume" not in done.stderr
+    assert done.stdout == b""
+
+
+def test_where_nobody_answers(source: DemoSource, capfd: pytest.CaptureFixture[str]) -> None:
+    given = f"mysql://repl:{PASSWORD}@127.0.0.1:1"
+    assert main(["tail", given]) == 1
+    assert main(["tail", f"mysql://repl:{PASSWORD}@{source.address}"]) == 1
+    assert main(["tail", "postgres://x"]) == 2
+    assert main(["tail", given, "--debug"]) == 1
+    output, errors = capfd.readouterr()
+    assert errors.count("error: ") == 4
+    assert errors.count("Traceback") >= 1
+    assert PASSWORD not in output + errors
+    with pytest.raises(SystemExit) as caught:
+        main(["tail"])
+    assert caught.value.code == 2
+
+
+def test_a_place_names_its_option() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--from: a GTID set"):
+        tail_command.read_place("--from", "nonsense")
+
+
+def test_decode_and_tail_have_the_same_formats() -> None:
+    assert set(tail_command._FORMATS) == set(decode._RENDERERS)

@@ -1,0 +1,478 @@
+"""The doctor's checks on made-up facts: what cannot be planted on a real server, and how findings are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from protocol.conversation.messages import Err
+from protocol.errors import ServerError
+from replica.cli.doctor import report
+from replica.config.options import Options
+from replica.doctor import Finding, Remedy, can_start, examine, log_checks, tables
+from replica.doctor.checks import all_findings
+from replica.doctor.connection_checks import check_clock, check_semi_sync, check_timeouts, check_tls
+from replica.doctor.facts import Facts, OtherReplica, Statement, Stray
+from replica.doctor.identity_checks import check_gtids, check_server_id
+from replica.doctor.log_checks import (
+    check_compression,
+    check_filters,
+    check_logged_updates,
+    check_retention,
+    check_statement,
+    check_strays,
+)
+from replica.doctor.privileges import check_replication_privilege, check_select_privilege
+from replica.doctor.settings import check_settings
+from replica.doctor.table_checks import check_cascades, check_primary_keys
+from replica.doctor.tables import Cascade, KeylessTable, Tables
+from replica.source.server_facts import Source
+from tests.support.scripted_log import Log, mysql, transaction
+from tests.support.served import PASSWORD, USER, write_mysql_files
+from tests.support.served import serving as relaying
+from tests.support.socket_source import MYSQL_VARIABLES, serving
+
+SOURCE = Source(
+    is_mariadb=False,
+    version=(9, 7, 4),
+    server_id=97,
+    server_uuid="11111111-2222-3333-4444-555555555555",
+    has_gtids=True,
+    has_checksums=True,
+    log_bin=True,
+    binlog_format="ROW",
+    clock_offset=0.2,
+)
+FINE = {
+    "log_bin": "ON",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "binlog_row_value_options": "",
+    "binlog_checksum": "CRC32",
+    "sync_binlog": "1",
+    "innodb_flush_log_at_trx_commit": "1",
+    "binlog_error_action": "ABORT_SERVER",
+    "gtid_mode": "ON",
+    "enforce_gtid_consistency": "ON",
+    "binlog_expire_logs_seconds": "2592000",
+    "log_replica_updates": "ON",
+    "net_write_timeout": "60",
+    "innodb_native_foreign_keys": "OFF",
+}
+
+
+def facts(**given: object) -> Facts:
+    """Those of a source on which all is well."""
+    source = {name: given.pop(name) for name in list(given) if name in Source.__slots__}  # type: ignore[attr-defined]
+    options = given.pop("given", {})
+    variables = FINE | dict(given.pop("variables", {}))  # type: ignore[call-overload]
+    for name in given.pop("without", ()):  # type: ignore[attr-defined]
+        del variables[name]
+    values: dict[str, object] = {
+        "options": Options.build("mysql://repl@127.0.0.1", options),  # type: ignore[arg-type]
+        "source": replace(SOURCE, **source),  # type: ignore[arg-type]
+        "chosen_id": False,
+        "variables": variables,
+        "status": {},
+        "account": "'repl'@'%'",
+        "grants": ["GRANT SELECT, REPLICATION SLAVE ON *.* TO `repl`@`%`"],
+        "refusal": None,
+        "uses_tls": True,
+        "offers_tls": True,
+        "may_see_log": True,
+        "filters": ((), ()),
+        "replicas": [],
+        "is_replica": False,
+        "strays": [],
+        "tables": Tables((), ()),
+        "semi_sync": None,
+        "statement": None,
+    }
+    return Facts(**(values | given))  # type: ignore[arg-type]
+
+
+def only(check: Callable[[Facts], Iterator[Finding]], **given: object) -> Finding:
+    [finding] = check(facts(**given))
+    return finding
+
+
+def sql_of(finding: Finding) -> list[str]:
+    return [remedy.text for remedy in finding.remedies if remedy.where == "sql"]
+
+
+def test_where_all_is_well_there_is_nothing_to_do() -> None:
+    findings = all_findings(facts())
+    assert {finding.state for finding in findings} == {"ok"}
+    assert not any(finding.remedies for finding in findings)
+    assert len({finding.check for finding in findings}) == len(findings) >= 20
+    assert can_start(findings)
+
+
+def test_each_bad_finding_says_what_to_type() -> None:
+    bad = dict.fromkeys(FINE, "OFF")
+    bad |= {"binlog_expire_logs_seconds": "60", "net_write_timeout": "1", "sync_binlog": "0"}
+    for is_mariadb, version in (
+        (False, (9, 7, 4)),
+        (False, (5, 6, 24)),
+        (True, (11, 8, 6)),
+        (True, (10, 11, 18)),
+    ):
+        found = facts(
+            is_mariadb=is_mariadb,
+            version=version,
+            has_gtids=False,
+            server_id=0,
+            clock_offset=99,
+            variables=bad,
+            uses_tls=False,
+            offers_tls=False,
+            refusal=ServerError(1227, "42000", "no"),
+            may_see_log=False,
+            grants=[],
+            filters=((), ("shop",)),
+            is_replica=True,
+            strays=[Stray("7", "sql_log_bin", "OFF")],
+            tables=Tables((KeylessTable("`a`.`b`", "", frozenset()),), ()),
+            given={"tls": "preferred", "heartbeat": 0, "semi_sync": True},
+        )
+        findings = all_findings(found)
+        wrong = [finding for finding in findings if finding.state != "ok"]
+        assert len(wrong) >= 16
+        assert all(finding.remedies for finding in wrong), [
+            finding for finding in wrong if not finding.remedies
+        ]
+        assert not can_start(findings)
+
+
+@pytest.mark.parametrize(
+    ("is_mariadb", "version", "typed"),
+    [
+        (False, (8, 0, 11), [("sql", "SET PERSIST sync_binlog = 1;")]),
+        (False, (5, 7, 44), [("sql", "SET GLOBAL sync_binlog = 1;"), ("option file", "sync_binlog = 1")]),
+        (True, (11, 8, 6), [("sql", "SET GLOBAL sync_binlog = 1;"), ("option file", "sync_binlog = 1")]),
+    ],
+)
+def test_settings_outlive_a_restart(is_mariadb: bool, version: tuple[int, ...], typed: list[object]) -> None:
+    found = facts(is_mariadb=is_mariadb, version=version, variables={"sync_binlog": "0"})
+    [finding] = [finding for finding in check_settings(found) if finding.check == "sync_binlog"]
+    assert [(remedy.where, remedy.text) for remedy in finding.remedies] == typed
+
+
+@pytest.mark.parametrize(
+    ("mode", "steps"),
+    [
+        ("OFF", ["OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"]),
+        ("OFF_PERMISSIVE", ["ON_PERMISSIVE", "ON"]),
+        ("ON_PERMISSIVE", ["ON"]),
+    ],
+)
+def test_the_way_to_gtids(mode: str, steps: list[str]) -> None:
+    finding = only(check_gtids, has_gtids=False, variables={"gtid_mode": mode})
+    assert sql_of(finding) == [
+        "SET PERSIST enforce_gtid_consistency = 'ON';",
+        *(f"SET PERSIST gtid_mode = '{step}';" for step in steps),
+    ]
+    finding = only(check_gtids, has_gtids=False, version=(5, 7, 44), variables={"gtid_mode": mode})
+    assert len(sql_of(finding)) == 1 + len(steps)
+    assert [remedy.text for remedy in finding.remedies if remedy.where == "option file"] == [
+        "enforce_gtid_consistency = ON",
+        "gtid_mode = ON",
+    ]
+    finding = only(check_gtids, has_gtids=False, version=(5, 6, 24), variables={"gtid_mode": "OFF"})
+    assert sql_of(finding) == []
+    assert only(check_gtids, is_mariadb=True).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("variables", "state", "told"),
+    [
+        ({"binlog_expire_logs_seconds": "0"}, "ok", "for ever"),
+        ({"binlog_expire_logs_seconds": "3600"}, "warning", "1 hours"),
+        ({"binlog_expire_logs_seconds": "3600", "binlog_expire_logs_auto_purge": "OFF"}, "ok", "for ever"),
+        ({"binlog_expire_logs_seconds": "259200"}, "ok", "3 days"),
+        ({"binlog_expire_logs_seconds": "0", "expire_logs_days": "1"}, "warning", "24 hours"),
+        ({"binlog_expire_logs_seconds": "864000", "expire_logs_days": "1"}, "ok", "10 days"),
+        ({"max_binlog_total_size": "1000"}, "warning", "1000 bytes"),
+    ],
+)
+def test_retention(variables: dict[str, str], state: str, told: str) -> None:
+    finding = only(check_retention, variables=variables)
+    assert (finding.state, told in finding.message) == (state, True), finding
+
+
+def test_retention_by_days() -> None:
+    days = {"expire_logs_days": "0.5"}
+    finding = only(check_retention, is_mariadb=True, without=("binlog_expire_logs_seconds",), variables=days)
+    assert sql_of(finding) == ["SET GLOBAL expire_logs_days = 7;"]
+    assert "12 hours" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("grants", "tables", "missing"),
+    [
+        (["GRANT USAGE ON *.* TO `repl`@`%`"], "*", ["*.*"]),
+        (["GRANT USAGE ON *.* TO `repl`@`%`"], "shop.*", ["`shop`.*"]),
+        (["GRANT USAGE ON *.* TO `repl`@`%`"], "shop.a,shop.b", ["`shop`.`a`", "`shop`.`b`"]),
+        (["GRANT USAGE ON *.* TO `repl`@`%`"], "s*.a", ["*.*"]),
+        (
+            ["GRANT ALL PRIVILEGES ON *.* TO 'repl'@'%' IDENTIFIED BY PASSWORD '*x' WITH GRANT OPTION"],
+            "*",
+            [],
+        ),
+        (["GRANT SELECT ON `shop`.* TO `repl`@`%`"], "shop.*,crm.*", ["`crm`.*"]),
+        (["GRANT INSERT, SELECT ON `sh%`.* TO `repl`@`%`"], "shop.a,shop.*", []),
+        ([r"GRANT SELECT ON `sh\_op`.* TO `repl`@`%`"], "shxop.*", ["`shxop`.*"]),
+        ([r"GRANT SELECT ON `sh\_op`.* TO `repl`@`%`"], "sh_op.*", []),
+        (["GRANT SELECT ON `shop`.`a``b` TO `repl`@`%`"], "shop.a`b", []),
+        (["GRANT SELECT ON `shop`.`a` TO `repl`@`%`"], "shop.*", ["`shop`.*"]),
+        (["GRANT SELECT ON `the shop`.* TO `repl`@`%`"], "the shop.a", []),
+        (["GRANT SELECT ON `shop`.`a TO b` TO `repl`@`%`"], "shop.a TO b", []),
+        # Of some columns: the others are not seen.
+        (["GRANT SELECT (`id`) ON `shop`.`a` TO `repl`@`%`"], "shop.a", ["`shop`.`a`"]),
+        (["GRANT `reader`@`%` TO `repl`@`%`", "GRANT SELECT ON *.* TO `reader`"], "*", []),
+    ],
+)
+def test_what_select_is_needed_on(grants: list[str], tables: str, missing: list[str]) -> None:
+    metadata = {"binlog_row_metadata": "MINIMAL"}
+    finding = only(check_select_privilege, grants=grants, variables=metadata, given={"tables": tables})
+    assert sql_of(finding) == [f"GRANT SELECT ON {scope} TO 'repl'@'%';" for scope in missing]
+    assert finding.state == ("warning" if missing else "ok")
+    assert only(check_select_privilege, grants=grants, given={"tables": tables}).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("filters", "tables", "out"),
+    [
+        (((), ("secret",)), "shop.*", []),
+        (((), ("secret",)), "*", ["binlog_ignore_db = secret"]),
+        (((), ("secret", "shop")), "s?o*.t", ["binlog_ignore_db = shop"]),
+        ((("shop", "crm"), ()), "shop.*,crm.user", []),
+        ((("shop", "crm"), ()), "shop.*,other.user", ["binlog_do_db = shop", "binlog_do_db = crm"]),
+    ],
+)
+def test_filters(filters: object, tables: str, out: list[str]) -> None:
+    finding = only(check_filters, filters=filters, given={"tables": tables})
+    assert [remedy.text for remedy in finding.remedies] == out
+    assert {remedy.where for remedy in finding.remedies} <= {"out of option file"}
+
+
+def test_what_may_not_be_asked_is_not_judged() -> None:
+    found = facts(filters=None, is_replica=None, strays=None, may_see_log=False)
+    for check in (check_filters, check_logged_updates, check_strays, check_statement):
+        assert not list(check(found))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state"), [(0.9, "ok"), (-2.9, "ok"), (4, "warning"), (-3600, "warning")]
+)
+def test_clocks(seconds: float, state: str) -> None:
+    finding = only(check_clock, clock_offset=seconds)
+    assert finding.state == state
+    if state == "warning":
+        assert ("ahead of" if seconds > 0 else "behind") in finding.message
+
+
+def test_a_certificate_that_ends() -> None:
+    def status(days: int) -> dict[str, str]:
+        end = datetime.now(UTC) + timedelta(days=days)
+        return {"ssl_server_not_after": f"{end:%b %d %H:%M:%S %Y} GMT"}
+
+    assert only(check_tls, status=status(31)).state == "ok"
+    for days in (29, -1):
+        assert sql_of(only(check_tls, status=status(days))) == ["ALTER INSTANCE RELOAD TLS;"]
+        assert sql_of(only(check_tls, status=status(days), is_mariadb=True)) == ["FLUSH SSL;"]
+    assert only(check_tls, status={"ssl_server_not_after": "nonsense"}).state == "ok"
+
+
+def test_a_socket_needs_no_tls() -> None:
+    assert only(check_tls, uses_tls=False, given={"unix_socket": "/run/x"}).state == "ok"
+    assert "tunnel" in only(check_tls, uses_tls=False, offers_tls=False, version=(5, 6, 24)).message
+    off = only(check_tls, uses_tls=False, given={"tls": "disabled"})
+    assert off.remedies == (Remedy("stream option", "tls=required"),)
+
+
+def test_zstd_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compressed = {"binlog_transaction_compression": "ON"}
+    assert only(check_compression, variables=compressed).state == "ok"
+    monkeypatch.setattr(log_checks, "_can_import", lambda module: False)
+    finding = only(check_compression, variables=compressed)
+    assert finding.state == "failure"
+    assert finding.remedies == (Remedy("shell", "pip install 'mysql-replica[zstd]'"),)
+    assert only(check_compression).state == "ok"
+
+
+def test_identities() -> None:
+    mine = {"given": {"server_id": 7}, "chosen_id": True}
+    twin = [OtherReplica(7, "db2", "3306", "x")]
+    assert only(check_server_id, **mine).state == "ok"
+    assert only(check_server_id, **mine, replicas=twin).state == "warning"
+    assert only(check_server_id, **mine, replicas=twin, is_mariadb=True).state == "failure"
+    taken = [*twin, OtherReplica(1001, "", "", ""), OtherReplica(1002, "", "", "")]
+    finding = only(check_server_id, **mine, replicas=taken)
+    assert finding.remedies == (Remedy("stream option", "server_id=1003"),)
+    assert only(check_server_id, replicas=None).state == "ok"
+    assert sql_of(only(check_server_id, **mine, replicas=None, is_mariadb=True, version=(10, 11, 1))) == [
+        "GRANT REPLICATION MASTER ADMIN ON *.* TO 'repl'@'%';"
+    ]
+
+
+def test_a_semi_synchronous_source() -> None:
+    wanted = {"given": {"semi_sync": True}}
+    assert not list(check_semi_sync(facts()))
+    assert only(check_semi_sync, **wanted, semi_sync=("rpl_semi_sync_source_enabled", True)).state == "ok"
+    off = only(check_semi_sync, **wanted, semi_sync=("rpl_semi_sync_master_enabled", False))
+    assert sql_of(off) == ["SET PERSIST rpl_semi_sync_master_enabled = 1;"]
+    assert sql_of(only(check_semi_sync, **wanted, version=(5, 7, 44)))[0].startswith(
+        "INSTALL PLUGIN rpl_semi_sync_master"
+    )
+
+
+def test_heartbeat_and_slow_consumers() -> None:
+    heartbeat, timeout = check_timeouts(facts(given={"heartbeat": 0}, variables={"net_write_timeout": "10"}))
+    assert heartbeat.remedies == (Remedy("stream option", "heartbeat=30"),)
+    assert sql_of(timeout) == ["SET PERSIST net_write_timeout = 60;"]
+
+
+def test_tables() -> None:
+    keyless = [
+        KeylessTable("`s`.`a`", "", frozenset({"`id`", "`id_1`"})),
+        KeylessTable("`s`.`b`", "`n`", frozenset({"`n`"})),
+    ]
+    finding = only(check_primary_keys, tables=Tables(tuple(keyless), ()))
+    assert sql_of(finding) == [
+        "ALTER TABLE `s`.`a` ADD COLUMN `id_2` BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY;",
+        "ALTER TABLE `s`.`b` ADD PRIMARY KEY (`n`);",
+    ]
+    cascade = Cascade("`s`.`c`", "`k`", "FOREIGN KEY (`a`) REFERENCES `p` (`a`)", "ON DELETE CASCADE")
+    native = {"innodb_native_foreign_keys": "ON"}
+    tables = Tables((), (cascade,))
+    assert only(check_cascades, tables=tables).state == "ok"
+    assert only(check_cascades, tables=tables, variables=native).remedies == (
+        Remedy("option file", "innodb_native_foreign_keys = OFF"),
+    )
+
+
+def test_a_refusal_and_a_statement() -> None:
+    refused = only(check_replication_privilege, refusal=ServerError(1045, "28000", "Access denied"))
+    assert sql_of(refused) == ["GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';"]
+    statement = Statement("bin.000007", 1234, "INSERT\n INTO t  VALUES " + "(1), " * 100)
+    found = only(check_statement, statement=statement)
+    assert "bin.000007:1234" in found.message
+    assert "INSERT INTO t VALUES" in found.message
+    assert len(found.message) < 250
+
+
+# Told
+
+
+def texts(findings: list[Finding], width: int | None) -> list[str]:
+    return ["".join(span.text for span in line) for line in report(findings, width)]
+
+
+FINDINGS = [
+    Finding("a", "ok", "fine"),
+    Finding(
+        "b", "warning", "word " * 40, (Remedy("sql", "SET " + "x" * 100), Remedy("option file", "x = 1"))
+    ),
+    Finding("c\x1b[31m", "failure", "bad\nnews", tuple(Remedy("shell", f"do {n}") for n in range(20))),
+]
+
+
+def test_the_report_fits_the_terminal() -> None:
+    lines = texts(FINDINGS, 80)
+    assert lines[0] == "ok       a: fine"
+    assert "         as an administrator of the source:" in lines
+    assert "         in the source's option file, section [mysqld], to outlive a restart:" in lines
+    # What is to be copied is whole.
+    assert "           SET " + "x" * 100 in lines
+    assert all(len(line) <= 80 for line in lines if "xxx" not in line)
+    assert lines[-2].strip() == "and 8 more, which --format json has"
+    assert lines[-1] == "streaming cannot start: 1 ok, 1 warning, 1 failure"
+    assert all(line.isprintable() for line in lines)
+    assert len(texts(FINDINGS, None)) < len(lines)
+    assert texts(FINDINGS[1:2] * 2, None)[-1] == "streaming can start: 2 warnings"
+
+
+def test_findings_as_json() -> None:
+    document = json.loads(json.dumps(FINDINGS[1].to_dict()))
+    assert document["remedies"][1] == {"where": "option file", "text": "x = 1"}
+    assert document["state"] == "warning"
+
+
+# With a source that is played
+
+
+async def test_a_source_that_knows_little() -> None:
+    """Whatever it refuses is no reason to fail."""
+    refused = Err(1064, "42000", "what?")
+    answers = dict.fromkeys(("SHOW GRANTS", "SHOW STATUS", "SHOW REPL", "SHOW BINARY", "SELECT t."), refused)
+    source = mysql(transaction(Log(), 1), answers=answers)  # type: ignore[arg-type]
+    async with serving(source):
+        findings = await examine(source.dsn, start="earliest")
+    by_check = {finding.check: finding for finding in findings}
+    assert by_check["start"].state == "ok"
+    assert by_check["monitor privilege"].state == "warning"
+    assert not source.is_open
+
+
+async def test_a_trial_that_fails() -> None:
+    gone = Err(1236, "HY000", "Could not find first log file name in binary log index file")
+    async with serving(mysql(transaction(Log(), 1), refuses_dump=gone)) as source:
+        findings = await examine(source.dsn, start="binlog.000001:4", server_id=7)
+        assert findings[-1].check == "start"
+        assert findings[-1].state == "failure"
+        assert "SHOW BINARY LOGS" in findings[-1].message
+        # The trial is somebody else than the stream.
+        assert source.dumps
+        assert {dump.server_id for dump in source.dumps} - {0, 7}
+        assert 7 not in {dump.server_id for dump in source.dumps}
+
+
+async def test_the_source_goes_away_meanwhile() -> None:
+    async with serving(mysql(transaction(Log(), 1), silent_for="SHOW GRANTS")) as source:
+        findings = await examine(source.dsn, connect_timeout=0.2)
+    assert [finding.state for finding in findings] == ["ok", "failure"]
+
+
+async def test_a_source_with_very_many_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_PATIENCE", 0.2)
+    source = mysql(transaction(Log(), 1), silent_for="SELECT t.TABLE_SCHEMA")
+    async with serving(source):
+        findings = await examine(source.dsn, connect_timeout=0.2, start="earliest")
+    by_check = {finding.check: finding for finding in findings}
+    assert "did not list its tables" in by_check["primary keys"].message
+    assert by_check["start"].state == "ok"
+
+
+async def test_the_source_ends_the_dump() -> None:
+    log = Log()
+    del log.raw[1:]
+    async with serving(mysql(log, ends_dump=True)) as source:
+        findings = await examine(source.dsn, start="earliest")
+    assert (findings[-1].check, findings[-1].state) == ("start", "failure")
+    assert "ended the binlog dump" in findings[-1].message
+
+
+async def test_log_bin_is_off() -> None:
+    variables = MYSQL_VARIABLES | {"log_bin": "OFF"}
+    async with serving(mysql(Log(), variables=variables)) as source:
+        findings = await examine(source.dsn)
+    assert {finding.check for finding in findings if finding.state == "failure"} == {"log_bin"}
+    assert findings[-1].check != "start"
+
+
+async def test_a_relay(tmp_path: Path) -> None:
+    """It has no settings and tables that could be wrong."""
+    write_mysql_files(tmp_path)
+    async with relaying(tmp_path / "bin.index", semi_sync=True) as server:
+        dsn = f"mysql://{USER}@127.0.0.1:{server.port}/?tls=disabled"
+        findings = await examine(dsn, password=PASSWORD, semi_sync=True, start="earliest")
+    assert [finding.check for finding in findings if finding.state != "ok"] == ["TLS"]
+    assert {"semi_sync", "gtid_mode", "start"} <= {finding.check for finding in findings}
+    assert "served by mysql-replica" in findings[1].message

@@ -1,0 +1,50 @@
+"""What `import replica` loads, and what it leaves to those who need it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import replica
+from tests.support.log_builder import numbered_log
+
+# Each takes longer to import than the whole of what reading a file takes of ours, or is of no use there.
+NOT_FOR_FILES = (
+    "asyncio",
+    "ssl",
+    "socket",
+    "cryptography",
+    "hashlib",
+    "logging",
+    "replica.stream",
+    "replica.config.options",
+)
+
+
+def test_reading_a_file_loads_no_network_and_no_ciphers(tmp_path: Path) -> None:
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(numbered_log().data)
+    script = f"""if True:
+        import sys
+        import replica
+        with replica.open_binlog({str(path)!r}, tables="s.*", start={numbered_log().offsets[6]}) as log:
+            events = list(log)
+        print(len(events), *[name for name in {NOT_FOR_FILES} if name in sys.modules])
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == [str(len(numbered_log().offsets) - 5)]
+
+
+@pytest.mark.parametrize("name", replica.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(replica, name) is not None
+    assert name in dir(replica)
+
+
+def test_other_names_are_not() -> None:
+    assert not hasattr(replica, "no_such_name")
+    with pytest.raises(ImportError):
+        from replica import no_such_name  # type: ignore[attr-defined]  # noqa: F401

@@ -1,0 +1,308 @@
+"""GTIDs and their sets: against a plain set of tuples, and against the bytes and texts of real servers."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import ConfigurationError, DecodeError, TruncatedError
+from protocol.gtid import Gtid, GtidSet, Interval, MariadbGtid, MariadbGtidSet, parse_gtid_set
+from tests.support.places import CORPUS
+
+A = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
+B = uuid.UUID("55778904-0299-11f1-b1b8-4ef0c4956feb")
+LAST = (1 << 63) - 2
+
+TAGS = st.sampled_from(["", "", "a", "a_1", "zz", "_" * 32])
+GTIDS = st.builds(Gtid, st.sampled_from([A, B]), st.integers(1, 12), TAGS)
+
+
+def model(transactions: GtidSet) -> set[Gtid]:
+    return {
+        Gtid(source_id, sequence, tag)
+        for source_id, tag, first, last in transactions.intervals()
+        for sequence in range(first, last + 1)
+    }
+
+
+@given(st.sets(GTIDS), st.sets(GTIDS))
+def test_sets_are_sets(left: set[Gtid], right: set[Gtid]) -> None:
+    one, two = GtidSet(left), GtidSet(right)
+    assert model(one) == left
+    assert model(one | two) == left | right
+    assert model(one - two) == left - right
+    assert model(one & two) == left & right
+    assert (one <= two) == (left <= right)
+    assert (one == two) == (left == right)
+    assert bool(one) == bool(left)
+    assert {gtid for gtid in left | right if gtid in one} == left
+    assert (model(one), model(two)) == (left, right)
+
+
+@given(st.lists(GTIDS))
+def test_the_order_of_adding_does_not_matter(gtids: list[Gtid]) -> None:
+    assert GtidSet(gtids) == GtidSet(reversed(gtids)) == GtidSet(sorted(gtids, key=str))
+
+
+@given(st.sets(GTIDS))
+def test_intervals_neither_touch_nor_overlap(gtids: set[Gtid]) -> None:
+    intervals = list(GtidSet(gtids).intervals())
+    for before, after in itertools.pairwise(intervals):
+        assert before[:2] < after[:2] or (before[:2] == after[:2] and before.last + 1 < after.first)
+
+
+@given(st.sets(GTIDS))
+def test_text_and_bytes_give_the_set_back(gtids: set[Gtid]) -> None:
+    transactions = GtidSet(gtids)
+    assert GtidSet.parse(str(transactions)) == transactions
+    assert GtidSet.decode(transactions.encode()) == transactions
+    assert {Gtid.parse(str(gtid)) for gtid in gtids} == gtids
+
+
+@given(st.sets(GTIDS), st.integers(1, 12), st.integers(0, 12))
+def test_an_interval_is_its_members(gtids: set[Gtid], first: int, more: int) -> None:
+    transactions = GtidSet(gtids)
+    transactions.add_interval(A, first, first + more)
+    assert model(transactions) == gtids | {Gtid(A, first + step) for step in range(more + 1)}
+
+
+def test_a_copy_is_its_own() -> None:
+    transactions = GtidSet(f"{A}:1-5")
+    copy = transactions.copy()
+    copy.add(Gtid(A, 6))
+    assert (str(transactions), str(copy)) == (f"{A}:1-5", f"{A}:1-6")
+
+
+def test_a_set_cannot_be_hashed_and_a_gtid_can() -> None:
+    assert {Gtid(A, 1), Gtid(A, 1)} == {Gtid(A, 1)}
+    with pytest.raises(TypeError):
+        hash(GtidSet())
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("", ""),
+        (" , ", ""),
+        (f"{A}", ""),
+        (f"{A}:7:1-3", f"{A}:1-3:7"),
+        (f"{A}:1-3:4:9", f"{A}:1-4:9"),
+        (f" {str(A).upper()} : 1 - 3 ,\n{B}:5", f"{A}:1-3,{B}:5"),
+        (f"{B}:5,{A}:1,{B}:6", f"{A}:1,{B}:5-6"),
+        (f"{A}:Tag:1-2:3:other:8,{A}:4", f"{A}:4:other:8:tag:1-3"),
+        (f"{A}:tag:1", f"{A}:tag:1"),
+        (f"{A}:1-{LAST}", f"{A}:1-{LAST}"),
+    ],
+)
+def test_text_as_the_server_prints_it(text: str, canonical: str) -> None:
+    assert str(GtidSet(text)) == canonical
+    assert repr(GtidSet(text)) == f"GtidSet({canonical!r})"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "1-5",
+        f"{A}:",
+        f"{A}:0",
+        f"{A}:0-3",
+        f"{A}:5-3",
+        f"{A}:-3",
+        f"{A}:1-",
+        f"{A}:1-2-3",
+        f"{A}:{LAST + 1}",
+        f"{A}:{'9' * 5000}",
+        f"{A}:9tag:1",
+        f"{A}:{'t' * 33}:1",
+        f"{A}:täg:1",
+        f"{A}:١",
+        f"{{{A}}}:1",
+        f"{A.hex}:1",
+        f"{A}:1;{B}:1",
+        f"{A}:1 {B}:1",
+        "0-1-100",
+    ],
+)
+def test_what_is_no_set(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        GtidSet.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", f"{A}", f"{A}:1-2", f"{A}:1,{B}:1", f"{A}:0", "0-1-2"])
+def test_what_is_no_single_transaction(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Gtid.parse(text)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (3, 2), (1, LAST + 1), (-1, 1)])
+def test_what_is_no_interval(first: int, last: int) -> None:
+    with pytest.raises(ConfigurationError):
+        GtidSet().add_interval(A, first, last)
+
+
+def test_bytes_without_and_with_tags() -> None:
+    interval = (1).to_bytes(8, "little") + (4).to_bytes(8, "little")
+    one = (1).to_bytes(8, "little")
+    assert GtidSet(f"{A}:1-3").encode() == one + A.bytes + one + interval
+    assert GtidSet(f"{A}:1-3,{A}:tag:1-3").encode() == (
+        bytes.fromhex("0102000000000001")
+        + (A.bytes + b"\x00" + one + interval)
+        + (A.bytes + b"\x06tag" + one + interval)
+    )
+    assert GtidSet().encode() == bytes(8)
+
+
+def test_a_number_in_front_of_its_interval_is_refused() -> None:
+    data = bytearray(GtidSet(f"{A}:1-3:5-6").encode())
+    data[-16] = 3
+    with pytest.raises(DecodeError, match="out of order"):
+        GtidSet.decode(bytes(data))
+
+
+@pytest.mark.parametrize("length", [0x05, 0x42, 0xFF])
+def test_a_tag_of_impossible_length_is_refused(length: int) -> None:
+    data = bytearray(GtidSet(f"{A}:tag:1").encode())
+    data[24] = length
+    with pytest.raises(DecodeError, match="length byte"):
+        GtidSet.decode(bytes(data))
+
+
+@given(st.sets(GTIDS), st.data())
+def test_damaged_bytes_raise_nothing_else(gtids: set[Gtid], data: st.DataObject) -> None:
+    encoded = GtidSet(gtids).encode()
+    with pytest.raises(TruncatedError):
+        GtidSet.decode(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
+    with pytest.raises(DecodeError):
+        GtidSet.decode(encoded + b"\x00")
+    changed = bytearray(encoded)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = GtidSet.decode(bytes(changed))
+    except DecodeError:
+        return
+    assert GtidSet.decode(decoded.encode()) == decoded
+
+
+def _previous_gtids_events(data: bytes, checksums: bool) -> Iterator[bytes]:
+    position = 4
+    while position + 19 <= len(data):
+        size = int.from_bytes(data[position + 9 : position + 13], "little")
+        if data[position + 4] == 35:
+            yield data[position + 19 : position + size - (4 if checksums else 0)]
+        position += max(size, 19)
+
+
+def _logs_with_previous_gtids() -> list[Any]:
+    index = CORPUS / "index.json"
+    if not index.exists():
+        return []
+    return [
+        pytest.param(record, id=record["file"].removeprefix("files/"))
+        for record in json.loads(index.read_text())
+        if record["event_counts"].get("35 PREVIOUS_GTIDS") and record["best_oracle"] == "mysqlbinlog97"
+    ]
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus of real logs is not here")
+@pytest.mark.parametrize("record", _logs_with_previous_gtids())
+def test_previous_gtids_of_real_logs(record: dict[str, Any]) -> None:
+    data = (CORPUS / record["file"]).read_bytes()
+    with gzip.open(CORPUS / record["oracle"]["mysqlbinlog97"]["file"], "rt", errors="replace") as oracle:
+        printed = re.findall(r"\tPrevious-GTIDs\n((?:# [0-9a-f-]{36}:.*\n|# \[empty\]\n)+)", oracle.read())
+    expected = [re.sub(r"# |\n", "", text).replace("[empty]", "") for text in printed]
+    bodies = list(_previous_gtids_events(data, record["checksum_alg"] == "CRC32"))
+    decoded = [GtidSet.decode(body) for body in bodies]
+    assert expected
+    assert [str(transactions) for transactions in decoded] == expected
+    assert [transactions.encode() for transactions in decoded] == bodies
+    assert [GtidSet(text) for text in expected] == decoded
+
+
+def test_mariadb_text() -> None:
+    transactions = MariadbGtidSet.parse(" 1-2-5 , 0-1-100 ")
+    assert str(transactions) == "0-1-100,1-2-5"
+    assert repr(transactions) == "MariadbGtidSet('0-1-100,1-2-5')"
+    assert list(transactions) == [MariadbGtid(0, 1, 100), MariadbGtid(1, 2, 5)]
+    assert not MariadbGtidSet(" ")
+    assert MariadbGtid.parse("0-1-100") == MariadbGtid(0, 1, 100)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "0-1",
+        "0-1-2-3",
+        "0-1-2,",
+        "0-1-2,0-2-3",
+        f"{1 << 32}-1-1",
+        f"0-{1 << 32}-1",
+        f"0-1-{1 << 64}",
+        f"{A}:1",
+    ],
+)
+def test_what_is_no_mariadb_set(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        MariadbGtidSet.parse(text)
+
+
+MARIADB_GTIDS = st.builds(MariadbGtid, st.integers(0, 3), st.integers(1, 2), st.integers(0, 9))
+
+
+@given(st.lists(MARIADB_GTIDS), st.lists(MARIADB_GTIDS), MARIADB_GTIDS)
+def test_the_last_of_each_domain_stands_for_all_before(
+    left: list[MariadbGtid], right: list[MariadbGtid], gtid: MariadbGtid
+) -> None:
+    one, two = ({gtid.domain_id: gtid for gtid in gtids} for gtids in (left, right))
+    mine, others = MariadbGtidSet(left), MariadbGtidSet(right)
+    assert list(mine) == [one[domain] for domain in sorted(one)]
+    assert (gtid in mine) == (gtid.domain_id in one and gtid.sequence <= one[gtid.domain_id].sequence)
+    assert (mine <= others) == all(
+        domain in two and last.sequence <= two[domain].sequence for domain, last in one.items()
+    )
+    assert (mine == others) == (one == two)
+    assert MariadbGtidSet(str(mine)) == mine == mine.copy()
+
+
+def test_a_mariadb_copy_is_its_own() -> None:
+    transactions = MariadbGtidSet("0-1-100")
+    copy = transactions.copy()
+    copy.add(MariadbGtid(0, 2, 101))
+    assert (str(transactions), str(copy)) == ("0-1-100", "0-2-101")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", GtidSet),
+        (f"{A}:1", GtidSet),
+        ("12345678-1234-1234-1234-123456789012:5", GtidSet),
+        ("0-1-100", MariadbGtidSet),
+        (" 0-1-100,\n1-1-1", MariadbGtidSet),
+    ],
+)
+def test_the_form_tells_the_family(text: str, kind: type) -> None:
+    transactions = parse_gtid_set(text)
+    assert type(transactions) is kind
+    assert transactions == kind(text)
+
+
+@pytest.mark.parametrize("text", ["x", f"0-1-100,{A}:1", f"{A}:1,0-1-100", "0-1"])
+def test_what_is_a_set_of_neither(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parse_gtid_set(text)
+
+
+def test_intervals_are_named() -> None:
+    assert list(GtidSet(f"{A}:tag:3-9").intervals()) == [Interval(A, "tag", 3, 9)]

@@ -1,0 +1,114 @@
+"""Compressed parts of events: payloads in pieces, MariaDB's events and columns, damage and missing extras."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+import zlib
+from typing import Any
+
+import pytest
+
+from protocol.errors import DecodeError, MissingExtraError, TruncatedError
+from protocol.inflate import payload_events, uncompress_column, uncompress_event_part
+from tests.support.raw_events import int_rows, query
+
+zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+EVENTS = [query("BEGIN"), int_rows(list(range(1000))), query("COMMIT")]
+
+
+def test_events_of_a_payload() -> None:
+    assert list(payload_events(zstd.compress(b"".join(EVENTS)), 0)) == EVENTS
+    assert list(payload_events(b"".join(EVENTS), 255)) == EVENTS
+    frames = b"".join(zstd.compress(event) for event in EVENTS)
+    assert list(payload_events(frames, 0)) == EVENTS
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20, 100])
+def test_a_payload_cut_short(cut: int) -> None:
+    with pytest.raises(DecodeError):
+        list(payload_events(zstd.compress(b"".join(EVENTS))[:-cut], 0))
+    with pytest.raises(TruncatedError):
+        list(payload_events(b"".join(EVENTS)[:-cut], 255))
+
+
+def test_a_damaged_payload() -> None:
+    with pytest.raises(DecodeError, match="damaged"):
+        list(payload_events(b"no zstd frame at all", 0))
+    with pytest.raises(DecodeError, match="not known"):
+        list(payload_events(b"", 7))
+    with pytest.raises(DecodeError, match="0 bytes inside"):
+        list(payload_events(bytes(40), 255))
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name in ("compression", "backports"):
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtraError, match=r"mysql-replica\[zstd\]"):
+        list(payload_events(b"x", 0))
+
+
+def test_event_parts() -> None:
+    text = b"insert into t values (1)" * 20
+    stored = b"\x82" + len(text).to_bytes(2, "big") + zlib.compress(text)
+    assert uncompress_event_part(stored) == text
+    for damaged in (b"", b"\x02ab", b"\x87abc", stored[:-5], b"\x82\0\1" + stored[3:], b"\x82"):
+        with pytest.raises(DecodeError):
+            uncompress_event_part(damaged)
+
+
+def test_columns() -> None:
+    text = b"a long text " * 50
+    deflate = zlib.compressobj(wbits=-15)
+    raw = deflate.compress(text) + deflate.flush()
+    length = len(text).to_bytes(2, "big")
+    assert uncompress_column(b"\x82" + length + zlib.compress(text)) == text
+    assert uncompress_column(b"\x8a" + length + raw) == text
+    assert uncompress_column(b"\0short") == b"short"
+    assert uncompress_column(b"") == b""
+    for damaged in (b"\x10abc", b"\x82", b"\x82\0\1" + zlib.compress(text)):
+        with pytest.raises(DecodeError):
+            uncompress_column(damaged)
+
+
+MEASURE = """
+import re, sys
+from pathlib import Path
+from backports.zstd import ZstdCompressor
+from protocol.inflate import payload_events
+from tests.support.raw_events import int_rows
+event, size = int_rows(list(range(1600))), int(sys.argv[1])
+compressor, parts, count = ZstdCompressor(), [], size // len(event)
+for _ in range(count):
+    parts.append(compressor.compress(event))
+parts.append(compressor.flush())
+payload = b"".join(parts)
+assert sum(1 for _ in payload_events(payload, 0)) == count
+# Not getrusage: its peak would include what the parent had when it forked.
+print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024)
+"""
+
+
+def peak_megabytes(size: int) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(size)], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the measuring script uses the backport")
+def test_memory_of_a_large_payload() -> None:
+    assert peak_megabytes(64 << 20) < 150
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the measuring script uses the backport")
+def test_memory_of_a_payload_of_one_gigabyte() -> None:
+    assert peak_megabytes(1 << 30) < 150

@@ -1,0 +1,449 @@
+"""BinlogRelay behind a BinlogServer: the files are the source's, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+import replica
+from protocol.constants import EventType
+from protocol.errors import (
+    BinlogNotFoundError,
+    ConfigurationError,
+    DecodeError,
+    SourceChangedError,
+    SourceConfigurationError,
+)
+from replica.relay import BinlogRelay, RelayFolder, folder
+from replica.server import BinlogServer
+from tests.support.log_builder import SOURCE_ID, LogBuilder
+from tests.support.raw_events import format_description, raw_event, rotate
+from tests.support.served import (
+    PASSWORD,
+    USER,
+    close,
+    dumped,
+    gtids,
+    mariadb_log,
+    mariadb_transaction,
+    mysql_log,
+    rows_in,
+    serving,
+    write_index,
+    write_mysql_files,
+)
+from tests.support.socket_source import MYSQL_VARIABLES, SocketSource, until
+from tests.support.socket_source import serving as scripted
+
+OTHER = "ffffffff-eeee-1111-9999-000000000000"
+
+
+def relay_of(port: int, directory: Path, **given: object) -> BinlogRelay:
+    options = {"host": "127.0.0.1", "port": port, "user": USER, "password": PASSWORD, "tls": "disabled"}
+    return BinlogRelay(None, directory, **({"reconnect": False} | options | given))  # type: ignore[arg-type]
+
+
+async def copy(server: BinlogServer, directory: Path, **given: object) -> None:
+    """All that the source has now."""
+    await relay_of(server.port, directory, once=True, **given).run()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("bin.*"))}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.mkdir()
+    write_mysql_files(path)
+    return path
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return tmp_path / "copy"
+
+
+async def test_the_files_are_those_of_the_source(source: Path, copied: Path) -> None:
+    async with serving(source, server_uuid=OTHER) as server:
+        for _ in range(2):
+            await copy(server, copied)
+            assert files_of(copied) == files_of(source)
+    assert (copied / "bin.index").read_text() == (source / "bin.index").read_text()
+    assert OTHER in (copied / "auto.cnf").read_text()
+    assert all((copied / name).stat().st_mode & 0o077 == 0 for name in os.listdir(copied))
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+async def test_of_mariadb_and_without_checksums(tmp_path: Path, copied: Path, checksum: bool) -> None:
+    source = tmp_path / "mariadb"
+    source.mkdir()
+    first, second = mariadb_log(checksum=checksum), mariadb_log(checksum=not checksum)
+    for number in (1, 2, 3):
+        mariadb_transaction(first, number)
+    mariadb_transaction(second, 4)
+    (source / "bin.000001").write_bytes(close(first, "bin.000002"))
+    (source / "bin.000002").write_bytes(second.data)
+    write_index(source, "bin.000001", "bin.000002")
+    async with serving(source) as server:
+        await copy(server, copied)
+        await copy(server, copied)
+    assert files_of(copied) == files_of(source)
+    assert not (copied / "auto.cnf").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [("earliest", 3), ("now", 1), ("bin.000002:4", 2), ("bin.000001:4", 3)]
+)
+async def test_where_it_begins(source: Path, copied: Path, start: str, expected: int) -> None:
+    async with serving(source) as server:
+        await copy(server, copied, start=start)
+        # Only an empty directory is begun.
+        await copy(server, copied, start="bin.000001:4")
+    assert list(files_of(copied)) == [
+        *[f"bin.00000{number}" for number in range(4 - expected, 4)],
+        "bin.index",
+    ]
+
+
+@pytest.mark.parametrize("start", ["bin.000001:200", f"{SOURCE_ID}:1-5", "2024-05-01T12:00:00Z"])
+def test_where_it_cannot_begin(copied: Path, start: str) -> None:
+    with pytest.raises(ConfigurationError, match="a relay begins with a whole file"):
+        relay_of(1, copied, start=start)
+
+
+@pytest.mark.parametrize("option", ["stop=now", "tables=shop.*", "exclude_tables=shop.*"])
+def test_what_would_leave_something_out(copied: Path, option: str) -> None:
+    with pytest.raises(ConfigurationError, match="copies all of the log"):
+        BinlogRelay(f"mysql://repl@127.0.0.1/?{option}", copied)
+
+
+async def test_what_a_killed_relay_leaves_behind(source: Path, copied: Path) -> None:
+    """Wherever its files end, the next run makes them whole again."""
+    expected = files_of(source)
+    async with serving(source) as server:
+        await copy(server, copied)
+        # The second file is the last one that it had begun.
+        whole = expected["bin.000002"]
+        for size in {*range(4, len(whole) + 1, 11), 5, 22, 23, 24, 128, len(whole) - 1}:
+            (copied / "bin.000003").unlink(missing_ok=True)
+            (copied / "bin.000002").write_bytes(whole[:size])
+            (copied / ".bin.index.abc.tmp").write_text("half")
+            write_index(copied, "bin.000001", "bin.000002")
+            await copy(server, copied)
+            assert files_of(copied) == expected
+        assert not [name for name in os.listdir(copied) if name.startswith(".")]
+        # A file that the index does not name yet.
+        (copied / "bin.000003").write_bytes(b"\xfebin and then nothing of use")
+        write_index(copied, "bin.000001", "bin.000002")
+        await copy(server, copied)
+    assert files_of(copied) == expected
+
+
+@pytest.mark.parametrize("tail", [bytes(5000), b"\xff" * 30, b"\1" * 3])
+async def test_what_a_loss_of_power_leaves_behind(source: Path, copied: Path, tail: bytes) -> None:
+    expected = files_of(source)
+    whole = expected["bin.000003"]
+    async with serving(source) as server:
+        await copy(server, copied)
+        for size in (4, 123, 300, len(whole)):
+            (copied / "bin.000003").write_bytes(whole[:size] + tail)
+            await copy(server, copied)
+            assert files_of(copied) == expected
+        # The length had been kept, and the data not.
+        (copied / "bin.000003").write_bytes(whole[:400] + bytes(len(whole) - 400))
+        await copy(server, copied)
+        assert files_of(copied) == expected
+
+
+async def test_positions_that_a_source_cannot_be_asked_for(
+    source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 4 GiB the command has no room: it asks for an earlier place, and compares what comes again."""
+    monkeypatch.setattr(folder, "_MAX_POSITION", 400)
+    expected = files_of(source)
+    async with serving(source) as server:
+        await copy(server, copied)
+        for size in (len(expected["bin.000003"]) - 3, len(expected["bin.000003"])):
+            (copied / "bin.000003").write_bytes(expected["bin.000003"][:size])
+            with RelayFolder(copied) as opened:
+                assert 4 < opened.position <= 400
+            await copy(server, copied)
+            assert files_of(copied) == expected
+
+
+async def test_a_source_that_grows_and_goes_away(source: Path, copied: Path) -> None:
+    """The relay follows, connects again, and is served on to a client of its own meanwhile."""
+    whole = files_of(source)
+    names = ["bin.000001", "bin.000002", "bin.000003"]
+    for name in names[1:]:
+        (source / name).unlink()
+    (source / names[0]).write_bytes(whole[names[0]][:200])
+    write_index(source, names[0])
+    port = 0
+    policy = replica.ReconnectPolicy(initial=0.001, maximum=0.01)
+    running: asyncio.Task[None] | None = None
+    relay: BinlogRelay | None = None
+    for index, name in enumerate(names):
+        if index:
+            (source / name).touch()
+            write_index(source, *names[: index + 1])
+        for size in (200, 333, len(whole[name])):
+            async with serving(source, port=port, server_uuid=OTHER) as server:
+                port = server.port
+                if relay is None:
+                    relay = relay_of(port, copied, reconnect=policy)
+                    running = asyncio.create_task(relay.run())
+                (source / name).write_bytes(whole[name][:size])
+                events = whole_events(whole[name][:size])
+                if events[-1][4] == EventType.ROTATE:
+                    # It is sent when the file that it names is there.
+                    events.pop()
+                done = sum(map(len, events))
+                await until(lambda name=name, done=done: file_size(copied / name) >= done)
+    assert relay is not None
+    assert running is not None
+    assert str(relay.position) == f"{names[-1]}:{len(whole[names[-1]])}"
+    async with serving(copied) as downstream:
+        assert downstream.server_uuid == OTHER
+        options = {"host": "127.0.0.1", "port": downstream.port, "user": USER, "password": PASSWORD}
+        rows = []
+        async with replica.connect(**options, tls="disabled", start="earliest", stop="now") as stream:  # type: ignore[arg-type]
+            async for event in stream:
+                if isinstance(event, replica.WriteRowsEvent):
+                    rows += [row[0] for row in event.rows]
+        assert rows == [1, 2, 3, 4, 5, 6]
+    await relay.aclose()
+    await running
+    assert files_of(copied) == whole
+
+
+def file_size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def whole_events(content: bytes) -> list[bytes]:
+    """The magic bytes, and each event that is whole."""
+    parts, position = [content[:4]], 4
+    while position + 19 <= len(content):
+        size = int.from_bytes(content[position + 9 : position + 13], "little")
+        if position + size > len(content):
+            break
+        parts.append(content[position : position + size])
+        position += size
+    return parts
+
+
+async def test_another_source(source: Path, copied: Path) -> None:
+    async with serving(source, server_uuid=OTHER) as server:
+        await copy(server, copied)
+    async with serving(source, server_uuid=str(SOURCE_ID)) as server:
+        with pytest.raises(SourceChangedError, match=f"the log of server {OTHER}, this is {SOURCE_ID}"):
+            await copy(server, copied)
+    # The same server, restored: its file goes on otherwise.
+    log = mysql_log(gtids(1, 4))
+    for number in (7, 8, 9, 10):
+        log.transaction([number], sequence=number)
+    (source / "bin.000003").write_bytes(log.data)
+    async with serving(source, server_uuid=OTHER) as server:
+        with pytest.raises(SourceChangedError, match=r"bin.000003:\d+ is not what"):
+            await copy(server, copied)
+    (source / "bin.000003").unlink()
+    write_index(source, "bin.000001", "bin.000002")
+    async with serving(source, server_uuid=OTHER) as server:
+        with pytest.raises(BinlogNotFoundError):
+            await copy(server, copied)
+
+
+async def test_one_relay_at_a_time(source: Path, copied: Path) -> None:
+    with RelayFolder(copied):
+        async with serving(source) as server:
+            with pytest.raises(ConfigurationError, match="another relay writes into"):
+                await copy(server, copied)
+    async with serving(source) as server:
+        await copy(server, copied)
+
+
+def test_directories_that_are_not_the_relays(source: Path, tmp_path: Path) -> None:
+    before = files_of(source)
+    with pytest.raises(ConfigurationError, match="that no relay has written"):
+        RelayFolder(source)
+    assert files_of(source) == before
+    write_index(tmp_path, "bin.000001")
+    (tmp_path / "relay.lock").touch()
+    with pytest.raises(ConfigurationError, match=r"bin\.000001"):
+        RelayFolder(tmp_path)
+
+
+async def test_files_that_would_be_written_over(source: Path, copied: Path) -> None:
+    """A copy of a log needs no index to be somebody's."""
+    os.mkdir(copied)
+    (copied / "notes.2024").write_text("no log")
+    mine = copied / "bin.000002"
+    mine.write_bytes((source / "bin.000001").read_bytes())
+    async with serving(source) as server:
+        with pytest.raises(ConfigurationError, match=r"no relay has written \(bin.000002\)"):
+            await copy(server, copied)
+        assert mine.read_bytes() == (source / "bin.000001").read_bytes()
+        mine.unlink()
+        await copy(server, copied)
+    assert files_of(copied) == files_of(source)
+
+
+async def test_a_source_that_says_nothing_is_not_waited_for(copied: Path) -> None:
+    async with asyncio.timeout(5):
+        silent = socket.create_server(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        relay = relay_of(port, copied, connect_timeout=60)
+        running = asyncio.create_task(relay.run())
+        await until(lambda: relay._opening is not None)
+        await relay.aclose()
+        await running
+        # Who cancels it is told so.
+        running = asyncio.create_task(relay_of(port, copied, connect_timeout=60).run())
+        await asyncio.sleep(0.05)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        silent.close()
+
+
+async def test_old_files_may_be_deleted(source: Path, copied: Path) -> None:
+    async with serving(source) as server:
+        await copy(server, copied)
+        os.unlink(copied / "bin.000001")
+        third = LogBuilder()
+        third.data[:] = (source / "bin.000003").read_bytes()
+        (source / "bin.000003").write_bytes(close(third, "bin.000004"))
+        (source / "bin.000004").write_bytes(mysql_log(gtids(1, 6)).data)
+        write_index(source, *(f"bin.00000{number}" for number in range(1, 5)))
+        await copy(server, copied)
+    assert (copied / "bin.index").read_text() == "./bin.000002\n./bin.000003\n./bin.000004\n"
+    async with serving(copied) as downstream:
+        assert rows_in(await dumped(downstream, gtid_set=gtids(1, 2))) == [3, 4, 5, 6]
+
+
+async def test_files_that_are_called_otherwise_from_now_on(tmp_path: Path, copied: Path) -> None:
+    source = tmp_path / "renamed"
+    source.mkdir()
+    first, second = mysql_log(), mysql_log(gtids(1, 1))
+    first.transaction([1], sequence=1)
+    second.transaction([2], sequence=2)
+    (source / "bin.000007").write_bytes(first.data)
+    (source / "binlog.000001").write_bytes(second.data)
+    write_index(source, "bin.000007", "binlog.000001")
+    async with serving(source) as server:
+        for _ in range(2):
+            await copy(server, copied)
+            assert (copied / "bin.index").read_text() == (source / "bin.index").read_text()
+            assert "binlog.index" not in os.listdir(copied)
+    async with serving(copied) as downstream:
+        assert rows_in(await dumped(downstream)) == [1, 2]
+
+
+async def test_a_full_disk(source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had room is kept; with more room it goes on."""
+    written = 0
+    pwrite = os.pwrite
+
+    def limited(handle: int, data: bytes | memoryview, position: int) -> int:
+        nonlocal written
+        if written >= 700:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = pwrite(handle, data[: min(len(data), 100)], position)
+        written += count
+        return count
+
+    async with serving(source) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", limited)
+            with pytest.raises(OSError, match=r"No space left .*copy/bin\.00000"):
+                await copy(server, copied)
+        assert 0 < sum(map(len, files_of(copied).values())) < 1000
+        await copy(server, copied)
+    assert files_of(copied) == files_of(source)
+
+
+# Sources that say what they should not
+
+
+async def relayed(events: list[bytes], directory: Path, **variables: str) -> None:
+    log = SocketSource(events, ends_dump=True, variables=MYSQL_VARIABLES | variables)
+    async with scripted(log) as listening:
+        await relay_of(listening.port, directory, once=True).run()
+
+
+ROTATE = rotate("bin.000001", flags=0x20)
+DESCRIPTION = format_description(algorithm=0, next_position=4 + len(format_description()))
+
+
+def end_of(*events: bytes) -> int:
+    return 4 + sum(map(len, events))
+
+
+async def test_names_that_lead_elsewhere(tmp_path: Path) -> None:
+    for name in ("../bin.000001", "/tmp/bin.000001", "bin", "bin.index", ".", "a\\b.000001", "bin.000001/"):
+        with pytest.raises(DecodeError, match="calls a file"):
+            await relayed([rotate(name, flags=0x20), DESCRIPTION], tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["copy"]
+    assert sorted(os.listdir(tmp_path / "copy")) == ["auto.cnf", "relay.lock"]
+
+
+async def test_gaps_and_damage(copied: Path) -> None:
+    beyond = raw_event(EventType.STOP, b"", next_position=5000)
+    with pytest.raises(DecodeError, match="an event that ends at 5000 came where 144 was due"):
+        await relayed([ROTATE, DESCRIPTION, beyond], copied)
+    with pytest.raises(DecodeError, match="goes on at 4 instead of"):
+        await relayed([ROTATE, DESCRIPTION, ROTATE], copied)
+    with pytest.raises(DecodeError, match="begins at 500"):
+        await relayed([ROTATE, DESCRIPTION, rotate("bin.000002", 500, flags=0x20)], copied)
+    log = LogBuilder()
+    log.transaction([1])
+    damaged = bytearray(log.event(1))
+    damaged[-6] ^= 1
+    with pytest.raises(DecodeError, match="checksum"):
+        await relayed([ROTATE, log.event(0), bytes(damaged)], copied.with_name("other"))
+
+
+async def test_a_log_that_was_reset(copied: Path) -> None:
+    second = rotate("bin.000002", flags=0x20)
+    with pytest.raises(SourceChangedError, match=r"goes back to bin\.000001"):
+        await relayed([ROTATE, DESCRIPTION, second, DESCRIPTION, ROTATE], copied)
+
+
+async def test_encrypted_logs_of_mariadb(copied: Path) -> None:
+    start = raw_event(
+        EventType.MARIADB_START_ENCRYPTION, bytes(17), next_position=end_of(DESCRIPTION) + 36, flags=0x80
+    )
+    with pytest.raises(SourceConfigurationError, match="encrypts its binary log"):
+        await relayed([ROTATE, DESCRIPTION, start], copied)
+
+
+async def test_a_source_without_a_log(copied: Path) -> None:
+    with pytest.raises(SourceConfigurationError, match="log_bin is OFF"):
+        await relayed([], copied, log_bin="OFF")
+
+
+async def test_a_log_of_statements_is_copied_as_well(copied: Path) -> None:
+    statement = raw_event(EventType.STOP, b"", next_position=end_of(DESCRIPTION) + 19)
+    await relayed([ROTATE, DESCRIPTION, statement], copied, binlog_format="STATEMENT")
+    assert (copied / "bin.000001").read_bytes() == b"\xfebin" + DESCRIPTION + statement
+
+
+async def test_what_has_come_is_kept_when_it_is_cancelled(source: Path, copied: Path) -> None:
+    async with serving(source) as server:
+        relay = relay_of(server.port, copied)
+        assert relay.position is None
+        running = asyncio.create_task(relay.run())
+        await until(lambda: str(relay.position).startswith("bin.000003") and server.replicas[0].is_waiting)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert files_of(copied) == files_of(source)
+        RelayFolder(copied).close()

@@ -1,0 +1,310 @@
+"""JSON lines: one per change or event, and nothing of a value lost."""
+
+from __future__ import annotations
+
+import array
+import json
+import uuid
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    PreviousGtidsEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    UnknownEvent,
+    ViewChangeEvent,
+    XaPrepareEvent,
+)
+from protocol.constants import ColumnType
+from protocol.gtid import Gtid, GtidSet, MariadbGtid
+from protocol.rows.column import ABSENT
+from protocol.values.jsonb import JsonOpaque
+from protocol.values.jsonb_diff import JsonDiff
+from replica.render.json_lines import EventObjects, JsonRenderer, json_line, plain, time_text
+from replica.render.json_values import JsonChanges, JsonDocument, document_cells
+from replica.transactions.replay import transaction_restarted
+from tests.support.rendered_events import (
+    FILE,
+    GTID,
+    TIME,
+    column,
+    deletes,
+    format_description,
+    gtid,
+    header,
+    inserts,
+    query,
+    table,
+    updates,
+    written,
+    xid,
+)
+
+ORDERS = table(column("id"), column("status"), key=["id"])
+
+
+def lines(*events: Any) -> list[dict[str, Any]]:
+    text = written(JsonRenderer, *events)
+    assert text.count(b"\n") == len(text.splitlines())
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_change_is_a_line() -> None:
+    [_, insert] = lines(gtid(), inserts(ORDERS, (1, "new")))
+    assert insert == {
+        "op": "insert",
+        "schema": "shop",
+        "table": "orders",
+        "ts": TIME,
+        "server_id": 97,
+        "gtid": GTID,
+        "file": FILE,
+        "position": 300,
+        "row": 0,
+        "before": None,
+        "after": {"id": 1, "status": "new"},
+    }
+
+
+def test_images_and_absent_columns() -> None:
+    update, delete = lines(updates(ORDERS, ((1, ABSENT), (ABSENT, "paid"))), deletes(ORDERS, (1, None)))
+    assert (update["op"], update["before"], update["after"]) == ("update", {"id": 1}, {"status": "paid"})
+    assert (delete["op"], delete["before"], delete["after"]) == ("delete", {"id": 1, "status": None}, None)
+
+
+def test_rows_are_counted_at_their_place() -> None:
+    """The events inside of a compressed transaction all have its position."""
+    changes = lines(
+        inserts(ORDERS, (1, "a"), (2, "b")),
+        inserts(ORDERS, (3, "c")),
+        inserts(ORDERS, (4, "d"), position=400),
+    )
+    assert [(change["position"], change["row"]) for change in changes] == [
+        (300, 0),
+        (300, 1),
+        (300, 2),
+        (400, 0),
+    ]
+
+
+def test_other_events_have_their_own_fields() -> None:
+    statement, end = lines(query("DROP TABLE t", "shop"), xid())
+    assert statement == {
+        "event": "QueryEvent",
+        "ts": TIME,
+        "server_id": 97,
+        "gtid": None,
+        "file": FILE,
+        "position": 200,
+        "thread_id": 1,
+        "exec_time": 0,
+        "error_code": 0,
+        "schema": "shop",
+        "sql": "DROP TABLE t",
+        "status_variables": {},
+    }
+    assert (end["event"], end["xid"]) == ("XidEvent", 77)
+
+
+def test_status_variables_are_read() -> None:
+    event = query("SELECT 1")
+    event.status_variables = b"\x00\x01\x00\x00\x00\x04\x21\x00\x21\x00\x08\x00"
+    assert lines(event)[0]["status_variables"] == {"FLAGS2": 1, "CHARSET": [33, 33, 8]}
+
+
+def test_a_gtid_lasts_until_the_next_one() -> None:
+    anonymous = AnonymousGtidEvent(header(), FILE, 600, 0)
+    rows = inserts(ORDERS, (1, "a"))
+    found = lines(
+        rows, gtid(), query("BEGIN"), rows, xid(), anonymous, rows, gtid(), format_description(), rows
+    )
+    assert [line["gtid"] for line in found] == [None, GTID, GTID, GTID, GTID, None, None, GTID, None, None]
+    mariadb = MariadbGtidEvent(header(), FILE, 600, MariadbGtid(0, 1, 100), 12, commit_id=4)
+    begin, change = lines(mariadb, rows)
+    assert begin["gtid"] == change["gtid"] == "0-1-100"
+    assert (begin["gtid_flags"], begin["commit_id"], begin["xid"]) == (12, 4, None)
+
+
+def table_map(of: Any) -> TableMapEvent:
+    return TableMapEvent(header(), FILE, 250, 7, 1, of)
+
+
+def test_a_table_is_described_when_it_is_new() -> None:
+    other = table(
+        column("id"), column("status", ColumnType.ENUM, 1, labels=("new", "paid"), charset="utf8mb4")
+    )
+    first, change, second = lines(
+        table_map(ORDERS),
+        inserts(ORDERS, (1, "a")),
+        table_map(table(column("id"), column("status"), key=["id"])),
+        table_map(other),
+        table_map(other),
+    )
+    assert (first["event"], change["op"], second["event"]) == ("TableMapEvent", "insert", "TableMapEvent")
+    assert (first["schema"], first["table"], first["table_id"]) == ("shop", "orders", 7)
+    assert (first["primary_key"], first["names_from"]) == (["id"], "log")
+    assert second["columns"][1] == {
+        "type": "ENUM",
+        "name": "status",
+        "metadata": 1,
+        "nullable": True,
+        "unsigned": None,
+        "charset": "utf8mb4",
+        "collation": None,
+        "labels": ["new", "paid"],
+        "visible": True,
+        "geometry_type": None,
+        "dimension": None,
+    }
+
+
+def test_fields_that_json_has_no_types_for() -> None:
+    payload, unknown, previous, prepared, view, listed = lines(
+        TransactionPayloadEvent(header(), FILE, 1, 0, 500, b"compressed"),
+        UnknownEvent(header(), FILE, 1, b"\0\xff"),
+        PreviousGtidsEvent(header(), FILE, 1, GtidSet(GTID)),
+        XaPrepareEvent(header(), FILE, 1, False, 1, b"g", b""),
+        ViewChangeEvent(header(), FILE, 1, "view", 5, {b"\x01": b"\x02"}),
+        MariadbGtidListEvent(header(), FILE, 1, (MariadbGtid(0, 1, 2),), 0),
+    )
+    assert "payload" not in payload
+    assert (payload["compression_type"], payload["uncompressed_size"]) == (0, 500)
+    assert unknown["body"] == {"base64": "AP8="}
+    assert previous["gtid_set"] == GTID
+    assert (prepared["gtrid"], prepared["one_phase"]) == ({"base64": "Zw=="}, False)
+    assert view["certification_info"] == {"01": {"base64": "Ag=="}}
+    assert listed["gtids"] == ["0-1-2"]
+
+
+# ------------------------------------------------------------------------------------------------------ values
+
+VALUES: list[tuple[object, object]] = [
+    (None, None),
+    (18446744073709551615, 18446744073709551615),
+    (-5, -5),
+    (0.1, 0.1),
+    (float("nan"), "NaN"),
+    (float("inf"), "Infinity"),
+    (float("-inf"), "-Infinity"),
+    (Decimal("1.50"), "1.50"),
+    (Decimal("-0.000000001"), "-0.000000001"),
+    (date(2026, 1, 31), "2026-01-31"),
+    (date(1, 1, 1), "0001-01-01"),
+    (datetime(2026, 1, 31, 23, 59, 59, 500000), "2026-01-31T23:59:59.500000"),
+    (datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC), "2026-01-31T23:59:59+00:00"),
+    ("0000-00-00 00:00:00", "0000-00-00 00:00:00"),
+    (timedelta(hours=838, minutes=59, seconds=59), "838:59:59"),
+    (-timedelta(microseconds=1), "-00:00:00.000001"),
+    ("ä€😀\u2028\0\n", "ä€😀\u2028\0\n"),
+    ("\udcff\ud83d", "\udcff\ud83d"),
+    (b"\0\xff", {"base64": "AP8="}),
+    (b"", {"base64": ""}),
+    (array.array("f", [1.5, -2.0]), [1.5, -2.0]),
+    (array.array("f", [float("nan")]), ["NaN"]),
+    (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), VALUES, ids=repr)
+def test_values_of_columns(value: object, expected: object) -> None:
+    [line] = lines(inserts(ORDERS, (1, value)))
+    assert line["after"]["status"] == expected
+    assert type(line["after"]["status"]) is type(expected)
+    assert plain({"v": value}) == {"v": expected}
+
+
+DOCUMENTS: list[tuple[Any, object]] = [
+    (None, {"$json": None}),
+    ([None, True, 1, 1.5, "x", {}, []], [None, True, 1, 1.5, "x", {}, []]),
+    ({"a": {"b": Decimal("1.50")}}, {"a": {"b": {"$decimal": "1.50"}}}),
+    (date(2020, 2, 29), {"$date": "2020-02-29"}),
+    ([datetime(2020, 2, 29, 1, 2, 3, 4)], [{"$datetime": "2020-02-29T01:02:03.000004"}]),
+    ([timedelta(hours=-1)], [{"$time": "-01:00:00"}]),
+    (JsonOpaque(b"\xff", 252), {"$base64": "/w==", "$type": 252}),
+    ({"$decimal": "1.50"}, {"$json": {"$decimal": "1.50"}}),
+    ({"": {"$x": [None]}}, {"": {"$json": {"$x": [None]}}}),
+    ([float("inf")], ["Infinity"]),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), DOCUMENTS, ids=repr)
+def test_documents(document: Any, expected: object) -> None:
+    [line] = lines(inserts(ORDERS, (1, JsonDocument(document))))
+    assert line["after"]["status"] == expected
+
+
+def test_partial_updates_without_the_document() -> None:
+    changes = JsonChanges(
+        (JsonDiff("replace", "$.a", b"\x05\x07\x00"), JsonDiff("remove", "$.b", b""))  # INT16 7
+    )
+    [line] = lines(updates(ORDERS, ((1, ABSENT), (ABSENT, changes))))
+    assert line["after"]["status"] == {
+        "$diffs": [
+            {"operation": "replace", "path": "$.a", "value": 7},
+            {"operation": "remove", "path": "$.b"},
+        ]
+    }
+
+
+def test_a_document_is_told_from_null_when_it_is_decoded() -> None:
+    cells = document_cells()
+    cell = cells.cell(column("j", ColumnType.JSON, 4))
+    assert cell.function is not None
+    assert cell.function(b"\x04\x00") == JsonDocument(None)
+    assert cells.apply_diff(JsonDocument({"a": 1}), b"\x00\x03$.a\x03\x05\x02\x00") == JsonDocument({"a": 2})
+    partial = cells.apply_diff(ABSENT, b"\x00\x03$.a\x03\x05\x02\x00")
+    assert partial == JsonChanges((JsonDiff("replace", "$.a", b"\x05\x02\x00"),))
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "00:00:00"),
+        (1, "00:00:00.000001"),
+        (-3_661_000_000, "-01:01:01"),
+        (360_000_500_000, "100:00:00.500000"),
+    ],
+)
+def test_time_text(micros: int, text: str) -> None:
+    assert time_text(timedelta(microseconds=micros)) == text
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    )
+)
+def test_what_json_knows_comes_back(value: Any) -> None:
+    line = json_line({"v": value})
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {"v": value}
+
+
+def test_a_failover_is_an_event_of_its_own() -> None:
+    [line] = lines(transaction_restarted((FILE, 200), Gtid.parse(GTID), 3, "the rows differ"))
+    assert line["event"] == "TransactionRestarted"
+    assert (line["gtid"], line["rows"], line["reason"]) == (GTID, 3, "the rows differ")
+    assert (line["file"], line["position"]) == (FILE, 200)
+
+
+def test_many_tables_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replica.render.json_lines._TABLES_KEPT", 2)
+    objects = EventObjects()
+    tables = [table(column(name)) for name in ("a", "b")]
+    for number in range(5):
+        event = table_map(tables[number % 2])
+        assert len(list(objects.of(event))) == 1

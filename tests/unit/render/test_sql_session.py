@@ -1,0 +1,38 @@
+"""What stands before statements and row changes so that client and server read them as they are meant."""
+
+from __future__ import annotations
+
+import struct
+
+from replica.render.sql_session import SqlSession
+from tests.support.rendered_events import query
+
+SJIS, UTF8MB4, LATIN1 = 13, 255, 8
+
+
+def statement(session: SqlSession, collation: int, sql: str = "DROP TABLE t") -> list[bytes]:
+    event = query(sql)
+    event.status_variables = b"\4" + struct.pack("<HHH", collation, collation, collation)
+    return b"".join(session.statement(event, sql)).splitlines()
+
+
+def test_the_client_is_told_of_sets_in_which_characters_end_in_quotes() -> None:
+    session = SqlSession()
+    session.follow("mysql", "9.7.4")
+    for collation in (LATIN1, UTF8MB4):
+        assert not any(line.startswith(rb"/*!\C") for line in statement(session, collation))
+    lines = statement(session, SJIS, "DROP TABLE \udc95\\")
+    told, server = (
+        lines.index(rb"/*!\C sjis */;"),
+        lines.index(
+            b"SET @@session.character_set_client=13,@@session.collation_connection=13,@@session.collation_server=13;"
+        ),
+    )
+    assert told < server < lines.index(b"DROP TABLE \x95\\")
+    assert rb"/*!\C sjis */;" not in statement(session, SJIS)
+    assert rb"/*!\C utf8mb4 */;" in statement(session, LATIN1)
+    assert session.rows().startswith("SET NAMES utf8mb4;\n")
+    assert rb"/*!\C sjis */;" in statement(session, SJIS)
+    # Literals of row changes are in UTF-8.
+    assert session.rows().startswith("/*!\\C utf8mb4 */;\nSET NAMES utf8mb4;\n")
+    assert session.rows() == ""

@@ -1,0 +1,231 @@
+"""The transport against a plain server on loopback: chunks, ends, limits and what errors say. For TLS: test_tls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ConfigurationError, ConnectionLostError
+from replica.config.options import Options
+from replica.source.transport import Transport, _Receiver
+
+Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def server(serve: Client) -> AsyncIterator[Options]:
+    tasks: list[asyncio.Task[None] | None] = []
+
+    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.current_task())
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await serve(reader, writer)
+        writer.close()
+
+    listening = await asyncio.start_server(guarded, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        yield Options.build(None, {"host": "127.0.0.1", "port": port, "user": "repl", "tls": "disabled"})
+    finally:
+        listening.close()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*filter(None, tasks))
+            await listening.wait_closed()
+
+
+async def read_to_end(transport: Transport) -> bytes:
+    data = b""
+    while chunk := await transport.read():
+        data += chunk
+    return data
+
+
+async def test_bytes_go_both_ways() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.readexactly(5)).upper())
+
+    async with server(echo) as options:
+        transport = await Transport.connect(options)
+        transport.write(b"hello")
+        assert await read_to_end(transport) == b"HELLO"
+        assert await transport.read() == b""
+        assert transport.local_port > 0
+        await transport.aclose()
+        await transport.aclose()
+        transport.write(b"to nobody")
+
+
+class Foreign:
+    """A transport that can what others can, and is of no class of asyncio's, as those of uvloop are."""
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+
+async def test_a_transport_of_another_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _Receiver.connection_made
+    monkeypatch.setattr(_Receiver, "connection_made", lambda receiver, inner: made(receiver, Foreign(inner)))
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(4 << 20))
+
+    async with server(flood) as options:
+        transport = await Transport.connect(options)
+        # asyncio goes on without it, and then nothing holds the sender.
+        assert isinstance(transport._receiver.transport, Foreign)
+        assert len(await read_to_end(transport)) == 4 << 20
+        await transport.aclose()
+
+
+async def test_a_slow_reader_holds_the_sender() -> None:
+    sent = 0
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        while True:
+            writer.write(bytes(65536))
+            await writer.drain()
+            sent += 65536
+
+    async with server(flood) as options:
+        transport = await Transport.connect(options)
+        before = -1
+        while sent != before:  # until the sender is stuck
+            before = sent
+            await asyncio.sleep(0.2)
+        # Kernel buffers hold some megabytes; what is kept here is bounded.
+        assert transport._receiver._size <= 512 << 10
+        received = 0
+        while received < before + (8 << 20):
+            received += len(await transport.read())
+        assert sent > before
+        await transport.aclose()
+
+
+async def test_other_tasks_get_a_turn_before_each_chunk() -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(4 << 20))
+        await writer.drain()
+
+    async with server(flood) as options:
+        transport = await Transport.connect(options)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counter = asyncio.create_task(count())
+        while chunk := await transport.read():
+            assert len(chunk) <= 256 << 10
+            assert turns > 0
+            turns = 0
+        counter.cancel()
+        await transport.aclose()
+
+
+async def test_a_cancelled_read_loses_nothing() -> None:
+    go_on = asyncio.Event()
+
+    async def wait_and_send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go_on.wait()
+        writer.write(b"all of it")
+
+    async with server(wait_and_send) as options:
+        transport = await Transport.connect(options)
+        reading = asyncio.create_task(transport.read())
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        go_on.set()
+        assert await read_to_end(transport) == b"all of it"
+        await transport.aclose()
+
+
+async def test_two_readers_are_a_mistake() -> None:
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with server(wait) as options:
+        transport = await Transport.connect(options)
+        reading = asyncio.create_task(transport.read())
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task"):
+            await transport.read()
+        transport.abort()
+        assert await reading == b""
+        await transport.aclose()
+
+
+async def test_a_reset_is_told() -> None:
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        linger = b"\1\0\0\0\0\0\0\0"
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async with server(reset) as options:
+        transport = await Transport.connect(options)
+        transport.write(b"x")
+        with pytest.raises(ConnectionLostError, match=f"{options.address} broke"):
+            await transport.read()
+        await transport.aclose()
+
+
+async def test_the_socket_is_tuned() -> None:
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with server(wait) as options:
+        transport = await Transport.connect(options)
+        raw = transport._transport.get_extra_info("socket")
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+        await transport.aclose()
+
+
+def options(**given: object) -> Options:
+    return Options.build(None, {"user": "repl", "tls": "disabled", **given})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"host": "127.0.0.1", "port": 1}, {"host": "host.invalid"}, {"unix_socket": "/nowhere/mysqld.sock"}],
+)
+async def test_no_connection(given: dict[str, object]) -> None:
+    with pytest.raises(ConnectionLostError, match=r"cannot connect to .* -- is the server running"):
+        await Transport.connect(options(**given))
+
+
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b"])
+async def test_what_is_no_host_name(host: str) -> None:
+    with pytest.raises((ConfigurationError, ConnectionLostError), match=r"host|connect"):
+        await Transport.connect(options(host=host))
+
+
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    path = tmp_path / "mysqld.sock"
+    listening = await asyncio.start_unix_server(greet, path)
+    async with listening:
+        transport = await Transport.connect(options(unix_socket=path))
+        assert await read_to_end(transport) == b"hello"
+        assert transport.local_port == 0
+        await transport.aclose()

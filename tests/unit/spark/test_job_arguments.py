@@ -1,0 +1,177 @@
+"""The command lines of jobs on Spark: what they say of a source, and what goes wrong before there is a Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ConfigurationError
+from replica.cli import main
+from replica.spark.jobs.job_arguments import (
+    add_run_arguments,
+    add_source_arguments,
+    pace_from,
+    source_options,
+    state_from,
+)
+from replica.spark.jobs.spark_session import Pace, State, absolute, state_of
+from replica.spark.source_options import parse_options
+from tests.support.places import ROOT
+
+
+def parse(*arguments: str) -> Namespace:
+    parser = ArgumentParser(exit_on_error=False)
+    add_source_arguments(parser)
+    add_run_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["mysql://re%40pl@h:3307"], {"host": "h", "port": "3307", "user": "re@pl"}),
+        (["mariadb://u@[::1]/"], {"host": "::1", "user": "u"}),
+        (["/logs/binlog.*"], {"path": "/logs/binlog.*"}),
+        (
+            [
+                "mysql://u@h",
+                "--password-env",
+                "PW",
+                "--tables",
+                "a.*",
+                "--exclude-tables",
+                "a.b",
+                "--server-id",
+                "7",
+            ],
+            {
+                "host": "h",
+                "user": "u",
+                "passwordEnv": "PW",
+                "includeTables": "a.*",
+                "excludeTables": "a.b",
+                "serverId": "7",
+            },
+        ),
+        (["mysql://u@h", "--start", "earliest"], {"host": "h", "user": "u", "startingOffsets": "earliest"}),
+        (
+            ["mysql://u@h", "--start", '{"version": 1}'],
+            {"host": "h", "user": "u", "startingOffsets": '{"version": 1}'},
+        ),
+        (
+            ["mysql://u@h", "--start", "2026-01-31T12:00:00+00:00"],
+            {"host": "h", "user": "u", "startingTimestamp": "2026-01-31T12:00:00+00:00"},
+        ),
+        (["mysql://u@h", "--start", "0-1-100"], {"host": "h", "user": "u", "startingGtidSet": "0-1-100"}),
+        (
+            ["mysql://u@h", "--option", "tls=required", "--option", "includeTables=a.b=c"],
+            {"host": "h", "user": "u", "tls": "required", "includeTables": "a.b=c"},
+        ),
+    ],
+)
+def test_a_source(arguments: list[str], expected: dict[str, str]) -> None:
+    assert source_options(parse(*arguments)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mysql://u:pw@h"], "password"),
+        (["mysql://h"], "user is missing"),
+        (["mysql://u@h:99999"], "SOURCE"),
+        (["mysql://u:pw#x@h"], "SOURCE.*port"),
+        (["mysql://u@h/?tls=off"], "--option"),
+        (["mysql://u@h/shop"], "--option"),
+        (["mysql://u@h", "--option", "tls"], "NAME=VALUE"),
+    ],
+)
+def test_what_is_no_source(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        source_options(parse(*arguments))
+    assert "pw" not in str(caught.value)
+
+
+def test_every_argument_is_an_option_of_the_source() -> None:
+    given = parse(
+        *[
+            "mysql://u@h:1",
+            "--tables",
+            "a.b",
+            "--exclude-tables",
+            "a.c",
+            "--server-id",
+            "7",
+            "--start",
+            "latest",
+        ]
+    )
+    options = parse_options(source_options(given))
+    assert (options.connection["host"], options.connection["server_id"]) == ("h", "7")
+    assert options.settings.tables == ("a.b",)
+    assert options.starting == {"startingOffsets": "latest"}
+
+
+@pytest.mark.parametrize(
+    ("target", "folder", "spool", "expected"),
+    [
+        ("/lake/t", None, None, State("/lake/t/_state/checkpoint", "/lake/t/_state/spool")),
+        ("file:///lake/t/", None, None, State("/lake/t/_state/checkpoint", "/lake/t/_state/spool")),
+        ("/lake/t", "/state", None, State("/state/checkpoint", "/state/spool")),
+        ("s3a://b/t", None, "/spool", State("s3a://b/t/_state/checkpoint", "/spool")),
+        ("s3a://b/t", "file:/state", None, State("/state/checkpoint", "/state/spool")),
+    ],
+)
+def test_where_the_state_is(target: str, folder: str | None, spool: str | None, expected: State) -> None:
+    assert state_of(target, folder, spool) == expected
+
+
+def test_a_spool_is_on_this_machine() -> None:
+    with pytest.raises(ConfigurationError, match="where the spool is"):
+        state_of("s3a://bucket/t")
+
+
+def test_paths_are_the_same_for_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("t") == absolute("file:t") == str(tmp_path / "t")
+    assert absolute("hdfs://n/t") == "hdfs://n/t"
+    options = parse("/logs", "--state", "s", "--once", "--interval", "5 seconds")
+    assert state_from(options, "t") == State(f"{tmp_path}/s/checkpoint", f"{tmp_path}/s/spool")
+    assert pace_from(options) == Pace(True, "5 seconds")
+
+
+def test_the_command_line_tells_of_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spark", "changelog", "mysql://u:secret@h", "/t"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("mysql-replica: error: SOURCE: leave the password out")
+    assert "secret" not in told
+    with pytest.raises(SystemExit):
+        main(["spark", "changelog", "--help"])
+    assert "--password-file" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["spark"])
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [
+        ("pyspark", [], "spark"),
+        ("pyarrow", [], "spark"),
+        ("deltalake", ["--format", "delta"], "delta"),
+    ],
+)
+@pytest.mark.parametrize("module", ["replica.cli", "replica.spark.jobs.changelog"])
+def test_a_missing_extra_is_named(missing: str, arguments: list[str], extra: str, module: str) -> None:
+    words = [*(["spark", "changelog"] if module == "replica.cli" else []), "/logs", "/nowhere/t", *arguments]
+    run = (
+        f"import sys, runpy; sys.modules[{missing!r}] = None; sys.argv = ['x', *{words!r}]\n"
+        + ("from replica.cli import main; raise SystemExit(main())" if module == "replica.cli" else "")
+        + (f"runpy.run_module({module!r}, run_name='__main__')" if module != "replica.cli" else "")
+    )
+    done = subprocess.run([sys.executable, "-c", run], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"pip install 'mysql-replica[{extra}]'" in done.stderr
+    assert done.stderr.count("\n") == 1

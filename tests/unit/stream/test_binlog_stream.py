@@ -1,0 +1,497 @@
+"""The stream against a scripted source on loopback: what is yielded, when it ends, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+
+import pytest
+
+import replica
+from protocol.binlog.events import Event
+from protocol.constants import EventType
+from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
+from protocol.conversation.messages import Err
+from protocol.gtid import GtidSet
+from replica import (
+    BinlogPosition,
+    Checkpoint,
+    ConnectionLostError,
+    QueryEvent,
+    RowsEvent,
+    SourceSilentError,
+    TableMapEvent,
+    WriteRowsEvent,
+    XidEvent,
+)
+from tests.support.raw_events import int_table_map, query
+from tests.support.scripted_log import (
+    COLUMNS,
+    GTIDS_ON,
+    INT_COLUMN,
+    Log,
+    collect,
+    gtid,
+    heartbeat,
+    kinds,
+    mysql,
+    three_transactions,
+    transaction,
+    values,
+)
+from tests.support.socket_source import FILE, UUID, SocketSource, serving, until
+
+
+async def test_events_come_in_order_with_names() -> None:
+    async with serving(mysql(transaction(Log(), 1, 2))) as source:
+        events = await collect(source, 5)
+    assert kinds(events) == ["FormatDescription", "Query", "TableMap", "WriteRows", "Xid"]
+    rows = events[3]
+    assert isinstance(rows, WriteRowsEvent)
+    assert (rows.rows, rows.table.names_from, rows.table.primary_key) == (
+        [(1,), (2,)],
+        "information_schema",
+        ("id",),
+    )
+    assert [(event.file, event.position + event.header.size) for event in events[:-1]] == [
+        (event.file, event.position) for event in events[1:]
+    ]
+    assert source.dumps == [BinlogDump("", 4, source.dumps[0].server_id, 0)]
+
+
+async def test_breaking_and_going_on() -> None:
+    log = transaction(transaction(Log(), 1, 2), 3)
+    seen: list[Event] = []
+    async with (
+        serving(mysql(log)) as source,
+        replica.connect(source.dsn, start="earliest", events=RowsEvent) as stream,
+    ):
+        async for event in stream:
+            seen.append(event)
+            break
+        seen.append(await anext(stream))
+    assert values(seen) == [1, 2, 3]
+
+
+async def test_tables_filters_rows_and_table_maps_only() -> None:
+    log = transaction(transaction(Log(), 1, name="t"), 2, name="log")
+    async with serving(mysql(log)) as source:
+        events = await collect(source, 7, exclude_tables="s.log")
+    assert kinds(events) == ["FormatDescription", "Query", "TableMap", "WriteRows", "Xid", "Query", "Xid"]
+    assert values(events) == [1]
+
+
+async def test_events_filters_by_class() -> None:
+    async with serving(mysql(transaction(transaction(Log(), 1), 2))) as source:
+        events = await collect(source, 4, events=[RowsEvent, QueryEvent])
+    assert kinds(events) == ["Query", "WriteRows", "Query", "WriteRows"]
+    assert isinstance(events[1], WriteRowsEvent)
+    assert events[1].table.column_names == ("id",)
+
+
+async def test_chosen_columns() -> None:
+    log = Log().add(int_table_map(columns=2))
+    body = (7).to_bytes(6, "little") + struct.pack("<HH", 1, 2) + b"\2\xff\0" + struct.pack("<ii", 1, 2)
+    log.event(EventType.WRITE_ROWS, body)
+    two = [INT_COLUMN, ("status", "int", "int", "YES", None, "")]
+    async with serving(SocketSource(log.raw, columns=two)) as source:
+        events = await collect(source, 1, events=RowsEvent, columns={"s.t": ["status"]})
+        assert values(events) == [2]
+        with pytest.raises(replica.ConfigurationError, match=r"s\.t has no column nope"):
+            await collect(source, 1, events=RowsEvent, columns={"s.t": ["nope"]})
+
+
+async def test_heartbeats_and_artificial_rotates_are_not_yielded() -> None:
+    log = transaction(heartbeat(transaction(heartbeat(Log()), 1)), 2)
+    async with serving(mysql(log)) as source:
+        events = await collect(source, 9)
+    assert "Heartbeat" not in kinds(events)
+    assert "Rotate" not in kinds(events)
+    assert values(events) == [1, 2]
+
+
+# Checkpoints
+
+
+async def test_the_checkpoint_moves_when_the_consumer_comes_back() -> None:
+    log = Log()
+    start = log.position
+    transaction(log, 1)
+    middle = log.position
+    transaction(log, 2)
+    async with (
+        serving(mysql(log)) as source,
+        replica.connect(source.dsn, start="earliest", events=XidEvent) as stream,
+    ):
+        assert stream.checkpoint == Checkpoint("", 4, None, UUID, 97)
+        assert stream.position is None
+        await anext(stream)
+        assert stream.position == BinlogPosition(FILE, start)
+        await anext(stream)
+        assert stream.checkpoint == Checkpoint(FILE, middle, None, UUID, 97)
+
+
+async def test_gtids_are_followed() -> None:
+    log = transaction(gtid(transaction(gtid(Log(), 5), 1), 6), 2)
+    gtids = {"SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-4",)], "SELECT @@GLOBAL.gtid_purged": [("",)]}
+    async with (
+        serving(mysql(log, variables=GTIDS_ON, answers=gtids)) as source,
+        replica.connect(source.dsn, start=f"{UUID}:1-4", events=XidEvent) as stream,
+    ):
+        await anext(stream)
+        await anext(stream)
+        assert stream.checkpoint is not None
+        assert stream.checkpoint.gtid_set == f"{UUID}:1-5"
+    [dump] = source.dumps
+    assert isinstance(dump, BinlogDumpGtid)
+    assert GtidSet.decode(dump.gtid_set) == GtidSet(f"{UUID}:1-4")
+
+
+async def test_now_with_gtids_is_what_was_executed() -> None:
+    gtids = {"SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-4",)]}
+    async with (
+        serving(mysql(Log(), variables=GTIDS_ON, answers=gtids)) as source,  # type: ignore[arg-type]
+        replica.connect(source.dsn) as stream,
+    ):
+        assert stream.checkpoint == Checkpoint("", 4, f"{UUID}:1-4", UUID, 97)
+
+
+async def test_mariadb_by_gtid() -> None:
+    variables = {"log_bin": "ON", "binlog_format": "ROW", "binlog_checksum": "NONE", "server_id": "7"}
+    source = SocketSource(variables=variables, version="11.8.6-MariaDB")
+    source.answers["SELECT @@GLOBAL.gtid_binlog_pos"] = [("0-7-5",)]
+    async with serving(source), replica.connect(source.dsn, start="0-7-3,1-7-2") as stream:
+        assert stream.checkpoint == Checkpoint("", 4, "0-7-3,1-7-2", None, 7)
+        assert any("@slave_connect_state = '0-7-3,1-7-2'" in sql for sql in source.statements)
+        with pytest.raises(RuntimeError, match="opened once"):
+            await stream.__aenter__()
+
+
+# Ends
+
+
+async def test_aclose_from_another_task_ends_the_loop() -> None:
+    async with serving(mysql(transaction(Log(), 1))) as source:
+        stream = replica.connect(source.dsn, start="earliest")
+
+        async def consume() -> list[Event]:
+            return [event async for event in stream]
+
+        async with stream:
+            consuming = asyncio.create_task(consume())
+            while not consuming.done():
+                await asyncio.sleep(0.01)
+                if stream.position is not None and stream.position.position > 150:  # behind the rows
+                    await stream.aclose()
+        assert values(await consuming) == [1]
+        assert [event async for event in stream] == []
+        await stream.aclose()
+        await source.until_closed()
+
+
+async def test_iterating_without_opening() -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        await anext(replica.connect("mysql://repl@127.0.0.1:1"))
+
+
+async def test_a_cancelled_iteration_goes_on_where_it_was() -> None:
+    source = mysql(transaction(Log(), 1, 2, 3), pause=0.03)
+    seen: list[Event] = []
+    cancelled = 0
+    async with serving(source), replica.connect(source.dsn, start="earliest") as stream:
+        while len(seen) < 5:
+            try:
+                async with asyncio.timeout(0.005):
+                    seen.append(await anext(stream))
+            except TimeoutError:
+                cancelled += 1
+    assert cancelled > 0
+    assert kinds(seen) == ["FormatDescription", "Query", "TableMap", "WriteRows", "Xid"]
+    assert values(seen) == [1, 2, 3]
+
+
+STAGES = ["login", "SELECT UNIX_TIMESTAMP", "SHOW GLOBAL", "SET @master_heartbeat", "SET @slave_uuid"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_cancelling_while_connecting_leaves_nothing(stage: str) -> None:
+    async with serving(SocketSource(silent_for=stage)) as source:
+        opening = asyncio.create_task(replica.connect(source.dsn, start="earliest").__aenter__())
+        await until(lambda: source.writers if stage == "login" else source.has_been_asked(stage))
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await source.until_closed()
+        assert asyncio.all_tasks() == {asyncio.current_task()} | _server_tasks()
+
+
+def _server_tasks() -> set[asyncio.Task[object]]:
+    """Tasks of asyncio's server for connections that are just ending."""
+    return {task for task in asyncio.all_tasks() if "serve" in repr(task.get_coro())}
+
+
+async def test_cancelling_while_reading_leaves_nothing() -> None:
+    async with serving(mysql(Log())) as source:
+
+        async def consume() -> None:
+            async with replica.connect(source.dsn, start="earliest") as stream:
+                async for _ in stream:
+                    pass
+
+        consuming = asyncio.create_task(consume())
+        await until(lambda: source.dumps)
+        await asyncio.sleep(0.02)
+        consuming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await consuming
+        await source.until_closed()
+
+
+async def test_a_cancelled_look_up_is_repeated() -> None:
+    source = mysql(transaction(Log(), 1), silent_for="SELECT COLUMN_NAME")
+    async with serving(source), replica.connect(source.dsn, start="earliest", connect_timeout=0.3) as stream:
+        seen = [await anext(stream), await anext(stream)]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await anext(stream)
+        source.silent_for = ""
+        seen += [await anext(stream), await anext(stream)]
+    assert kinds(seen) == ["FormatDescription", "Query", "TableMap", "WriteRows"]
+    rows = seen[-1]
+    assert isinstance(rows, WriteRowsEvent)
+    assert rows.table.column_names == ("id",)
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+async def test_closing_during_a_look_up_leaves_nothing(asked_before: bool) -> None:
+    log = transaction(Log(), 1)
+    source = mysql(log, silent_for="" if asked_before else "SELECT COLUMN_NAME")
+    if asked_before:
+        log.add(query("CREATE TABLE u (a INT)"))
+        transaction(log, 2, name="u")
+    async with serving(source):
+        stream = replica.connect(source.dsn, start="earliest", events=RowsEvent)
+
+        async def consume() -> list[int]:
+            seen: list[Event] = []
+            async for event in stream:
+                seen.append(event)
+                source.silent_for = "SELECT COLUMN_NAME"
+            return values(seen)
+
+        async with stream:
+            consuming = asyncio.create_task(consume())
+            await until(lambda: sum("COLUMN_NAME" in sql for sql in source.statements) == 1 + asked_before)
+            await stream.aclose()
+            assert await consuming == [1] * asked_before
+        await source.until_closed()
+
+
+async def test_a_full_socket_leaves_other_tasks_their_turn() -> None:
+    log = Log()
+    for number in range(200):
+        transaction(log, *range(number, number + 2000))
+    turns, longest = 0, 0
+    async with (
+        serving(mysql(log)) as source,
+        replica.connect(source.dsn, start="earliest", events=RowsEvent) as stream,
+    ):
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counter = asyncio.create_task(count())
+        size, seen = 0, 0
+        async for event in stream:
+            seen += 1
+            size = size + event.header.size if turns == 0 else 0
+            longest, turns = max(longest, size), 0
+            if seen == 200:
+                break
+        counter.cancel()
+    # A chunk of 256 KB, and what an event before it had left.
+    assert longest <= (256 << 10) + 12_000
+
+
+# Errors
+
+
+async def test_a_lost_connection() -> None:
+    async with (
+        serving(mysql(transaction(Log(), 1), closes_after_events=True)) as source,
+        replica.connect(source.dsn, start="earliest", events=RowsEvent, reconnect=False) as stream,
+    ):
+        assert values([await anext(stream)]) == [1]
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError, match="closed the connection"):
+                await anext(stream)
+
+
+async def test_a_dump_that_ends_although_it_is_to_go_on() -> None:
+    async with serving(mysql(Log(), ends_dump=True)) as source:
+        with pytest.raises(ConnectionLostError, match="ended the binlog dump"):
+            await collect(source)
+
+
+async def test_a_silent_source() -> None:
+    async with serving(mysql(Log())) as source:
+        with pytest.raises(SourceSilentError, match=r"for 0\.125 s"):
+            await collect(source, heartbeat=0.05)
+        await source.until_closed()
+
+
+async def test_a_damaged_event_says_where() -> None:
+    log = transaction(Log(), 1)
+    log.raw[-2] = log.raw[-2][:-3] + b""
+    log.raw[-2] = log.raw[-2][:9] + struct.pack("<I", len(log.raw[-2])) + log.raw[-2][13:]
+    async with serving(mysql(log)) as source:
+        with pytest.raises(replica.DecodeError, match=f"{FILE}, at "):
+            await collect(source)
+
+
+async def test_a_short_event() -> None:
+    log = Log()
+    log.raw.append(b"\1\2")
+    async with serving(mysql(log)) as source:
+        with pytest.raises(replica.TruncatedError):
+            await collect(source)
+
+
+@pytest.mark.parametrize(
+    "first", [b"\1\2\3", query("BEGIN")[:-1], query("BEGIN", next_position=90), b"\0\0\0\0\xf0" + bytes(30)]
+)
+async def test_what_comes_first_from_the_middle_of_an_event(first: bytes) -> None:
+    log = Log(start=500)
+    log.raw.append(first)
+    async with serving(mysql(log)) as source:
+        with pytest.raises(
+            replica.PositionInsideEventError, match=f"at {FILE}:500 is no event.* -- start at"
+        ):
+            await collect(source, start=BinlogPosition(FILE, 500))
+
+
+async def test_what_comes_later_is_no_matter_of_the_position() -> None:
+    log = Log(start=500).add(query("BEGIN"))
+    log.raw.append(b"\1\2\3")
+    async with serving(mysql(log)) as source:
+        with pytest.raises(replica.TruncatedError):
+            await collect(source, start=f"{FILE}:500")
+
+
+# Column names
+
+
+async def test_names_are_asked_for_once_and_again_after_a_ddl() -> None:
+    log = transaction(transaction(Log(), 1), 2)
+    log.add(query("SAVEPOINT `a`"))
+    transaction(log, 3)
+    log.add(query("ALTER TABLE t RENAME COLUMN id TO number"))
+    transaction(log, 4)
+    renamed = [("number", *INT_COLUMN[1:])]
+    names = iter([COLUMNS, renamed])
+    async with serving(SocketSource(log.raw, answers={"SELECT COLUMN_NAME": lambda: next(names)})) as source:
+        events = await collect(source, 4, events=RowsEvent)
+        assert sum("COLUMN_NAME" in sql for sql in source.statements) == 2
+    assert [event.table.column_names for event in events if isinstance(event, RowsEvent)] == [
+        ("id",),
+        ("id",),
+        ("id",),
+        ("number",),
+    ]
+
+
+async def test_no_names_to_be_seen_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    log = Log()
+    for number in range(5):
+        transaction(log, number, name=f"t{number % 2}")
+    with caplog.at_level(logging.WARNING, "replica"):
+        async with serving(SocketSource(log.raw)) as source:
+            events = await collect(source, 5, events=RowsEvent)
+            assert sum("COLUMN_NAME" in sql for sql in source.statements) == 2
+    assert values(events) == [0, 1, 2, 3, 4]
+    assert {event.table.column_names for event in events if isinstance(event, RowsEvent)} == {("@1",)}
+    [record] = caplog.records
+    assert "s.t0" in record.getMessage()
+    assert "SELECT" in record.getMessage()
+
+
+async def test_a_refused_look_up_is_a_warning_too(caplog: pytest.LogCaptureFixture) -> None:
+    refusal = Err(1142, "42000", "SELECT command denied")
+    source = SocketSource(transaction(Log(), 1).raw, answers={"SELECT COLUMN_NAME": refusal})
+    async with serving(source):
+        assert values(await collect(source, 4)) == [1]
+    assert "SELECT command denied" in caplog.text
+
+
+MISFITS = [
+    [INT_COLUMN, ("more", "int", "int", "NO", None, "")],
+    [("id", "varchar", "varchar(10)", "NO", "utf8mb4", "PRI")],
+]
+
+
+@pytest.mark.parametrize("columns", MISFITS)
+async def test_names_that_do_not_fit(columns: list[tuple[str | None, ...]]) -> None:
+    async with serving(SocketSource(transaction(Log(), 1).raw, columns=columns)) as source:
+        with pytest.raises(replica.SchemaMismatchError, match=r"s\.t"):
+            await collect(source)
+        events = await collect(source, 4, on_schema_mismatch="positional")
+    assert isinstance(events[3], WriteRowsEvent)
+    assert events[3].table.column_names == ("@1",)
+
+
+async def test_an_idle_look_up_connection_that_was_closed_is_made_anew() -> None:
+    log = transaction(Log(), 1)
+    log.add(query("CREATE TABLE u (a INT)"))
+    transaction(log, 2, name="u")
+    source = SocketSource(log.raw, columns=list(COLUMNS))
+    async with serving(source), replica.connect(source.dsn, start="earliest", events=RowsEvent) as stream:
+        first = await anext(stream)
+        source.writers[-1].close()
+        second = await anext(stream)
+    assert values([first, second]) == [1, 2]
+
+
+# Handlers
+
+
+async def test_run_calls_handlers_and_closes() -> None:
+    log = Log()
+    end = three_transactions(log)(3)
+    async with serving(mysql(log)) as source:
+        stream = replica.connect(source.dsn, start="earliest", stop=end)
+        calls: list[object] = []
+
+        @stream.on(WriteRowsEvent, table="s.*")
+        async def slow(event: WriteRowsEvent) -> None:
+            await asyncio.sleep(0)
+            calls.append(event.rows[0][0])
+
+        @stream.on(TableMapEvent)
+        def quick(event: TableMapEvent) -> None:
+            calls.append(str(event.table))
+
+        await stream.run()
+        assert calls == ["s.t", 1, "s.t", 2, "s.t", 3]
+        assert stream.position == end
+        await source.until_closed()
+
+
+async def test_a_failing_handler_ends_the_run_and_the_checkpoint_stays() -> None:
+    log = Log()
+    end_of_first = three_transactions(log)(1)
+    async with serving(mysql(log)) as source:
+        stream = replica.connect(source.dsn, start="earliest")
+
+        @stream.on(WriteRowsEvent)
+        def fail(event: WriteRowsEvent) -> None:
+            if event.rows == [(2,)]:
+                raise LookupError("of the handler")
+
+        with pytest.raises(LookupError, match="of the handler"):
+            await stream.run()
+        assert stream.position == end_of_first
+        await source.until_closed()

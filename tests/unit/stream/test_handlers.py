@@ -1,0 +1,108 @@
+"""Handlers: which are called, in which order, sync or async, and what registering refuses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protocol.binlog.events import (
+    DeleteRowsEvent,
+    Event,
+    EventHeader,
+    QueryEvent,
+    RowsEvent,
+    TableMapEvent,
+    WriteRowsEvent,
+    XidEvent,
+)
+from protocol.constants import ColumnType
+from protocol.errors import ConfigurationError
+from protocol.rows.column import Column
+from protocol.rows.table import Table
+from replica.stream.handlers import Handlers
+
+HEADER = EventHeader(1, 30, 1, 50, 100, 0)
+
+
+def rows(name: str, event_class: type[WriteRowsEvent] | type[DeleteRowsEvent] = WriteRowsEvent) -> RowsEvent:
+    table = Table("shop", name, (Column("id", ColumnType.LONG, 0, False),))
+    return event_class(HEADER, "binlog.000001", 4, 7, table, 1, b"", [(1,)])
+
+
+XID = XidEvent(HEADER, "binlog.000001", 4, 5)
+
+
+async def test_sync_and_async_handlers_run_in_order_of_registration() -> None:
+    handlers, calls = Handlers(), []
+
+    async def slow(event: WriteRowsEvent) -> None:
+        await asyncio.sleep(0.01)
+        calls.append("slow")
+
+    def quick(event: WriteRowsEvent) -> None:
+        calls.append("quick")
+
+    handlers.add(WriteRowsEvent, None, slow)
+    handlers.add(WriteRowsEvent, None, quick)
+    await handlers.call(rows("orders"))
+    assert calls == ["slow", "quick"]
+
+
+async def test_by_class_and_subclass() -> None:
+    handlers, calls = Handlers(), []
+    for event_class in (Event, RowsEvent, WriteRowsEvent, XidEvent, QueryEvent):
+        handlers.add(event_class, None, lambda event, name=event_class.__name__: calls.append(name))
+    await handlers.call(rows("orders"))
+    await handlers.call(XID)
+    assert calls == ["Event", "RowsEvent", "WriteRowsEvent", "Event", "XidEvent"]
+
+
+async def test_by_table() -> None:
+    handlers, calls = Handlers(), []
+    handlers.add(RowsEvent, "shop.orders", lambda event: calls.append("one"))
+    handlers.add(RowsEvent, ["shop.o*", "shop.items"], lambda event: calls.append("some"))
+    handlers.add(WriteRowsEvent, "*", lambda event: calls.append("all"))
+    for event in (rows("orders"), rows("items"), rows("log"), rows("orders", DeleteRowsEvent)):
+        await handlers.call(event)
+        calls.append("|")
+    assert " ".join(calls) == "one some all | some all | all | one some |"
+
+
+async def test_a_handler_added_later_is_called_from_then_on() -> None:
+    handlers, calls = Handlers(), []
+    await handlers.call(XID)
+    handlers.add(XidEvent, None, calls.append)
+    await handlers.call(XID)
+    assert calls == [XID]
+
+
+async def test_an_exception_ends_the_round() -> None:
+    handlers, calls = Handlers(), []
+
+    def fail(event: Event) -> None:
+        raise LookupError("of the handler")
+
+    handlers.add(Event, None, fail)
+    handlers.add(Event, None, calls.append)
+    with pytest.raises(LookupError, match="of the handler"):
+        await handlers.call(XID)
+    assert calls == []
+
+
+@pytest.mark.parametrize("event_class", [int, "WriteRowsEvent", None])
+def test_what_is_no_event_class(event_class: object) -> None:
+    with pytest.raises(ConfigurationError, match="event class"):
+        Handlers().add(event_class, None, print)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("event_class", [Event, XidEvent, QueryEvent])
+def test_a_table_for_events_without_one(event_class: type[Event]) -> None:
+    with pytest.raises(ConfigurationError, match="table="):
+        Handlers().add(event_class, "shop.orders", print)
+
+
+def test_a_bad_table() -> None:
+    Handlers().add(TableMapEvent, "shop.orders", print)
+    with pytest.raises(ConfigurationError, match="table: "):
+        Handlers().add(RowsEvent, "orders", print)

@@ -1,0 +1,386 @@
+"""Transactions of a stream as a whole: collecting, statements, savepoints, failovers, and damage."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from protocol.binlog.events import (
+    Change,
+    CreateFileEvent,
+    DeleteRowsEvent,
+    Event,
+    ExecuteLoadQueryEvent,
+    GtidEvent,
+    IncidentEvent,
+    PreGaRowsEvent,
+    QueryEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+)
+from protocol.errors import (
+    LostEventsError,
+    RolledBackToSavepointError,
+    StatementFormatError,
+    TransactionOutcomeError,
+    UnsupportedEventError,
+)
+from protocol.gtid import Gtid, GtidSet
+from replica.transactions.units import TransactionGrouper
+from tests.support.grouped_events import (
+    AT,
+    BEGIN,
+    FILE,
+    FORMS,
+    HEADER,
+    NEXT_FILE,
+    TABLE_MAP,
+    UUID,
+    XID,
+    ListStream,
+    changes_of,
+    description,
+    gtid,
+    ids,
+    mariadb_gtid,
+    query,
+    restarted,
+    rows,
+    transaction,
+)
+
+# The whole at once
+
+
+@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form[1] != "prepared"])
+async def test_collect_gives_committed_ones_whole(name: str) -> None:
+    events, outcome, changes, *_ = FORMS[name]
+    tx = await anext(ListStream(events).transactions())
+    assert ids(await tx.collect()) == (changes if outcome == "commit" else [])
+    # Once more gives the same.
+    assert ids(await tx.collect()) == (changes if outcome == "commit" else [])
+    assert tx.checkpoint.position == len(events) * 100
+
+
+@pytest.mark.parametrize("name", ["XA prepared", "MariaDB XA prepared"])
+async def test_collecting_what_is_only_prepared(name: str) -> None:
+    stream = ListStream(FORMS[name][0], FORMS["XA COMMIT"][0])
+    transactions = stream.transactions()
+    tx = await anext(transactions)
+    with pytest.raises(TransactionOutcomeError, match="prepared"):
+        await tx.collect()
+    assert ids(await tx.collect(prepared=True)) == [1]
+    later = await anext(transactions)
+    assert (later.xid, later.outcome, await later.collect()) == (tx.xid, "commit", [])
+
+
+async def test_nothing_that_is_prepared_is_nothing() -> None:
+    tx = await anext(ListStream(FORMS["START ALTER"][0]).transactions())
+    assert await tx.collect() == []
+
+
+async def test_collecting_comes_before_iterating() -> None:
+    for begin in ("changes", "events"):
+        tx = await anext(ListStream(transaction(1, 10, 11)).transactions())
+        await anext(tx if begin == "changes" else tx.events())
+        with pytest.raises(RuntimeError, match="has begun already"):
+            await tx.collect()
+
+
+async def test_a_stream_that_ends_in_a_transaction() -> None:
+    for events in (transaction(1, 10)[:-1], transaction(1, 10)[:2]):
+        transactions = ListStream(events).transactions()
+        tx = await anext(transactions)
+        with pytest.raises(TransactionOutcomeError, match=f"{UUID}:1 has not been read to its end"):
+            await tx.collect()
+        assert tx.outcome is None
+        with pytest.raises(RuntimeError):
+            _ = tx.checkpoint
+        with pytest.raises(StopAsyncIteration):
+            await anext(transactions)
+
+
+# Statements
+
+
+def insert(sql: str = "/* x */ insert into t values (1)") -> QueryEvent:
+    return query(sql)
+
+
+LOAD = ExecuteLoadQueryEvent(*AT, 1, 0, 0, "", "LOAD DATA ...", b"", 1, 0, 0, 0)
+OLD_LOAD = CreateFileEvent(*AT, 1, 0, 0, "s", "t", (), (), 0, "f", 1, b"")
+
+
+@pytest.mark.parametrize(
+    "event", [insert(), insert("SELECT `s`.`f`()"), LOAD, OLD_LOAD], ids=lambda event: type(event).__name__
+)
+async def test_row_changes_as_statements(event: Event) -> None:
+    events = [gtid(1), BEGIN, TABLE_MAP, rows(10), event, rows(11), XID]
+    transactions = ListStream(events, events, events, events, transaction(2, 20)).transactions()
+    tx = await anext(transactions)
+    assert ids([await anext(tx)]) == [10]
+    with pytest.raises(StatementFormatError, match=f"{FILE}:4 .*binlog_format=ROW"):
+        await anext(tx)
+    # Who has seen it may go on.
+    assert await changes_of(tx) == [11]
+    tx = await anext(transactions)
+    for _ in range(2):
+        with pytest.raises(StatementFormatError):
+            await tx.collect()
+    # Who asks for no changes misses none.
+    await anext(transactions)
+    tx = await anext(transactions)
+    assert [event async for event in tx.events()] == events
+    assert await changes_of(await anext(transactions)) == [20]
+
+
+@pytest.mark.parametrize("sql", ["CREATE TABLE t SELECT 1", "INSERT INTO t VALUES (1)", "DELETE FROM t"])
+async def test_a_statement_that_stands_alone(sql: str) -> None:
+    transactions = ListStream([gtid(1), query(sql)], transaction(2, 20)).transactions()
+    tx = await anext(transactions)
+    assert tx.ddl == ()
+    with pytest.raises(StatementFormatError):
+        await anext(tx)
+    assert await changes_of(await anext(transactions)) == [20]
+
+
+async def test_a_whole_delete_within_a_transaction_is_a_statement() -> None:
+    tx = await anext(ListStream([gtid(1), BEGIN, query("DELETE FROM `s`.`t`"), XID]).transactions())
+    with pytest.raises(StatementFormatError):
+        await tx.collect()
+    assert tx.ddl == ()
+
+
+async def test_rows_that_cannot_be_read() -> None:
+    header = HEADER._replace(type=20)
+    tx = await anext(ListStream([BEGIN, PreGaRowsEvent(header, FILE, 4, 7, 0, b""), XID]).transactions())
+    with pytest.raises(UnsupportedEventError, match="event type 20"):
+        await tx.collect()
+
+
+# Savepoints: as MariaDB logs them when a transaction has also written what cannot be rolled back
+
+
+def savepoint(name: str) -> QueryEvent:
+    return query(f"SAVEPOINT `{name}`")
+
+
+def rollback_to(name: str) -> QueryEvent:
+    return query(f"ROLLBACK TO `{name}`")
+
+
+async def test_changes_that_do_not_stand_any_more() -> None:
+    events = [mariadb_gtid(1), rows(11), savepoint("a"), rows(12, 13), rollback_to("A"), rows(14), XID]
+    transactions = ListStream(events, events).transactions()
+    tx = await anext(transactions)
+    seen = [await anext(tx) for _ in range(3)]
+    with pytest.raises(
+        RolledBackToSavepointError, match="of its 3 changes so far only the first 1 stand"
+    ) as caught:
+        await anext(tx)
+    assert caught.value.changes_kept == 1
+    del seen[caught.value.changes_kept :]
+    assert ids(seen) + await changes_of(tx) == [11, 14]
+    assert ids(await (await anext(transactions)).collect()) == [11, 14]
+
+
+async def test_a_rollback_to_a_savepoint_without_changes_is_nothing() -> None:
+    events = [gtid(1), BEGIN, rows(1), savepoint("a"), rollback_to("a"), rows(2), XID]
+    assert await changes_of(await anext(ListStream(events).transactions())) == [1, 2]
+
+
+async def test_a_savepoint_from_before_the_start() -> None:
+    tx = await anext(ListStream([TABLE_MAP, rows(1), rollback_to("a"), rows(2), XID]).transactions())
+    assert ids(await tx.collect()) == [2]
+
+
+def random_savepoints(rng: random.Random) -> tuple[list[Event], list[object]]:
+    """A transaction, and what a server keeps of it: a list, and a stack of names with lengths of the list."""
+    events: list[Event] = [gtid(1), BEGIN]
+    kept: list[object] = []
+    stack: list[tuple[str, int]] = []
+    for number in range(rng.randrange(30)):
+        action = rng.choice(["rows", "rows", "savepoint", "rollback"])
+        if action == "rows":
+            values = [100 * number + index for index in range(rng.randrange(4))]
+            events.append(rows(*values))
+            kept += values
+        elif action == "savepoint":
+            name = rng.choice("abcd")
+            stack = [entry for entry in stack if entry[0] != name]
+            stack.append((name, len(kept)))
+            events.append(savepoint(rng.choice([name, name.upper()])))
+        elif stack:
+            index = rng.randrange(len(stack))
+            name, size = stack[index]
+            del kept[size:], stack[index + 1 :]
+            events.append(rollback_to(name))
+    return [*events, XID], kept
+
+
+async def test_random_savepoints() -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    caught = 0
+    for _ in range(300):
+        events, expected = random_savepoints(rng)
+        transactions = ListStream(events, events).transactions()
+        assert ids(await (await anext(transactions)).collect()) == expected
+        tx = await anext(transactions)
+        changes: list[Change] = []
+        while True:
+            try:
+                async for change in tx:
+                    changes.append(change)
+            except RolledBackToSavepointError as error:
+                del changes[error.changes_kept :]
+                caught += 1
+            else:
+                break
+        assert ids(changes) == expected
+    assert caught > 100
+
+
+# Failovers
+
+
+async def test_a_transaction_that_begins_again() -> None:
+    stream = ListStream(
+        transaction(1, 10), transaction(2, 20, 21)[:-3], [restarted(2)], transaction(2, 20, 21)
+    )
+    transactions = stream.transactions()
+    seen = [(tx.gtid, tx.is_restart, await changes_of(tx), tx.outcome) async for tx in transactions]
+    first, second = Gtid(UUID, 1), Gtid(UUID, 2)
+    assert seen == [
+        (first, False, [10], "commit"),
+        (second, False, [20], "restarted"),
+        (second, True, [20, 21], "commit"),
+    ]
+
+
+async def test_what_was_cut_off_has_no_checkpoint() -> None:
+    stream = ListStream(transaction(2, 20)[:-1], [restarted(2)], transaction(2, 20))
+    tx = await anext(stream.transactions())
+    assert await changes_of(tx) == [20]
+    with pytest.raises(TransactionOutcomeError, match="cut off"):
+        _ = tx.checkpoint
+
+
+async def test_collecting_begins_again() -> None:
+    cut = transaction(2, 20, 21)[:-2]
+    stream = ListStream(
+        cut, [restarted(2)], NEXT_FILE, cut, [restarted(2)], transaction(2, 20, 21), transaction(3, 30)
+    )
+    transactions = stream.transactions()
+    tx = await anext(transactions)
+    assert ids(await tx.collect()) == [20, 21]
+    assert (tx.gtid, tx.is_restart, tx.outcome) == (Gtid(UUID, 2), True, "commit")
+    assert tx.checkpoint == stream.checkpoint()
+    assert ids(await (await anext(transactions)).collect()) == [30]
+
+
+async def test_what_was_cut_off_may_be_gone() -> None:
+    stream = ListStream(transaction(2, 20, 21)[:-2], [restarted(2)], transaction(3, 30))
+    transactions = stream.transactions()
+    tx = await anext(transactions)
+    for _ in range(2):
+        with pytest.raises(TransactionOutcomeError, match=f"{UUID}:2 has not been read to its end"):
+            await tx.collect()
+    assert tx.outcome == "restarted"
+    later = await anext(transactions)
+    assert (later.gtid, later.is_restart, await changes_of(later)) == (Gtid(UUID, 3), False, [30])
+
+
+async def test_a_stream_that_ends_after_a_restart() -> None:
+    tx = await anext(ListStream(transaction(2, 20)[:-1], [restarted(2)]).transactions())
+    with pytest.raises(TransactionOutcomeError):
+        await tx.collect()
+
+
+async def test_draining_over_a_restart() -> None:
+    stream = ListStream(transaction(2, 20)[:-1], [restarted(2)], transaction(2, 20))
+    seen = [(tx.gtid, tx.is_restart) async for tx in stream.transactions()]
+    assert seen == [(Gtid(UUID, 2), False), (Gtid(UUID, 2), True)]
+
+
+# Damage
+
+
+@pytest.mark.parametrize("cut", [[description()], [NEXT_FILE[0]], []], ids=["file", "rotate", "GTID"])
+async def test_what_the_source_has_lost_in_a_crash_is_rolled_back(cut: list[Event]) -> None:
+    stream = ListStream(transaction(1, 10, 11)[:-1], cut, transaction(2, 20))
+    transactions = stream.transactions()
+    first = await anext(transactions)
+    assert await first.collect() == []
+    assert first.outcome == "rollback"
+    second = await anext(transactions)
+    assert (second.gtid, await changes_of(second), second.outcome) == (Gtid(UUID, 2), [20], "commit")
+    assert second.is_restart is False
+
+
+INCIDENT = IncidentEvent(*AT, 1, "LOST_EVENTS")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [[INCIDENT], [gtid(2), INCIDENT], [*transaction(2, 20)[:-1], INCIDENT]],
+    ids=["alone", "as a transaction", "within one"],
+)
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_the_source_says_that_events_are_missing(events: list[Event], is_read: bool) -> None:
+    transactions = ListStream(transaction(1, 10), events, transaction(3, 30)).transactions()
+    seen: list[object] = []
+
+    async def read() -> None:
+        async for tx in transactions:
+            if is_read:
+                async for change in tx:
+                    seen.extend(ids([change]))
+
+    with pytest.raises(LostEventsError, match=f"{FILE}:4: LOST_EVENTS"):
+        await read()
+    await read()
+    lost = [20] if len(events) > 2 else []
+    assert seen == ([10, *lost, 30] if is_read else [])
+
+
+def row_count(event: Event) -> int:
+    return len(event.rows) if isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent) else 0
+
+
+def test_any_order_of_events_keeps_every_row() -> None:
+    """Nonsense gives units and no errors but those of the tree; each row is in exactly one of them."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    pool = [
+        *(event for events, *_ in FORMS.values() for event in events if not isinstance(event, GtidEvent)),
+        *NEXT_FILE,
+        restarted(2),
+    ]
+    for _ in range(300):
+        grouper = TransactionGrouper()
+        given, units = 0, []
+        for number in range(40):
+            event = rng.choice([*pool, gtid(rng.randrange(1, 4)), rows(number)])
+            given += row_count(event)
+            grouper.feed(event)
+            if grouper.unit is not None and grouper.unit not in units:
+                units.append(grouper.unit)
+        found = 0
+        for unit in units:
+            while (taken := unit.take()) is not None:
+                found += row_count(taken)
+        assert found == given
+        # All but the last one have ended.
+        assert all(unit.outcome for unit in units[:-1])
+
+
+def test_a_grouper_follows_progress_of_its_own() -> None:
+    grouper = TransactionGrouper(has_gtids=True)
+    for number, event in enumerate([*NEXT_FILE, *transaction(10, 1)], 1):
+        grouper.feed(event, FILE, number * 10)
+    assert (grouper.progress.file, grouper.progress.position) == (FILE, 80)
+    assert grouper.progress.gtid_set == GtidSet(f"{UUID}:1-10")
