@@ -7,8 +7,8 @@
 
 One command keeps any number of tables. Each row of the target is the source's row as it is now, in the types of
 table mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it,
-columns come, go and change their names with those of the source; what the log does not show (a partition that is dropped, a
-new column whose values only the server knows) is refused by name, and so are tables without a primary key. Foreign
+columns come, go and change their names with those of the source; what the log does not show (a partition that is
+dropped, a new column whose values only the server knows) is refused by name, and so are tables without a primary key. Foreign
 keys that cascade are followed on MySQL 9.7, whose log has these rows: the others' have not. A table is there from its
 first row on. Dates that no calendar has are null.
 
