@@ -6,11 +6,11 @@
     DeltaTable("/lake/shop/orders").to_pyarrow_table()
 
 One command keeps any number of tables. Each row of the target is the source's row as it is now, in the types of
-table mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it,
-columns come, go and change their names with those of the source; what the log does not show (a partition that is
-dropped, a new column whose values only the server knows) is refused by name, and so are tables without a primary key. Foreign
-keys that cascade are followed on MySQL 9.7, whose log has these rows: the others' have not. A table is there from its
-first row on. Dates that no calendar has are null.
+table mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves
+it, columns come, go and change their names with those of the source; what the log does not show (a partition that
+is dropped, a new column whose values only the server knows) is refused by name, and so are tables without a primary
+key. Foreign keys that cascade are followed on MySQL 9.7, whose log has these rows: the others' have not. A table is
+there from its first row on. Dates that no calendar has are null.
 
 Names of columns are best in the log itself (binlog_row_metadata=FULL). Without them they are those that the source
 has when the rows are read: a job that lags behind a statement that renames or drops something is refused by name.
