@@ -1,4 +1,4 @@
-"""The bytes of MySQL replication: the conversation with a source, and the binary log (``protocol.binlog``).
+"""The bytes of MySQL replication: the client/server protocol (``conversation``) and the binary log (``binlog``).
 
-It knows bytes only: no sockets, no event loop, no Spark. ``replica`` stands on it, never the other way.
+This package knows bytes only: no sockets, no event loop, no Spark. ``replica`` imports it, never the other way.
 """

@@ -1,15 +1,15 @@
-"""Collation id or character set name -> how its bytes become text.
+"""Decoders of the servers' character sets, found by collation id or by name.
 
-Every set of MySQL 9.7 and MariaDB 11.8 is here. ``Charset.decode`` gives the characters that the servers
-convert to, byte for byte compared with them, and never raises:
+Every character set of MySQL 9.7 and MariaDB 11.8 is here. ``Charset.decode`` gives the same characters as the
+servers (compared with them byte by byte) and never raises:
 
-- What the servers have no character for ('?' there) is Python's character if its codec has one, else
-  its bytes, as are invalid bytes: ASCII, or surrogate escapes (U+DC80 to U+DCFF).
-- UCS-2, UTF-16 and UTF-32 keep lone surrogates as they are ("surrogatepass"). Bytes that are no whole unit,
-  which no server stores, become U+DC00 + byte.
+- Where the servers have no character (they give '?'), the value has the character of Python's codec. If the codec
+  has none either, and for invalid bytes, each byte becomes ASCII or a surrogate escape (U+DC80 to U+DCFF).
+- UCS-2, UTF-16 and UTF-32 keep lone surrogates as they are ("surrogatepass"). Bytes of an incomplete or impossible
+  unit, which no server stores, become U+DC00 + byte.
 
-Where servers read two sequences as one character (ujis A1C0 and sjis 815F are backslashes) the value is what
-SELECT gives. It knows no columns.
+Some sequences stand for the same character as another one (ujis A1C0 and sjis 815F are backslashes): the value is
+what SELECT gives. This module knows no columns.
 """
 
 import codecs
@@ -42,13 +42,13 @@ class Charset:
 
 @cache
 def charset_by_name(name: str) -> Charset | None:
-    """The set of this name, in any case; ``utf8`` is utf8mb3. None if no server has it."""
+    """The character set of this name, in any letter case; ``utf8`` is utf8mb3. None if no server has it."""
     name = name.lower()
     return _make("utf8mb3" if name == "utf8" else name)
 
 
 def charset_of_collation(collation_id: int, mariadb: bool = False) -> Charset | None:
-    """The set of a collation. Ids from 576 on are MariaDB's alone; below, both families agree."""
+    """The character set of a collation. Ids from 576 on exist in MariaDB only; below 576 both families agree."""
     if collation_id >= tables.FIRST_MARIADB_COLLATION and not mariadb:
         return None
     if tables.NOPAD_COLLATION <= collation_id < 2 * tables.NOPAD_COLLATION:
@@ -71,7 +71,7 @@ _COLLATION_CHARSETS: Mapping[int, str] = MappingProxyType(
 
 
 def _byte_table(codec: str, patch: Mapping[int, str] = MappingProxyType({})) -> str:
-    """The characters of all 256 bytes; U+FFFE where there is none, as ``codecs.charmap_decode`` wants it."""
+    """The characters of all 256 bytes; U+FFFE marks a byte without one, as ``codecs.charmap_decode`` expects."""
     text = bytes(range(256)).decode(codec, "surrogateescape")
     return "".join(
         patch.get(byte, "\ufffe" if 0xDC80 <= ord(character) <= 0xDCFF else character)
@@ -80,8 +80,8 @@ def _byte_table(codec: str, patch: Mapping[int, str] = MappingProxyType({})) -> 
 
 
 def _byte_decoder(table: str) -> Decode:
-    # 80 ns for ten characters. bytes.decode() by codec name takes 350 ns, and asking isascii() first wins
-    # nothing (67 ns, and 117 when it is not).
+    # 80 ns for ten characters. bytes.decode() by codec name takes 350 ns, and to test isascii() first gains
+    # nothing (67 ns for ASCII, 117 ns for the rest).
     charmap_decode = codecs.charmap_decode
 
     def decode(data: bytes) -> str:
@@ -102,8 +102,8 @@ def _decode_utf8(data: bytes) -> str:
 
 
 def _wide_decoder(wide: WideSet) -> Decode:
-    """ASCII first: 70 ns instead of 200 for ten characters."""
-    decode_rest = _mended(wide.characters, _with_synonym(wide.synonym, _sequence_decoder(wide)))
+    """Tests for ASCII first: 70 ns instead of 200 for ten characters."""
+    decode_rest = _with_replacements(wide.characters, _with_synonym(wide.synonym, _sequence_decoder(wide)))
 
     def decode(data: bytes) -> str:
         return data.decode("ascii") if data.isascii() else decode_rest(data)
@@ -112,10 +112,10 @@ def _wide_decoder(wide: WideSet) -> Decode:
 
 
 def _sequence_decoder(wide: WideSet) -> Decode:
-    """The whole at once; if the codec refuses that, sequence by sequence.
+    """Decodes the whole value at once or, if the codec refuses that, sequence by sequence.
 
-    Python's own error handlers would take up again in the middle of a sequence that has no character, and
-    read wrong ones from there on.
+    Python's own error handlers would resume in the middle of a sequence without a character, and decode wrong
+    characters from there on.
     """
     decode_codec = codecs.getdecoder(wide.codec)
     find_sequences = re.compile(wide.sequences).findall
@@ -141,28 +141,28 @@ def _sequence_decoder(wide: WideSet) -> Decode:
 
 
 def _with_synonym(synonym: tuple[bytes, bytes] | None, decode: Decode) -> Decode:
-    """Only for sequences that cannot begin inside of another."""
+    """Replaces ``sequence`` by ``other`` first; correct only for sequences that cannot begin inside another one."""
     if synonym is None:
         return decode
     sequence, other = synonym
     return lambda data: decode(data.replace(sequence, other))
 
 
-def _mended(characters: Mapping[int, str], decode: Decode) -> Decode:
+def _with_replacements(characters: Mapping[int, str], decode: Decode) -> Decode:
     if not characters:
         return decode
     differing = [chr(character) for character in characters]
-    mend = dict(characters)
+    replacements = dict(characters)
 
-    def decode_mended(data: bytes) -> str:
+    def decode_and_replace(data: bytes) -> str:
         text = decode(data)
-        # 20 ns a look; translate() makes the whole text anew.
+        # 20 ns a test; translate() would copy the whole text.
         for character in differing:
             if character in text:
-                return text.translate(mend)
+                return text.translate(replacements)
         return text
 
-    return decode_mended
+    return decode_and_replace
 
 
 # ---------------------------------------------------------------------------- UCS-2, UTF-16, UTF-32
@@ -176,7 +176,7 @@ def _unit_decoder(decode_units: Callable[[bytes, str, bool], tuple[str, int]], u
             return salvage(data)
 
     def salvage(data: bytes) -> str:
-        """Units beyond Unicode (UTF-32) and a last one cut short, byte by byte."""
+        """Decodes unit by unit; impossible (UTF-32) and incomplete units become one character a byte."""
         whole = len(data) - len(data) % unit
         try:
             text = decode_units(data[:whole], "surrogatepass", True)[0]

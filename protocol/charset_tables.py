@@ -1,7 +1,7 @@
-"""Data of ``charset``: which collation ids belong to which set, and what Python's codecs do not know.
+"""Data of ``charset``: the collation ids of each character set, and its differences from Python's codecs.
 
 Read from ``information_schema`` and, character by character, from ``CONVERT(... USING utf8mb4)`` of MySQL 9.7
-and MariaDB 11.8. The two agree on every id and every character that both have. It decides nothing.
+and MariaDB 11.8. The two agree on every id and every character that both have. Tables only, no decoding.
 """
 
 from collections.abc import Mapping
@@ -58,8 +58,8 @@ COLLATION_IDS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     }
 )
 
-# First and last id of the Unicode collations. Gaps are reserved for the same set. From 576 on: MariaDB's own;
-# from 2048 on: its UCA 14.0.0 ones, 256 ids a set.
+# First and last id of the Unicode collations. Unused ids of a range are reserved for the same character set. From 576
+# on: MariaDB's own collations; from 2048 on: its UCA 14.0.0 collations, 256 ids for each character set.
 COLLATION_RANGES: tuple[tuple[int, int, str], ...] = (
     (101, 127, "utf16"),
     (128, 159, "ucs2"),
@@ -79,7 +79,7 @@ COLLATION_RANGES: tuple[tuple[int, int, str], ...] = (
     (3072, 3327, "utf32"),
 )
 
-# Sets of one byte a character that a Python codec reads as the servers do.
+# Single-byte character sets that a Python codec decodes as the servers do.
 BYTE_CODECS: Mapping[str, str] = MappingProxyType(
     {
         "cp1250": "cp1250",
@@ -99,7 +99,8 @@ BYTE_CODECS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Those that differ from one: the codec, and what the servers read instead. "\ufffe" is no character.
+# Single-byte sets that differ from a Python codec: the codec, and the servers' character for each differing byte.
+# "\ufffe" means no character.
 PATCHED_BYTE_CODECS: Mapping[str, tuple[str, Mapping[int, str]]] = MappingProxyType(
     {
         "cp866": ("cp866", {0xFC: "\u207f", 0xFD: "\u00b2"}),
@@ -117,7 +118,7 @@ PATCHED_BYTE_CODECS: Mapping[str, tuple[str, Mapping[int, str]]] = MappingProxyT
         "greek": ("iso8859_7", {0xA1: "\u02bd", 0xA2: "\u02bc"}),
         "hebrew": ("iso8859_8", {0xAF: "\u203e"}),
         "koi8u": ("koi8_u", {0x95: "\u2022"}),
-        # The five bytes that cp1252 leaves free are control characters here.
+        # The five bytes that cp1252 leaves undefined are control characters in MySQL's latin1.
         "latin1": ("cp1252", {byte: chr(byte) for byte in b"\x81\x8d\x8f\x90\x9d"}),
         "swe7": ("ascii", dict(zip(b"@[\\]^`{|}~", "ÉÄÖÅÜéäöåü", strict=True))),
     }
@@ -125,7 +126,7 @@ PATCHED_BYTE_CODECS: Mapping[str, tuple[str, Mapping[int, str]]] = MappingProxyT
 
 _C1 = "".join(map(chr, range(0x80, 0xA0)))
 
-# Those that Python does not have: the characters of bytes 0x80 to 0xFF; below is ASCII.
+# Single-byte sets without a Python codec: the characters of bytes 0x80 to 0xFF; lower bytes are ASCII.
 UPPER_HALVES: Mapping[str, str] = MappingProxyType(
     {
         "armscii8": _C1 + "\xa0❁§։)(»«—.՝,-՟…՜՛՞"
@@ -141,8 +142,7 @@ UPPER_HALVES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Characters that the servers know and Python's codecs refuse: a sequence -> its character, and those of the
-# sequences that follow.
+# Characters that the servers know and Python's codecs refuse: the first sequence of a run -> the run's characters.
 _BIG5_EXTENSIONS: Mapping[bytes, str] = MappingProxyType({b"\xf9\xd6": "碁銹裏墻恒粧嫺"})
 _EUCJPMS_EXTENSIONS: Mapping[bytes, str] = MappingProxyType(
     {
@@ -158,7 +158,7 @@ _EUCJPMS_EXTENSIONS: Mapping[bytes, str] = MappingProxyType(
         "\ufa2b\ufa2c馞髙魲\ufa2d黑",
     }
 )
-# Rows 85 to 94 of JIS X 0208 and of JIS X 0212 are the user's own: 94 characters a row.
+# Rows 85 to 94 of JIS X 0208 and of JIS X 0212 are for private use: 94 characters a row.
 _EUC_PRIVATE_ROWS: Mapping[bytes, str] = MappingProxyType(
     {
         plane + bytes((0xF5 + row, 0xA1)): "".join(map(chr, range(start + 94 * row, start + 94 * row + 94)))
@@ -169,7 +169,7 @@ _EUC_PRIVATE_ROWS: Mapping[bytes, str] = MappingProxyType(
 
 
 def _characters(sequences: bytes) -> bytes:
-    """A pattern for a run of ASCII, a character of several bytes, or a byte that begins none."""
+    """A pattern that matches a run of ASCII, a multi-byte character, or a byte that starts no character."""
     return rb"(?s:[\x00-\x7f]+|" + sequences + rb"|.)"
 
 
@@ -186,11 +186,11 @@ _SJIS = _characters(rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]")
 
 
 class WideSet(NamedTuple):
-    """A set of several bytes a character, as a Python codec and its differences from the servers.
+    """A multi-byte character set: a Python codec and its differences from the servers.
 
-    ``sequences`` is a pattern that finds the characters. ``extensions``: see above. ``synonym``: a sequence that the
-    servers read as another one. ``characters``: Python's -> the servers'; each comes from one sequence alone, so that
-    the finished text can be mended.
+    ``sequences`` is a pattern that finds the characters. ``extensions``: characters that the codec lacks, as above.
+    ``synonym``: a sequence, and the one that the servers read it as. ``characters``: the codec's character -> the
+    servers' character; only one sequence decodes to each, so that the decoded text can be corrected.
     """
 
     codec: str
@@ -225,7 +225,7 @@ WIDE_SETS: Mapping[str, WideSet] = MappingProxyType(
             ),
         ),
         "euckr": WideSet("cp949", 2, _EUCKR),
-        # The servers have the standard of 2005 here, Python that of 2000.
+        # The servers follow the standard of 2005 here, Python the one of 2000.
         "gb18030": WideSet(
             "gb18030", 4, _GB18030, characters=MappingProxyType({0xE7C7: "\u1e3f", 0x1E3F: "\ue7c7"})
         ),

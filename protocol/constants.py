@@ -1,7 +1,7 @@
-"""Numbers of the wire and of the binary log, by the names that the servers give them.
+"""Numbers of the client/server protocol and of the binary log, under the names that the servers give them.
 
 From MySQL's ``mysql_com.h`` and ``binlog_event.h``, and MariaDB's ``log_event.h``.
-No behaviour lives here.
+Constants only, no behaviour.
 """
 
 from enum import IntEnum, IntFlag
@@ -90,7 +90,7 @@ _ROW_EVENTS: Final = (
     EventType.MARIADB_UPDATE_ROWS_COMPRESSED,
     EventType.MARIADB_DELETE_ROWS_COMPRESSED,
 )
-# The type bytes, ``raw[4:5]``, of the events that make up most of a log and say nothing of where transactions begin.
+# Type bytes (``raw[4:5]``) of the events that make up most of a log. None of these begins or ends a transaction.
 ROW_CODES: Final = frozenset(bytes([event_type]) for event_type in _ROW_EVENTS)
 
 
@@ -215,7 +215,7 @@ class StatusFlag(IntFlag):
 BINLOG_MAGIC = b"\xfebin"
 ENCRYPTED_BINLOG_MAGIC = b"\xfdbin"
 ENCRYPTION_HEADER_SIZE = 512
-# What it takes to decrypt the header of an event of MariaDB: its first block of 16 bytes begins at 4.
+# Bytes needed to decrypt the header of a MariaDB event: the first block of 16 bytes begins at offset 4.
 ENCRYPTED_PREFIX_SIZE = 20
 EVENT_HEADER_SIZE = 19
 CHECKSUM_SIZE = 4

@@ -1,35 +1,35 @@
-"""The whole error tree, for both packages: what went wrong, by who must act on it.
+"""The error tree of both packages, sorted by who has to act: the caller, the network, the source's administrator.
 
     ReplicaError
     ├── ConfigurationError             the caller's options, DSN or arguments (also a ValueError)
     │   └── MissingExtraError          an optional extra is not installed; the message names it
     ├── ConnectionLostError            the network: refused, cut, timed out (retrying can help)
-    │   └── SourceSilentError          connected, but nothing came for too long
+    │   └── SourceSilentError          connected, but no event or heartbeat for too long
     ├── ProtocolError                  the peer sent bytes that are not the client/server protocol
     ├── ServerError                    the server answered with an ERR packet: code, sqlstate, message
     │   ├── AuthenticationError        user, password or plugin refused
     │   ├── PrivilegeError             logged in, but not allowed to replicate
     │   ├── PositionError              the start position cannot be served
-    │   │   ├── PositionPastEndError       it lies behind the end of its file
-    │   │   ├── PositionInsideEventError   it is not the start of an event
+    │   │   ├── PositionPastEndError       the position is past the end of its file
+    │   │   ├── PositionInsideEventError   the position is not the start of an event
     │   │   └── BinlogNotFoundError        the source has no such file
-    │   ├── TransactionsUnavailableError   the source has purged, or never had, what is asked for
-    │   └── DuplicateReplicaError      another replica with our id took the connection over
+    │   ├── TransactionsUnavailableError   the source purged, or never had, the transactions asked for
+    │   └── DuplicateReplicaError      another replica with the same id took over the connection
     ├── SourceConfigurationError       the source is set up so that rows cannot be streamed
-    │   └── StatementFormatError       rows changed by a statement that the log holds instead of the rows
-    ├── SourceChangedError             another server answers where a position is known of the one before only
+    │   └── StatementFormatError       the log holds a statement that changes rows, not the rows
+    ├── SourceChangedError             another server answers, and the known position is in the previous server's log
     ├── LostEventsError                the source says that its own log lacks events
-    ├── TransactionOutcomeError        a transaction has not ended as it must have for what is asked of it
-    ├── RolledBackToSavepointError     changes of an open transaction that were delivered do not stand any more
+    ├── TransactionOutcomeError        the request needs a transaction that is committed, and this one is not
+    ├── RolledBackToSavepointError     the source rolled back changes of an open transaction after their delivery
     ├── CheckpointError                a store cannot load or save the checkpoint
-    ├── SchemaMismatchError            column names known from elsewhere do not fit the logged table
+    ├── SchemaMismatchError            column names from outside the log do not fit the logged table
     └── DecodeError                    the binary log itself: file, position, event_type
-        ├── TruncatedError             the data ends inside of an event or value
-        ├── ChecksumError              CRC32 differs
-        ├── UnsupportedEventError      an event that is not known and not flagged ignorable
+        ├── TruncatedError             the data ends inside an event or value
+        ├── ChecksumError              the computed CRC32 differs from the stored one
+        ├── UnsupportedEventError      an unknown event type that the source did not flag as ignorable
         └── MissingTableMapError       rows without the table map that describes them
 
-It holds no logic beyond what an error needs to describe itself.
+An error describes itself; nothing here decides when it is raised.
 """
 
 
@@ -42,7 +42,7 @@ class ConfigurationError(ReplicaError, ValueError):
 
 
 class MissingExtraError(ConfigurationError):
-    """The ``feature`` that was asked for needs an optional dependency that is not installed: ``extra`` names it."""
+    """``feature`` needs an optional dependency that is not installed; ``extra`` names the extra that brings it."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the extra [{extra}]: pip install 'mysql-replica[{extra}]'")
@@ -54,11 +54,11 @@ class MissingExtraError(ConfigurationError):
 
 
 class ConnectionLostError(ReplicaError):
-    """The connection could not be made, or ended; trying again may help."""
+    """The connection could not be made, or it was lost; trying again may help."""
 
 
 class SourceSilentError(ConnectionLostError):
-    """The source sent neither events nor heartbeats for longer than it promised."""
+    """The source sent neither events nor heartbeats for longer than the agreed heartbeat period allows."""
 
 
 class ProtocolError(ReplicaError):
@@ -69,7 +69,7 @@ class ServerError(ReplicaError):
     """An ERR packet of the server.
 
     Attributes: ``code`` (the server's error number), ``sqlstate`` (five characters, may be empty),
-    ``message`` (the server's own words) and ``remedy`` (ours; may be empty).
+    ``message`` (the server's own words) and ``remedy`` (this library's advice; may be empty).
     """
 
     def __init__(self, code: int, sqlstate: str, message: str, remedy: str = "") -> None:
@@ -97,7 +97,7 @@ class PositionError(ServerError):
 
 
 class PositionPastEndError(PositionError):
-    """The position lies behind the end of its file."""
+    """The position is past the end of its file."""
 
 
 class PositionInsideEventError(PositionError):
@@ -109,11 +109,11 @@ class BinlogNotFoundError(PositionError):
 
 
 class TransactionsUnavailableError(ServerError):
-    """Transactions that are needed were purged, or ours are unknown to the source."""
+    """The source purged transactions that the replica needs, or lacks transactions that the replica has."""
 
 
 class DuplicateReplicaError(ServerError):
-    """Another replica with the same identity connected; retrying would make both fight for ever."""
+    """Another replica with the same identity connected; after a retry each would cut off the other for ever."""
 
 
 class SourceConfigurationError(ReplicaError):
@@ -121,11 +121,11 @@ class SourceConfigurationError(ReplicaError):
 
 
 class StatementFormatError(SourceConfigurationError):
-    """A statement that changes rows stands in the log instead of the rows (binlog_format is not ROW)."""
+    """The log holds a statement that changes rows instead of the changed rows (binlog_format is not ROW)."""
 
 
 class SourceChangedError(ReplicaError):
-    """Another server answers, or the same one with another log, and only a position says where to go on."""
+    """Another server answers, or the same server with another log, and the position is valid in the old log only."""
 
 
 class LostEventsError(ReplicaError):
@@ -133,14 +133,14 @@ class LostEventsError(ReplicaError):
 
 
 class TransactionOutcomeError(ReplicaError):
-    """A transaction was not committed, or not yet, and what was asked of it needs that."""
+    """The request needs a committed transaction; this one has another outcome, or has not ended yet."""
 
 
 class RolledBackToSavepointError(ReplicaError):
-    """Of the changes of this transaction that were delivered, only the first ``changes_kept`` still stand.
+    """Only the first ``changes_kept`` of this transaction's delivered changes are still valid.
 
-    The source has rolled back to a savepoint after they were logged. Undo the others and iterate the transaction
-    again: it goes on behind this point.
+    The source rolled back to a savepoint after it had logged the others. Undo those and iterate the transaction
+    again: it continues after the rollback.
     """
 
     def __init__(self, message: str, changes_kept: int) -> None:
@@ -156,11 +156,11 @@ class CheckpointError(ReplicaError):
 
 
 class SchemaMismatchError(ReplicaError):
-    """Column names from outside of the log disagree with the logged table in count or type."""
+    """Column names from outside the log do not fit the logged table: the number of columns or a type differs."""
 
 
 class DecodeError(ReplicaError):
-    """Bytes of the binary log that cannot be what the format says.
+    """Bytes of the binary log do not follow its format.
 
     Attributes: ``reason``, and, once the decoder has added them, ``file``, ``position`` (byte offset of
     the event's start) and ``event_type`` (number).
@@ -189,7 +189,7 @@ class TruncatedError(DecodeError):
 
 
 class ChecksumError(DecodeError):
-    """The event's CRC32 is not the one that stands behind it."""
+    """The CRC32 of an event's bytes differs from the checksum at the event's end."""
 
 
 class UnsupportedEventError(DecodeError):

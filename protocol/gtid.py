@@ -1,8 +1,8 @@
-"""Global transaction ids of both families, and sets of them, as text and as bytes.
+"""GTIDs and GTID sets of MySQL and MariaDB, as text and as bytes.
 
-MySQL names a transaction ``uuid:sequence`` or, since 8.3, ``uuid:tag:sequence``, and speaks of sets of
-intervals. MariaDB names it ``domain-server-sequence`` and keeps the last one of each domain. Which form a
-text has is told by ``parse_gtid_set``. Nothing here knows events or connections.
+A MySQL GTID is ``uuid:sequence`` or, since 8.3, ``uuid:tag:sequence``, and a MySQL GTID set holds intervals of
+sequences. A MariaDB GTID is ``domain-server-sequence``, and a MariaDB set holds the last GTID of each domain.
+``parse_gtid_set`` tells the two forms apart. This module knows no events and no connections.
 
 The text follows MySQL's ``sql/rpl_gtid_set.cc`` (``add_gtid_text``, ``to_string``) and
 ``libs/mysql/gtid/{tsid,tag}.cpp``; the bytes follow ``Gtid_set::encode`` and ``add_gtid_encoding`` there.
@@ -20,7 +20,7 @@ from .errors import ConfigurationError, DecodeError
 from .records import record
 from .wire import Reader
 
-# GNO_END in sql/rpl_gtid.h: the first number that is no sequence any more.
+# GNO_END in sql/rpl_gtid.h: the first number after the last valid sequence.
 SEQUENCE_END = (1 << 63) - 1
 
 _TAG_MAX_LENGTH = 32
@@ -38,8 +38,8 @@ _unpack_interval = struct.Struct("<QQ").iter_unpack
 class Gtid:
     """One transaction of a MySQL source: ``3e11fa47-71ca-11e1-9e33-c80aa9429562:23`` or ``...:tag:23``.
 
-    ``source_id`` is the server_uuid of the server where it was committed first, ``sequence`` counts from 1 on, and
-    ``tag`` (8.3 and later) is empty without one.
+    ``source_id`` is the server_uuid of the server that committed the transaction first. ``sequence`` counts from 1.
+    ``tag`` (8.3 and later) is empty for a GTID without a tag.
     """
 
     source_id: uuid.UUID
@@ -53,26 +53,26 @@ class Gtid:
         match list(parsed.intervals()):
             case [Interval(source_id, tag, first, last)] if first == last:
                 return cls(source_id, first, tag)
-        raise ConfigurationError(f"not the id of a single transaction: {text!r}")
+        raise ConfigurationError(f"not the GTID of a single transaction: {text!r}")
 
     def __str__(self) -> str:
         return f"{_tsid_text(self.source_id, self.tag)}:{self.sequence}"
 
 
 class _OpenGtid:
-    """A ``Gtid`` in the making: the constructor of a frozen class takes three times as long, 0.4 us a transaction."""
+    """A ``Gtid`` while it is filled: a frozen class's constructor takes three times as long, 0.4 us a transaction."""
 
     __slots__ = ("sequence", "source_id", "tag")
 
 
 @lru_cache(maxsize=256)
 def _source_id(data: bytes) -> uuid.UUID:
-    """A log names few servers, and making a UUID takes 1.3 us."""
+    """Cached: a log names few servers, and a new UUID takes 1.3 us."""
     return uuid.UUID(bytes=data)
 
 
 def new_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
-    """The GTID of an event, whose source's UUID is given as it is logged."""
+    """The ``Gtid`` of an event; ``source_id`` is the UUID's 16 bytes as they are logged."""
     gtid: Any = _OpenGtid()
     gtid.source_id = _source_id(source_id)
     gtid.sequence = sequence
@@ -82,7 +82,7 @@ def new_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
 
 
 class Interval(NamedTuple):
-    """Consecutive transactions of one source and tag; both ends belong to it."""
+    """Consecutive transactions of one source and tag, ``first`` and ``last`` included."""
 
     source_id: uuid.UUID
     tag: str
@@ -96,9 +96,9 @@ class GtidSet:
     ``GtidSet("uuid:1-5:7, uuid:tag:1")`` or ``GtidSet(gtids)``. Its text is the server's, on one line.
     """
 
-    # Per source and tag the ends of its intervals, flat: [start, end, start, end...], starts included,
-    # ends excluded, strictly rising. A number lies inside of an interval when an odd count of them is not
-    # greater than it; that makes every operation two bisections and one slice.
+    # For each source and tag the bounds of its intervals in one strictly rising list, [start, end, start, end...],
+    # starts included, ends excluded. A number is inside an interval when an odd count of bounds is less than or
+    # equal to it. So every operation is two bisections and one slice.
     __slots__ = ("_ends",)
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
@@ -116,15 +116,15 @@ class GtidSet:
     def parse(cls, text: str) -> "GtidSet":
         """Read a set's text; whitespace, letter case and the order of its parts do not matter.
 
-        Raises ``ConfigurationError``, also for an interval whose end lies before its start, which the
-        server takes for an empty one.
+        Raises ``ConfigurationError`` for anything else, and for an interval that ends before it starts, which
+        the server reads as an empty interval.
         """
         return cls(text)
 
     def _add_text(self, item: str) -> None:
         head, *parts = (part.strip() for part in item.lower().split(":"))
         if not fullmatch(_UUID, head):
-            raise ConfigurationError(f"a GTID set has a UUID here: {item.strip()!r}")
+            raise ConfigurationError(f"each part of a GTID set starts with a UUID, not with {head!r}")
         source_id, tag = uuid.UUID(head), ""
         for part in parts:
             if interval := fullmatch(_INTERVAL, part):
@@ -139,15 +139,15 @@ class GtidSet:
                 raise ConfigurationError(f"neither an interval nor a tag: {part!r} in {item.strip()!r}")
 
     def copy(self) -> "GtidSet":
-        """A set of its own with the same transactions."""
+        """An independent set with the same transactions."""
         result = GtidSet()
         result._ends = {key: ends.copy() for key, ends in self._ends.items()}
         return result
 
     def add(self, gtid: Gtid) -> None:
         """Add one transaction, in place."""
-        # A stream adds each source's next sequence, which takes 0.25 us however large the set is;
-        # elsewhere in a set of 10,000 intervals it takes 1.6 us.
+        # A stream mostly adds a source's next sequence, which takes 0.25 us however large the set is;
+        # to add elsewhere in a set of 10,000 intervals takes 1.6 us.
         sequence = gtid.sequence
         ends = self._ends.get((gtid.source_id, gtid.tag))
         if ends is not None and ends[-1] == sequence:
@@ -221,21 +221,21 @@ class GtidSet:
         return f"GtidSet({str(self)!r})"
 
     def encode(self) -> bytes:
-        """The bytes of COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS.
+        """The set as COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS carry it.
 
-        Without tags, the form that every server with GTIDs reads. With tags, the form of 8.3 and later,
-        in which each source's tag stands behind its UUID (``Gtid_format::tagged``).
+        A set without tags has the form that every server with GTIDs reads. A set with tags has the form of 8.3
+        and later, in which a tag follows each UUID (``Gtid_format::tagged``).
         """
         tagged = any(tag for _, tag in self._ends)
         count = len(self._ends)
         if tagged:
-            # The format stands in the lowest and in the highest byte (encode_nsids_format).
+            # The format number is in the lowest and in the highest byte (encode_nsids_format).
             count = _TAGGED_FORMAT << 56 | count << 8 | _TAGGED_FORMAT
         chunks = [count.to_bytes(8, "little")]
         for (source_id, tag), ends in sorted(self._ends.items()):
             chunks.append(source_id.bytes)
             if tagged:
-                # A variable-length integer of mysql::serialization, which below 128 is the number doubled.
+                # The length is a variable-length integer of mysql::serialization: below 128, the number doubled.
                 chunks.append(bytes([len(tag) << 1]) + tag.encode("ascii"))
             chunks.append(struct.pack(f"<{len(ends) + 1}Q", len(ends) // 2, *ends))
         return b"".join(chunks)
@@ -244,13 +244,13 @@ class GtidSet:
     def decode(cls, data: bytes) -> "GtidSet":
         """Read what ``encode`` writes, in either form; all of ``data`` must be used up.
 
-        Raises ``TruncatedError``, and ``DecodeError`` for what the server calls a malformed encoding.
+        Raises ``TruncatedError`` for data cut short, ``DecodeError`` for an encoding that the server calls malformed.
         """
         reader = Reader(data)
         count = reader.uint(8)
         set_format = count >> 56
         if set_format > _TAGGED_FORMAT:
-            raise DecodeError(f"GTID set in an unknown format {set_format}")
+            raise DecodeError(f"a GTID set has the unknown format {set_format}")
         if set_format == _TAGGED_FORMAT:
             count = count >> 8 & (1 << 48) - 1
         result = cls()
@@ -262,7 +262,7 @@ class GtidSet:
             previous = 0
             for start, end in _unpack_interval(intervals):
                 if not previous < start < end <= SEQUENCE_END:
-                    raise DecodeError(f"GTID set with intervals out of order: {start} to {end}")
+                    raise DecodeError(f"a GTID set has an interval out of order: {start} to {end}")
                 _cover(ends, start, end)
                 previous = end
             if not ends:
@@ -276,11 +276,11 @@ def _tsid_text(source_id: uuid.UUID, tag: str) -> str:
 
 
 def _read_tag(reader: Reader) -> str:
-    """A tag behind its length; ``DecodeError`` for one that the server would not have written."""
+    """The tag after its length byte; ``DecodeError`` for a tag that no server writes."""
     length = reader.u8()
     # An odd first byte starts a length of two bytes or more, and no tag is that long.
     if length & 1 or length >> 1 > _TAG_MAX_LENGTH:
-        raise DecodeError(f"GTID tag with a length byte of 0x{length:02x}")
+        raise DecodeError(f"a GTID tag has the invalid length byte 0x{length:02x}")
     tag = reader.take(length >> 1).decode("latin-1")
     if tag and not fullmatch(_TAG, tag):
         raise DecodeError(f"not a GTID tag: {tag!r}")
@@ -288,13 +288,13 @@ def _read_tag(reader: Reader) -> str:
 
 
 def _cover(ends: list[int], start: int, end: int) -> None:
-    """Add ``start`` up to, not including, ``end``; touching intervals become one."""
+    """Add ``start`` up to, but not including, ``end``; adjacent intervals are merged."""
     low, high = bisect_left(ends, start), bisect_right(ends, end)
     ends[low:high] = [start] * (low % 2 == 0) + [end] * (high % 2 == 0)
 
 
 def _uncover(ends: list[int], start: int, end: int) -> None:
-    """Take ``start`` up to, not including, ``end`` away."""
+    """Remove ``start`` up to, but not including, ``end``."""
     low, high = bisect_left(ends, start), bisect_right(ends, end)
     ends[low:high] = [start] * (low % 2) + [end] * (high % 2)
 
@@ -303,7 +303,7 @@ def _uncover(ends: list[int], start: int, end: int) -> None:
 class MariadbGtid:
     """One transaction of a MariaDB source: ``0-1-100``.
 
-    ``domain_id`` is the replication domain, ``server_id`` that of the server where it was committed first,
+    ``domain_id`` is the replication domain, ``server_id`` the id of the server that committed the transaction first.
     ``sequence`` counts within the domain.
     """
 
@@ -331,7 +331,7 @@ class _OpenMariadbGtid:
 
 
 def new_mariadb_gtid(domain_id: int, server_id: int, sequence: int) -> MariadbGtid:
-    """``MariadbGtid(domain_id, server_id, sequence)``, as ``new_gtid``."""
+    """``MariadbGtid(domain_id, server_id, sequence)``, made in the fast way of ``new_gtid``."""
     gtid: Any = _OpenMariadbGtid()
     gtid.domain_id = domain_id
     gtid.server_id = server_id
@@ -341,10 +341,10 @@ def new_mariadb_gtid(domain_id: int, server_id: int, sequence: int) -> MariadbGt
 
 
 class MariadbGtidSet:
-    """The last transaction of each domain, which stands for all before it. Mutable, so not hashable.
+    """The last transaction of each domain; all earlier ones of the domain are included. Mutable, so not hashable.
 
-    ``MariadbGtidSet("0-1-100,1-2-5")`` or ``MariadbGtidSet(gtids)``: of several in a domain the last one
-    counts, as in a GTID_LIST event.
+    ``MariadbGtidSet("0-1-100,1-2-5")`` or ``MariadbGtidSet(gtids)``. If several ``gtids`` have the same domain, the
+    last of them counts, as in a GTID_LIST event.
     """
 
     __slots__ = ("_last",)
@@ -365,17 +365,17 @@ class MariadbGtidSet:
 
     @classmethod
     def parse(cls, text: str) -> "MariadbGtidSet":
-        """Read a set's text; ``ConfigurationError`` when it is none, or names a domain twice."""
+        """Read a set's text; ``ConfigurationError`` if it is malformed or names a domain twice."""
         return cls(text)
 
     def copy(self) -> "MariadbGtidSet":
-        """A set of its own with the same transactions."""
+        """An independent set with the same transactions."""
         return MariadbGtidSet(self._last.values())
 
     def add(self, gtid: MariadbGtid) -> None:
         """Make this the last transaction of its domain, in place.
 
-        Without strict mode a sequence may be lower than the one before it, and is the last all the same.
+        Without gtid_strict_mode the sequence may be lower than the previous one; the GTID still becomes the last.
         """
         self._last[gtid.domain_id] = gtid
 
@@ -388,7 +388,7 @@ class MariadbGtidSet:
         return last is not None and gtid.sequence <= last.sequence
 
     def __le__(self, other: "MariadbGtidSet") -> bool:
-        """Whether the other set has every domain of this one, and none at a lower sequence."""
+        """Whether the other set has every domain of this one, at the same or a higher sequence."""
         return all(gtid in other for gtid in self._last.values())
 
     def __eq__(self, other: object) -> bool:
@@ -408,9 +408,9 @@ AnyGtidSet = GtidSet | MariadbGtidSet
 
 
 def parse_gtid_set(text: str) -> AnyGtidSet:
-    """Read a set of either family, told apart by its form. The empty text is MySQL's empty set.
+    """Read a MySQL or a MariaDB GTID set; the form of the text decides. The empty text is MySQL's empty set.
 
-    Raises ``ConfigurationError`` when it is neither.
+    Raises ``ConfigurationError`` for a text of neither form.
     """
     first = text.partition(",")[0].strip()
     return MariadbGtidSet(text) if fullmatch(_MARIADB_GTID, first) else GtidSet(text)

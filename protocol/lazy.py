@@ -1,4 +1,4 @@
-"""Names of a package that are imported when somebody first asks for them, to keep the import of the package fast."""
+"""Lazy imports: a package's public names are imported at first use, so that importing the package stays fast."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -13,8 +13,8 @@ def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     def get(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found: object = getattr(import_module(f"{package}.{homes[name]}"), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        value: object = getattr(import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     return get

@@ -1,7 +1,7 @@
-"""Places in a source's binary log: a file with an offset, and the point where a replica goes on.
+"""Positions in a source's binary log (file and offset), and checkpoints, at which a replica resumes.
 
-A position is only known within one server's log; a checkpoint therefore says whose log it speaks of, and
-which transactions lie before it. Nothing here reads or writes files.
+A position is valid in one server's log only. A checkpoint therefore also names the server, and the GTID set of the
+transactions before it. Nothing here reads or writes files.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ _NUMBERED_FILE = r"((?s:.*))\.([0-9]{1,20})"
 class BinlogPosition:
     """The byte offset ``position`` in the binlog file ``file``: ``binlog.000003:154``.
 
-    Positions are ordered within one base name, by the number behind its last dot: ``binlog.999999`` comes
-    before ``binlog.1000000``. Others cannot be compared (``ConfigurationError``).
+    Positions in files of one base name are ordered by the number after the last dot: ``binlog.999999`` comes
+    before ``binlog.1000000``. Positions in files of other names cannot be compared (``ConfigurationError``).
     """
 
     file: str
@@ -50,7 +50,9 @@ class BinlogPosition:
             return self.position < other.position
         mine, others = fullmatch(_NUMBERED_FILE, self.file), fullmatch(_NUMBERED_FILE, other.file)
         if not mine or not others or mine[1] != others[1]:
-            raise ConfigurationError(f"{self} and {other} have no order: their files are of different logs")
+            raise ConfigurationError(
+                f"{self} and {other} cannot be ordered: their files are of different logs"
+            )
         return int(mine[2]) < int(others[2])
 
     def __str__(self) -> str:
@@ -59,11 +61,11 @@ class BinlogPosition:
 
 @record(slots=True, frozen=True)
 class Checkpoint:
-    """The point between two transactions at which a replica goes on.
+    """A point between two transactions, at which a replica resumes.
 
-    ``file`` and ``position`` are where the next transaction starts in the log of the server that
-    ``server_uuid`` (MySQL) or ``server_id`` names. ``gtid_set`` is the text of all transactions before it,
-    and None where the source has no GTIDs. ``version`` is that of the form in which it is stored.
+    ``file`` and ``position`` are the start of the next transaction in the log of the server that
+    ``server_uuid`` (MySQL) or ``server_id`` names. ``gtid_set`` is the GTID set, as text, of all transactions before
+    it; None if the source has no GTIDs. ``version`` is the version of the stored form.
     """
 
     file: str
@@ -79,13 +81,15 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Checkpoint":
-        """The reverse of ``to_dict``; ``ConfigurationError`` when a value is missing, wrong or too new."""
+        """The reverse of ``to_dict``; ``ConfigurationError`` for missing keys, wrong values and unknown versions."""
         version = data.get("version")
         if version != CHECKPOINT_VERSION:
-            raise ConfigurationError(f"a checkpoint of version {version!r}; {CHECKPOINT_VERSION} is known")
+            raise ConfigurationError(
+                f"the checkpoint has version {version!r}; this library reads version {CHECKPOINT_VERSION}"
+            )
         names = {field.name for field in fields(cls)}
         if names != data.keys():
-            raise ConfigurationError(f"a checkpoint has the keys {sorted(names)}, not {sorted(data)}")
+            raise ConfigurationError(f"a checkpoint must have the keys {sorted(names)}, not {sorted(data)}")
         checkpoint = cls(
             file=_text(data, "file"),
             position=_number(data, "position"),
@@ -101,12 +105,12 @@ class Checkpoint:
 def _text(data: Mapping[str, object], key: str) -> str:
     value = data[key]
     if not isinstance(value, str):
-        raise ConfigurationError(f"a checkpoint's {key} is text, not {value!r}")
+        raise ConfigurationError(f"a checkpoint's {key} must be text, not {value!r}")
     return value
 
 
 def _number(data: Mapping[str, object], key: str) -> int:
     value = data[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigurationError(f"a checkpoint's {key} is a number from 0 on, not {value!r}")
+        raise ConfigurationError(f"a checkpoint's {key} must be an integer of 0 or more, not {value!r}")
     return value

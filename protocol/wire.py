@@ -1,7 +1,7 @@
-"""Reading and writing the few shapes that all messages and events are made of.
+"""The basic fields of all messages and events: integers, length-encoded strings, text, bitmaps.
 
 ``Reader`` is a checked cursor for everything that is not a hot path; ``unpack_*`` are bound struct readers
-for what is. Integers are little-endian unless named otherwise. It knows no message and no event.
+for hot paths. Integers are little-endian unless named otherwise. This module knows no message and no event.
 """
 
 import struct
@@ -18,12 +18,12 @@ unpack_event_header = struct.Struct("<IBIIIH").unpack_from
 
 NULL_LENGTH = 0xFB
 
-# Of an event's header: timestamp, type, server id, size, next position, flags.
+# An event's header: timestamp, type, server id, size, next position, flags.
 HeaderFields = tuple[int, int, int, int, int, int]
-# A raw event, its offset in the file, and its header's.
+# A raw event, its offset in the file, and its header fields.
 LocatedEvent = tuple[bytes, int, HeaderFields]
 
-# Reads at most so many bytes; none at the end.
+# Reads at most the given number of bytes; returns no bytes at the end of the data.
 ReadBytes = Callable[[int], bytes]
 
 
@@ -39,17 +39,17 @@ def encode_lenenc_int(value: int) -> bytes:
 
 
 def encode_lenenc_bytes(value: bytes) -> bytes:
-    """Bytes behind their length-encoded length."""
+    """The length as a length-encoded integer, then the bytes."""
     return encode_lenenc_int(len(value)) + value
 
 
 def utf8_text(data: bytes) -> str:
-    """Text of the server in UTF-8; invalid bytes survive as surrogate escapes."""
+    """The server's UTF-8 text; invalid bytes survive as surrogate escapes."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def bitmap_size(bits: int) -> int:
-    """Bytes that a bitmap of so many bits takes."""
+    """Size in bytes of a bitmap of ``bits`` bits."""
     return (bits + 7) >> 3
 
 
@@ -86,7 +86,7 @@ class Reader:
         return self.end - self.position
 
     def skip(self, count: int) -> int:
-        """Move over ``count`` bytes; returns where they start."""
+        """Move past ``count`` bytes; returns the offset of the first of them."""
         start = self.position
         if count < 0 or count > self.end - start:
             raise self.truncated(f"{count} bytes wanted, {self.end - start} left")
@@ -139,7 +139,7 @@ class Reader:
         raise self.truncated(f"0x{first:02x} does not start a length-encoded integer")
 
     def lenenc_bytes(self) -> bytes:
-        """Bytes behind their length-encoded length."""
+        """The bytes after a length-encoded length."""
         return self.take(self.lenenc_int())
 
     def lenenc_bytes_or_null(self) -> bytes | None:
@@ -150,7 +150,7 @@ class Reader:
         return self.lenenc_bytes()
 
     def short_bytes(self) -> bytes:
-        """Bytes behind a one-byte length."""
+        """The bytes after a one-byte length."""
         return self.take(self.u8())
 
     def nul_terminated(self) -> bytes:

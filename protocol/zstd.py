@@ -1,6 +1,6 @@
-"""Zstandard from Python 3.14's own library or its backport (extra ``[zstd]``), imported when it is first asked for.
+"""Finds Zstandard in Python 3.14's own library or in its backport (extra ``[zstd]``), at first use.
 
-Which one it is, and that there may be none, is this module's only knowledge.
+It only imports the library; callers compress and decompress.
 """
 
 from types import ModuleType
@@ -9,7 +9,7 @@ from .errors import MissingExtraError
 
 
 def load_zstd(feature: str) -> ModuleType:
-    """The module, whose names are those of ``compression.zstd``; ``MissingExtraError`` for the feature without it."""
+    """A module with the names of ``compression.zstd``; ``MissingExtraError`` for ``feature`` if none is installed."""
     try:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
     except ImportError:

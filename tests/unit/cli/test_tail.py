@@ -330,7 +330,7 @@ def test_what_a_checkpoint_stands_for_is_written_before_it(tmp_path: Path) -> No
         (
             ("--from", "yesterday"),
             2,
-            "--from: a GTID set has a UUID here: 'yesterday' -- a place is now, earliest,",
+            "--from: each part of a GTID set starts with a UUID, not with 'yesterday' -- a place is now, earliest,",
         ),
         (("--from", "2026-01-01T00:00:00"), 2, "--from: the time '2026-01-01T00:00:00' has no zone"),
         (("--stop", "earliest"), 2, "stop: "),
@@ -368,7 +368,7 @@ def test_where_nobody_answers(source: DemoSource, capfd: pytest.CaptureFixture[s
 
 
 def test_a_place_names_its_option() -> None:
-    with pytest.raises(ConfigurationError, match=r"^--from: a GTID set"):
+    with pytest.raises(ConfigurationError, match=r"^--from: each part of a GTID set"):
         tail_command.read_place("--from", "nonsense")
 
 

@@ -1,6 +1,6 @@
-"""Character sets: decoding never raises and loses nothing, and what differs from Python's codecs is right.
+"""Character sets: decoding never raises and loses nothing; differences from Python's codecs are right.
 
-That every character is the servers' own is tested against the servers.
+Another test compares every character with the servers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from protocol import charset_tables as tables
 from protocol.charset import Charset, charset_by_name, charset_of_collation
 
 NAMES = sorted(tables.COLLATION_IDS)
-# Sets whose text, encoded back, is what was decoded, byte for byte.
+# Sets whose decoded text, encoded again, gives the same bytes.
 BYTE_SETS = sorted({*tables.BYTE_CODECS, *tables.PATCHED_BYTE_CODECS, *tables.UPPER_HALVES, "ascii"})
 
 
@@ -101,7 +101,7 @@ def test_nothing_raises(name: str, data: bytes) -> None:
 def test_sets_of_one_byte_keep_each_byte_apart(name: str) -> None:
     characters = [decode(name, bytes([byte])) for byte in range(256)]
     assert all(len(character) == 1 for character in characters)
-    # Bytes without a character are their surrogate escapes, and so no two bytes look alike.
+    # Bytes without a character become surrogate escapes, so no two bytes give the same text.
     assert all(ord(c) == 0xDC00 + byte for byte, c in enumerate(characters) if 0xD800 <= ord(c) <= 0xDFFF)
     assert len(set(characters)) == (250 if name == "armscii8" else 256)
     whole = decode(name, bytes(range(256)))
@@ -153,7 +153,7 @@ def test_a_sequence_without_a_character_does_not_shift_the_next(name: str, data:
         ("sjis", "815f 5c b1", "\\\\ｱ"),
         ("ujis", "a1c0 f5a1 8ff5a1 8fa2b7 8eb1", "\\\ue000\ue3ac~ｱ"),
         ("ujis", "fefe 8ffefe ff", "\ue3ab\ue757\udcff"),
-        # F5A1 is a character of the user's, but not across two others.
+        # F5A1 is a private-use character, but not where its bytes belong to two other characters.
         ("ujis", "f4a6 b0f5 a1a1 f5a1", "熙印\u3000\ue000"),
         ("eucjpms", "a1c1 8fa2b7 ada1 adb7 8ff4fe 8ff4a1", "～～①Ⅲ黑Ⅲ"),
         ("eucjpms", "a1f1 f5a1 adbf", "￠\ue000\udcad\udcbf"),

@@ -1,4 +1,4 @@
-"""GTIDs and their sets: against a plain set of tuples, and against the bytes and texts of real servers."""
+"""GTIDs and GTID sets, compared with a plain set of GTIDs and with the bytes and texts of real servers."""
 
 from __future__ import annotations
 

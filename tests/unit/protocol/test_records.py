@@ -1,4 +1,4 @@
-"""Records against the dataclasses of the standard library: the same class, written once and decorated twice."""
+"""``@record`` compared with ``@dataclass``: the same class, written once and decorated with each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Decorate = Callable[..., Callable[[type], Any]]
 
 
 def classes(decorate: Decorate, **options: bool) -> tuple[Any, Any, Any]:
-    """A class with a default, one below it, and one below it whose field comes by name."""
+    """A base class with a default, a subclass, and a subclass with a keyword-only field."""
 
     @decorate(slots=True, **options)
     class Base:
@@ -36,7 +36,7 @@ def classes(decorate: Decorate, **options: bool) -> tuple[Any, Any, Any]:
 
     @decorate(slots=True, **options)
     class Below(Base):
-        """Below it."""
+        """A subclass."""
 
         many: list[int] = field(default_factory=list)
         derived: int = field(init=False, compare=False, repr=False)
@@ -46,7 +46,7 @@ def classes(decorate: Decorate, **options: bool) -> tuple[Any, Any, Any]:
 
     @decorate(slots=True, kw_only=True, **options)
     class Named(Base):
-        """Below it, by name."""
+        """A subclass with a keyword-only field."""
 
         third: object
 
@@ -57,7 +57,7 @@ OPTIONS = [{"frozen": frozen, "eq": eq} for frozen in (False, True) for eq in (F
 
 
 def outcome(function: Callable[[], object]) -> object:
-    """What it returns, or the type of the exception and the text of a TypeError."""
+    """The function's result, or the type of its exception with the text of a TypeError."""
     try:
         return function()
     except FrozenInstanceError as error:
@@ -91,7 +91,7 @@ def test_a_record_is_a_dataclass(options: dict[str, bool], index: int) -> None:
         lambda kind: repr(dataclasses.replace(kind(1, **arguments), second="z")),
         lambda kind: repr(copy.deepcopy(kind(1, **arguments))),
     ]
-    # Each on classes of which nothing has been made yet.
+    # Each look gets new classes, whose methods are not generated yet.
     for look in looks:
         mine = outcome(lambda: look(classes(record, **options)[index]))  # noqa: B023
         real = outcome(lambda: look(classes(dataclass, **options)[index]))  # noqa: B023
