@@ -25,6 +25,7 @@ from ..source.log_scan import LogScan
 from ..source.semi_sync import enabled_by
 from ..source.server_facts import Source, ask, log_status
 from ..source.session import Session
+from ..sql.quoting import quoted
 from ..sql.statement_kind import empties_table, statement_kind
 from .tables import Tables, look_at_tables, quote_plainly
 
@@ -171,7 +172,7 @@ async def _pairs(session: Session, statement: str) -> dict[str, str]:
 def _account(current_user: str) -> str:
     """``user@host`` as it stands in GRANT."""
     user, _, host = current_user.rpartition("@")
-    return "@".join("'" + part.replace("'", "''") + "'" for part in (user, host))
+    return "@".join(quoted(part, "'") for part in (user, host))
 
 
 async def _filters(session: Session, source: Source) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ..sql.quoting import identifier, like_expression
 from .facts import Facts
 from .finding import Finding, listed, sql
 
@@ -87,21 +88,14 @@ def _scopes(patterns: Sequence[str]) -> list[str]:
         schema, _, table = pattern.partition(".")
         if not _PLAIN.fullmatch(schema):
             return ["*.*"]
-        quoted = "`" + schema.replace("`", "``") + "`"
-        scopes.append(f"{quoted}.`{table.replace('`', '``')}`" if _PLAIN.fullmatch(table) else f"{quoted}.*")
+        scopes.append(f"{identifier(schema)}.{identifier(table) if _PLAIN.fullmatch(table) else '*'}")
     return list(dict.fromkeys(scopes))
 
 
 def _covers(granted: Sequence[tuple[str, str]], scope: str) -> bool:
     schema, table = ((name or star).replace("``", "`") for name, star in _NAMED.findall(scope))
     return any(
-        (its_schema == "*" or (schema != "*" and _like(its_schema, schema))) and its_table in ("*", table)
+        (its_schema == "*" or (schema != "*" and re.fullmatch(like_expression(its_schema), schema)))
+        and its_table in ("*", table)
         for its_schema, its_table in granted
     )
-
-
-def _like(pattern: str, name: str) -> bool:
-    r"""Whether a schema fits what stands in a grant: ``%`` and ``_`` are wild unless there is a ``\`` before them."""
-    wild = {"%": ".*", "_": "."}
-    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
-    return re.fullmatch("".join(wild.get(part) or re.escape(part[-1]) for part in parts), name) is not None

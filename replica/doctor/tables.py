@@ -15,6 +15,7 @@ from protocol.records import record
 from ..config.options import Options
 from ..config.table_filter import table_filter
 from ..source.session import Session
+from ..sql.quoting import hex_literal, identifier
 
 _SYSTEM: Final = "NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
 _PATIENCE: Final = 60.0
@@ -112,14 +113,13 @@ async def _selected(session: Session, options: Options, statement: str) -> list[
     plain = [pattern.partition(".")[0] for pattern in options.tables]
     schemas = _SYSTEM
     if all(_PLAIN.fullmatch(schema) for schema in plain):
-        # Hexadecimal needs no quoting in any sql_mode.
-        schemas = f"IN ({', '.join(f'_utf8mb4 0x{schema.encode().hex()}' for schema in plain)})"
+        schemas = f"IN ({', '.join(map(hex_literal, plain))})"
     try:
         rows = await session.query(statement.format(schemas=schemas))
         found = [(str(schema), str(table)) for schema, table in rows]
     except ServerError:
         return []
-    return [".".join(map(quoted, names)) for names in found if wants is None or wants(*names)]
+    return [".".join(map(identifier, names)) for names in found if wants is None or wants(*names)]
 
 
 async def _definition(session: Session, name: str) -> str:
@@ -136,8 +136,3 @@ def _with_schema(key: str, table: str) -> str:
     at = _REFERENCE.search(key)
     schema = _SCHEMA.match(table)
     return key if at is None or schema is None else f"{key[: at.end()]}{schema[0]}{key[at.end() :]}"
-
-
-def quoted(name: str) -> str:
-    """A name as it stands in a statement."""
-    return "`" + name.replace("`", "``") + "`"

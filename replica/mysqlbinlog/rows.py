@@ -12,6 +12,7 @@ from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
 
+from ..sql.quoting import identifier
 from .values import Flavor, JsonDiffText, raw_metadata, type_name
 
 _TABLES_KEPT = 512
@@ -25,8 +26,8 @@ def name_bytes(name: str) -> bytes:
 
 
 def quoted_name(name: str) -> bytes:
-    """An identifier in backticks, those in it doubled."""
-    return b"`%b`" % name_bytes(name).replace(b"`", b"``")
+    """An identifier in backticks."""
+    return name_bytes(identifier(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from protocol.binlog.events import Change
 from protocol.values.jsonb import JsonValue, decode_json
 from protocol.values.jsonb_text import render_json
 
+from ..sql.quoting import quoted
 from ..statistics.layout import Line, Role, Span, cell_width, cut, printable
 from .json_lines import time_text
 from .json_values import JsonChanges, JsonDocument
@@ -134,7 +135,7 @@ def value_text(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    return "'" + printable(text[:_LONGEST]).replace("'", "''") + "'"
+    return quoted(printable(text[:_LONGEST]), "'")
 
 
 def _time(value: datetime) -> str:

@@ -43,7 +43,7 @@ from protocol.constants import EventFlag, EventType
 
 from ..mysqlbinlog.statements import user_value
 from ..mysqlbinlog.writer import xid_text
-from .sql_values import identifier
+from ..sql.quoting import identifier
 
 _COLUMNS: Final = ("Log_name", "Pos", "Event_type", "Server_id", "End_log_pos", "Info")
 _WIDTHS: Final = (16, 10, 20, 10, 11)

@@ -45,11 +45,12 @@ from protocol.constants import RowsFlag
 from protocol.errors import UnsupportedEventError
 
 from ..mysqlbinlog.writer import xid_text
+from ..sql.quoting import binary_literal, identifier
 from ..transactions.replay import TransactionRestarted
 from .sql_rows import RowStatements
 from .sql_session import SqlSession
 from .sql_spool import BackwardSpool
-from .sql_values import binary_literal, identifier, sql_cells, value_literal
+from .sql_values import sql_cells, value_literal
 
 OnUnsupported = Literal["raise", "skip"]
 

@@ -16,8 +16,9 @@ from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
 
+from ..sql.quoting import identifier
 from .json_values import JsonChanges
-from .sql_values import ColumnSql, column_sql, identifier
+from .sql_values import ColumnSql, column_sql
 
 _TABLES_KEPT = 512
 # Rows of one INSERT: as many as reach one of these, which every server's max_allowed_packet has room for.

@@ -2,7 +2,7 @@
 
 It takes values decoded with ``sql_cells``: strings as their bytes, ENUM and SET as numbers, documents as
 ``JsonDocument``; all others are the documented Python values. What it writes is right for a session in UTC, with
-``SET NAMES utf8mb4`` and without NO_BACKSLASH_ESCAPES. It knows no tables and no statements.
+``SET NAMES utf8mb4`` and without NO_BACKSLASHESCAPES. It knows no tables and no statements.
 
     strings      'abc', _utf8mb4'é'; _sjis 0x82A0 where the server's conversion from utf8mb4 need not lead back
     binary       0x00FF; VECTOR, UUID and INET too, and GEOMETRY in the server's own form (SRID and WKB), as mysqldump
@@ -32,6 +32,7 @@ from protocol.rows.column import BLOB_TYPES, Column
 from protocol.values.jsonb import JsonValue, decode_json
 from protocol.values.jsonb_text import render_json
 
+from ..sql.quoting import ESCAPES, binary_literal, identifier, text_literal
 from .json_lines import time_text
 from .json_values import JsonChanges, JsonDocument, document_cells
 
@@ -71,29 +72,10 @@ def sql_cells() -> CellTable:
 
 # --------------------------------------------------------------------------------------------------- literals
 
-_ESCAPES: Final = str.maketrans(
-    {"\\": "\\\\", "'": "\\'", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"}
-)
 _UTF8: Final = frozenset({"ascii", "utf8mb3", "utf8mb4"})
 _UNICODE: Final = _UTF8 | {"ucs2", "utf16", "utf16le", "utf32"}
 # In the sets of East Asia ASCII means itself, but for what national variants have replaced.
 _SHARED_BY_ALL: Final = re.compile(rb"[\x00-\x5b\x5d-\x7d]*")
-
-
-def identifier(name: str) -> str:
-    """A name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def text_literal(text: str) -> str:
-    """Characters as a literal; not for text with surrogate escapes."""
-    quoted = f"'{text.translate(_ESCAPES)}'"
-    return quoted if text.isascii() else f"_utf8mb4{quoted}"
-
-
-def binary_literal(data: bytes) -> str:
-    """Bytes as a literal."""
-    return f"0x{data.hex().upper()}" if data else "''"
 
 
 @cache
@@ -132,7 +114,7 @@ def _string_literal(charset: Charset) -> Literal:
 
     def literal(data: bytes) -> str:
         if not data or (is_ascii and data.isascii()):
-            return f"'{data.decode('ascii').translate(_ESCAPES)}'"
+            return f"'{data.decode('ascii').translate(ESCAPES)}'"
         text = _readable(data, charset)
         return f"_{name} 0x{data.hex().upper()}" if text is None else text_literal(text)
 

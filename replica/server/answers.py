@@ -12,6 +12,7 @@ from typing import Final
 
 from protocol.conversation.messages import TextValue
 
+from ..sql.quoting import like_expression
 from .replica_sql import Expressions, SqlError, Token, literal, syntax_error, tokenize, variable_name
 from .replicas import ConnectedReplica
 from .variables import Facts, selected, variables_of
@@ -242,15 +243,10 @@ def _name_filter(tokens: Sequence[Token]) -> Callable[[str], bool]:
     if not texts:
         return lambda name: True
     is_like = any(token.text.upper() == "LIKE" for token in tokens)
-    patterns = [re.compile(_like(text) if is_like else re.escape(text), re.IGNORECASE) for text in texts]
+    patterns = [
+        re.compile(like_expression(text) if is_like else re.escape(text), re.IGNORECASE) for text in texts
+    ]
     return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
-
-
-def _like(text: str) -> str:
-    """A LIKE pattern as a regular expression."""
-    wild = {"%": ".*", "_": "."}
-    parts = re.findall(r"\\.|.", text, re.DOTALL)
-    return "".join(wild.get(part) or re.escape(part[-1]) for part in parts)
 
 
 _Handler = Callable[[Answers, str, Sequence[Token]], Awaitable[Rows | None]]

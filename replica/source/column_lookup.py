@@ -15,12 +15,13 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
+from ..sql.quoting import hex_literal
 from ..sql.statement_kind import FRAME
 from .session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# The literals' own character set is that of the connection; hexadecimal needs no quoting in any sql_mode.
+# The character set of these literals is that of the connection.
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLUMN_KEY "
     "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
@@ -99,7 +100,7 @@ class ColumnLookup:
             return None
 
     async def _describe(self, table: Table) -> list[ColumnDescription] | None:
-        names = {"schema": _literal(table.schema), "table": _literal(table.name)}
+        names = {"schema": hex_literal(table.schema), "table": hex_literal(table.name)}
         rows = await self._query(_COLUMNS.format(**names))
         if not rows:
             self._warn(table, "the user sees no such table there: grant it SELECT, unless the table is gone")
@@ -171,10 +172,6 @@ def _hidden_columns(missing: int, is_versioned: bool, hashes: int) -> list[Colum
         if len(columns) == missing:
             return columns
     return []
-
-
-def _literal(text: str) -> str:
-    return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"
 
 
 def _text(value: TextValue) -> str:

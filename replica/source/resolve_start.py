@@ -14,6 +14,7 @@ from protocol.position import BinlogPosition, Checkpoint
 from protocol.records import record
 
 from ..config.selection import Start
+from ..sql.quoting import hex_literal
 from .log_scan import LogScan
 from .server_facts import (
     CANNOT_READ_BINLOG,
@@ -76,7 +77,7 @@ async def _from_position(start: BinlogPosition, session: Session, source: Source
     gtid_set: AnyGtidSet | None = None
     if source.is_mariadb:
         # Positions that lie outside of the log give NULL here, and their error at the dump.
-        sql = f"SELECT BINLOG_GTID_POS({_literal(start.file)}, {start.position})"
+        sql = f"SELECT BINLOG_GTID_POS({hex_literal(start.file)}, {start.position})"
         rows = await session.query(sql)
         gtid_set = None if rows[0][0] is None else MariadbGtidSet(str(rows[0][0]))
     return StartPoint(start.file, start.position, gtid_set)
@@ -228,7 +229,3 @@ async def begin_dump(start: StartPoint, session: Session, source: Source, server
             "@slave_gtid_ignore_duplicates = 0"
         )
     session.start_dump(start.file, start.position, server_id, source.dump_flags)
-
-
-def _literal(text: str) -> str:
-    return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"

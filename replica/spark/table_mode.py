@@ -27,6 +27,7 @@ from protocol.rows.table import Table
 from replica.arrow import Images, batch_schema
 
 from ..spool.pieces import LogPiece
+from ..sql.quoting import identifier
 from .gather import SEQ_TYPE, GatheredRows
 from .json_text import decimal_texts
 
@@ -208,8 +209,8 @@ def spark_ddl(schema: pa.Schema) -> str:
 
 
 def _spark_field(field: pa.Field, between: str) -> str:
-    name = field.name.replace("`", "``")
-    return f"`{name}`{between}{_spark_name(field.type)}{'' if field.nullable else ' NOT NULL'}"
+    not_null = "" if field.nullable else " NOT NULL"
+    return f"{identifier(field.name)}{between}{_spark_name(field.type)}{not_null}"
 
 
 def _spark_name(kind: pa.DataType) -> str:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from . import column_kinds
+from .quoting import quoted
 from .words import END, SqlReader
 
 
@@ -449,7 +450,7 @@ def _size(item: SqlReader) -> str:
     item.next()
     item.pass_brackets()
     return "".join(
-        "'" + token.value.replace("'", "''") + "'" if token.kind == "text" else token.value
+        quoted(token.value, "'") if token.kind == "text" else token.value
         for token in item.tokens[begin : item.place]
     )
 

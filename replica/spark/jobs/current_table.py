@@ -13,7 +13,7 @@ from replica.spark.jobs.changes_per_key import (
     lacks_values,
     last_events,
 )
-from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, quoted
+from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
 
 # No table that is kept has a column of that name.
 _IS_DELETED: Final = "_op"
@@ -38,7 +38,7 @@ class CurrentTable(KeptTable):
                 self.open()
                 .merge(
                     source,
-                    " AND ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in key),
+                    same_key(key),
                     source_alias="source",
                     target_alias="target",
                     # Otherwise the range of the keys in the source leaves out files of the target.

@@ -22,6 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from replica.spark.jobs.changes_per_key import column_names
 from replica.spark.json_text import decimal_texts
+from replica.sql.quoting import quoted
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
@@ -324,9 +325,9 @@ def _statistics(schema: pa.Schema) -> dict[str, str]:
     return {"delta.dataSkippingNumIndexedCols": "0"} if has_wide_decimals(schema.types) else {}
 
 
-def quoted(name: str) -> str:
-    """A column's name in a predicate of Delta."""
-    return '"' + name.replace('"', '""') + '"'
+def same_key(key: Iterable[str]) -> str:
+    """The predicate of a MERGE by these columns."""
+    return " AND ".join(f"target.{name} = source.{name}" for name in (quoted(name, '"') for name in key))
 
 
 def constant(table: str, column: str, text: str | None, kind: pa.DataType) -> pa.Scalar:

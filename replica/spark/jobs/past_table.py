@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from protocol.errors import SchemaMismatchError
 from replica.spark.gather import SEQ_TYPE
 from replica.spark.jobs.changes_per_key import column_names, complete, key_events, lacks_values, versions
-from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, quoted
+from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 OWN_FIELDS: Final = (
@@ -49,7 +49,7 @@ class PastTable(KeptTable):
         if lacks_values(rows):
             values = constants(self.name, rows.schema, defaults)
             rows = complete(self.name, rows, key, self._read_current, values)
-        keys = " AND ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in key)
+        keys = same_key(key)
         with self.taking(step):
             (
                 self.open()

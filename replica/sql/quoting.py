@@ -1,0 +1,46 @@
+"""Quoting for SQL: identifiers, and literals for text and bytes. Also the patterns of LIKE.
+
+There are two literals for text. ``text_literal`` is readable, for scripts. ``hex_literal`` means the same in any
+sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES), for statements sent to a source.
+"""
+
+import re
+from typing import Final
+
+#: Backslash escapes of a literal between apostrophes, for ``str.translate``.
+ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", "'": "\\'", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"}
+)
+
+
+def quoted(text: str, mark: str) -> str:
+    """Text between quote marks; marks inside are doubled. Nothing else is escaped."""
+    return mark + text.replace(mark, mark * 2) + mark
+
+
+def identifier(name: str) -> str:
+    """A name in backticks."""
+    return quoted(name, "`")
+
+
+def text_literal(text: str) -> str:
+    """Characters as a literal with backslash escapes; not for text with surrogate escapes."""
+    literal = f"'{text.translate(ESCAPES)}'"
+    return literal if text.isascii() else f"_utf8mb4{literal}"
+
+
+def hex_literal(text: str) -> str:
+    """Text as a hexadecimal literal in utf8mb4; surrogate escapes become the bytes that they stand for."""
+    return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"
+
+
+def binary_literal(data: bytes) -> str:
+    """Bytes as a literal."""
+    return f"0x{data.hex().upper()}" if data else "''"
+
+
+def like_expression(pattern: str) -> str:
+    r"""A LIKE pattern as a regular expression: ``%`` and ``_`` are wildcards unless a ``\`` stands before them."""
+    wildcards = {"%": ".*", "_": "."}
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    return f"(?s:{''.join(wildcards.get(part) or re.escape(part[-1]) for part in parts)})"
