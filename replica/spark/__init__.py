@@ -6,20 +6,45 @@
     changes = spark.read.format("mysql-binlog").load("/logs/binlog.*")
     orders = spark.read.format("mysql-binlog").options(schemaMode="table", table="shop.orders").load("/logs/binlog.*")
 
-Options are described at ``replica.spark.source_options.SourceOptions``, envelope columns at
-``replica.spark.envelope``, table columns at ``replica.spark.table_mode``. ``seq`` (``_seq``) puts all changes in the
-order of the log, however they were read. The workers import this package, so it must be installed where they run.
+Options (``replica.spark.source_options.SourceOptions`` describes each; case does not matter in their names):
 
-    options    what the user wants
-    planner    files -> pieces, cut between transactions          offsets, spool, live    the same of a live source
-    pieces     a piece -> events with undecoded rows               stream                  Spark's micro-batches
-    changes    -> changes with what their transaction's end says
-    gather     -> RecordBatches of one table each
-    envelope   -> any table's rows in one schema: json_text, variant
-    tables     -> one table's typed columns
-    packed     -> many tables' typed columns, in the order of the log, for ``jobs``
-    source     all of that behind PySpark's Data Source API
-    jobs       whole pipelines to Parquet and Delta: ``mysql-replica spark``
+    path                            binlog files: a path, a pattern, a folder or an ``.index`` file
+    host, port, user, unixSocket    a live source instead; also serverId, heartbeat, connectTimeout
+    password                        or passwordEnv (an environment variable), or passwordFile
+    tls, tlsCa, tlsCert, tlsKey     also serverPublicKeyPath, getServerPublicKey, enableCleartextPlugin
+    includeTables, excludeTables    patterns such as ``shop.*``, separated by commas
+    schemaMode                      envelope (default), table, packed (for ``jobs``)
+    rowFormat, includeDdl           envelope: rows as variant (default) or json; statements as rows, too
+    table, images                   table mode: ``shop.orders``; after (default) or both images
+    onSchemaChange                  table mode, when the columns change: fail (default), ignore, null
+    onStatement                     statements that changed rows unseen: fail (default), ignore
+    startingOffsets                 earliest, latest (default) or an offset's JSON; a live source only
+    startingTimestamp               or startingGtidSet: other ways to say where a live source's log is read from
+    endingOffsets                   where a batch of a live source ends: latest (default) or an offset's JSON
+    spoolDir                        where a stream keeps what Spark has not committed yet
+    maxRowsPerTrigger               or maxBytesPerTrigger: the approximate size of a micro-batch
+    maxPartitionBytes               the approximate size of a partition: 128m (default)
+    failOnDataLoss                  false: read on after events that the source has purged
+    verifyChecksum                  true (default) or false
+    keyring                         for encrypted files; MariaDB: keyFile, keyFileSecretEnv, keyFileIterations
+
+Columns of the envelope (described at ``replica.spark.envelope``): op, schema, table, before, after, key, ts, gtid,
+source, seq, sql. Columns of table mode (``replica.spark.table_mode``): the table's own and _op, _seq, _ts, _gtid,
+_file, _pos; with ``images=both`` also _outcome, _xa, _absent, _before, _before_absent. ``seq`` and ``_seq`` sort all
+changes in the order of the log. The workers import this package, so it must be installed where they run.
+
+The modules, in the order in which a change passes through them (``replica.spool`` has what comes before):
+
+    source_options   the options of a query, read and checked
+    changes          the events of a piece of the log -> row changes with the facts of their transaction
+    gather           -> RecordBatches of one table each
+    envelope         -> the rows of any table in one schema, by json_text or variant
+    table_mode       -> the typed columns of one table
+    packed           -> the typed columns of many tables, in the order of the log, for ``jobs``
+    read_task        all of these steps for one piece: what a Spark task runs
+    stream_reader    the micro-batches of a live source
+    data_source      PySpark's Data Source API in front of all that
+    jobs             whole pipelines to Parquet and Delta: ``mysql-replica spark``
 """
 
 from typing import TYPE_CHECKING
@@ -35,7 +60,7 @@ __all__ = ["BinlogDataSource", "register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the format ``mysql-binlog`` known to a session. Raises ``MissingExtraError`` without PySpark."""
+    """Register the format ``mysql-binlog`` in a Spark session. Raises ``MissingExtraError`` without PySpark."""
     spark.dataSource.register(_data_source())
 
 
@@ -50,7 +75,7 @@ def _data_source() -> "type[BinlogDataSource]":
 
 
 def __getattr__(name: str) -> object:
-    """``BinlogDataSource`` when it is asked for: most of this package needs no PySpark."""
+    """Import ``BinlogDataSource`` on first use: most of this package works without PySpark."""
     if name == "BinlogDataSource":
         return _data_source()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

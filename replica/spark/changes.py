@@ -1,7 +1,8 @@
-"""The events of a piece to its row changes, each with what is only known at the end of its transaction.
+"""The events of a piece of the log -> its row changes, each with the facts of its transaction.
 
-A transaction's events are held until it ends: its commit, its number and whether it stands are written last. One that
-is too large for that is read twice, the first time without its rows.
+Some facts come last in the log: the XID, the outcome, rollbacks to savepoints. So a transaction's events are held
+until it ends. A transaction too large to be held is read twice, the first time without its rows. Rows stay
+undecoded here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,23 +29,24 @@ from replica.transactions.units import Outcome, TransactionGrouper, Unit
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
 
 OnStatement = Literal["fail", "ignore"]
-# Of undecoded rows; a transaction beyond it is read twice.
+# Undecoded rows of one transaction; a larger transaction is read twice.
 HELD_BYTES: Final = 64 << 20
 _WITH_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 _INSIDE: Final = _WITH_ROWS | {TableMapEvent}
 _BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 _SAYING_NOTHING: Final = _BEGINNING | {TableMapEvent}
-# Microseconds since 1970 in 7 bytes; some events have more there than any time is.
+# Commit timestamps are microseconds since 1970 in 7 bytes. Tagged GTID events have 8: more than any time needs.
 _LATEST: Final = 1 << 55
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionFacts:
-    """What all changes of a transaction have in common.
+    """The facts that all changes of a transaction share.
 
-    ``ts`` is when it was committed, in microseconds since 1970; ``xid`` the storage engine's number of it, ``xa`` the
-    id of an XA transaction (``"X'6162',X'',1"``). ``outcome`` is ``"commit"``, ``"rollback"`` (of the transaction, or
-    to a savepoint before the change), ``"prepared"``, or ``"open"`` where the log ends within it.
+    ``ts`` is the commit time in microseconds since 1970, ``xid`` the storage engine's number of the transaction,
+    ``xa`` the id of an XA transaction (``"X'6162',X'',1"``). ``outcome`` is ``"commit"``, ``"rollback"`` (of the
+    transaction, or to a savepoint before the change), ``"prepared"``, or ``"open"`` if the log ends within the
+    transaction.
     """
 
     gtid: str | None = None
@@ -56,7 +58,7 @@ class TransactionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlacedChange:
-    """A rows event, or a statement that is no row change. ``inner`` as in ``PlacedEvent``."""
+    """A rows event, or a statement such as DDL or XA COMMIT. ``inner`` is that of ``PlacedEvent``."""
 
     event: RowsEvent | QueryEvent
     inner: int
@@ -65,7 +67,7 @@ class PlacedChange:
 
 @dataclass(slots=True)
 class _Transaction:
-    """One that is read. ``undone`` are numbers of its rows events that a rollback to a savepoint has undone."""
+    """A transaction that is being read. ``undone`` numbers the rows events that a rollback to a savepoint undid."""
 
     unit: Unit
     held: list[tuple[RowsEvent | QueryEvent, int, int]]
@@ -75,11 +77,11 @@ class _Transaction:
     statements: int = 0
     xid: int | None = None
     undone: list[range] | None = None
-    # Known before the end, where it was read before.
+    # Set before the end if the transaction is read for the second time.
     facts: TransactionFacts | None = None
 
     def add_rows(self, event: RowsEvent, inner: int) -> None:
-        """Its next rows event."""
+        """Add the transaction's next rows event."""
         for rows in event.rows:  # type: ignore[attr-defined]
             if _has_rows(rows):
                 self.held.append((event, inner, self.rows_events))
@@ -88,7 +90,7 @@ class _Transaction:
         self.unit.changes = self.rows_events
 
     def end(self) -> TransactionFacts:
-        """What is known of it now."""
+        """The facts known at the last event so far."""
         unit, xa = self.unit, self.unit.xid
         gtid = unit.gtid
         return TransactionFacts(
@@ -100,7 +102,7 @@ class _Transaction:
         )
 
     def changes(self, facts: TransactionFacts) -> Iterator[PlacedChange]:
-        """What is held, which is given out."""
+        """Give out the changes held so far, and hold them no longer."""
         undone = None if not self.undone else replace(facts, outcome="rollback")
         held, self.held, self.held_bytes = self.held, [], 0
         for event, inner, number in held:
@@ -111,8 +113,9 @@ class _Transaction:
 class ChangeReader:
     """The changes of a piece, in the order of the log: iterate it once. ``rows`` decodes their rows one by one.
 
-    With ``on_statement="fail"`` a statement that has changed rows out of sight raises ``StatementFormatError``. Also
-    raises ``LostEventsError`` where the source says that its log lacks events, and what ``PieceReader`` raises.
+    With ``on_statement="fail"`` a statement that changed rows without rows events raises ``StatementFormatError``.
+    Also raises ``LostEventsError`` for an event by which the source says that its log lacks events, and the errors
+    of ``PieceReader``.
     """
 
     def __init__(
@@ -139,7 +142,10 @@ class ChangeReader:
             yield from transaction.changes(transaction.facts or transaction.end())
 
     def end_of(self, begin: Event) -> tuple[TransactionFacts, list[range]]:
-        """What is known at the end of the transaction that begins with this event of the same piece."""
+        """The facts at the end of the transaction that begins with this event of the same piece.
+
+        Also which of its rows events were undone.
+        """
         for transaction in self._transactions(self._events, begin.position):
             found = transaction.unit.begin
             if (found.position, type(found)) == (begin.position, type(begin)):
@@ -150,7 +156,7 @@ class ChangeReader:
         return TransactionFacts(None, begin.header.timestamp * 1_000_000), []
 
     def _transactions(self, events: Iterable[PlacedEvent], start: int = 0) -> Iterator[_Transaction]:
-        """Each transaction when it has ended, or holds so much that some of it must go."""
+        """Each transaction, when it has ended; and a part of one whenever it holds more than ``held_bytes``."""
         current: _Transaction | None = None
         grouper, file = self._grouper, self._piece.file
         for event, end, inner in events:
@@ -158,7 +164,8 @@ class ChangeReader:
                 continue
             kind = type(event)
             if current is not None and current.is_open and kind in _INSIDE:
-                # Most of a log, and nothing to whom it is that groups events: 40 % of the time of small transactions.
+                # Fast path: rows inside an open transaction never change grouping. They are most of a log, and
+                # feeding them to the grouper took 40 % of the time of small transactions.
                 if kind is not TableMapEvent:
                     current.add_rows(event, inner)  # type: ignore[arg-type]
                     if current.held_bytes > self._held_bytes:
@@ -167,7 +174,7 @@ class ChangeReader:
             grouper.feed(event, file, end)
             unit = grouper.unit
             if current is not None and current.unit is not unit:
-                # It was cut off: what came instead belongs to the next one.
+                # The transaction was cut off: this event belongs to the next one.
                 yield current
                 current = None
             if unit is None or (current is None and unit.is_left):
@@ -188,7 +195,7 @@ class ChangeReader:
             elif current.held_bytes > self._held_bytes:
                 yield current
         if current is not None:
-            # The log ends within it: reading again would say nothing more.
+            # The log ends within the transaction: reading it again would give no more facts.
             current.facts = current.facts or current.end()
             yield current
 
@@ -200,7 +207,7 @@ class ChangeReader:
         except RolledBackToSavepointError as error:
             transaction.undone = transaction.undone or []
             transaction.undone.append(range(error.changes_kept, transaction.rows_events))
-            # Numbers go on: those that were undone are not given again.
+            # Rows events keep counting up: the numbers of undone ones are not used again.
             unit.changes = transaction.rows_events
         except StatementFormatError:
             if self._on_statement == "fail":
@@ -213,13 +220,13 @@ class ChangeReader:
 
 
 def commit_micros(begin: Event) -> int:
-    """When the transaction that begins with this event was committed: as ``Unit.commit_time``, without a datetime."""
+    """The commit time of the transaction that begins with this event, in microseconds; see ``Unit.commit_time``."""
     committed = begin.original_commit_timestamp if isinstance(begin, AnonymousGtidEvent) else None
     return committed if committed and committed < _LATEST else begin.header.timestamp * 1_000_000
 
 
 def _has_rows(rows: RawRows) -> bool:
-    """A row of no columns at all takes no byte, and its event holds one."""
+    """Whether the event has rows. A row image without any column takes no byte, and such an event holds one row."""
     return rows.end > rows.start or not any(image.columns for image in rows.layout.images)
 
 

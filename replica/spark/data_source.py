@@ -1,9 +1,10 @@
-"""The data source ``mysql-binlog``: what PySpark's Python Data Source API asks for, from the modules below.
+"""The data source ``mysql-binlog``: PySpark's Python Data Source API for binlog files and live sources.
 
     options -> schema (driver) -> pieces (driver) -> RecordBatches (executors)
 
-Spark makes a ``BinlogDataSource`` on the driver, pickles it and asks it for a reader, whose ``partitions`` and
-``read`` are called in other processes. Nothing is kept between these calls but the options.
+Spark creates a ``BinlogDataSource`` on the driver, pickles it and asks it for a reader. Spark calls the reader's
+``partitions`` and ``read`` in other processes; only the options survive between these calls. This module plans and
+connects the others: it decodes no rows (``read_task``) and follows no stream (``stream_reader``).
 """
 
 import os
@@ -50,25 +51,28 @@ class BinlogDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """The schema of the rows, unless the user gives one; in table mode as the log first describes the table."""
+        """The schema of the rows, which Spark asks for unless the user gives one.
+
+        In table mode it is the table's first description in the log, or the table as a live source has it now.
+        """
         self._is_exact = True
         return spark_ddl(arrow_schema(parse_options(self.options)))
 
     def reader(self, schema: StructType) -> "BinlogReader":
-        """For a batch query."""
+        """The reader of a batch query."""
         options = parse_options(self.options)
         return BinlogReader(options, read_plan(options, schema, self._is_exact))
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:
-        """For a streaming query."""
+        """The reader of a streaming query."""
         options = parse_options(self.options)
         if not options.is_live:
             raise ConfigurationError(
-                "path: files are read in batches; a stream reads a live source (host, user)"
+                "path: binlog files cannot be read as a stream: use spark.read, or give a live source (host, user)"
             )
         if options.ending != "latest":
             raise ConfigurationError(
-                "endingOffsets: a stream has no end; Trigger.AvailableNow ends it where the log ends now"
+                "endingOffsets: a stream has no end offset: use Trigger.AvailableNow to end it where the log ends now"
             )
         return BinlogStreamReader(options, read_plan(options, schema, self._is_exact))
 
@@ -81,11 +85,11 @@ class BinlogReader(DataSourceReader):
         self._plan = plan
 
     def __getstate__(self) -> dict[str, object]:
-        # What tasks need; a password is not among it.
+        # Tasks need the plan only: no password is pickled.
         return {"_plan": self._plan}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The pieces of the files that are there now, or of what the source's log holds now."""
+        """One partition for each piece of the files, or of the live source's log, as they are now."""
         options = self._options
         if options.is_live:
             pieces = _live_pieces(options)
@@ -101,10 +105,15 @@ class BinlogReader(DataSourceReader):
 
 
 def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> ReadPlan:
-    """How a query reads its pieces. ``schema`` is what Spark expects; not ``is_exact``: it is the user's own."""
+    """How a query reads its pieces of the log.
+
+    ``schema`` is what Spark expects: the source's own if ``is_exact``, else what the user gave to ``.schema(...)``.
+    """
     expected = to_arrow_schema(schema, timezone="UTC")
     if options.mode != "table" and expected != arrow_schema(options):
-        raise ConfigurationError(f"schemaMode: the schema of {options.mode} is fixed: leave out .schema(...)")
+        raise ConfigurationError(
+            f"schemaMode: the schema of mode {options.mode} is fixed: leave out .schema(...)"
+        )
     return ReadPlan(
         options.settings,
         expected,
@@ -118,7 +127,7 @@ def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> Rea
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
-    """The schema of the rows. In table mode it is looked for in the log, or asked of a live source."""
+    """The schema of the rows; in table mode from the first table map in the files, or from the live source."""
     if options.mode == "envelope":
         return envelope_schema(options.row_format)
     if options.mode == "packed":
@@ -127,10 +136,10 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 
 def _live_pieces(options: SourceOptions) -> list[LogPiece]:
-    """A live log between two offsets, fetched into a folder that stays until it is deleted: one of its own."""
+    """Fetch a live source's log between two offsets into a new folder, which stays until somebody deletes it."""
     if options.spool_dir is not None:
         os.makedirs(options.spool_dir, exist_ok=True)
-    # Within ``spoolDir``, where a stream may have what it needs again.
+    # A folder of its own within ``spoolDir``, which may be the spool of a stream.
     folder = tempfile.mkdtemp(prefix="mysql-binlog-", dir=options.spool_dir)
     live = LiveLog(
         connection_options(options), folder, fail_on_data_loss=options.fail_on_data_loss, spool_bytes=1 << 62
@@ -146,21 +155,24 @@ def _live_pieces(options: SourceOptions) -> list[LogPiece]:
 
 
 def _batch_end(options: SourceOptions, start: Offset, here: Offset) -> Offset:
-    """Where a batch ends, as an offset of the stream that begins at ``start``; ``here`` the log ends now."""
+    """The offset at which a batch ends, in the epochs of the stream that begins at ``start``.
+
+    ``here`` is where the log ends now.
+    """
     end = parse_offset("endingOffsets", options.ending) or here
     place = f"endingOffsets: {end.file}:{end.position}"
     if not end.is_of_log(here):
         raise SourceChangedError(
-            f"{place} is a place in the log of server {end.server_uuid or end.server_id}, and "
-            f"{here.server_uuid or here.server_id} answers"
+            f"{place} is a position in the log of server {end.server_uuid or end.server_id}, but server "
+            f"{here.server_uuid or here.server_id} answers: connect to the server of the offset"
         )
     if not end.file or end.key[1:] > here.key[1:]:
-        raise ConfigurationError(f"{place} is no place in the log, which ends at {here.file}:{here.position}")
+        raise ConfigurationError(f"{place} is not in the log, which ends at {here.file}:{here.position}")
     return replace(end, epoch=start.epoch if start.is_of_log(end) else start.epoch + 1)
 
 
 def log_files(options: SourceOptions) -> list[LogFile]:
-    """The files that are to be read, in the order of the log."""
+    """The binlog files to read, in the order of the log."""
     assert options.path is not None
     path = options.path.removeprefix("file:")
     if os.path.isdir(path):
@@ -169,7 +181,7 @@ def log_files(options: SourceOptions) -> list[LogFile]:
 
 
 def _table(options: SourceOptions) -> Table:
-    """The table as it is now on a live source, or as the log of files first describes it."""
+    """The table as a live source has it now, or as the first table map in the files describes it."""
     if options.is_live:
         assert options.table is not None
         with closing(LiveLog(connection_options(options), "")) as live:
@@ -191,5 +203,5 @@ def _table(options: SourceOptions) -> Table:
             if str(event.table) == options.table:
                 return event.table
     raise ConfigurationError(
-        f"table: {options.table} has no rows in the log; with .schema(...) it needs none"
+        f"table: the log has no rows of {options.table}, so its columns are not known: give them with .schema(...)"
     )

@@ -1,20 +1,24 @@
-"""The envelope: any table's changes in one schema, the rows as VARIANT or as JSON text.
+"""The envelope: the changes of any table in one schema, with rows as VARIANT or as JSON text.
 
     op      STRING     insert, update, delete; ddl, xa_commit, xa_rollback (option includeDdl); gap
-    schema  STRING     of the table; of a statement its session's default schema
+    schema  STRING     the schema of the table; for a statement the default schema of its session
     table   STRING     null for statements
     before  VARIANT    the row before an update or delete
-    after   VARIANT    the row after an insert or update; what a MINIMAL image leaves out is the before image's
-    key     VARIANT    the primary key of ``after`` (of ``before`` for a delete); null where the log names none
-    ts      TIMESTAMP  of the commit; microseconds since MySQL 8.0.1, else the second in which it began
-    gtid    STRING
+    after   VARIANT    the row after an insert or update; a column that a MINIMAL after image leaves out has the value
+                       of the before image
+    key     VARIANT    the primary key of ``after`` (of ``before`` for a delete); null if the log does not name it
+    ts      TIMESTAMP  of the commit, in microseconds since MySQL 8.0.1; else the second in which the transaction
+                       began
+    gtid    STRING     of the transaction
     source  STRUCT     server_id, server_uuid (of live sources), file, pos (of the event), row (see ``seq_number``),
-                       xid (the engine's number of the transaction), xa (id of an XA transaction), outcome:
-                       ``commit``, ``rollback`` (it is undone), ``prepared`` (xa_commit or xa_rollback says), ``open``
-    seq     DECIMAL    the total order: see ``seq_number``
-    sql     STRING     of statements
+                       xid (the engine's number of the transaction), xa (id of an XA transaction), and outcome:
+                       ``commit``; ``rollback`` (the change was undone); ``prepared`` (a later xa_commit or
+                       xa_rollback decides); ``open`` (the log ends within the transaction)
+    seq     DECIMAL    sorts all changes in the order of the log: see ``seq_number``
+    sql     STRING     of statements; of a gap the reason
 
-A column that no image holds has no member. Everything here is Arrow: Spark is not known.
+An object has no member for a column that no row image holds. This module makes Arrow batches and does not need Spark;
+typed columns are in ``table_mode``.
 """
 
 import time
@@ -37,7 +41,7 @@ from .gather import SEQ_TYPE, GatheredRows, seq_array, seq_number
 
 RowFormat = Literal["variant", "json"]
 Flags = npt.NDArray[np.bool_]
-# A column's values, encoded; None where it is left out.
+# The encoded values of each column; None for a column that is left out.
 _Values = Sequence[pa.Array | json_text.Member | None]
 
 STRING: Final = pa.string()
@@ -77,7 +81,7 @@ def envelope_schema(row_format: RowFormat) -> pa.Schema:
 
 
 class EnvelopeWriter:
-    """Makes envelope batches of what was read of one piece."""
+    """Makes envelope batches from the changes of one piece."""
 
     def __init__(self, piece: LogPiece, row_format: RowFormat) -> None:
         self.schema = envelope_schema(row_format)
@@ -85,7 +89,7 @@ class EnvelopeWriter:
         self._row_format = row_format
 
     def rows(self, gathered: GatheredRows) -> pa.RecordBatch:
-        """The changes of rows of one table."""
+        """The batch of some row changes of one table."""
         table, size = gathered.table, gathered.batch.num_rows
         objects = _Objects(gathered, self._row_format)
         op = gathered.batch.column("_op")
@@ -110,7 +114,7 @@ class EnvelopeWriter:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def statements(self, changes: Sequence[PlacedChange]) -> pa.RecordBatch:
-        """Statements that are no row changes."""
+        """The batch of some statements (DDL, XA COMMIT, XA ROLLBACK)."""
         size = len(changes)
         numbers, rows = np.arange(size), np.zeros(size, np.int64)
         queries = [change.event for change in changes if isinstance(change.event, QueryEvent)]
@@ -131,7 +135,7 @@ class EnvelopeWriter:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def gap(self) -> pa.RecordBatch:
-        """One row for what of the log is missing; ``sql`` says why."""
+        """One row for a missing part of the log; ``sql`` has the reason."""
         piece = self._piece
         header = EventHeader(int(time.time()), 0, 0, 0, 0, 0)
         event = QueryEvent(header, piece.file, piece.position, 0, 0, 0, "", "", b"")
@@ -148,7 +152,7 @@ class EnvelopeWriter:
         rows: npt.NDArray[np.int64],
         seq: pa.Array,
     ) -> list[pa.Array]:
-        """ts, gtid, source and seq."""
+        """The columns ts, gtid, source and seq."""
         facts = [change.facts for change in changes]
         firsts = spread([change.inner for change in changes], pa.int64())
         size = len(rows)
@@ -171,14 +175,14 @@ class EnvelopeWriter:
 
 
 class _Objects:
-    """The rows of a batch as objects, still without NULLs."""
+    """The rows of a batch as VARIANT or JSON objects, before rows that do not exist become NULL."""
 
     def __init__(self, gathered: GatheredRows, row_format: RowFormat) -> None:
         self._gathered = gathered
         self._is_json = row_format == "json"
         batch, columns = gathered.batch, gathered.table.columns
         self._size = batch.num_rows
-        # A functional index over JSON is no column of a batch.
+        # A functional index over JSON (TYPED_ARRAY) is in the table map, but no row holds a value of it.
         self._indexes = [
             index for index, column in enumerate(columns) if column.type is not ColumnType.TYPED_ARRAY
         ]
@@ -188,17 +192,17 @@ class _Objects:
         self._values = self._encode(batch.columns[: len(self._indexes)], "after")
 
     def row(self) -> pa.Array:
-        """After the change, or as it was deleted."""
+        """The rows after the change, or the deleted rows."""
         return self._by_absence(self._values, self._gathered.batch.column("_absent"))
 
     def row_before(self) -> pa.Array:
-        """Before updates; anything for other changes."""
+        """The rows before updates; undefined for other changes."""
         before = self._gathered.batch.column("_before")
         values = self._encode(before.flatten(), "before")
         return self._by_absence(values, self._gathered.batch.column("_before_absent"))
 
     def key(self) -> pa.Array | None:
-        """The primary key of ``row``, finished."""
+        """The primary keys of ``row`` as a finished column; None if the log does not name the key."""
         columns, wanted = self._gathered.table.columns, set(self._gathered.table.primary_key)
         places = [place for place, index in enumerate(self._indexes) if columns[index].name in wanted]
         if not places:
@@ -207,7 +211,7 @@ class _Objects:
         values = [self._values[place] for place in places]
         if self._is_json:
             return json_text.json_objects(names, values, self._size)
-        # With a dictionary of its own: that of all names is longer than most rows.
+        # The key has a VARIANT dictionary of its own: the one of all column names is longer than most rows.
         layout = variant.ObjectLayout(names)
         return variant.variant_array(layout.objects(values, self._size), layout.metadata)
 
@@ -245,7 +249,7 @@ class _Objects:
         return self._layout.objects(values, size)
 
     def _by_absence(self, values: _Values, absent: pa.Array) -> pa.Array:
-        """Objects without the members that are absent: all at once for those rows that lack the same ones."""
+        """Objects without the members that are absent; rows that lack the same columns are made together."""
         if absent.null_count == len(absent):
             return self._objects(values, self._size)
         groups: dict[tuple[str, ...], list[int]] = {}
@@ -269,7 +273,7 @@ def _flags(array: pa.Array) -> Flags:
 
 
 def statement_operation(sql: str) -> str:
-    """What a statement is called in a row."""
+    """The ``op`` of a statement."""
     if sql.startswith("XA COMMIT"):
         return "xa_commit"
     return "xa_rollback" if sql.startswith("XA ROLLBACK") else "ddl"

@@ -1,6 +1,7 @@
-"""Changes to RecordBatches with the facts of each row: rows of one table at a time, many events at once.
+"""Row changes -> RecordBatches of one table, many events at once, and the facts of the change of each row.
 
-It stands between reading and the two forms in which rows are handed to Spark, and knows neither.
+This module comes between reading the log (``changes``) and the forms in which Spark gets rows (``envelope``,
+``table_mode``, ``packed``); it imports none of these forms.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +23,9 @@ from .changes import PlacedChange
 
 Numbers = npt.NDArray[np.int64]
 
-# What the rows need to be told from one another, and the columns that images leave out.
+# The operation, the number of the row within its event, and the columns that no row image holds.
 _METADATA: Final = ("_op", "_row", "_absent")
-# Enough for the work on a column to outweigh the calls; Spark's own batches hold 10,000 rows.
+# So many that the work on a column outweighs the cost of its calls; Spark's own batches hold 10,000 rows.
 BATCH_ROWS: Final = 32_768
 _HELD_BYTES: Final = 16 << 20
 
@@ -35,10 +36,10 @@ _LOW: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class GatheredRows:
-    """Row changes of one table. ``batch`` has its columns, ``_op``, ``_row``, ``_absent`` and the before images.
+    """Row changes of one table. ``batch`` has the table's columns, ``_op``, ``_row``, ``_absent``, the before images.
 
-    ``numbers`` says for each row which of ``changes`` it comes from. With ``lost_dates`` some dates are null that
-    the log holds: those that no calendar has.
+    ``numbers`` has for each row the index of its change in ``changes``, ``rows`` its number within that event.
+    ``lost_dates``: the batch has nulls for dates that the log holds but no calendar has (zero, partial, impossible).
     """
 
     table: Table
@@ -50,9 +51,9 @@ class GatheredRows:
     lost_dates: bool
 
     def lost_texts(self, column: int, image: Literal["before", "after"]) -> pa.Array:
-        """MySQL's own text of the dates of a column that no calendar has; null for all other values.
+        """The text that MySQL has for the column's dates that no calendar has; null for all other values.
 
-        ``after`` is the row after the change, as in ``batch``: the deleted one, or what an update leaves.
+        ``after`` is the row as in ``batch``: the row after the change, or the deleted row.
         """
         texts: list[str | None] = []
         tuples: dict[int, list[tuple[Row | None, Row | None]]] = {}
@@ -68,22 +69,23 @@ class GatheredRows:
         return pa.array(texts, pa.string())
 
     def seq(self, piece: LogPiece) -> pa.Array:
-        """The place of each row in the total order: see ``seq_number``."""
+        """The sequence number of each row: see ``seq_number``."""
         return seq_array([seq_number(piece, change) for change in self.changes], self.numbers, self.rows)
 
     def spread(self, values: Sequence[object], arrow_type: pa.DataType) -> pa.Array:
-        """A value of each change, for each of its rows."""
+        """Repeat the value of each change for each of its rows."""
         if values.count(values[0]) == len(values):
             return pa.repeat(pa.scalar(values[0], arrow_type), len(self.numbers))
         return pa.array(values, arrow_type).take(pa.array(self.numbers))
 
 
 def seq_number(piece: LogPiece, change: PlacedChange) -> int:
-    """A number that grows with the place in the log: five digits of the epoch, ten of the file, thirteen of the
-    position, ten of the row within the event at that position. Here the row is that of the change's first one.
+    """The sequence number of a change's first row. It grows along the log.
 
-    In a compressed transaction, which is one event, the row is counted in bytes of its plain content: every row takes
-    one at least, so that numbers grow there too, though not by one.
+    Its decimal digits: five of the epoch, ten of the file's number, thirteen of the position, ten of the row within
+    the event at that position. A compressed transaction is one event: there the row is the byte offset of the rows
+    event in the uncompressed content, plus the number of the row. Every row takes a byte at least, so numbers still
+    grow, though not by one.
     """
     place = piece.epoch * _FILES + piece.number
     return (place * _POSITIONS + change.event.position) * _ROWS + change.inner
@@ -99,9 +101,9 @@ def seq_array(starts: Sequence[int], numbers: Numbers, rows: Numbers) -> pa.Arra
 
 
 class RowGatherer:
-    """Takes rows events of any tables, and gives their rows when there are enough of them.
+    """Collects rows events of any tables, and makes batches of their rows when there are enough.
 
-    ``flush`` gives those of one table behind those of another: order is in ``seq``.
+    ``flush`` gives the batches table by table; ``seq`` has the order across tables.
     """
 
     def __init__(self, layouts: RowLayouts, batch_rows: int = BATCH_ROWS) -> None:
@@ -111,7 +113,7 @@ class RowGatherer:
         self._bytes = 0
 
     def add(self, change: PlacedChange) -> bool:
-        """Take a rows event of a table that ``fits``; whether it is time to ``flush``."""
+        """Take a rows event of a table that ``fits``. Returns whether it is time to ``flush``."""
         event = change.event
         assert isinstance(event, RowsEvent)
         key = (event.table.schema, event.table.name)
@@ -126,16 +128,16 @@ class RowGatherer:
         return found[0].append(event) or self._bytes >= _HELD_BYTES
 
     def fits(self, table: Table) -> bool:
-        """Whether the table has the columns of those of its rows that are here; if not, ``flush`` and ``forget``."""
+        """Whether the table's columns are those of its rows taken so far. If not, call ``flush`` and ``forget``."""
         found = self._builders.get((table.schema, table.name))
         return found is None or found[0].fits(table)
 
     def forget(self, table: Table) -> None:
-        """The table's columns have changed; its rows have been flushed."""
+        """Forget a table whose columns have changed; ``flush`` must have been called."""
         self._builders.pop((table.schema, table.name), None)
 
     def flush(self) -> Iterator[GatheredRows]:
-        """All rows that were taken. Raises ``DecodeError`` for damaged ones."""
+        """The batches of all rows taken so far. Raises ``DecodeError`` for damaged rows."""
         self._bytes = 0
         for builder, changes in self._builders.values():
             if not changes:
@@ -144,14 +146,14 @@ class RowGatherer:
             changes.clear()
             for batch in builder.flush():
                 rows = batch.column("_row").to_numpy().astype(np.int64)
-                # A batch may begin within an event, if that is large.
+                # A batch may begin in the middle of a large event.
                 numbers = first - 1 + np.cumsum(rows == 0)
                 first = int(numbers[-1]) + 1
                 lost = builder.losses.dates > dates
                 yield GatheredRows(builder.table, batch, taken, numbers, rows, self._layouts, lost)
 
     def losses(self) -> Losses:
-        """What Arrow could not hold of the rows so far."""
+        """Count the values so far that Arrow could not hold."""
         losses = Losses()
         for builder, _ in self._builders.values():
             losses.add(builder.losses)

@@ -1,8 +1,9 @@
-"""Columns as JSON, and the columns of a row as one JSON object: text for all rows of a batch at once.
+"""Arrow columns -> JSON text, and the columns of a row -> one JSON object, for all rows of a batch at once.
 
 The values are those of ``replica.render.json_lines``, with one difference: a JSON column is the document as SELECT
-shows it. A column's values are made bare; what all of them stand in, as quotation marks, becomes part of the member's
-name where no value is NULL. Only those strings that need it are searched for what must be escaped.
+shows it. For speed, a column's values are made without their quotation marks; if no value is NULL, the marks are
+joined to the member's name, once for the column. Strings are only searched for the special characters that occur in
+the column. The envelope around these objects is in ``envelope``.
 """
 
 import binascii
@@ -24,7 +25,7 @@ _NULL: Final = "null"
 _NOTHING: Final = pa.scalar("")
 _QUOTES: Final = ('"', '"')
 _NOT_FINITE: Final = MappingProxyType({"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'})
-# Arrow writes a decimal this small with an exponent.
+# From seven decimal places on, Arrow writes small decimals with an exponent.
 _MAX_PLAIN_SCALE: Final = 6
 _ESCAPES: Final[Mapping[int, str]] = MappingProxyType(
     {byte: json.dumps(chr(byte))[1:-1] for byte in (*range(0x20), ord('"'))}
@@ -33,19 +34,19 @@ _ESCAPES: Final[Mapping[int, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A column's bare values, null for NULL, and what stands before and behind each that is not."""
+    """A column's values without quotation marks (null for NULL), and the text before and after each value."""
 
     values: pa.Array
     before: str = ""
     behind: str = ""
 
     def take(self, rows: pa.Array) -> "Member":
-        """Those of some rows."""
+        """The member for some of the rows."""
         return replace(self, values=self.values.take(rows))
 
 
 def json_objects(names: Sequence[str], members: Sequence[Member | None], size: int) -> pa.Array:
-    """Objects of these members; None is one left out."""
+    """JSON objects of these members; None leaves a member out."""
     parts: list[pa.Array | pa.Scalar] = []
     text = "{"
     for name, member in zip(names, members, strict=True):
@@ -67,7 +68,7 @@ def json_objects(names: Sequence[str], members: Sequence[Member | None], size: i
 
 
 def json_member(array: pa.Array, *, is_document: bool = False) -> Member:
-    """A column as JSON. ``is_document``: the strings are JSON already."""
+    """A column as JSON values. ``is_document``: the strings are JSON documents already."""
     if is_document:
         return Member(array)
     convert, around = _CONVERTERS.get(array.type.id, (None, None))
@@ -75,7 +76,7 @@ def json_member(array: pa.Array, *, is_document: bool = False) -> Member:
 
 
 def with_texts(member: Member, texts: pa.Array) -> Member:
-    """The member with texts in place of NULLs; one of a type whose values are texts, too."""
+    """The member with texts in place of its nulls; its type must be one whose JSON values are strings."""
     return replace(member, values=pc.coalesce(member.values, _escaped(texts)))
 
 
@@ -83,7 +84,7 @@ def _escaped(array: pa.Array) -> pa.Array:
     data = array.buffers()[2]
     if data is None:
         return array
-    # The whole buffer, whatever part of it the array is: what is found too much costs time only.
+    # This searches the whole buffer, even if the array is a slice: a false alarm only costs time.
     text = np.frombuffer(data, np.uint8)
     special = np.unique(text[(text < 0x20) | (text == ord('"')) | (text == ord("\\"))]).tolist()
     if ord("\\") in special:
@@ -105,7 +106,7 @@ def _floats(array: pa.Array) -> pa.Array:
 
 
 def decimal_texts(array: pa.Array) -> pa.Array:
-    """Decimals with all digits of their scale."""
+    """Decimals as text, with all digits of their scale."""
     if array.type.scale <= _MAX_PLAIN_SCALE:
         return array.cast(STRING)
     return pa.array([None if value is None else f"{value:f}" for value in array.to_pylist()], STRING)
@@ -129,7 +130,10 @@ def _datetimes(array: pa.Array) -> pa.Array:
 
 
 def _in_iso_form(moments: pa.Array, zone: bytes) -> pa.Array:
-    """All of one length, as Arrow writes them, but with a T and the zone. None is null, nor beyond the year 9999."""
+    """Moments as ISO 8601 text, which is Arrow's with a T and the zone. No moment is null or after the year 9999.
+
+    All texts have one length.
+    """
     count = len(moments)
     texts = moments.cast(STRING)
     width = len(texts[0].as_py()) if count else 0
@@ -142,7 +146,7 @@ def _in_iso_form(moments: pa.Array, zone: bytes) -> pa.Array:
 
 
 def _base64(array: pa.Array) -> pa.Array:
-    """All at once: each value filled up to a multiple of three bytes, whose last characters are then put right."""
+    """All values in one call: each is padded to a multiple of three bytes, then its last characters become ``=``."""
     filled = pc.fill_null(array, b"")
     missing = -pc.binary_length(filled).to_numpy() % 3
     padded = pc.binary_join_element_wise(filled, _FILLINGS.take(pa.array(missing)), pa.scalar(b""))
@@ -168,7 +172,7 @@ def _text_array(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> 
 
 
 def _each(make: Callable[[Any], str]) -> Callable[[pa.Array], pa.Array]:
-    """For types that are rare, or costly in any case: one value at a time."""
+    """A converter that takes one value at a time, for rare types and slow ones."""
 
     def convert(array: pa.Array) -> pa.Array:
         return pa.array([None if value is None else make(value) for value in array.to_pylist()], STRING)
@@ -178,7 +182,7 @@ def _each(make: Callable[[Any], str]) -> Callable[[pa.Array], pa.Array]:
 
 _EPOCH: Final = pa.scalar(0, pa.timestamp("us"))
 _FILLINGS: Final = pa.array([b"", b"\0", b"\0\0"])
-# What makes a column's values, and what each of them stands in. Other types are written as Arrow does.
+# Arrow type -> the function that makes the texts, and the marks around each. Other types are cast by Arrow.
 _CONVERTERS: Final[Mapping[int, tuple[Callable[[pa.Array], pa.Array], tuple[str, str]]]] = MappingProxyType(
     {
         pa.float32().id: (_floats, ("", "")),

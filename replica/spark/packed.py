@@ -1,16 +1,17 @@
-"""Packed mode, for jobs that keep many tables: one stream of the typed rows of all, in the order of the log.
+"""Packed mode, for jobs that keep many tables: one stream with the typed rows of all tables, in the order of the log.
 
     op      STRING     rows; ddl, xa_commit, xa_rollback; gap
-    schema  STRING     of the table; of a statement its session's default schema
+    schema  STRING     the schema of the table; for a statement the default schema of its session
     table   STRING     null for statements
     rows    BINARY     many rows of one table: an Arrow IPC stream, which ``unpack`` reads
-    ts      BIGINT     of the first row's commit: microseconds since 1970
-    file    STRING     and ``pos``: of the first row's event
-    sql     STRING     of statements, and why there is a gap
+    ts      BIGINT     commit time of the first row: microseconds since 1970
+    file    STRING     binlog file of the first row's event
+    pos     BIGINT     position of the first row's event
+    sql     STRING     of statements; of a gap the reason
     explicit_timestamps  BOOLEAN  of statements: whether the log says that explicit_defaults_for_timestamp was on
 
-Rows have the columns of table mode with ``images=both``, but TIME is text, which Delta has a type for. Unlike those
-of an envelope they are in order across tables and statements, within a partition and from one to the next.
+Packed rows have the columns of table mode with ``images=both``, but TIME is text, as Delta has no type for it. Unlike
+the rows of an envelope, they are in order across statements, and from one partition to the next.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from .table_mode import TableWriter, table_schema
 _STRING: Final = pa.string()
 _KEY, _HAS_NAMES, _IS_LOOKED_UP, _SEPARATOR = b"key", b"has_names", b"is_looked_up", "\0"
 
-# A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL has none there.
+# A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL does not use this bit.
 _MARIADB_EXPLICIT: Final = 1 << 24
 
 PACKED_SCHEMA: Final = pa.schema(
@@ -54,7 +55,7 @@ PACKED_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PackedItem:
-    """A row of packed mode, with its columns in their order."""
+    """One row of packed mode; the fields are its columns, in their order."""
 
     op: str
     schema: str | None
@@ -69,9 +70,9 @@ class PackedItem:
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
-    """Rows of one table. ``key`` are the columns of its primary key; not ``has_names``: the columns are @1, @2...
+    """Rows of one table. ``key`` names the columns of its primary key; unless ``has_names`` columns are @1, @2...
 
-    ``is_looked_up``: the log has no names, and they are what the source called the columns when it was asked.
+    ``is_looked_up``: the log has no column names, and these were looked up on the source when the rows were received.
     """
 
     rows: pa.RecordBatch
@@ -81,14 +82,14 @@ class PackedRows:
 
 
 class PackedWriter:
-    """Makes packed batches of what was read of one piece."""
+    """Makes packed batches from the changes of one piece."""
 
     def __init__(self, piece: LogPiece) -> None:
         self.schema = PACKED_SCHEMA
         self._piece = piece
 
     def rows(self, gathered: GatheredRows) -> pa.RecordBatch:
-        """The changes of rows of one table, in one row."""
+        """A batch of one row, which packs some row changes of one table."""
         table = gathered.table
         typed = TableWriter(self._piece, table_schema(table, "both"), "ignore").rows(gathered)
         key = tuple(valid_text(name) for name in table.primary_key)
@@ -109,7 +110,7 @@ class PackedWriter:
         )
 
     def statements(self, changes: Sequence[PlacedChange]) -> pa.RecordBatch:
-        """Statements that are no row changes."""
+        """The batch of some statements (DDL, XA COMMIT, XA ROLLBACK)."""
         queries = [change.event for change in changes if isinstance(change.event, QueryEvent)]
         return self._batch(
             op=[statement_operation(query.sql) for query in queries],
@@ -120,7 +121,7 @@ class PackedWriter:
         )
 
     def gap(self) -> pa.RecordBatch:
-        """One row for what of the log is missing."""
+        """A batch of one row for a missing part of the log."""
         piece = self._piece
         return self._batch(op=["gap"], sql=[piece.gap], ts=[0], file=[piece.file], pos=[piece.position])
 
@@ -133,7 +134,7 @@ class PackedWriter:
 
 
 def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool, is_looked_up: bool = False) -> bytes:
-    """Rows and what is said of their table, in one value; TIME becomes text."""
+    """Rows, and the facts of their table, as one Arrow IPC stream; TIME becomes text."""
     metadata = {
         _KEY: _SEPARATOR.join(key).encode(),
         _HAS_NAMES: b"1" if has_names else b"",
@@ -148,12 +149,12 @@ def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool, is_looked
 
 
 def repack(packed: PackedRows, rows: pa.RecordBatch) -> bytes:
-    """Some rows of a table as they came."""
+    """Pack some of the rows of a ``PackedRows`` again."""
     return pack(rows, packed.key, has_names=packed.has_names, is_looked_up=packed.is_looked_up)
 
 
 def unpack(data: bytes) -> PackedRows:
-    """What ``pack`` has made."""
+    """The reverse of ``pack``."""
     with pa.ipc.open_stream(data) as reader:
         rows = reader.read_next_batch()
     metadata = rows.schema.metadata or {}
@@ -187,7 +188,7 @@ def _place(changes: Sequence[PlacedChange]) -> dict[str, list[object]]:
 
 
 def without_durations(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with TIME as text."""
+    """The rows with TIME columns as text."""
     columns, fields = [], []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         array = _as_text(column)

@@ -1,4 +1,7 @@
-"""What a task does: a piece of the log to RecordBatches of one schema."""
+"""What a Spark task runs: read one piece of the log, give its rows as RecordBatches of one schema.
+
+It needs a ``LogPiece`` and a ``ReadPlan`` only; it plans nothing and does not import PySpark.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -24,9 +27,9 @@ _Writer = EnvelopeWriter | TableWriter | PackedWriter
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """How pieces become batches; the same for all pieces of a query. Nothing secret is shown by its repr.
+    """How pieces become batches; the same for all pieces of a query. The repr shows no secret.
 
-    ``schema`` is that of the batches; in table mode, unless ``is_exact``, columns and types are the user's own.
+    ``schema`` is the schema of the batches; in table mode the user chose its columns and types unless ``is_exact``.
     """
 
     settings: ReadSettings
@@ -41,10 +44,10 @@ class ReadPlan:
 
 
 def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-    """The batches of a piece. Each is in the order of the log; where it has several tables, table by table.
+    """The batches of a piece. A batch holds rows of one table in the order of the log, or statements.
 
-    Raises what reading files does, ``SchemaMismatchError`` for a table that has changed (``on_schema_change``) and
-    ``StatementFormatError`` (``on_statement``).
+    Raises the errors of reading binlog files, ``SchemaMismatchError`` if the table's columns change (see
+    ``on_schema_change``) and ``StatementFormatError`` (see ``on_statement``).
     """
     if piece.gap:
         yield from _gap(piece, plan)
@@ -64,7 +67,7 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         elif isinstance(event, QueryEvent) and plan.include_ddl:
             statements.append(change)
             if plan.mode == "packed":
-                # What comes before it is to be in front of it.
+                # Packed mode keeps the order of the log: rows before the statement go out first.
                 yield from _flush(gatherer, writer, statements)
     yield from _flush(gatherer, writer, statements)
     _warn_of_losses(piece, gatherer, plan)
@@ -99,15 +102,15 @@ def _warn_of_losses(piece: LogPiece, gatherer: RowGatherer, plan: ReadPlan) -> N
     losses = gatherer.losses()
     if losses.dates and plan.mode != "envelope":
         _LOGGER.warning(
-            "%s from %d on: %d zero or impossible dates are null, since no DATE can hold them; in the envelope they "
-            "are text",
+            "%s from %d on: %d zero or impossible dates became null, as the type DATE cannot hold them; "
+            "schemaMode=envelope keeps them as text",
             piece.file,
             piece.position,
             losses.dates,
         )
     if losses.texts:
         _LOGGER.warning(
-            "%s from %d on: %d texts hold bytes that are no character of their set; they are U+FFFD",
+            "%s from %d on: %d texts hold bytes that are invalid in their character set; these bytes became U+FFFD",
             piece.file,
             piece.position,
             losses.texts,

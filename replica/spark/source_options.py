@@ -1,7 +1,7 @@
 """The options of ``spark.read.format("mysql-binlog")``: strings in, one frozen ``SourceOptions`` out.
 
-Every mistake is a ``ConfigurationError`` that names the option. Nothing here opens a connection; a password file is
-the only file that is read, and no repr shows a secret. ``SourceOptions`` says what each option means.
+Every mistake raises a ``ConfigurationError`` that names the option. This module opens no connection and reads no file
+but a password file; no repr shows a secret. ``SourceOptions`` says what each option means.
 """
 
 import os
@@ -28,33 +28,36 @@ _LARGEST: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query reads, and how. Names in brackets are those of the options.
+    """What a query reads, and how. Option names are in brackets where they differ from the field.
 
     What:
-        path: files: a path, a pattern, a folder (all numbered files in it) or an ``.index`` file.
-        tables, exclude_tables [includeTables, excludeTables]: patterns as ``shop.*``, with commas between.
+        path: binlog files: a path, a pattern, a folder (all numbered files in it) or an ``.index`` file.
+        tables, exclude_tables [includeTables, excludeTables]: patterns such as ``shop.*``, separated by commas.
         mode [schemaMode]: ``envelope`` (default); ``table``, with ``table`` = ``shop.orders``; ``packed``, for jobs.
-        include_ddl [includeDdl]: statements are rows, too, and the ends of XA transactions.
+        include_ddl [includeDdl]: true: statements, and the ends of XA transactions, are rows of the envelope, too.
     How:
-        row_format [rowFormat]: ``variant`` (default) or ``json``, of the envelope's rows.
-        images: in table mode ``after`` (default), or ``both`` for the columns that need the before image.
-        on_schema_change [onSchemaChange]: ``fail`` (default), ``ignore`` or ``null``, in table mode.
-        on_statement [onStatement]: ``fail`` (default) or ``ignore`` statements that changed rows out of sight.
-        max_partition_bytes [maxPartitionBytes]: ``128m`` (default).
-        settings: ``verifyChecksum``; ``keyring``, ``keyFile``, ``keyFileSecretEnv`` and ``keyFileIterations`` for
-            encrypted files.
+        row_format [rowFormat]: the type of the envelope's rows: ``variant`` (default) or ``json``.
+        images: in table mode ``after`` (default), or ``both``, which adds the before image and what goes with it.
+        on_schema_change [onSchemaChange]: in table mode, when the table's columns change: ``fail`` (default);
+            ``ignore`` (added columns are left out, missing ones are null); ``null`` (also values of another type).
+        on_statement [onStatement]: when a statement changed rows without rows events (binlog_format=STATEMENT):
+            ``fail`` (default) or ``ignore`` it.
+        max_partition_bytes [maxPartitionBytes]: the approximate size of a partition, ``128m`` (default).
+        settings: ``verifyChecksum``; for encrypted files ``keyring`` (MySQL), or ``keyFile``, ``keyFileSecretEnv``
+            and ``keyFileIterations`` (MariaDB).
     A live source:
-        connection: the options of ``replica.connect`` for it: ``host``, ``port``, ``user``, ``unixSocket``, ``tls``,
+        connection: these options of ``replica.connect``: ``host``, ``port``, ``user``, ``unixSocket``, ``tls``,
             ``tlsCa``, ``tlsCert``, ``tlsKey``, ``serverPublicKeyPath``, ``getServerPublicKey``,
             ``enableCleartextPlugin``, ``heartbeat``, ``connectTimeout``, ``serverId``. The password is in
-            ``password``, or in the environment variable [passwordEnv] or the file [passwordFile] of that name.
-        starting, ending: [startingOffsets] ``earliest``, ``latest`` (default) or an offset's JSON,
-            [startingTimestamp] a time in ISO 8601 with its zone, [startingGtidSet]; a batch begins ``latest``, too,
-            unless told otherwise, and ends at [endingOffsets]: ``latest`` (default) or an offset's JSON.
-        spool_dir [spoolDir]: where a stream keeps what it has received until Spark has committed it; a batch makes
-            a folder in it, or a temporary one, which stays.
-        max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: about so much at most in a micro-batch.
-        fail_on_data_loss [failOnDataLoss]: false: go on behind what the source has purged, with a row ``gap``.
+            ``password``, in the environment variable that [passwordEnv] names or in the file [passwordFile].
+        starting: where a new query begins: [startingOffsets] ``earliest``, ``latest`` (default, also of a batch) or
+            an offset's JSON; [startingTimestamp] a time in ISO 8601 with its zone; [startingGtidSet].
+        ending [endingOffsets]: where a batch ends: ``latest`` (default) or an offset's JSON.
+        spool_dir [spoolDir]: the folder in which a stream keeps events until Spark has committed them. A batch makes
+            a folder within it, or a temporary one, and does not delete it.
+        max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: the approximate size of a micro-batch.
+        fail_on_data_loss [failOnDataLoss]: false: when the source has purged events that the query needs, write a row
+            with the op ``gap`` and read on after them.
     """
 
     path: str | None = None
@@ -77,17 +80,20 @@ class SourceOptions:
 
     @property
     def is_live(self) -> bool:
-        """Whether a server is read, and not files."""
+        """Whether the query reads a live source, not files."""
         return self.path is None
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read the options that Spark hands over; case does not matter in their names."""
+    """Read the options that Spark passes. Case does not matter in their names.
+
+    Raises ``ConfigurationError``, which names the option.
+    """
     named = {name.lower(): (name, value) for name, value in given.items()}
     unknown = named.keys() - _NAMES.keys()
     if unknown:
         raise ConfigurationError(
-            f"mysql-binlog: there is no option {', '.join(sorted(named[name][0] for name in unknown))}; there are "
+            f"mysql-binlog: unknown option {', '.join(sorted(named[name][0] for name in unknown))}; the options are "
             f"{', '.join(sorted(_NAMES.values()))}"
         )
     values = {_NAMES[name]: value for name, (_, value) in named.items()}
@@ -105,13 +111,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def parse_size(name: str, text: str) -> int:
-    """A number of bytes as Spark writes it: ``134217728``, ``128m``, ``128MB``."""
+    """A number of bytes from a size as Spark writes it: ``134217728``, ``128m``, ``128MB``."""
     found = _SIZE.fullmatch(text)
     if not found:
-        raise ConfigurationError(f"{name}: a size such as 128m, not {text!r}")
+        raise ConfigurationError(f"{name}: {text!r} is not a size; give one such as 128m")
     size = int(found[1]) * _UNITS[(found[2] or found[3] or "").lower()]
     if not 1 <= size <= _LARGEST:
-        raise ConfigurationError(f"{name}: a size from 1 byte on, not {text!r}")
+        raise ConfigurationError(f"{name}: the size must be from 1 byte to 4 EiB, not {text!r}")
     return size
 
 
@@ -123,24 +129,24 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
     ]
     if options.path is not None and live:
         raise ConfigurationError(
-            f"path: files are read, so {', '.join(live)} of a live source cannot be given"
+            f"path: {', '.join(live)} cannot be given with path: they are for a live source, and path reads files"
         )
     if options.path is None and "user" not in options.connection:
-        raise ConfigurationError("path: give the files to be read, or host and user of a live source")
+        raise ConfigurationError("path: give the binlog files to read, or the host and user of a live source")
     if options.mode == "table":
         if options.table is None or not all(options.table.partition(".")):
             raise ConfigurationError("table: schemaMode=table needs table=schema.name")
         if {"includeTables", "excludeTables", "includeDdl", "rowFormat"} & values.keys():
             raise ConfigurationError(
-                "schemaMode: with table, the options includeTables, excludeTables, includeDdl and rowFormat have "
-                "nothing to choose"
+                "schemaMode: with schemaMode=table the options includeTables, excludeTables, includeDdl and "
+                "rowFormat have no effect: leave them out"
             )
     elif options.table is not None or options.images == "both":
-        raise ConfigurationError("table: table and images are for schemaMode=table")
+        raise ConfigurationError("table: the options table and images need schemaMode=table")
     if options.ending == "earliest":
-        raise ConfigurationError("endingOffsets: latest or an offset's JSON, not 'earliest'")
+        raise ConfigurationError("endingOffsets: must be latest or an offset's JSON, not 'earliest'")
     if len(options.starting) > 1:
-        raise ConfigurationError(f"{', '.join(options.starting)}: only one of these can be where to begin")
+        raise ConfigurationError(f"{', '.join(options.starting)}: give only one of them")
 
 
 def _settings(values: Mapping[str, str]) -> ReadSettings:
@@ -162,7 +168,7 @@ def _settings(values: Mapping[str, str]) -> ReadSettings:
 
 
 def _literal(table: str) -> str:
-    """A pattern that only this table fits."""
+    """A pattern that matches this table only."""
     return re.sub(r"([*?[])", r"[\1]", table)
 
 
@@ -171,7 +177,9 @@ def _patterns(name: str, text: str) -> tuple[str, ...]:
     for pattern in patterns:
         schema, dot, table = pattern.partition(".")
         if pattern != "*" and not (schema and dot and table):
-            raise ConfigurationError(f"{name}: patterns such as shop.orders or shop.*, not {pattern!r}")
+            raise ConfigurationError(
+                f"{name}: {pattern!r} is not a pattern; give patterns such as shop.orders or shop.*"
+            )
     return patterns
 
 
@@ -179,7 +187,7 @@ def _connection(values: Mapping[str, str]) -> dict[str, str]:
     found = {option: values[name] for name, option in _CONNECTION.items() if name in values}
     given = [name for name in ("password", "passwordEnv", "passwordFile") if name in values]
     if len(given) > 1:
-        raise ConfigurationError(f"{', '.join(given)}: only one of these can hold the password")
+        raise ConfigurationError(f"{', '.join(given)}: give the password by one of them only")
     if "password" in values:
         found["password"] = values["password"]
     elif "passwordEnv" in values:
@@ -193,15 +201,16 @@ def _password(path: str) -> str:
     try:
         return read_whole(path).decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        # Its text has a part of the password.
-        raise ConfigurationError(f"passwordFile: {path} is no text in UTF-8") from None
+        # The text of the UnicodeDecodeError shows a part of the password.
+        raise ConfigurationError(f"passwordFile: {path} is not UTF-8 text") from None
 
 
 def _environment(name: str, variable: str) -> str:
     value = os.environ.get(variable)
     if value is None:
         raise ConfigurationError(
-            f"{name}: there is no environment variable {variable!r} where the query is planned"
+            f"{name}: the environment variable {variable!r} is not set in the process that plans the query (Spark's "
+            "driver)"
         )
     return value
 
@@ -209,32 +218,32 @@ def _environment(name: str, variable: str) -> str:
 def _boolean(name: str, text: str) -> bool:
     value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
-        raise ConfigurationError(f"{name}: true or false, not {text!r}")
+        raise ConfigurationError(f"{name}: must be true or false, not {text!r}")
     return value
 
 
 def _number(name: str, text: str, low: int = 1) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < low:
-        raise ConfigurationError(f"{name}: a whole number from {low} on, not {text!r}")
+        raise ConfigurationError(f"{name}: must be a whole number of at least {low}, not {text!r}")
     return int(text)
 
 
 def _text(name: str, text: str) -> str:
     if not text:
-        raise ConfigurationError(f"{name}: it is empty")
+        raise ConfigurationError(f"{name}: the value is empty")
     return text
 
 
 def _choice(*choices: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text.lower() not in choices:
-            raise ConfigurationError(f"{name}: one of {', '.join(choices)}, not {text!r}")
+            raise ConfigurationError(f"{name}: must be one of {', '.join(choices)}, not {text!r}")
         return text.lower()
 
     return read
 
 
-# Option -> field of SourceOptions, and what reads it.
+# Option -> field of SourceOptions, and the function that reads its value.
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = MappingProxyType(
     {
         "path": ("path", _text),

@@ -1,8 +1,10 @@
-"""Micro-batches of a live source, as PySpark's streaming runner asks for them.
+"""The stream reader of ``mysql-binlog``: offsets, partitions and rows of a live source's micro-batches.
 
-One ``BinlogStreamReader`` lives in Spark's source process as long as the query; the others that Spark makes only
-``read``. The first ``latestOffset`` of a query gives the start itself, so that Spark's log has it before any row is
-read: else a crash before the first commit would look for "latest" anew, and rows would be lost between.
+One ``BinlogStreamReader`` lives in Spark's source process as long as the query; Spark's tasks have pickled copies,
+which only ``read``. The first ``latestOffset`` of a query returns the start offset itself: Spark logs it before any
+row is read. Otherwise a query that crashes before its first commit would resolve "latest" anew, and lose the rows
+between.
+This module receives no events itself: ``replica.spool.live_log`` does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,18 +31,20 @@ from .read_task import ReadPlan, read_piece
 from .source_options import SourceOptions
 from .table_mode import own_columns, schema_difference, table_schema
 
-# Spark asks some 95 times a second while nothing comes; waiting here costs nobody anything.
+# While no event arrives, Spark asks for the latest offset some 95 times a second; so wait a little before answering.
 _IDLE_SECONDS: Final = 0.2
 
 Json = dict[str, str | int | None]
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets, pieces and rows of one query."""
+    """Offsets, partitions and rows of one streaming query."""
 
     def __init__(self, options: SourceOptions, plan: ReadPlan) -> None:
         if options.spool_dir is None:
-            raise ConfigurationError("spoolDir: a stream needs a folder for what Spark has not committed yet")
+            raise ConfigurationError(
+                "spoolDir: a stream needs a folder to keep events in until Spark has committed them: give one"
+            )
         self._options = options
         self._plan = plan
         self._live: LiveLog | None = None
@@ -50,19 +54,19 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_matched = False
 
     def __getstate__(self) -> dict[str, object]:
-        # Spark pickles the readers that only read; the connection stays where it is, and so does its password.
+        # Spark pickles readers for its tasks, which read pieces only: no connection and no password goes along.
         return {"_plan": self._plan}
 
     # Offsets.
 
     def initialOffset(self) -> Json:
-        """Where a new query begins."""
+        """The offset at which a new query begins."""
         if self._initial is None:
             self._initial = self._find_start()
         return self._initial.to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say."""
+        """The limit of a micro-batch from ``maxRowsPerTrigger`` or ``maxBytesPerTrigger``."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -70,7 +74,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> Json:
-        """Where the next micro-batch ends; ``start`` itself while nothing has come."""
+        """The offset at which the next micro-batch ends; ``start`` itself if no transaction has arrived since."""
         begin = Offset.from_dict(start)
         is_new = begin == self._initial and not self._is_pinned
         live = self._following(begin, is_new)
@@ -84,11 +88,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset.to_dict() if offset.key > begin.key else begin.to_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends where the log ends now."""
+        """With ``Trigger.AvailableNow`` the query ends where the log ends now."""
         self._target = self._log().end()
 
     def reportLatestOffset(self) -> Json | None:
-        """For the query's progress: how far the log has come here, and how far the query is behind it."""
+        """For the query's progress: the last offset received, and how many bytes and seconds the query lags behind.
+
+        None before the stream has connected.
+        """
         if self._live is None:
             return None
         return self._live.report()
@@ -96,10 +103,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Pieces and rows.
 
     def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
-        """What lies between two offsets, from the spool; what is missing there is fetched from the source again."""
+        """The pieces of the log between two offsets. What the spool lacks is fetched from the source again."""
         first, last = Offset.from_dict(start), Offset.from_dict(end)
         if first == self._initial and not self._is_pinned:
-            # The first micro-batch is run again: it was empty, whatever the start means by now.
+            # Spark repeats the first micro-batch, which was empty: the start offset is the same again.
             self._is_pinned = True
             return []
         if first == last:
@@ -114,12 +121,12 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_piece(partition.value, self._plan)
 
     def commit(self, end: Mapping[str, object]) -> None:
-        """What lies before is not asked for again."""
+        """Spark has committed everything before ``end``: the spool may delete it."""
         if self._live is not None:
             self._live.commit(Offset.from_dict(end))
 
     def stop(self) -> None:
-        """The query has ended."""
+        """The query has ended: close the connection."""
         if self._live is not None:
             self._live.close()
 
@@ -148,7 +155,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _take(self, live: LiveLog, begin: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         while True:
             offset = live.take(max_rows, max_bytes, _IDLE_SECONDS)
-            # All that was there when the query began is to come, however long that takes.
+            # With Trigger.AvailableNow, wait for everything that the log held when the query began.
             if offset.key > begin.key or self._target is None or live.has_reached(self._target):
                 return offset
 
@@ -171,17 +178,18 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         difference = schema_difference(wanted, found)
         if self._has_matched:
             raise SchemaMismatchError(
-                f"{table} has other columns from here on: {difference} -- everything before is done; start the query "
-                "again to read on with the new ones"
+                f"the columns of {table} change here: {difference} -- all earlier changes are processed; restart the "
+                "query to go on with the new columns"
             )
         raise SchemaMismatchError(
-            f"{table} has other columns in the log than now: {difference} -- it was changed behind the place where "
-            "this query goes on: read up to there with .schema(...) of that time, or onSchemaChange=null"
+            f"the columns of {table} in the log are not those it has now: {difference} -- the table was altered "
+            "after the offset at which this query continues: read up to the ALTER with the old columns in "
+            ".schema(...), or set onSchemaChange=null"
         )
 
 
 def find_start(live: LiveLog, options: SourceOptions) -> Offset:
-    """Where the options say that a new query begins."""
+    """The offset at which a new query begins, from the options."""
     starting = options.starting
     if "startingTimestamp" in starting:
         return live.find(parse_time("startingTimestamp", starting["startingTimestamp"]))
@@ -192,7 +200,7 @@ def find_start(live: LiveLog, options: SourceOptions) -> Offset:
 
 
 def connection_options(options: SourceOptions) -> Options:
-    """How to connect. Raises ``ConfigurationError``, which names the option."""
+    """The options of the connection. Raises ``ConfigurationError``, which names the option."""
     settings = options.settings
     given: dict[str, object] = dict(options.connection)
     given |= {
@@ -201,5 +209,5 @@ def connection_options(options: SourceOptions) -> Options:
         "verify_checksum": settings.verify_checksum,
     }
     connection = Options.build(None, given)
-    connection.check_one_host("the jobs of a query read the log of one server")
+    connection.check_one_host("a query reads the log of one server")
     return connection

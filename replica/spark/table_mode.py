@@ -1,18 +1,22 @@
 """Table mode: the changes of one table as typed columns, in types that Spark has.
 
-    the table's columns     by the mapping of ``replica.arrow.schema``; where Spark has no such type: an unsigned
-                            integer is the next larger signed one (BIGINT UNSIGNED and BIT: DECIMAL(20, 0)), DECIMAL
-                            of more than 38 digits is STRING, TIME is INTERVAL DAY TO SECOND
+    the table's columns     in the types of ``replica.arrow.schema``. Where Spark lacks one: an unsigned integer
+                            becomes the next larger signed one (BIGINT UNSIGNED and BIT: DECIMAL(20, 0)), a DECIMAL
+                            of more than 38 digits becomes STRING, TIME becomes INTERVAL DAY TO SECOND
     _op                     insert, update, delete
-    _seq                    the total order: see ``seq_number``
-    _ts, _gtid              of the commit, as in the envelope
-    _file, _pos             of the event
-    _outcome, _xa           with ``images=both``, as in the envelope's ``source``
-    _absent                 names of the columns that no image holds
-    _before                 the row before an update, a struct; _before_absent: the columns that it lacks
+    _seq                    sorts all changes in the order of the log: see ``seq_number``
+    _ts, _gtid              time and GTID of the commit, as in the envelope
+    _file, _pos             binlog file and position of the event
 
-A row is what the change leaves, or what was deleted; a column that an update's after image leaves out is the before
-image's.
+With ``images=both`` also:
+
+    _outcome, _xa           as in the envelope's ``source``
+    _absent                 names of the columns that no row image holds
+    _before                 the row before an update, a struct
+    _before_absent          names of the columns that the before image lacks
+
+A row is the row after the change, or the deleted row. A column that an update's after image leaves out has the value
+of the before image. This module is not for rows of several tables: see ``envelope`` and ``packed``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +67,7 @@ _FIELDS_OF_BOTH: Final = (
 
 
 def table_schema(table: Table, images: Images = "after") -> pa.Schema:
-    """The schema of a table's batches. Raises ``ConfigurationError`` if its columns have the names of ours."""
+    """The schema of a table's batches. Raises ``ConfigurationError`` if the table has a column called ``_op`` etc."""
     columns = [pa.field(field.name, spark_type(field.type)) for field in batch_schema(table, metadata=())]
     added = list(_FIXED_FIELDS)
     if images == "both":
@@ -71,28 +75,29 @@ def table_schema(table: Table, images: Images = "after") -> pa.Schema:
     taken = {field.name for field in added} & {field.name for field in columns}
     if taken:
         raise ConfigurationError(
-            f"schemaMode: {table} has a column {', '.join(sorted(taken))} itself: read it as envelope"
+            f"schemaMode: {table} has a column called {', '.join(sorted(taken))}, as table mode has: read it with "
+            "schemaMode=envelope"
         )
     return pa.schema([*columns, *added])
 
 
 def spark_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark gets values of this one."""
+    """The Arrow type in which Spark receives values of this Arrow type."""
     return _SPARK_TYPES.get(arrow_type.id, arrow_type)
 
 
 class TableWriter:
-    """Makes batches of one ``schema``, whatever columns the table has; ``on_change`` says what becomes of others.
+    """Makes batches of one ``schema`` from rows whose table may have other columns by then; ``on_change`` says how.
 
-    ``fail`` raises ``SchemaMismatchError`` where names or types differ. Else added columns are left out and missing
-    ones are null; a value of another type is converted if it fits, and if not it is null with ``null``, and an error
-    with ``ignore``.
+    ``fail`` raises ``SchemaMismatchError`` if names or types differ. ``ignore`` and ``null`` leave added columns out,
+    set missing ones to null, and convert values of another type. A column whose values do not fit becomes null with
+    ``null``, and raises ``SchemaMismatchError`` with ``ignore``.
     """
 
     def __init__(
         self, piece: LogPiece, schema: pa.Schema, on_change: OnSchemaChange, *, is_exact: bool = True
     ) -> None:
-        """``is_exact``: the schema is all of the table's; else the user's own choice of columns and types."""
+        """``is_exact``: the schema is the table's own; otherwise the user chose columns and types."""
         self.schema = schema
         self._piece = piece
         self._on_change = on_change
@@ -100,7 +105,7 @@ class TableWriter:
         self._columns = own_columns(schema)
 
     def rows(self, gathered: GatheredRows) -> pa.RecordBatch:
-        """The changes of rows of the table."""
+        """One batch of row changes. Raises ``SchemaMismatchError`` as the class says."""
         batch = gathered.batch
         count = batch.schema.get_field_index("_op")
         names = batch.schema.names[:count]
@@ -150,20 +155,21 @@ class TableWriter:
         if found != wanted:
             event = gathered.changes[0].event
             raise SchemaMismatchError(
-                f"{gathered.table} has other columns at {event.file}:{event.position} than this query: "
-                f"{schema_difference(wanted, found)} -- start it again to read on with the new ones, or set "
+                f"the columns of {gathered.table} at {event.file}:{event.position} are not those of this query: "
+                f"{schema_difference(wanted, found)} -- restart the query to go on with the new columns, or set "
                 "onSchemaChange=ignore or null"
             )
 
     def _check_names(self, gathered: GatheredRows, names: Sequence[str]) -> None:
-        """Columns without names would all be missing ones, and null."""
+        """Raises ``SchemaMismatchError`` if the log has no column names: every column would silently be null."""
         lost = [field.name for field in self._columns if field.name not in names]
         if lost:
             event = gathered.changes[0].event
             raise SchemaMismatchError(
-                f"{gathered.table} at {event.file}:{event.position} has {len(names)} columns without names, and none "
-                f"says which is {', '.join(lost)} -- SET GLOBAL binlog_row_metadata=FULL has the source write them; "
-                "read what was written before by the names @1, @2..."
+                f"the log has no column names of {gathered.table} at {event.file}:{event.position}, so it is not "
+                f"known which of its {len(names)} columns is {', '.join(lost)} -- SET GLOBAL "
+                "binlog_row_metadata=FULL on the source to log the names from now on; read older rows by the column "
+                "names @1, @2..."
             )
 
     def _convert(self, gathered: GatheredRows, field: pa.Field, array: pa.Array | None) -> pa.Array:
@@ -180,19 +186,19 @@ class TableWriter:
                 return pa.nulls(len(array), field.type)
             event = gathered.changes[0].event
             raise SchemaMismatchError(
-                f"{gathered.table}.{field.name} is {array.type} at {event.file}:{event.position} and cannot be "
-                f"read as {field.type}: {error} -- onSchemaChange=null makes such values null"
+                f"column {gathered.table}.{field.name} has the type {array.type} at {event.file}:{event.position} "
+                f"and cannot be read as {field.type}: {error} -- set onSchemaChange=null to read such values as null"
             ) from error
 
 
 def own_columns(schema: pa.Schema) -> list[pa.Field]:
-    """The fields of a batch that are the table's own columns."""
+    """The fields of a schema that are columns of the table itself, not ``_op`` and the like."""
     added = {field.name for field in (*_FIXED_FIELDS, *_FIELDS_OF_BOTH)} | {_BEFORE, _BEFORE_ABSENT}
     return [field for field in schema if field.name not in added]
 
 
 def schema_difference(wanted: Mapping[str, pa.DataType], found: Mapping[str, pa.DataType]) -> str:
-    """What has changed, in words."""
+    """The difference between two schemas as text, for error messages."""
     changes = [f"{name} is new" for name in found if name not in wanted]
     changes += [f"{name} is gone" for name in wanted if name not in found]
     changes += [
@@ -200,11 +206,11 @@ def schema_difference(wanted: Mapping[str, pa.DataType], found: Mapping[str, pa.
         for name, kind in wanted.items()
         if name in found and found[name] != kind
     ]
-    return ", ".join(changes) or "they have another order"
+    return ", ".join(changes) or "the columns have another order"
 
 
 def spark_ddl(schema: pa.Schema) -> str:
-    """The same schema in the words of Spark."""
+    """The schema as the DDL text that Spark takes."""
     return ", ".join(_spark_field(field, " ") for field in schema)
 
 

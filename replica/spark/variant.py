@@ -1,8 +1,9 @@
-"""Columns as Spark's VARIANT, and the columns of a row as one VARIANT object: bytes for all rows of a batch at once.
+"""Arrow columns -> Spark's VARIANT, and the columns of a row -> one VARIANT object, for all rows of a batch at once.
 
-The encoding is Parquet's ``VariantEncoding.md``, which Spark shares. Types are kept: numbers, decimals, dates,
-timestamps with and without time zone, binary, strings; TIME is text, a JSON column its text, BIGINT UNSIGNED a
-decimal. An object's ``metadata`` is the dictionary of its names, the same for all rows of a table.
+The encoding is Parquet's ``VariantEncoding.md``, which Spark shares. Numbers, decimals, dates, timestamps with and
+without time zone, binary values and strings keep their types; TIME and JSON columns become text, BIGINT UNSIGNED a
+decimal. An object's ``metadata`` is the dictionary of its names, the same for all rows of a table. The envelope
+around these objects is in ``envelope``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from replica.render.json_lines import time_text
 from .json_text import decimal_texts
 
 BINARY: Final = pa.binary()
-#: As Spark's own conversion has it: the marked second field makes a VARIANT of the struct.
+#: Spark's own Arrow conversion takes a struct for a VARIANT if its second field has this metadata.
 VARIANT_TYPE: Final = pa.struct(
     [
         pa.field("value", BINARY, nullable=False),
@@ -51,18 +52,18 @@ _LONG_BINARY, _LONG_STRING = map(_primitive, (15, 16))
 
 
 class ObjectLayout:
-    """What objects of some members have in common. ``names`` are all different; ``metadata`` is their dictionary."""
+    """The shared parts of all objects with these member names, which are distinct; ``metadata`` is the dictionary."""
 
     def __init__(self, names: Sequence[str]) -> None:
         encoded = [name.encode() for name in names]
-        # An object's members are in the order of their names' bytes, and so is the dictionary.
+        # The encoding wants members, and here also the dictionary, in the order of the bytes of their names.
         self._order = sorted(range(len(names)), key=encoded.__getitem__)
         self.metadata = _dictionary([encoded[index] for index in self._order])
 
     def objects(self, values: Sequence[pa.Array | None], size: int) -> pa.Array:
-        """Objects of these members, as ``variant_values`` encodes them, in the order of ``names``.
+        """Objects with these members, which ``variant_values`` has encoded, in the order of ``names``.
 
-        None is a member left out.
+        None leaves a member out.
         """
         found = [(number, values[index]) for number, index in enumerate(self._order)]
         ordered = [
@@ -79,15 +80,15 @@ class ObjectLayout:
 
 
 def _width(largest: int) -> tuple[int, str]:
-    """How numbers up to this one are written in the fewest bytes: "size minus one", and the type of them.
+    """The narrowest width for numbers up to ``largest``: "size minus one", and the numpy type.
 
-    An object of a narrow table is half as large as with four bytes, and Spark takes time by its bytes.
+    An object of a narrow table is half as large as with four bytes, and Spark's time depends on the size.
     """
     return next((width, dtype) for width, end, dtype in _WIDTHS if largest < end)
 
 
 def _object_head(numbers: Sequence[int], width: int) -> bytes:
-    """What stands before the offsets: type, number of members, their numbers in the dictionary."""
+    """The bytes before the offsets: type, number of members, their numbers in the dictionary."""
     count = len(numbers)
     is_large = count > 0xFF
     number_width, dtype = _width(max(numbers, default=0))
@@ -97,7 +98,7 @@ def _object_head(numbers: Sequence[int], width: int) -> bytes:
 
 
 def variant_array(values: pa.Array, metadata: bytes, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Encoded values as an array of Spark's VARIANT; where ``valid`` is False it is NULL."""
+    """Encoded values as an array of Spark's VARIANT; NULL where ``valid`` is False."""
     if valid is None:
         names = pa.repeat(pa.scalar(metadata, BINARY), len(values))
         return pa.StructArray.from_arrays(
@@ -105,7 +106,7 @@ def variant_array(values: pa.Array, metadata: bytes, valid: npt.NDArray[np.bool_
         )
     if not valid.any():
         return pa.nulls(len(values), VARIANT_TYPE)
-    # What stands behind a NULL would be sent along: no byte of it is left.
+    # Arrow sends the bytes behind a NULL, too: make them empty.
     is_valid = pa.array(valid)
     children = [
         pc.if_else(is_valid, pc.fill_null(values, _VARIANT_NULL), _NOTHING),
@@ -120,7 +121,7 @@ def variant_values(array: pa.Array) -> pa.Array:
 
 
 def strings(array: pa.Array) -> pa.Array:
-    """Texts; short ones have their length in the first byte."""
+    """Strings, encoded; short ones have their length in the first byte."""
     lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy()
     if not len(lengths) or int(lengths.max()) <= _MAX_SHORT_STRING:
         heads = (lengths << 2 | _SHORT_STRING).astype(np.uint8).reshape(-1, 1)
@@ -136,7 +137,7 @@ def _dictionary(names: Sequence[bytes]) -> bytes:
 
 
 def _fixed(rows: Bytes) -> pa.Array:
-    """A binary array of values that are all as long."""
+    """A binary array of values of equal length, the rows of a matrix."""
     count, width = rows.shape
     offsets = np.arange(count + 1, dtype=np.int64) * width
     if int(offsets[-1]) >= 1 << 31:
@@ -159,7 +160,7 @@ def _little_endian(numbers: npt.NDArray[Any], dtype: str) -> Bytes:
 
 
 def _behind_head(head: bytes, rows: Bytes) -> pa.Array:
-    """Values that are all as long, each behind its type. By numpy: a join takes several times as long."""
+    """Values of equal length, each after ``head``, its type. Arrow's join would take several times as long."""
     whole = np.empty((len(rows), len(head) + rows.shape[1]), np.uint8)
     whole[:, : len(head)] = np.frombuffer(head, np.uint8)
     whole[:, len(head) :] = rows
@@ -171,7 +172,7 @@ def _with_nulls(encoded: pa.Array, array: pa.Array) -> pa.Array:
 
 
 def _numbers(head: bytes, dtype: str, through: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Numbers of fixed width, behind their type."""
+    """A converter for numbers of fixed width, each after its type."""
 
     def convert(array: pa.Array) -> pa.Array:
         plain = array.cast(through)

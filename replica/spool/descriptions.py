@@ -1,8 +1,8 @@
-"""Column names for tables whose log has none: looked up while the log comes, and sent along with what is read of it.
+"""Column names for tables whose log has none, by the places in the log from which they hold.
 
-A table may have had several descriptions, each from a place in the log on, and none behind a statement until the
-table is looked up again. They are kept in the spool, so that a micro-batch that is read again has the names that it
-had.
+A table may have several descriptions, one after another. A statement (which may be DDL) ends them all, until the
+table is looked up again. The spool keeps the descriptions, and the pieces carry them to the tasks: so a micro-batch
+that is read again has the same names as before. This module asks no server: ``name_lookup`` does.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from protocol.rows.table import Table
 from .offsets import Key
 
 Descriptions = tuple[ColumnDescription, ...]
-# By table, the newest first; those of no table are the places of statements that may have changed tables.
+# Table -> its descriptions, the newest first. The key _STATEMENTS has the places of statements that may be DDL.
 Names = Mapping[str, tuple[tuple[Key, Descriptions], ...]]
 
 NO_NAMES: Final[Names] = MappingProxyType({})
@@ -76,7 +76,10 @@ _TYPES: Final[Mapping[str, ColumnType]] = MappingProxyType(
 
 
 def described(table: Table, names: Names, place: Key) -> Descriptions | None:
-    """The description of a table of the log at that place: the newest one behind the last statement, if it fits."""
+    """The description of a table at that place in the log, or None.
+
+    It is the newest one before the place, unless a statement came in between or it does not fit the table map.
+    """
     statements = names.get(_STATEMENTS, ())
     last = next((begin for begin, _ in statements if begin <= place), None)
     for begin, descriptions in names.get(str(table), ()):
@@ -93,17 +96,17 @@ def described(table: Table, names: Names, place: Key) -> Descriptions | None:
 def with_description(
     names: Names, table: Table, descriptions: Sequence[ColumnDescription], place: Key
 ) -> Names:
-    """The names and one more description, which holds from that place on."""
+    """The names, with one more description that holds from that place on."""
     return _with(names, str(table), place, tuple(descriptions))
 
 
 def with_statement(names: Names, place: Key) -> Names:
-    """The names, of which none is sure behind that place."""
+    """The names, with a statement at that place, after which no description holds."""
     return _with(names, _STATEMENTS, place, ())
 
 
 def since(names: Names, place: Key) -> Names:
-    """What is needed of the names from that place on."""
+    """The names without the descriptions that are not needed from that place on."""
     kept = {}
     for table, known in names.items():
         older = next((number for number, (begin, _) in enumerate(known, 1) if begin <= place), len(known))
@@ -120,7 +123,7 @@ def _with(names: Names, table: str, place: Key, descriptions: Descriptions) -> N
 
 
 def dump_names(names: Names) -> bytes:
-    """As JSON, for ``load_names``."""
+    """The names as JSON, for ``load_names``."""
     return json.dumps(
         {
             table: [[place, [asdict(one) for one in known]] for place, known in several]
@@ -140,14 +143,14 @@ def load_names(data: bytes) -> Names:
 
 
 def table_of(name: str, descriptions: Sequence[ColumnDescription]) -> Table:
-    """The table as a log would describe it whose columns are these now."""
+    """The table that a table map would describe, from its columns in information_schema."""
     schema, _, table_name = name.partition(".")
     columns = tuple(_column(index, one) for index, one in enumerate(descriptions, 1))
     return describe_table(Table(schema, table_name, columns), descriptions)
 
 
 def _column(index: int, description: ColumnDescription) -> Column:
-    # What is in no list travels as a string: VARCHAR, VARBINARY, MariaDB's own types.
+    # Types that are not listed are strings in the log: VARCHAR, VARBINARY, MariaDB's own types.
     kind = _TYPES.get(description.data_type, ColumnType.VARCHAR)
     inside = re.search(r"\(([\d, ]+)\)", description.column_type)
     numbers = [int(number) for number in inside[1].split(",")] if inside else []

@@ -1,7 +1,8 @@
-"""A live log's raw events to the spool, and the places between transactions that a micro-batch may end at.
+"""The follower: a live log's raw events -> the spool, and the places where a micro-batch may end.
 
-It sees every event, reads no rows, and neither connects nor waits: ``live`` feeds it what comes, or what the spool
-holds from before. Its own lock makes ``take`` safe from another thread.
+These places lie between transactions. The follower sees every event and reads no rows. It neither connects nor waits:
+``live_log`` feeds it the events that arrive, or those that the spool kept. Its own lock makes ``take`` safe from
+another thread.
 """
 
 import threading
@@ -29,13 +30,17 @@ from .offsets import Offset
 from .spool import Segment, Spool
 
 _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
-# Where nobody limits a micro-batch, one mark is enough: it is moved on.
+# Without a limit one mark is enough, which moves along.
 _NO_LIMIT: Final = 1 << 62
 
 
 @dataclass(slots=True)
 class _Mark:
-    """A place between two transactions. Sums are since the follower began; ``known`` replaces the GTID set before."""
+    """A place between two transactions.
+
+    ``bytes`` and ``rows`` count from the follower's start. The GTID set there is the one before and ``added``, unless
+    ``known`` replaces it.
+    """
 
     file: str
     position: int
@@ -48,10 +53,10 @@ class _Mark:
 
 
 class Follower:
-    """Follows one stream over however many connections, from the offset ``start`` on.
+    """Follows one stream from the offset ``start`` on, over any number of connections.
 
-    ``count_rows`` says how many wanted rows an event holds, where there is a limit to them; ``look`` sees each event
-    of the log that is wanted, and may raise. ``max_rows`` and ``max_bytes`` are what ``take`` will be asked for.
+    ``count_rows`` gives the number of selected rows in an event; None if rows are not limited. ``look`` sees each
+    event of the log, and may raise. ``max_rows`` and ``max_bytes`` are the limits that ``take`` will be called with.
     """
 
     def __init__(
@@ -68,7 +73,7 @@ class Follower:
         self.bytes = self.rows = 0
         self.newest_timestamp = 0
         self.is_idle = False  # the source has said that it has nothing more
-        # What has come is not to be taken before something is known of it.
+        # True while column names are being looked up: ``take`` then gives no new place.
         self.is_held = False
         self.gap = ""
         self._start = start
@@ -77,7 +82,7 @@ class Follower:
         self._taken_bytes = self._taken_rows = 0
         self._marks: deque[_Mark] = deque()
         self._lock = threading.Lock()
-        # Some ten marks a micro-batch: limits need not be met exactly.
+        # About ten marks a micro-batch: its size need not be exact.
         self._rows_apart = _NO_LIMIT if max_rows is None else max(1, max_rows // 10)
         self._bytes_apart = _NO_LIMIT if max_bytes is None else max(1, max_bytes // 10)
         self._count_rows = count_rows
@@ -92,7 +97,7 @@ class Follower:
 
     @property
     def boundary(self) -> Offset:
-        """The last place between two transactions that has come."""
+        """The last place between two transactions that has been received."""
         with self._lock:
             gtids = self._gtids_behind(list(self._marks))
             if not self._marks:
@@ -101,21 +106,24 @@ class Follower:
 
     @property
     def epoch(self) -> int:
-        """That of the log which is followed now."""
+        """The epoch of the log that is followed now."""
         return self._epoch
 
     @property
     def has_news(self) -> bool:
-        """Whether ``take`` would give a place behind the last one."""
+        """Whether ``take`` would give a new place."""
         return bool(self._marks) and not self.is_held
 
     @property
     def waiting_bytes(self) -> int:
-        """How much has come that was not taken."""
+        """Bytes that were received but not taken."""
         return self.bytes - self._taken_bytes
 
     def take(self, max_rows: int | None, max_bytes: int | None) -> Offset:
-        """The place to end the next micro-batch at, about so far behind the last one that was taken."""
+        """The place where the next micro-batch ends, at most about ``max_rows`` or ``max_bytes`` after the last one.
+
+        It is at least one transaction further, if one has been received.
+        """
         with self._lock:
             taken: list[_Mark] = []
             while self._marks and not self.is_held:
@@ -133,7 +141,7 @@ class Follower:
             self._taken_rows, self._taken_bytes = taken[-1].rows, taken[-1].bytes
             return self._taken
 
-    # What comes.
+    # Events that arrive.
 
     def open(
         self,
@@ -145,7 +153,7 @@ class Follower:
         has_gtids: bool,
         is_spooling: bool = True,
     ) -> None:
-        """From here on raw events come by another way; what was open of a transaction comes again."""
+        """Follow another connection, or the spool's own events. An open transaction is dropped: it comes again."""
         self.spool.roll_back()
         self._decoder, self._progress = decoder, progress
         self._server, self._epoch = server, epoch
@@ -153,12 +161,15 @@ class Follower:
         self._description = b""
 
     def describe(self, description: bytes) -> None:
-        """The FORMAT_DESCRIPTION that holds from here on."""
+        """Set the FORMAT_DESCRIPTION that holds from here on."""
         self._decoder.decode(description, 4)
         self._description = description
 
     def feed(self, raw: bytes) -> bool:
-        """The next event. Whether what has come so far ends between two transactions. Raises as decoding does."""
+        """Take the next event. Returns whether the log so far ends between two transactions.
+
+        Raises the errors of decoding, and ``ProtocolError`` if the source skips a part of a transaction.
+        """
         decoder, progress = self._decoder, self._progress
         file = decoder.file
         event = decoder.decode(raw)
@@ -184,7 +195,7 @@ class Follower:
         return True
 
     def pass_gap(self, reason: str) -> None:
-        """What the source has not got any more is missing behind the last boundary."""
+        """Note that events are missing after the last boundary, because the source has purged them."""
         self.gap = reason
 
     def _look_at(self, event: Event) -> None:
@@ -199,7 +210,7 @@ class Follower:
                 self.rows += self._count_rows(one)
 
     def _internal(self, event: Event, raw: bytes) -> None:
-        """Of the connection, not of the log."""
+        """Handle an event that belongs to the connection, not to the log."""
         progress, decoder = self._progress, self._decoder
         if isinstance(event, FormatDescriptionEvent):
             self._description = raw
@@ -212,7 +223,7 @@ class Follower:
             self._idle(event.file, event.header.next_position)
 
     def _idle(self, file: str, position: int) -> None:
-        """The source has sent everything up to there, and left out what is behind the last boundary."""
+        """The source has sent everything up to this position: it skipped events after the last boundary."""
         if not self._progress.in_transaction:
             self._progress.idle(file, position)
 
@@ -257,14 +268,14 @@ class Follower:
         if not spool.continues(file, position, self._epoch):
             if self._progress.in_transaction and not self._is_only_full(file, position):
                 raise ProtocolError(
-                    f"the source has left out a part of the transaction before {file}:{position}"
+                    f"the source has skipped a part of the transaction before {file}:{position}"
                 )
             if not self._progress.in_transaction:
                 self._begin_segment(file, position)
         spool.append(raw)
 
     def _is_only_full(self, file: str, position: int) -> bool:
-        """Whether nothing but the size of the segment speaks against going on in it."""
+        """Whether the event follows directly on the current segment, which is merely full."""
         return self.spool.ends_at(file, position, self._epoch)
 
     def _begin_segment(self, file: str, position: int) -> None:

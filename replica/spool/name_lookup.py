@@ -1,7 +1,7 @@
-"""Which names the tables of a live log have that brings none: those of the spool, else those that the source has now.
+"""Column names for tables of a live log that has none: from the spool, else from the source's information_schema.
 
-Whatever a statement may have changed is asked for again at the table's next rows: a table that has as many columns of
-the same types as before may have other names for them.
+After a statement that may be DDL, a table is looked up again when its next rows come: it may have renamed columns of
+the same number and types. The names are kept in ``descriptions``; this module decodes no rows.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,10 @@ from .spool import Spool
 
 
 class Naming:
-    """``on_table`` sees each table of the log, with its names if they are known; it may raise."""
+    """Finds the column names of a stream's tables.
+
+    ``on_table`` sees each table map's table, with its column names if they are known; it may raise.
+    """
 
     def __init__(self, options: Options, on_table: Callable[[Table], None] | None) -> None:
         self._lookup: Final = ColumnLookup(options)
@@ -30,17 +33,17 @@ class Naming:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a table has come that is to be described before anything behind it is given to Spark."""
+        """Whether a table must be looked up before Spark gets the log from there on."""
         return bool(self._waiting)
 
     def statement(self, event: QueryEvent, epoch: int, spool: Spool) -> None:
-        """A statement of the log, which may have changed tables."""
+        """Take a statement of the log, which may have changed tables."""
         self._lookup.statement(event.sql)
         if spool.names and not event.sql.startswith(FRAME):
             spool.learn_statement(_place(event, epoch))
 
     def table_map(self, event: TableMapEvent, epoch: int, spool: Spool) -> None:
-        """A table of the log."""
+        """Take a table map of the log."""
         table = event.table
         if table.names_from is None:
             place = _place(event, epoch)
@@ -53,7 +56,7 @@ class Naming:
             self._on_table(table)
 
     async def describe(self, spool: Spool) -> None:
-        """Names for all tables that wait."""
+        """Look up all tables that wait, and keep their names in the spool."""
         while self._waiting:
             table, place = self._waiting[0]
             columns = await self._lookup.columns(table)
@@ -61,7 +64,7 @@ class Naming:
             try:
                 found = table if columns is None else describe_table(table, columns)
             except SchemaMismatchError:
-                # It has changed since then; a DDL that comes will have it looked up again.
+                # The table has changed since then; the DDL that did it comes later, and has it looked up again.
                 columns, found = None, table
             if columns is None:
                 self._lookup.settle(table)
@@ -71,7 +74,7 @@ class Naming:
                 self._on_table(found)
 
     async def remember(self, name: str, place: Key, spool: Spool) -> None:
-        """A table's columns now, for rows from there on: the log may tell of it only when it has been changed."""
+        """Keep a table's present column names for rows from ``place`` on, before a DDL in the log can change them."""
         if name in spool.names:
             return
         table = _nameless(name)
@@ -80,16 +83,17 @@ class Naming:
             spool.learn(table, columns, place)
 
     async def table(self, name: str) -> Table:
-        """A table as it is now. Raises ``ConfigurationError`` if the source does not show it."""
+        """The table as it is now. Raises ``ConfigurationError`` if the source does not show it."""
         columns = await self._lookup.columns(_nameless(name))
         if not columns:
             raise ConfigurationError(
-                f"table: the source shows no table {name} to this user: grant it SELECT on it, or give .schema(...)"
+                f"table: the source shows no table {name} to this user: grant the user SELECT on it, or give "
+                ".schema(...)"
             )
         return table_of(name, columns)
 
     async def aclose(self) -> None:
-        """Close the connection."""
+        """Close the lookup's connection."""
         await self._lookup.aclose()
 
 

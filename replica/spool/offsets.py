@@ -1,9 +1,10 @@
-"""Where a stream stands in the log: a place between two transactions, as Spark's offset log keeps it.
+"""The offset of a stream: a place between two transactions in the log, as JSON in Spark's offset log.
 
     {"version": 1, "server_uuid": ..., "server_id": ..., "epoch": 0, "file": "binlog.000042", "position": 157,
      "gtid_set": ...}
 
-Always the same text for the same place: keys in this order, GTID sets as ``str`` gives them.
+The same place always gives the same text: the keys are in this order, and GTID sets are as ``str`` writes them. This
+module parses and compares offsets; it connects to no server.
 """
 
 import json
@@ -22,22 +23,22 @@ _KEYS: Final = ("version", "server_uuid", "server_id", "epoch", "file", "positio
 _NUMBERED: Final = re.compile(r".*\.([0-9]{1,10})", re.DOTALL)
 
 _T = TypeVar("_T")
-# What offsets of one stream are ordered by.
+# (epoch, file number, position): orders the offsets of one stream.
 Key = tuple[int, int, int]
 
 
 def file_number(name: str) -> int:
-    """The number behind the last dot of a log file's name; 0 if there is none."""
+    """The number after the last dot of a binlog file's name; 0 if there is none."""
     found = _NUMBERED.fullmatch(name)
     return int(found[1]) if found else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """``file`` and ``position`` are where the next transaction begins in the log of that server.
+    """A place in the log of one server: the next transaction begins at ``file`` and ``position``.
 
-    An empty ``file`` says that only ``gtid_set`` is known, which holds all transactions before that place (None:
-    not known). ``epoch`` counts the servers that the stream has had one after another.
+    ``gtid_set`` has all transactions before the place (None: not known). If ``file`` is empty, only ``gtid_set`` is
+    known. ``epoch`` counts the servers that the stream has followed, one after another.
     """
 
     file: str
@@ -49,16 +50,16 @@ class Offset:
 
     @property
     def key(self) -> Key:
-        """Grows along the log."""
+        """A sort key, which grows along the log."""
         return self.epoch, file_number(self.file), self.position
 
     @property
     def identity(self) -> tuple[str | None, int | None]:
-        """Whose log ``file`` and ``position`` are of."""
+        """UUID and id of the server whose log has ``file``."""
         return self.server_uuid, self.server_id
 
     def is_of_log(self, other: "Offset") -> bool:
-        """Whether both are of the log of one server: as ``replica.source.resolve_start.is_same_server`` has it."""
+        """Whether both offsets are in the log of one server; see ``replica.source.resolve_start.is_same_server``."""
         pairs = zip(self.identity, other.identity, strict=True)
         return next((one == two for one, two in pairs if one is not None and two is not None), False)
 
@@ -68,13 +69,13 @@ class Offset:
         return None if self.gtid_set is None else parse_gtid_set(self.gtid_set)
 
     def is_sought_by_gtid(self, other: "Offset") -> bool:
-        """Whether the other place's log is read from here on by GTID set: then some of it is left out."""
+        """Whether ``other``'s log must be read by this offset's GTID set, which leaves out transactions."""
         return not self.file or not self.is_of_log(other)
 
     def has_all_of(self, other: "Offset") -> bool:
-        """Whether all transactions that are known to be before the other place are before this one, too.
+        """Whether this offset's GTID set contains that of ``other``.
 
-        Anonymous ones are not: they are never left out.
+        False for anonymous transactions, which a server never leaves out.
         """
         gtids, others = self.gtids, other.gtids
         if isinstance(gtids, GtidSet) and isinstance(others, GtidSet):
@@ -82,7 +83,7 @@ class Offset:
         return isinstance(gtids, MariadbGtidSet) and isinstance(others, MariadbGtidSet) and others <= gtids
 
     def to_dict(self) -> dict[str, str | int | None]:
-        """Plain values in their order, ready for JSON."""
+        """The offset as plain values, with the keys in their order, ready for JSON."""
         values = (
             *(VERSION, self.server_uuid, self.server_id, self.epoch),
             *(self.file, self.position, self.gtid_set),
@@ -91,12 +92,14 @@ class Offset:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Offset":
-        """The reverse of ``to_dict``. Raises ``ConfigurationError`` for what is none, or of a later version."""
+        """The reverse of ``to_dict``. Raises ``ConfigurationError`` if malformed or of an unknown version."""
         if data.get("version") != VERSION:
-            raise ConfigurationError(f"an offset of version {data.get('version')!r}; {VERSION} is known")
+            raise ConfigurationError(
+                f"the offset has the version {data.get('version')!r}; this release reads version {VERSION}"
+            )
         if set(data) != set(_KEYS):
             raise ConfigurationError(
-                f"an offset has the keys {', '.join(_KEYS)}, not {', '.join(sorted(data))}"
+                f"the keys of an offset must be {', '.join(_KEYS)}, not {', '.join(sorted(data))}"
             )
         offset = cls(
             file=_of_type(data, "file", str),
@@ -107,8 +110,10 @@ class Offset:
             epoch=_of_type(data, "epoch", int),
         )
         if offset.position < 0 or offset.epoch < 0:
-            raise ConfigurationError("an offset's position and epoch are numbers from 0 on")
-        offset.gtids  # noqa: B018 -- raises for what is no GTID set
+            raise ConfigurationError(
+                f"position and epoch of an offset must be 0 or more, not {offset.position} and {offset.epoch}"
+            )
+        offset.gtids  # noqa: B018 -- raises for a malformed GTID set
         return offset
 
     @classmethod
@@ -129,19 +134,19 @@ def parse_offset(name: str, text: str) -> Offset | None:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise ConfigurationError(f"{name}: latest, earliest or an offset's JSON, not {text!r}")
+        raise ConfigurationError(f"{name}: must be latest, earliest or an offset's JSON, not {text!r}")
     return Offset.from_dict(data)
 
 
 def parse_time(name: str, text: str) -> str:
-    """A time as ``LiveLog.find`` takes it. Raises ``ConfigurationError`` unless it has its zone."""
+    """A time for ``LiveLog.find``. Raises ``ConfigurationError`` for a time without time zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
     if moment is None or moment.utcoffset() is None:
         raise ConfigurationError(
-            f"{name}: a time with its zone, such as 2026-01-31T12:00:00+00:00, not {text!r}"
+            f"{name}: must be a time with its time zone, such as 2026-01-31T12:00:00+00:00, not {text!r}"
         )
     return moment.isoformat()
 
@@ -149,5 +154,5 @@ def parse_time(name: str, text: str) -> str:
 def _of_type(data: Mapping[str, object], key: str, kind: type[_T]) -> _T:
     value = data[key]
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise ConfigurationError(f"an offset's {key} is a {kind.__name__}, not {value!r}")
+        raise ConfigurationError(f"{key} of an offset must be a {kind.__name__}, not {value!r}")
     return value

@@ -1,7 +1,8 @@
-"""A piece of a log: what one task reads, and reading its events. Plain values, so that it can be sent anywhere.
+"""A piece of a log, which one task reads; and reading its events, with undecoded rows.
 
-A piece is a range of a plain file that begins and ends between transactions, or a whole file that only a reader from
-its beginning can make sense of: encrypted, gzip'd, or with something in it that is no binary log.
+A piece is a range of a plain file that begins and ends between transactions. Or it is a whole file that must be read
+from its beginning: encrypted, gzip'd, or not a binlog file in some place. It is made of plain values, so that it can
+be pickled. ``planner`` and ``spool`` make pieces.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +31,12 @@ _CHUNK_SIZE: Final = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """``size`` bytes of the file at ``path``, from ``start`` on; with ``is_whole`` all that reading the file gives.
+    """``size`` bytes of the file at ``path``, from ``start`` on; with ``is_whole`` the whole file.
 
-    ``file`` and ``position`` are where that begins in the source's log; ``number`` is the file's place in the order
-    of the log's files and ``epoch`` that of the log among those of several servers. ``description`` is the
-    FORMAT_DESCRIPTION that holds there (empty: the piece brings it itself). With ``gap`` it stands for what of the
-    log is missing before that place, and says why. ``may_be_torn``: it ends where the file does, maybe in an event.
+    ``file`` and ``position`` say where the piece begins in the source's log. ``number`` orders the files of the log,
+    ``epoch`` the logs of several servers. ``description`` is the FORMAT_DESCRIPTION that holds at the beginning
+    (empty: the piece contains it). With ``gap`` the piece stands for a part of the log that is missing before this
+    place, and ``gap`` has the reason. ``may_be_torn``: the piece ends where the file ends, maybe within an event.
     """
 
     path: str
@@ -55,7 +56,7 @@ class LogPiece:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How pieces are decoded. Nothing secret is shown by its repr."""
+    """How pieces are decoded. The repr shows no secret."""
 
     tables: tuple[str, ...] = ("*",)
     exclude_tables: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ class ReadSettings:
     key_file_iterations: int = 0
 
     def keys(self) -> LogKeys:
-        """What the key files hold. Raises ``ConfigurationError``."""
+        """The keys in the key files. Raises ``ConfigurationError`` for malformed files."""
         mysql = parse_keyring(read_whole(self.keyring)) if self.keyring else {}
         mariadb = {}
         if self.key_file:
@@ -75,12 +76,12 @@ class ReadSettings:
         return LogKeys(mysql, mariadb)
 
 
-# An event, where its log goes on behind it, and its offset in a compressed transaction, else 0.
+# An event, the position after it in the log, and its offset within a compressed transaction (0 outside of one).
 PlacedEvent = tuple[Event, int, int]
 
 
 class RowLayouts(RawRowCompiler):
-    """Leaves rows undecoded, and can decode them later, where a column's type does not hold a value."""
+    """Leaves rows undecoded, and can decode them later, for values that a column's Arrow type cannot hold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,23 +89,23 @@ class RowLayouts(RawRowCompiler):
         self._compiler = RowCompiler()
 
     def reader(self, *images: Image) -> RowReader:
-        """What puts ``RawRows`` into events."""
+        """The reader that puts ``RawRows`` into events."""
         read = super().reader(*images)
         layout = read(b"", 0, 0)[0].layout
         self._images[layout] = images
         return read
 
     def tuples(self, rows: RawRows) -> list[tuple[Row | None, Row | None]]:
-        """Before and after image of each row; what is not there is None."""
+        """The before and after image of each row; for inserts and deletes both are the one image."""
         read = self._compiler.reader(*self._images[rows.layout])
         found = read(rows.data, rows.start, rows.end)
         return [row if len(rows.layout.images) > 1 else (row, row) for row in found]
 
 
 class PieceReader:
-    """The events of a piece, decoded but for their rows: as ``RawRows``, for the columnar readers.
+    """The events of a piece, with rows left undecoded (``RawRows``) for the columnar readers.
 
-    Iterate it once. ``rows`` knows how those are decoded after all. Raises what iterating ``BinlogFile`` does.
+    Iterate it once. ``rows`` can decode the rows later. Raises the errors of iterating a ``BinlogFile``.
     """
 
     def __init__(self, piece: LogPiece, settings: ReadSettings) -> None:
@@ -150,7 +151,7 @@ class PieceReader:
         decoder, decode, file = self._decoder, self._decoder.decode, self._piece.file
         while batch := _next_batch(reader):
             decoder.checksum_enabled = reader.has_checksums is True
-            # The rotates in a relay log name files of its source.
+            # ROTATE events in a relay log name files of its source, not the next relay log.
             decoder.file = file
             for raw, position, header in batch:
                 event = decode(raw, position, header)
@@ -172,7 +173,7 @@ class PieceReader:
             yield event, end, decoder.payload_offset
 
     def _describe(self, event: TableMapEvent) -> None:
-        """Names for a table whose map has none, if they are known."""
+        """Give a table whose table map has no column names the names that the piece brings."""
         if event.table.names_from is not None or not self._piece.names:
             return
         place = self._piece.epoch, self._piece.number, event.position
@@ -182,7 +183,7 @@ class PieceReader:
 
 
 def _next_batch(reader: RawEventReader) -> Sequence[tuple[bytes, int, HeaderFields | None]]:
-    """In batches where they need no care, which takes a fifth of the time, else one by one; none at the end."""
+    """The next events; empty at the end. Plain events come in batches, which takes a fifth of the time."""
     batch = reader.read_batch()
     if batch:
         return batch
@@ -191,14 +192,17 @@ def _next_batch(reader: RawEventReader) -> Sequence[tuple[bytes, int, HeaderFiel
 
 
 def limited(read: Callable[[int], bytes], size: int) -> ReadBytes:
-    """At most so many bytes of what ``read`` gives: what is appended to a file meanwhile is not of the piece."""
+    """A ``read`` that ends after ``size`` bytes: bytes appended to the file meanwhile are not part of the piece.
+
+    Raises ``TruncatedError`` if the file has become shorter.
+    """
     left = size
 
     def read_some(count: int) -> bytes:
         nonlocal left
         data = read(min(count, left, _CHUNK_SIZE)) if left else b""
         if left and not data:
-            raise TruncatedError(f"the file has lost its last {left} bytes since it was planned to be read")
+            raise TruncatedError(f"the file has lost its last {left} bytes since the query was planned")
         left -= len(data)
         return data
 

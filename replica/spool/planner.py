@@ -1,8 +1,8 @@
-"""Files to pieces: cut between transactions about every so many bytes, from nothing but event headers.
+"""The planner: binlog files -> pieces of about a given size, cut between transactions, by their event headers.
 
-A cut lies before an event that begins a transaction (any GTID event) or behind one that ends one (XID; in logs
-without GTID events also QUERY "COMMIT"). What it cannot walk through, a reader from the file's beginning must: such
-files are one piece. Nothing is decoded here but those QUERY events.
+A cut is before an event that begins a transaction (any GTID event), or after one that ends a transaction (XID; in
+logs without GTID events also QUERY "COMMIT"). A file whose headers cannot be followed, such as an encrypted one, is
+one piece. This module decodes no events but those QUERY events.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _BEGINNING: Final = frozenset(
     {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID}
 )
-# They need a look of their own; all others are passed over by their size.
+# Events of these types are looked at; all others are skipped by their size.
 _NOTEWORTHY: Final = _BEGINNING | {
     EventType.XID,
     EventType.QUERY,
@@ -38,17 +38,16 @@ _NOTEWORTHY: Final = _BEGINNING | {
     EventType.MARIADB_START_ENCRYPTION,
 }
 _CUTTING: Final = _BEGINNING | {EventType.XID}
-# The type and size of a header, which begins with a time and has the server's id between.
+# Type and size from an event header: timestamp (4 bytes), type, server id (4 bytes), size.
 _unpack_type_and_size = struct.Struct("<4xB4xI").unpack_from
 _ENDING_STATEMENTS: Final = frozenset({"COMMIT", "ROLLBACK"})
 _PROGRESS_SECONDS: Final = 5.0
 
 
 def plan_files(files: Sequence[LogFile], max_bytes: int) -> list[LogPiece]:
-    """The pieces of these files, in the order of the log, each of about ``max_bytes``, or of one transaction.
+    """The pieces of these files in the order of the log, each of about ``max_bytes``, and of a transaction at least.
 
-    Logs its progress every few seconds, if it takes that long. Files that are being written are read up to where
-    they end now.
+    Planning logs its progress every few seconds. A file that is still being written is planned up to its present end.
     """
     pieces: list[LogPiece] = []
     begun = shown = time.monotonic()
@@ -73,7 +72,7 @@ def plan_files(files: Sequence[LogFile], max_bytes: int) -> list[LogPiece]:
 
 @contextlib.contextmanager
 def shown_progress(target: TextIO) -> Iterator[None]:
-    """Write what ``plan_files`` logs to ``target``, where nobody has set up logging: Spark's processes have none."""
+    """Write the progress of ``plan_files`` to ``target`` if logging is not set up, as in Spark's Python processes."""
     if _LOGGER.hasHandlers():
         yield
         return
@@ -90,7 +89,7 @@ def shown_progress(target: TextIO) -> Iterator[None]:
 
 
 def file_numbers(files: Sequence[LogFile]) -> list[int]:
-    """The numbers in the names of the files, if they ascend; else their places in the list, from 1 on."""
+    """The numbers in the names of the files if they ascend; else 1, 2, 3..."""
     numbers = [file_number(file.name) for file in files]
     if all(later > earlier for earlier, later in itertools.pairwise(numbers)):
         return numbers
@@ -134,12 +133,15 @@ class Cut:
 
 
 class HeaderWalk:
-    """Walks over the events of a plain log in memory. ``can_be_cut`` is False if it is none, or encrypted."""
+    """Walks over the events of a plain binlog file in memory.
+
+    ``can_be_cut`` becomes False if the data are encrypted, or not a binlog file.
+    """
 
     def __init__(
         self, data: mmap.mmap | bytes, size: int, *, start: int = 0, description: bytes = b""
     ) -> None:
-        """From ``start`` on, where ``description`` holds, to ``size``."""
+        """Walk from ``start`` to ``size``; ``description`` is the FORMAT_DESCRIPTION that holds at the start."""
         self.can_be_cut = True
         self._data = data
         self._start = start
@@ -147,7 +149,7 @@ class HeaderWalk:
         self._description = description
 
     def cuts(self, max_bytes: int) -> Iterator[Cut]:
-        """Where pieces begin: the first at the start."""
+        """The places where pieces begin; the first is the start."""
         yield Cut(self._start, self._description)
         begin, has_gtids = self._start, False
         for position, event_type, end in self._noteworthy():
@@ -166,7 +168,10 @@ class HeaderWalk:
                 yield Cut(place, self._description)
 
     def _noteworthy(self) -> Iterator[tuple[int, int, int]]:
-        """Position, type and end of those events; up to what is no whole event, which is left to who reads it."""
+        """Position, type and end of the ``_NOTEWORTHY`` events, up to the first incomplete event.
+
+        The reader of the last piece reports that one.
+        """
         data, size, position = self._data, self._size, self._start or len(BINLOG_MAGIC)
         while position + EVENT_HEADER_SIZE <= size:
             event_type, event_size = _unpack_type_and_size(data, position)
@@ -176,7 +181,7 @@ class HeaderWalk:
             if event_type in _NOTEWORTHY:
                 yield position, event_type, end
             if not self._description:
-                # The first event is none, and nothing says how those behind it are written.
+                # The first event is no FORMAT_DESCRIPTION, so the format of later events is unknown.
                 self.can_be_cut = False
                 return
             position = end
@@ -188,7 +193,7 @@ class HeaderWalk:
             self.can_be_cut = False
 
     def _ends(self, position: int, end: int) -> bool:
-        """Whether the statement is the end of a transaction."""
+        """Whether the event is a QUERY that ends a transaction."""
         if self._data[position + 4] != EventType.QUERY:
             return False
         decoder = EventDecoder()

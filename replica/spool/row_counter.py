@@ -1,4 +1,4 @@
-"""How many rows an event holds, found without reading their values."""
+"""Count the rows of an event without decoding their values."""
 
 from typing import Final
 
@@ -10,18 +10,18 @@ from replica.arrow.row_starts import find_rows
 
 from .pieces import RowLayouts
 
-# Below it, calls of numpy cost more than reading the rows one by one.
+# For fewer bytes, calls of numpy cost more than decoding the rows one by one.
 _FEW_BYTES: Final = 2048
 
 
 class RowCounter:
-    """Counts the rows of events whose rows were left undecoded by ``layouts``."""
+    """Counts the rows of events whose rows ``layouts`` left undecoded."""
 
     def __init__(self, layouts: RowLayouts) -> None:
         self._layouts = layouts
 
     def __call__(self, event: RowsEvent) -> int:
-        """Raises as decoding the rows does."""
+        """The number of rows. Raises the errors of decoding them."""
         rows = event.rows[0]  # type: ignore[attr-defined]
         size = rows.end - rows.start
         if size <= _FEW_BYTES:

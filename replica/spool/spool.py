@@ -1,13 +1,14 @@
-"""What a stream has received, on disk until Spark has committed it: segment files of raw events.
+"""The spool: segment files with the raw events of a stream, on disk until Spark has committed them.
 
     folder/0000000007.binlog    the magic bytes, a FORMAT_DESCRIPTION, and the log from one place on without a gap
-    folder/0000000007.json      which place that is, and behind which offset it comes
+    folder/0000000007.json      that place, and the offset of the stream just before it
     folder/names                column names that the log does not have
     folder/lock                 held by the one process that writes here
 
-A segment is a binlog file that any reader takes. A new one begins between transactions: where the last one is large
-enough, the source's file ends, or the source has left something out. What is published has been fsynced; what stands
-behind the last boundary is cut off when reading is taken up again.
+A segment is a binlog file, which any reader can read. A new segment begins between transactions: when the current one
+is large enough, when the source's file ends, or when the source has skipped events. An offset is published only after
+its events were fsynced. After a restart, events after the last boundary are cut off. The spool decodes no events and
+connects to no server.
 """
 
 import fcntl
@@ -42,10 +43,10 @@ _DESCRIPTION_ROOM: Final = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of the spool. The log goes on in it behind the offset ``after``, at ``position`` of ``file``.
+    """A segment of the spool: the log after the offset ``after``, from ``position`` of ``file`` on.
 
-    ``head`` is the size of what stands before that in the segment's file. ``gap`` says what of the log is missing
-    before it; ``has_gtids`` whether all transactions of the source have one.
+    ``head`` is the number of bytes before that in the segment's file. ``gap`` is the reason why events are missing
+    before the segment, or empty. ``has_gtids``: all transactions of the source have GTIDs.
     """
 
     number: int
@@ -61,7 +62,7 @@ class Segment:
     gap: str = ""
 
     def description(self) -> bytes:
-        """The FORMAT_DESCRIPTION that stands first in its file."""
+        """The FORMAT_DESCRIPTION at the beginning of the segment's file."""
         with open(self.path, "rb") as file:
             data = file.read(max(self.head, _DESCRIPTION_ROOM))[len(BINLOG_MAGIC) :]
         size = int.from_bytes(data[9:13], "little")
@@ -69,20 +70,20 @@ class Segment:
 
     @property
     def begin(self) -> Key:
-        """Where the log goes on in it: behind ``after``, and behind what is missing."""
+        """The place in the log where the segment begins: after ``after``, and after a gap."""
         return self.end(self.head)
 
     def end(self, size: int) -> Key:
-        """Where the log stands behind so many bytes of the segment's file."""
+        """The place in the log after the first ``size`` bytes of the segment's file."""
         return self.epoch, file_number(self.file), self.position + size - self.head
 
     def place(self, start: Offset) -> int:
-        """Where in the segment's file the log goes on behind an offset that it covers."""
+        """The place in the segment's file from which to read on after an offset that the segment covers."""
         return self.head + (start.position - self.position if start.key > self.begin else 0)
 
 
 def _exclusive(method: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A method that one thread at a time is in."""
+    """Let only one thread at a time run the method."""
 
     @functools.wraps(method)
     def run(*arguments: _P.args, **named: _P.kwargs) -> _T:
@@ -95,10 +96,13 @@ def _exclusive(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class Spool:
-    """The segments in one folder, in order. One thread writes (``begin``, ``append``, ``mark``), any may ask."""
+    """The segments in one folder, in order.
+
+    One thread writes (``begin``, ``append``, ``mark``); any thread may call the other methods.
+    """
 
     def __init__(self, folder: str, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Raises ``CheckpointError`` when the folder cannot be used, or another process uses it."""
+        """Raises ``CheckpointError`` if the folder cannot be used, or another process uses it."""
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._file: BinaryIO | None = None
@@ -119,7 +123,7 @@ class Spool:
 
     @_exclusive
     def close(self) -> None:
-        """Let another process have it."""
+        """Close the files and release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -128,11 +132,11 @@ class Spool:
     # Writing.
 
     def continues(self, file: str, position: int, epoch: int) -> bool:
-        """Whether the log from this place on may go into the current segment."""
+        """Whether an event at this place may go into the current segment."""
         return self._written < self._segment_bytes and self.ends_at(file, position, epoch)
 
     def ends_at(self, file: str, position: int, epoch: int) -> bool:
-        """Whether that is the place at which the current segment ends so far."""
+        """Whether the current segment ends at this place so far."""
         if self._file is None:
             return False
         current = self.segments[-1]
@@ -141,13 +145,13 @@ class Spool:
 
     @_exclusive
     def begin(self, segment: Segment, description: bytes) -> None:
-        """Begin a segment; ``number``, ``path`` and ``head`` are filled in."""
+        """Begin a segment; this fills in ``number``, ``path`` and ``head``."""
         self.sync()
         if self._file is not None:
             self._file.close()
         number = self.segments[-1].number + 1 if self.segments else 1
         path = os.path.join(self._folder, f"{number:010d}.binlog")
-        # At the beginning of a file the description is a part of the log.
+        # At the beginning of a binlog file the FORMAT_DESCRIPTION comes as an event of the log.
         head = BINLOG_MAGIC + (b"" if segment.position == len(BINLOG_MAGIC) else description)
         segment = replace(segment, number=number, path=path, head=len(head))
         self._file = open(path, "wb", buffering=_BUFFER_SIZE)  # noqa: SIM115
@@ -160,19 +164,19 @@ class Spool:
         self.segments.append(segment)
 
     def append(self, raw: bytes) -> None:
-        """The next event."""
+        """Append the next event."""
         with self._access:
             assert self._file is not None
             self._file.write(raw)
             self._written += len(raw)
 
     def mark(self) -> None:
-        """What has been appended ends between two transactions."""
+        """Note that the events so far end between two transactions."""
         self._marked = self._written
 
     @_exclusive
     def roll_back(self) -> None:
-        """Forget what was appended behind the last mark."""
+        """Remove the events after the last mark."""
         if self._file is not None and self._written > self._marked:
             self._file.flush()
             self._file.seek(self._marked)
@@ -182,7 +186,7 @@ class Spool:
 
     @_exclusive
     def sync(self) -> None:
-        """Have all that was appended on the disk."""
+        """fsync all events so far."""
         if self._file is not None and self._synced < self._written:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -190,12 +194,12 @@ class Spool:
 
     @_exclusive
     def learn(self, table: Table, descriptions: Sequence[ColumnDescription], place: Key) -> None:
-        """Keep a table's column names from a place on; they are on the disk on return."""
+        """Keep a table's column names from a place on; on return they are fsynced."""
         self._keep_names(with_description(self.names, table, descriptions, place))
 
     @_exclusive
     def learn_statement(self, place: Key) -> None:
-        """Keep that tables may have changed there; it is on the disk on return."""
+        """Note that a statement at this place may have changed tables; on return the note is fsynced."""
         self._keep_names(with_statement(self.names, place))
 
     def _keep_names(self, names: Names) -> None:
@@ -208,13 +212,13 @@ class Spool:
     # Taking up again.
 
     def covers(self, start: Offset) -> bool:
-        """Whether the log from this offset on begins in a segment."""
+        """Whether the spool has the log from this offset on."""
         return self._first(start) is not None
 
     def resume(self, start: Offset) -> Iterator[tuple[Segment, int]]:
-        """The segments from this offset on, each with the place in its file where to begin to read.
+        """The segments from this offset on, each with the place in its file from which to read.
 
-        Older ones are deleted. The last one is open for appending behind what ``keep`` is told.
+        Older segments are deleted. ``keep`` opens the last one for appending.
         """
         first = self._first(start)
         assert first is not None
@@ -224,7 +228,7 @@ class Spool:
 
     @_exclusive
     def keep(self, segment: Segment, size: int) -> None:
-        """Go on behind so many bytes of this segment; what comes behind them is no use."""
+        """Continue after the first ``size`` bytes of this segment; delete everything later."""
         kept = self.segments.index(segment) + 1
         self._delete(self.segments[kept:])
         self._file = open(segment.path, "r+b", buffering=_BUFFER_SIZE)  # noqa: SIM115
@@ -246,7 +250,10 @@ class Spool:
 
     @_exclusive
     def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
-        """What is to be read between two offsets, of which both are covered."""
+        """The pieces between two offsets, both of which the spool covers.
+
+        Raises ``SourceChangedError`` or ``CheckpointError`` if the spool has lost them.
+        """
         found: list[LogPiece] = []
         segments = list(self.segments)
         for index, segment in enumerate(segments):
@@ -259,11 +266,12 @@ class Spool:
             if segment.epoch > end.epoch:
                 raise SourceChangedError(
                     f"the batch that ends at {end.file}:{end.position} of server {end.server_uuid or end.server_id} "
-                    "is to be read again, the spool has lost it, and another server answers -- go back to that server"
+                    "must be read again, but the spool has lost it and another server answers -- go back to that "
+                    "server"
                 )
             limit = min(following, end.key)
             if limit <= segment.begin:
-                # All of this batch is missing, and what is in the segment is of the next one.
+                # The whole batch is missing; the segment's events belong to the next batch.
                 continue
             if limit[:2] == (segment.epoch, file_number(segment.file)):
                 if segment.end(last) < limit:
@@ -276,7 +284,7 @@ class Spool:
 
     @_exclusive
     def trim(self, end: Offset) -> None:
-        """Delete what lies before an offset: Spark has committed it."""
+        """Delete the segments before an offset, which Spark has committed."""
         done = 0
         while done + 1 < len(self.segments) and self.segments[done + 1].after.key <= end.key:
             done += 1
@@ -285,12 +293,12 @@ class Spool:
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        # ``trim`` deletes them meanwhile.
+        # Another thread may delete some by ``trim``.
         with self._access:
             return sum(os.path.getsize(segment.path) for segment in self.segments)
 
     def _first(self, start: Offset) -> int | None:
-        """The segment in which the log goes on behind this offset; the last of those, as empty ones are behind it."""
+        """The index of the last segment in which the log continues after this offset; earlier ones are empty."""
         for index in reversed(range(len(self.segments))):
             segment = self.segments[index]
             if segment.after == start or (segment.gap and segment.after.key < start.key <= segment.begin):
@@ -315,12 +323,12 @@ class Spool:
                 values["after"] = Offset.from_dict(values["after"])
                 segment = Segment(**values)
             except (ValueError, TypeError, KeyError):
-                # A crash has cut it short: it was never used.
+                # A crash has cut the file short: the segment was never used.
                 continue
             segment = replace(segment, path=path.removesuffix(".json") + ".binlog")
             if os.path.exists(segment.path) and os.path.getsize(segment.path) >= segment.head:
                 found.append(segment)
-        # Behind one that is missing the log does not go on.
+        # Segments before a missing one are useless: the log does not continue after them.
         numbers = [segment.number for segment in found]
         for index in range(len(numbers) - 1, 0, -1):
             if numbers[index] != numbers[index - 1] + 1:
@@ -338,7 +346,7 @@ class Spool:
         gone = list(segments)
         self.segments = [segment for segment in self.segments if segment not in gone]
         for segment in gone:
-            # The description first: without it a segment is none.
+            # The .json file first: without it a .binlog file is not taken for a segment.
             for path in (_meta_path(segment.path), segment.path):
                 if os.path.exists(path):
                     os.unlink(path)
@@ -352,7 +360,7 @@ class Spool:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise CheckpointError(
-                        f"spoolDir {self._folder}: another query uses it -- give each query a folder of its own"
+                        f"spoolDir {self._folder}: another query uses this folder -- give each query its own folder"
                     ) from None
                 time.sleep(0.1)
 

@@ -347,5 +347,5 @@ def test_two_queries_want_two_folders(server: Server, logs: Logs, monkeypatch: p
     monkeypatch.setattr("replica.spool.spool._LOCK_SECONDS", 0.1)
     log = logs()
     log.follow(log.find("latest"))
-    with pytest.raises(ReplicaError, match="another query uses it"):
+    with pytest.raises(ReplicaError, match="another query uses this folder"):
         logs().follow(log.find("latest"))

@@ -146,7 +146,7 @@ def test_ddl_ends_a_query_in_table_mode_and_the_next_run_has_the_new_columns(
         time.sleep(0.5)
     mysql97.query(f"ALTER TABLE {pipeline.table} ADD COLUMN n BIGINT UNSIGNED")
     mysql97.query(f"INSERT INTO {pipeline.table} VALUES (20, 'x', 18446744073709551615)")
-    with pytest.raises(StreamingQueryException, match=r"SchemaMismatchError: .* from here on: n is new"):
+    with pytest.raises(StreamingQueryException, match=r"SchemaMismatchError: .* change here: n is new"):
         query.awaitTermination(SECONDS)
     assert pipeline.count() == 20
     pipeline.run_table()

@@ -30,7 +30,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "m", "-1", "0", "1.5m", "1x", "99999999999t"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="maxPartitionBytes: a size"):
+    with pytest.raises(ConfigurationError, match=r"maxPartitionBytes: .*size"):
         parse_size("maxPartitionBytes", text)
 
 
@@ -49,27 +49,33 @@ def test_a_table_is_no_pattern() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "path: give the files"),
-        ({"path": ""}, "path: it is empty"),
-        ({"path": "/logs", "tables": "a.b"}, "there is no option tables"),
-        ({"path": "/logs", "includeTables": "orders"}, "includeTables: patterns such as"),
-        ({"path": "/logs", "schemaMode": "rows"}, "schemaMode: one of envelope, table"),
+        ({}, "path: give the binlog files"),
+        ({"path": ""}, "path: the value is empty"),
+        ({"path": "/logs", "tables": "a.b"}, "unknown option tables"),
+        ({"path": "/logs", "includeTables": "orders"}, "includeTables: 'orders' is not a pattern"),
+        ({"path": "/logs", "schemaMode": "rows"}, "schemaMode: must be one of envelope, table"),
         ({"path": "/logs", "schemaMode": "table"}, "table: schemaMode=table needs"),
         ({"path": "/logs", "schemaMode": "table", "table": "shop."}, "table: schemaMode=table needs"),
         (
             {"path": "/logs", "schemaMode": "table", "table": "a.b", "includeTables": "c.d"},
-            "nothing to choose",
+            "includeDdl and rowFormat have no effect",
         ),
-        ({"path": "/logs", "table": "a.b"}, "are for schemaMode=table"),
-        ({"path": "/logs", "includeDdl": "yes"}, "includeDdl: true or false"),
-        ({"path": "/logs", "host": "db"}, "host of a live source cannot be given"),
-        ({"path": "/logs", "endingOffsets": "latest"}, "endingOffsets of a live source cannot be given"),
-        ({"user": "u", "endingOffsets": "earliest"}, "endingOffsets: latest or an offset's JSON"),
-        ({"path": "/logs", "password": "x"}, "password of a live source cannot be given"),
-        ({"user": "u", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: a whole number from 1 on"),
-        ({"user": "u", "password": "a", "passwordEnv": "B"}, "only one of these can hold the password"),
-        ({"user": "u", "passwordEnv": "NO_SUCH_VARIABLE"}, "no environment variable 'NO_SUCH_VARIABLE'"),
-        ({"user": "u", "startingOffsets": "latest", "startingGtidSet": ""}, "only one of these can be where"),
+        ({"path": "/logs", "table": "a.b"}, "table and images need schemaMode=table"),
+        ({"path": "/logs", "includeDdl": "yes"}, "includeDdl: must be true or false"),
+        ({"path": "/logs", "host": "db"}, "host cannot be given with path"),
+        ({"path": "/logs", "endingOffsets": "latest"}, "endingOffsets cannot be given with path"),
+        ({"user": "u", "endingOffsets": "earliest"}, "endingOffsets: must be latest or an offset's JSON"),
+        ({"path": "/logs", "password": "x"}, "password cannot be given with path"),
+        ({"user": "u", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: must be a whole number of at least 1"),
+        ({"user": "u", "password": "a", "passwordEnv": "B"}, "give the password by one of them only"),
+        (
+            {"user": "u", "passwordEnv": "NO_SUCH_VARIABLE"},
+            "the environment variable 'NO_SUCH_VARIABLE' is not set",
+        ),
+        (
+            {"user": "u", "startingOffsets": "latest", "startingGtidSet": ""},
+            "startingGtidSet: give only one of them",
+        ),
     ],
 )
 def test_mistakes(given: dict[str, str], message: str) -> None:
@@ -89,7 +95,7 @@ def test_the_password_is_read_and_not_shown(tmp_path: Path, monkeypatch: pytest.
         assert options.connection == {"host": "db", "user": "repl", "password": "Ahw6eeth"}
         assert "Ahw6eeth" not in repr(options)
     (tmp_path / "password").write_bytes(b"Ahw6\xff")
-    with pytest.raises(ConfigurationError, match=r"passwordFile: .* is no text in UTF-8") as raised:
+    with pytest.raises(ConfigurationError, match=r"passwordFile: .* is not UTF-8 text") as raised:
         parse_options({"user": "repl", "passwordFile": str(tmp_path / "password")})
     assert raised.value.__suppress_context__
     files = parse_options({"path": "/logs", "keyFile": "/keys", "keyFileSecretEnv": "SECRET"})
