@@ -1,10 +1,10 @@
-"""A MySQL and MariaDB replication client: typed row changes, live from the binary log.
+"""A MySQL and MariaDB replication client: typed row changes, live from the binary log or from binlog files.
 
     async with replica.connect("mysql://repl:secret@127.0.0.1:3306", tables=["shop.*"]) as stream:
         async for event in stream:
             ...
 
-The public names are those of ``__all__``; everything else may change.
+The public names are listed in ``__all__``; everything else may change.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ __all__ = [
 ]
 
 
-# What reading files does not take is imported when it is asked for: asyncio and TLS are two thirds of it all.
+# Names that reading files does not need are imported at first use: asyncio and TLS are two thirds of the import time.
 _LATER: Final = MappingProxyType(
     {
         "CheckpointStore": "config.checkpoint",
@@ -303,67 +303,79 @@ def connect(
     on_status: StatusHook | None = None,
     status_interval: float | None = None,
 ) -> BinlogStream:
-    """A stream of the changes of a MySQL or MariaDB source; nothing is connected before it is opened.
+    """Create a stream of changes from a MySQL or MariaDB source. The stream connects when it is opened, not before.
 
-    ``dsn`` is ``mysql://user:password@host:port/?option=value``, with the options below but ``events``, ``columns``,
-    ``ssl_context``, ``checkpoints`` and ``on_status``; arguments win over it. The user needs REPLICATION SLAVE;
-    SELECT where the log has no column names, REPLICATION CLIENT (MariaDB: BINLOG MONITOR) to find the log's end
-    without reading.
+    ``dsn`` is ``mysql://user:password@host:port/?option=value``. Every option below may stand in the DSN, except
+    ``events``, ``columns``, ``ssl_context``, ``checkpoints`` and ``on_status``. Arguments win over the DSN.
+
+    The user needs REPLICATION SLAVE. SELECT on the tables is needed if the log has no column names, REPLICATION
+    CLIENT (MariaDB: BINLOG MONITOR) to ask for the end of the log instead of reading the log. Without full table
+    metadata in the log (binlog_row_metadata=FULL) and without SELECT, columns are named ``@1``, ``@2``..., and ENUM
+    and SET values are numbers. A log without any metadata (MySQL 5.6 and 5.7, MariaDB's default) also lacks signs and
+    character sets: then BIGINT UNSIGNED arrives signed, and text as bytes.
 
     Where:
-        host, port: default localhost and 3306. Several hosts (``"db1,db2:3307,[::1]"``, also in the DSN) are tried in
-            this order whenever a connection is made, and the first one that can serve the stream does: with GTIDs any
-            that has all transactions read so far, without them only the server that it has begun with.
-        unix_socket: the path of a socket instead.
-        user, password: who logs in. Without a password anywhere, ``MYSQL_PWD`` of the environment is taken.
-        option_file: True for ``~/.my.cnf``, or a path: what a file of MySQL's or MariaDB's clients has in the group
-            ``[client]`` (or ``[mysql-replica]``) of host, port, socket, user, password, ssl-* and compression, for
-            what neither an argument nor the DSN says. None is read unless asked for; one that everybody can write to
-            is ignored, with a warning.
+        host, port: default localhost and 3306. Several hosts may be given (``"db1,db2:3307,[::1]"``, also in the
+            DSN). Each connection attempt tries them in this order and takes the first that can serve the stream: with
+            GTIDs any server that has all transactions read so far, without GTIDs only the server the stream began
+            with.
+        unix_socket: path of the server's socket, instead of host and port.
+        user, password: the account. If no password is given anywhere, the environment variable ``MYSQL_PWD`` is used.
+        option_file: True for ``~/.my.cnf``, or a path: an option file of the MySQL or MariaDB clients. Its groups
+            ``[client]`` and ``[mysql-replica]`` supply host, port, socket, user, password, ssl-* and compression
+            where neither an argument nor the DSN does. By default no file is read. A world-writable file is ignored
+            with a warning.
         server_id: 1 to 4294967295, unique among the source's replicas; random by default.
-        report_host, report_port: what SHOW REPLICAS prints of us; default this machine's name, the connection's port.
-        tls: ``"disabled"``; ``"preferred"`` (the default: encrypt if the server can), ``"required"``, both without
-            verifying; ``"verify-ca"`` (the default with ``tls_ca``), ``"verify-identity"``; ``"verify-password"``:
-            the server proves by the password that the certificate is its own, as MariaDB does from 11.4 on.
-        tls_ca, tls_cert, tls_key: PEM files: whom to trust (default: the system's authorities), and our certificate.
-        ssl_context: TLS with a context of your own instead.
-        server_public_key_path: the server's RSA key (PEM), which encrypts the password where TLS does not. Without it
-            the server is asked for its key, and whoever answers can read the password; not so with
-            ``get_server_public_key=False``.
-        enable_cleartext_plugin: send the password as it is to a server that wants it so (PAM, LDAP), over TLS or a
-            Unix socket only.
-        compression: how the connection is compressed: ``"zlib"``, ``"zstd"`` (MySQL 8.0.18 and later; extra
-            ``[zstd]``), or several, the best first (``"zstd,zlib"``). A source that has none of them is refused,
-            unless ``"uncompressed"`` (the default) is among them.
+        report_host, report_port: what SHOW REPLICAS prints for this replica; default this machine's name and the
+            connection's port.
+        tls: ``"disabled"``; ``"preferred"`` (default: encrypt if the server can) and ``"required"``, neither of which
+            verifies the server; ``"verify-ca"`` (default with ``tls_ca``); ``"verify-identity"``;
+            ``"verify-password"``: the server proves with the password that the certificate is its own (MariaDB 11.4
+            and later).
+        tls_ca, tls_cert, tls_key: paths of PEM files: the trusted authorities (default: the system's), and the
+            client's certificate and key.
+        ssl_context: an ``ssl.SSLContext`` of your own, instead of ``tls`` and the PEM files.
+        server_public_key_path: PEM file with the server's RSA key, which encrypts the password on connections without
+            TLS. Without this file the server is asked for its key, so an impostor can read the password;
+            ``get_server_public_key=False`` never asks.
+        enable_cleartext_plugin: send the password in cleartext if the server asks for that (PAM, LDAP), but only over
+            TLS or a Unix socket.
+        compression: compression of the connection: ``"zlib"``, ``"zstd"`` (MySQL 8.0.18 and later; extra ``[zstd]``),
+            or several in order of preference (``"zstd,zlib"``). A source that supports none of them is refused,
+            unless ``"uncompressed"`` (the default) is in the list.
     What:
-        start: None or ``"now"``; ``"earliest"``; a position (``"binlog.000003:154"``); a GTID set of what you already
-            have; a ``Checkpoint``; an aware time: the first transaction that began in that second, or later.
-        stop: None (follow for ever); ``"now"``: what the source holds at connect; a position; a GTID set: when all of
-            it has come; an aware time: before the first transaction that began then or later. The open transaction
-            is finished first.
-        tables, exclude_tables: globs such as ``"shop.*"`` (a list, or one text with commas) for rows and table maps.
+        start: None or ``"now"``; ``"earliest"``; a position (``"binlog.000003:154"``); a GTID set: the transactions
+            you already have; a ``Checkpoint``; an aware ``datetime``: the first transaction that began in that second
+            or later.
+        stop: None (never stop); ``"now"``: the end of the log at connect; a position; a GTID set: when all its
+            transactions have arrived; an aware ``datetime``: before the first transaction that began then or later.
+            An open transaction is finished first.
+        tables, exclude_tables: patterns such as ``"shop.*"`` (a list, or one text with commas). They filter rows
+            events and table maps only.
         events: the event classes to yield; default all.
         columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables.
-        row_values: False leaves values unread: ``rows`` has an empty tuple for each row (updates: a pair), to count.
+        row_values: False skips decoding the values, to count rows only: ``rows`` then has an empty tuple for each row
+            (updates: a pair of them).
     How:
-        heartbeat: seconds of silence after which the source sends a sign of life, 30 by default; after 2.5 times as
-            many without one the connection counts as dead. 0 turns both off.
-        connect_timeout: seconds for the login and for each answer after it, 10 by default.
+        heartbeat: seconds of silence after which the source sends a heartbeat, 30 by default. After 2.5 times as many
+            seconds without any data the connection counts as lost. 0 turns both off.
+        connect_timeout: seconds for the login, and for each answer after the login, 10 by default.
         verify_checksum: check each event's CRC32 (default).
-        on_schema_mismatch: ``"error"`` (default), or ``"positional"``: names ``@1``, ``@2``... where column
-            names from information_schema do not fit the log.
-        reconnect: what to do when the connection is lost: a ``ReconnectPolicy``, which by default waits ever longer
-            and tries for ever, or False to raise. The first connection is tried once.
-        checkpoints: a store such as ``FileCheckpointStore("shop.ckpt")``. What it holds wins over ``start``. The
-            checkpoint is saved at most every ``checkpoint_interval`` seconds (1 by default; 0: at each
-            transaction), and at the end.
-        semi_sync: acknowledge to the source what is done, as its semi-synchronous replicas do: its commits wait
-            until you have come back for more, and the checkpoint is saved, if there is a store. A source that cannot
-            wait is refused (``SourceConfigurationError``); after a reconnect only a warning is logged.
+        on_schema_mismatch: what to do if the column names in information_schema do not fit the log: ``"error"``
+            (default), or ``"positional"``: name the columns ``@1``, ``@2``...
+        reconnect: what to do when the connection is lost: a ``ReconnectPolicy`` (default: retry for ever, with
+            growing delays), or False to raise. The first connection is tried once.
+        checkpoints: a store such as ``FileCheckpointStore("shop.ckpt")``. A stored checkpoint wins over ``start``.
+            The checkpoint is saved at most every ``checkpoint_interval`` seconds (1 by default; 0: after each
+            transaction), and when the stream ends.
+        semi_sync: acknowledge transactions to the source, as a semi-synchronous replica does. A commit on the source
+            then waits until you ask for the next event and the checkpoint is saved (if there is a store), but never
+            longer than the source's own timeout. A source without semi-synchronous replication is refused
+            (``SourceConfigurationError``); after a reconnect only a warning is logged.
         on_status: called with a ``StreamStatus`` when the stream's state changes and, while it is iterated, every
             ``status_interval`` seconds, 10 by default.
 
-    Raises ``ConfigurationError``, which names the option, for what cannot be used.
+    Raises ``ConfigurationError``, naming the option, for a value that cannot be used.
     """
     given = locals()
     from .config.options import Options
