@@ -1,1 +1,1 @@
-"""What a user asks for: options, option files, filters, TLS, reconnect policy, checkpoint stores, status."""
+"""What a user configures or watches: options, option files, filters, TLS, reconnecting, checkpoint stores, status."""

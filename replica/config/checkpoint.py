@@ -1,6 +1,6 @@
-"""Where checkpoints are kept: the interface of a store, one that is a file, and when a stream saves.
+"""Storage of checkpoints: the interface of a store, a store in a JSON file, and the save interval of a stream.
 
-What a checkpoint is, ``protocol.position`` says; when one is reached, the stream does. Nothing here reads a log.
+``protocol.position`` defines ``Checkpoint``; the stream says when one is reached. Nothing here reads a log.
 """
 
 import contextlib
@@ -19,32 +19,32 @@ from protocol.position import CHECKPOINT_VERSION, Checkpoint
 
 _Result = TypeVar("_Result")
 
-# What a file system says that knows no fsync of directories; the rename is as durable there as it can be.
+# Errors of file systems without fsync for directories. On those the rename is as durable as it can be.
 _CANNOT_SYNC_DIRECTORY: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
 
 
 class CheckpointStore(Protocol):
     """Keeps the one checkpoint of a stream, as in ``replica.connect(dsn, checkpoints=store)``.
 
-    Both methods may be coroutine functions. Plain ones run in the event loop, and may block it for as long as a small
-    write takes. What they raise ends the stream; ``CheckpointError`` is there for them. A checkpoint that was
-    saved must outlive the process; a failed or killed ``save`` must leave the one before.
+    Both methods may be coroutine functions. Plain functions run in the event loop, and may block it for as long as a
+    small write takes. An exception ends the stream; a store raises ``CheckpointError``. A saved checkpoint must
+    outlive the process; a failed or killed ``save`` must leave the previous checkpoint intact.
     """
 
     def load(self) -> Checkpoint | Awaitable[Checkpoint | None] | None:
-        """The checkpoint that was saved last; None if there is none yet."""
+        """The checkpoint that was saved last; None if nothing has been saved."""
 
     def save(self, checkpoint: Checkpoint) -> Awaitable[None] | None:
-        """Keep a checkpoint in place of the one before."""
+        """Replace the stored checkpoint."""
 
 
 class FileCheckpointStore:
-    """A checkpoint as a small JSON file, replaced as a whole; one file for each stream.
+    """Keeps a checkpoint in a small JSON file, replaced as a whole; one file for each stream.
 
-    The new content is written and synced under another name in the same directory and renamed over the old one, then
-    the directory is synced: at any moment the file holds one checkpoint or the other, whole. Where the process is
-    killed in between, the next ``load`` removes what is left. A new file has the mode 0600; an existing one keeps its
-    mode, and a symbolic link stays one. ``save`` takes as long as the disk needs for two syncs.
+    The new content is written and synced under another name in the same directory and renamed over the old file, then
+    the directory is synced: at any moment the file holds the old or the new checkpoint, whole. If the process is
+    killed in between, the next ``load`` removes the temporary file. A new file has the mode 0600; an existing file
+    keeps its mode, and a symbolic link stays a link. ``save`` takes as long as the disk needs for two syncs.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -54,9 +54,9 @@ class FileCheckpointStore:
         return f"FileCheckpointStore({self._path!r})"
 
     def load(self) -> Checkpoint | None:
-        """The checkpoint, or None where there is no file.
+        """The checkpoint; None if the file does not exist.
 
-        Raises ``CheckpointError``, which names the path, for a file that cannot be read or holds something else.
+        Raises ``CheckpointError``, naming the path, for a file that cannot be read or holds no checkpoint.
         """
         self._remove_leftovers()
         try:
@@ -69,7 +69,7 @@ class FileCheckpointStore:
         return self._parse(content)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the file; ``CheckpointError`` where that fails, and the old one stays as it is."""
+        """Replace the file. Raises ``CheckpointError`` if that fails; the old file then stays as it was."""
         content = json.dumps(checkpoint.to_dict(), indent=2).encode() + b"\n"
         try:
             replace_file(os.path.realpath(self._path), content)
@@ -87,16 +87,16 @@ class FileCheckpointStore:
     def _parse(self, content: bytes) -> Checkpoint:
         try:
             data = json.loads(content)
-        # Of the decoder: a ValueError for what is no JSON, no UTF-8, or a number of thousands of digits.
+        # json.loads raises ValueError for invalid JSON, invalid UTF-8, and numbers of thousands of digits.
         except (ValueError, RecursionError) as error:
-            raise self._unusable("it holds no JSON") from error
+            raise self._unusable("it holds no valid JSON") from error
         if not isinstance(data, dict):
             raise self._unusable("it holds no JSON object")
         version = data.get("version")
         if type(version) is int and version > CHECKPOINT_VERSION:
             raise CheckpointError(
-                f"the checkpoint file {self._path} has version {version}, of a later mysql-replica; "
-                f"{CHECKPOINT_VERSION} is known here: upgrade, or start from another file"
+                f"the checkpoint file {self._path} has version {version}, written by a later mysql-replica; this one "
+                f"reads up to version {CHECKPOINT_VERSION}: upgrade, or start from another file"
             )
         try:
             return Checkpoint.from_dict(data)
@@ -105,13 +105,13 @@ class FileCheckpointStore:
 
     def _unusable(self, reason: str) -> CheckpointError:
         return CheckpointError(
-            f"{self._path} is no checkpoint file: {reason}; restore it from a copy, or remove it to begin where "
-            "start= says"
+            f"{self._path} is not a checkpoint file: {reason}; restore it from a backup, or remove it to begin at "
+            "start="
         )
 
     def _error(self, problem: str, error: OSError) -> CheckpointError:
         return CheckpointError(
-            f"the checkpoint file {self._path} {problem}: {error.strerror or error}; see to the disk and the "
+            f"the checkpoint file {self._path} {problem}: {error.strerror or error}; check the disk and the "
             "permissions, and start again"
         )
 
@@ -124,7 +124,7 @@ def _prefix(name: str) -> str:
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """Put a whole file in a file's place. Each name is of this save alone: two processes cannot mix their bytes."""
+    """Replace a file as a whole. Each save uses a temporary name of its own: two processes cannot mix their bytes."""
     folder, name = os.path.split(path)
     mode = _mode(path)
     handle, temporary = tempfile.mkstemp(_SUFFIX, _prefix(name), folder)
@@ -144,7 +144,7 @@ def replace_file(path: str, content: bytes) -> None:
 
 
 def _mode(path: str) -> int | None:
-    """The permissions of the file that is there; anything but a file is not to be replaced."""
+    """The permissions of the existing file; None if there is none. ``OSError`` for anything but a regular file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def _mode(path: str) -> int | None:
 
 
 def _sync_directory(folder: str) -> None:
-    """Without it a machine that loses power may come up with the old name."""
+    """Make the rename durable: without this sync, a machine that loses power may come up with the old file."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -167,14 +167,14 @@ def _sync_directory(folder: str) -> None:
 
 
 async def _settle(result: _Result | Awaitable[_Result]) -> _Result:
-    """What a store's method returns, be it a coroutine function or a plain one."""
+    """The result of a store's method, awaited if the method is a coroutine function."""
     return await result if inspect.isawaitable(result) else result
 
 
 class CheckpointKeeper:
-    """Saves a stream's checkpoint to its store, not more often than ``interval`` seconds allow (0: each one).
+    """Saves a stream's checkpoint to its store, at most every ``interval`` seconds (0: every checkpoint).
 
-    It reads no clock: ``now`` is of any clock that only goes forward, in seconds.
+    It reads no clock: ``now`` is the time of any monotonic clock, in seconds.
     """
 
     def __init__(self, store: CheckpointStore, interval: float) -> None:
@@ -184,18 +184,18 @@ class CheckpointKeeper:
         self._saved_at = float("-inf")
 
     async def load(self) -> Checkpoint | None:
-        """What the store holds."""
+        """Load the stored checkpoint; None if nothing is stored."""
         self._saved = await _settle(self._store.load())
         if not isinstance(self._saved, Checkpoint | None):
-            raise CheckpointError(f"load() of {self._store!r} is to return a Checkpoint or None")
+            raise CheckpointError(f"load() of {self._store!r} must return a Checkpoint or None")
         return self._saved
 
     def should_save(self, now: float) -> bool:
-        """Whether the time has come to save a checkpoint that has moved."""
+        """Whether the interval since the last save is over."""
         return now - self._saved_at >= self._interval
 
     async def save(self, checkpoint: Checkpoint, now: float) -> None:
-        """Save it, whatever the time, unless the store already has it."""
+        """Save a checkpoint now, unless the store already has it."""
         if checkpoint != self._saved:
             await _settle(self._store.save(checkpoint))
             self._saved, self._saved_at = checkpoint, now

@@ -1,9 +1,8 @@
-"""Options from an option file of MySQL or MariaDB, such as ``~/.my.cnf``: the groups ``[client]`` and ours.
+"""Reads an option file of MySQL or MariaDB, such as ``~/.my.cnf``: the groups ``[client]`` and ``[mysql-replica]``.
 
-Read as the servers' own clients read it (``mysys/my_default.cc``): comments, quotes, escapes, ``!include`` and
-``!includedir``; a file that everybody can write to is ignored. What the file says of other programs' options is none
-of our business; what it has of ours is handed on as text, by the names of ``replica.connect``. No line of the file is
-ever quoted in a message.
+The syntax is that of the servers' own clients (``mysys/my_default.cc``): comments, quotes, escapes, ``!include`` and
+``!includedir``. A world-writable file is ignored. The result maps option names of ``replica.connect`` to text.
+Options of other programs are passed over; values are not checked here. No error message quotes a line of the file.
 """
 
 import logging
@@ -20,17 +19,17 @@ from .tls import VERIFYING
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-#: The file of a user, which the servers' clients read unasked; here it is read when it is asked for.
+#: The user's own option file. The servers' clients always read it; this program only on request.
 DEFAULT_FILE: Final = "~/.my.cnf"
 _GROUPS: Final = frozenset({"client", "mysql-replica"})
 _MOST_INCLUDES: Final = 10
 _ESCAPES: Final = MappingProxyType(
     {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "s": " ", '"': '"', "'": "'", "\\": "\\"}
 )
-# What is ASCII white space to my_isspace().
+# The ASCII white space of my_isspace().
 _SPACES: Final = " \t\n\v\f\r"
 
-# Theirs -> ours, for those with a value.
+# Options with a value: the clients' name -> the name in replica.connect.
 _VALUES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "host": "host",
@@ -46,7 +45,7 @@ _VALUES: Final[Mapping[str, str]] = MappingProxyType(
         "server-public-key-path": "server_public_key_path",
     }
 )
-# Theirs -> ours and its value when it is on; and when it is off.
+# Switches: the clients' name -> the name in replica.connect, its value when on, its value when off.
 _SWITCHES: Final[Mapping[str, tuple[str, str, str | None]]] = MappingProxyType(
     {
         "compress": ("compression", "zlib,uncompressed", "uncompressed"),
@@ -64,9 +63,9 @@ _NEGATIONS: Final = ("skip-", "disable-")
 
 
 def read_option_file(path: str) -> dict[str, str]:
-    """What the file says of our options, as text; the last word counts. Empty, with a warning, if it is ignored.
+    """Option names of ``replica.connect`` and their texts; the last occurrence wins. Empty if the file is ignored.
 
-    Raises ``ConfigurationError``, which names the file and the line.
+    Raises ``ConfigurationError``, naming the file and the line.
     """
     path = os.path.expanduser(path)
     found: dict[str, str] = {}
@@ -78,13 +77,13 @@ def read_option_file(path: str) -> dict[str, str]:
         found |= _translated(where, name, value)
     has_host = found.get("host", "localhost").lower() != "localhost"
     if has_host or protocol == "tcp":
-        # As for their clients: a socket is for the local host, unless TCP is demanded.
+        # As in the servers' clients: a socket is for the local host, unless the file demands TCP.
         found.pop("unix_socket", None)
     return found
 
 
 def with_defaults(given: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
-    """The given options, and those of a file that do not contradict them."""
+    """The given options, plus the options found in a file that do not contradict them."""
     rest = {name: value for name, value in found.items() if name not in given}
     if given.keys() & {"host", "port"}:
         rest.pop("unix_socket", None)
@@ -98,7 +97,7 @@ def with_defaults(given: Mapping[str, object], found: Mapping[str, object]) -> d
         _drop(rest, "tls", "tls_ca", "tls_cert", "tls_key")
     tls = {**rest, **given}.get("tls")
     if tls is not None and tls not in VERIFYING:
-        # Their clients have an authority in the file and do not ask it.
+        # The servers' clients also ignore the file's ssl-ca in the modes that do not verify.
         _drop(rest, "tls_ca")
     return {**rest, **given}
 
@@ -109,7 +108,7 @@ def _drop(options: dict[str, object], *names: str) -> None:
 
 
 def _translated(where: str, name: str, value: str | None) -> dict[str, str]:
-    """One option by our name; nothing for an option that is not ours."""
+    """One option under its name in ``replica.connect``; empty for an option that ``connect`` does not have."""
     if name == _SSL_MODE:
         return {"tls": _needed(where, name, value).lower().replace("_", "-")}
     if name in _VALUES:
@@ -127,7 +126,7 @@ def _translated(where: str, name: str, value: str | None) -> dict[str, str]:
 
 def _needed(where: str, name: str, value: str | None) -> str:
     if value is None:
-        raise ConfigurationError(f"option_file: {where}: {name} stands there without a value: {name}=...")
+        raise ConfigurationError(f"option_file: {where}: {name} has no value: write {name}=...")
     return value
 
 
@@ -135,7 +134,7 @@ def _needed(where: str, name: str, value: str | None) -> str:
 
 
 def _options(path: str, depth: int) -> Iterator[tuple[str, str, str | None]]:
-    """Where it stands, name and value of each option in our groups; names with ``-``."""
+    """Place (file and line), name and value of each option in the groups read; names are written with ``-``."""
     group: str | None = None
     for number, line in enumerate(_lines(path, depth), 1):
         where = f"{path}, line {number}"
@@ -148,10 +147,12 @@ def _options(path: str, depth: int) -> Iterator[tuple[str, str, str | None]]:
             group, bracket, _ = text[1:].partition("]")
             group = group.rstrip(_SPACES)
             if not bracket:
-                raise ConfigurationError(f"option_file: {where}: a group is [name]")
+                raise ConfigurationError(
+                    f"option_file: {where}: the group's closing ] is missing: write [name]"
+                )
         elif group is None:
             raise ConfigurationError(
-                f"option_file: {where}: an option before the first group, such as [client]"
+                f"option_file: {where}: an option stands before the first group: put [client] above it"
             )
         elif group in _GROUPS:
             name, value = _option(text)
@@ -163,22 +164,22 @@ def _lines(path: str, depth: int) -> list[str]:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if mode & stat.S_IWOTH and stat.S_ISREG(mode):
-                _LOGGER.warning("option_file: %s is ignored: everybody can write to it -- chmod o-w", path)
+                _LOGGER.warning("option_file: %s is ignored, because it is world-writable -- chmod o-w", path)
                 return []
             content = file.read()
     except OSError as error:
         if depth and isinstance(error, FileNotFoundError):
-            _LOGGER.warning("option_file: %s is included and not there", path)
+            _LOGGER.warning("option_file: the included file %s does not exist", path)
             return []
         raise ConfigurationError(f"option_file: {path}: {error.strerror or error}") from error
     text = _decoded(content)
     if text is None:
-        raise ConfigurationError(f"option_file: {path}: it is not UTF-8")
+        raise ConfigurationError(f"option_file: {path}: the file is not UTF-8")
     return text.split("\n")
 
 
 def _decoded(content: bytes) -> str | None:
-    # The error would hold the content, so that it must not be what another one is raised from.
+    # UnicodeDecodeError holds the content, passwords included: it must not become the context of another error.
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -193,7 +194,9 @@ def _included(directive: str, where: str, depth: int) -> Iterator[tuple[str, str
     if not argument:
         raise ConfigurationError(f"option_file: {where}: !{word} needs a path")
     if depth >= _MOST_INCLUDES:
-        _LOGGER.warning("option_file: %s: no more than %d files include one another", where, _MOST_INCLUDES)
+        _LOGGER.warning(
+            "option_file: %s: includes nest at most %d deep; this is ignored", where, _MOST_INCLUDES
+        )
         return
     path = os.path.expanduser(argument)
     if word == "include":
@@ -213,7 +216,7 @@ def _option(text: str) -> tuple[str, str | None]:
 
 
 def _without_comment(text: str) -> str:
-    """Up to a ``#`` that stands in no quotes."""
+    """The text before the first ``#`` outside quotes."""
     quote, is_escaped = "", False
     for index, character in enumerate(text):
         if character in "'\"" and not is_escaped:

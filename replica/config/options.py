@@ -1,7 +1,7 @@
-"""What a stream is to do: DSN, keyword arguments and an option file in, one frozen ``Options`` out.
+"""The options of a stream: makes one frozen ``Options`` from a DSN, keyword arguments and an option file.
 
-Every mistake is a ``ConfigurationError`` that names the option, found before anything is connected. Nothing here
-opens a connection; certificates, keys and option files are what is read.
+A wrong value is a ``ConfigurationError`` that names the option. Reads option files, certificates and keys; opens no
+connection.
 """
 
 import math
@@ -43,10 +43,10 @@ _Value = TypeVar("_Value")
 
 # rpl_replica.h: SLAVE_MAX_HEARTBEAT_PERIOD, in seconds.
 _MAX_HEARTBEAT: Final = 4294967
-# com_register_slave() of servers before 8.0.17 refuses longer ones (HOSTNAME_LENGTH).
+# com_register_slave() of servers before 8.0.17 refuses longer host names (HOSTNAME_LENGTH).
 _MAX_REPORT_HOST: Final = 60
 _DEFAULT_PORT: Final = 3306
-# Of no server in particular: whoever may log in to several reads its own.
+# MYSQL_PWD belongs to no server in particular: a program that logs in to several reads a variable for each.
 _PASSWORD_VARIABLE: Final = "MYSQL_PWD"
 _DSN: Final = re.compile(r"(?:mysql|mariadb)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
 _HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?")
@@ -63,12 +63,12 @@ def _host_name() -> str:
 
 @record(slots=True, frozen=True, kw_only=True)
 class Options(Selection):
-    """The whole configuration of one stream. ``replica.connect`` says what each option means.
+    """The whole configuration of one stream. ``replica.connect`` explains each option.
 
-    ``server_id`` and ``replica_uuid`` are how the source tells replicas apart; they stay the same for the stream's
-    life, so that a new connection takes the place of the old one. ``ssl_context`` is None where TLS is disabled.
-    ``cells`` are a renderer's own, for what values become; no argument of ``replica.connect``. ``host`` and ``port``
-    are the first of ``hosts``.
+    The source tells replicas apart by ``server_id`` and ``replica_uuid``. Both stay the same as long as the stream
+    lives, so that a new connection replaces the old one. ``ssl_context`` is None if TLS is disabled. ``cells`` is a
+    renderer's own table of value converters, and no argument of ``replica.connect``. ``host`` and ``port`` are the
+    first of ``hosts``.
     """
 
     host: str = "localhost"
@@ -104,28 +104,28 @@ class Options(Selection):
 
     @property
     def address(self) -> str:
-        """Where the source is, for messages; all the hosts where there are several."""
+        """The source's address for messages: the socket's path, or all hosts with their ports."""
         if self.unix_socket is not None:
             return self.unix_socket
         return ", ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
 
     def each_host(self) -> list["Options"]:
-        """The same for one host each, in the order in which they are tried."""
+        """The same options once for each host, in the order in which hosts are tried."""
         if len(self.hosts) < 2:
             return [self]
         return [replace(self, host=host, port=port, hosts=((host, port),)) for host, port in self.hosts]
 
     def check_one_host(self, reason: str) -> None:
-        """Raise ``ConfigurationError`` for several hosts, where they make no sense."""
+        """Raise ``ConfigurationError`` if there are several hosts, for callers that work with one."""
         if len(self.hosts) > 1:
-            raise ConfigurationError(f"host: one is wanted, not {self.address}: {reason}")
+            raise ConfigurationError(f"host: give one host, not {self.address}: {reason}")
 
     @classmethod
     def build(cls, dsn: str | None, given: Mapping[str, object]) -> "Options":
-        """Options from keyword arguments, a DSN and an option file; the former win, None counts as not given.
+        """Options from keyword arguments, then the DSN, then the option file: the first that has a value wins.
 
-        A password that is in none of them is looked for in the environment (``MYSQL_PWD``). Raises
-        ``ConfigurationError``, which names the option and never shows the password.
+        None means not given. Without a password in any of them, the environment variable ``MYSQL_PWD`` is used.
+        Raises ``ConfigurationError``, naming the option and never showing the password.
         """
         values = {} if dsn is None else parse_dsn(dsn)
         values |= {name: value for name, value in given.items() if value is not None}
@@ -141,7 +141,7 @@ class Options(Selection):
             read["server_public_key"] = read_public_key(str(read["server_public_key_path"]))
         options = cls(**read)  # type: ignore[arg-type]
         if not options.user:
-            raise ConfigurationError("user: a replica logs in as somebody: give user= or mysql://user@host")
+            raise ConfigurationError("user: no account is given: set user= or write mysql://user@host")
         if options.ssl_context is None and options.tls != "disabled":
             context = create_ssl_context(options.tls, options.tls_ca, options.tls_cert, options.tls_key)
             object.__setattr__(options, "ssl_context", context)
@@ -157,7 +157,7 @@ def _read_file(path: str) -> dict[str, object]:
 
 
 def _choose_hosts(read: dict[str, object]) -> None:
-    """Give each host its port, and refuse what several hosts make ambiguous."""
+    """Give each host its port, and refuse options that are ambiguous with several hosts."""
     port = cast("int", read.get("port", _DEFAULT_PORT))
     named = cast("tuple[tuple[str, int | None], ...]", read.get("host", (("localhost", None),)))
     hosts = tuple((host, port if own is None else own) for host, own in named)
@@ -166,56 +166,56 @@ def _choose_hosts(read: dict[str, object]) -> None:
     if len(hosts) < 2:
         return
     if "unix_socket" in read:
-        raise ConfigurationError("unix_socket and several hosts exclude one another")
+        raise ConfigurationError("unix_socket and several hosts exclude each other: give one of the two")
     for name in ("start", "stop"):
         if isinstance(read.get(name), BinlogPosition):
             raise ConfigurationError(
-                f"{name}: a position is one of one server's log, and there are several hosts: give a GTID set, a "
-                "checkpoint or a time, or one host"
+                f"{name}: a position is valid in one server's log only, and host names several servers: give a GTID "
+                "set, a checkpoint or a time, or one host"
             )
 
 
 def _choose_tls(read: dict[str, object]) -> None:
-    """Give ``tls`` the mode that follows from the other options, and refuse what has no effect."""
+    """Derive the ``tls`` mode from the other options, and refuse options that would have no effect."""
     if "ssl_context" in read:
         for name in ("tls", "tls_ca", "tls_cert", "tls_key"):
             if name in read:
-                raise ConfigurationError(
-                    f"{name} and ssl_context exclude one another: the context has it all"
-                )
+                raise ConfigurationError(f"{name} and ssl_context exclude each other: set it in the context")
         read["tls"] = "required"
     elif "tls" not in read and read.get("unix_socket") is not None:
-        # What never leaves the machine is not encrypted unless asked for, as in the servers' own clients.
+        # Data on a Unix socket never leaves the machine: no TLS by default, as in the servers' own clients.
         read["tls"] = "disabled"
     elif "tls_ca" in read and read.setdefault("tls", "verify-ca") not in VERIFYING:
-        raise ConfigurationError("tls_ca needs tls='verify-ca' or 'verify-identity': others ask no authority")
+        raise ConfigurationError(
+            "tls_ca needs tls='verify-ca' or 'verify-identity': other modes check no authority"
+        )
     if "tls_key" in read and "tls_cert" not in read:
-        raise ConfigurationError("tls_key needs tls_cert, the certificate that it belongs to")
+        raise ConfigurationError("tls_key needs tls_cert, the certificate that the key belongs to")
 
 
 def parse_dsn(dsn: str) -> dict[str, object]:
-    """``mysql://user:password@host:port/?option=value``: a value per option, as text.
+    """Parse ``mysql://user:password@host:port/?option=value`` into option names and their texts.
 
-    User, password and hosts are percent-decoded; an IPv6 address stands in brackets. There may be several hosts with
-    commas between, each with a port of its own or without: ``db1:3307,db2,[::1]``. Options of the query have the
-    names of ``replica.connect``'s arguments.
+    User, password and hosts are percent-decoded; an IPv6 address stands in brackets. Several hosts are separated by
+    commas, each with or without a port: ``db1:3307,db2,[::1]``. Options after the ``?`` are named like
+    ``replica.connect``'s arguments. Raises ``ConfigurationError``.
     """
     parts = _DSN.fullmatch(dsn)
     if parts is None:
-        raise ConfigurationError("dsn: it starts with mysql:// (or mariadb://)")
+        raise ConfigurationError("dsn: it does not start with mysql:// (or mariadb://)")
     authority, path, query, fragment = (part or "" for part in parts.groups())
     userinfo, at, hosts = authority.rpartition("@")
-    # No host, or no number behind it, is what a password looks like that is not encoded.
+    # A missing host or a port that is no number means that the password holds characters that need encoding.
     if (not at and "@" in f"{path}{query}{fragment}") or not (hosts == "" or _are_hosts(hosts)):
         raise ConfigurationError(
-            "dsn: it cannot be read; the port is a number, and characters such as / # ? @ : in a password are "
-            "percent-encoded"
+            "dsn: host or port cannot be read: the port must be a number, and characters such as / # ? @ : in a "
+            "password must be percent-encoded"
         )
     if fragment:
-        raise ConfigurationError("dsn: a # in it is percent-encoded (%23)")
+        raise ConfigurationError("dsn: a # must be percent-encoded (%23)")
     if path not in ("", "/"):
         raise ConfigurationError(
-            "dsn: no database behind the host, a replica reads the whole source: choose with tables='shop.*'"
+            "dsn: a database after the host is not supported, a replica reads the whole log: use tables='shop.*'"
         )
     user, colon, password = userinfo.partition(":")
     found = {"user": user, "host": hosts, "port": None}
@@ -227,7 +227,7 @@ def parse_dsn(dsn: str) -> dict[str, object]:
         values["password"] = _unquoted("password", password)
     pairs = _query(query)
     if pairs is None:
-        raise ConfigurationError("dsn: behind the ? stand option=value pairs, joined by &")
+        raise ConfigurationError("dsn: after the ? write option=value pairs, joined by &")
     for name, text in pairs:
         if name not in _READERS:
             raise ConfigurationError(f"dsn: there is no option {name!r}")
@@ -243,8 +243,8 @@ def _are_hosts(text: str) -> bool:
     return all(_HOST.fullmatch(part) for part in text.split(","))
 
 
-# What these two catch quotes a part of the DSN, which may be the password. It must not even be the context of
-# what is raised, so that is raised by the caller.
+# The exceptions caught here quote part of the DSN, possibly the password. They must not even become the context of
+# another error, so the callers raise it.
 
 
 def _query(query: str) -> list[tuple[str, str]] | None:
@@ -264,15 +264,15 @@ def _unquote(text: str) -> str | None:
 def _unquoted(name: str, text: str) -> str:
     unquoted = _unquote(text)
     if unquoted is None:
-        raise ConfigurationError(f"dsn: {name} is percent-encoded UTF-8")
+        raise ConfigurationError(f"dsn: {name} is not percent-encoded UTF-8")
     return unquoted
 
 
-# One reader per option: from the text of a DSN or from an argument of the right type to the value in Options.
+# One reader for each option: takes the text of a DSN or an argument, returns the value in Options.
 
 
 def _hosts(name: str, value: object) -> tuple[tuple[str, int | None], ...]:
-    """Hosts, each with its port if it has one of its own."""
+    """Hosts, each with its own port or None."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, Iterable):
@@ -294,7 +294,7 @@ def _one_host(name: str, text: str) -> tuple[str, int | None]:
 
 
 def _option_file(name: str, value: object) -> str | None:
-    """The path of the file; None for none."""
+    """The path of the option file; None if no file is to be read."""
     if isinstance(value, bool) or value in ("true", "false"):
         return os.path.expanduser(DEFAULT_FILE) if value in (True, "true") else None
     return os.path.expanduser(_path(name, value))
@@ -364,7 +364,7 @@ def _compression(name: str, value: object) -> tuple[CompressionName, ...]:
     for chosen in names:
         if chosen not in COMPRESSIONS:
             raise wrong_value(name, chosen, f"of {', '.join(COMPRESSIONS)}, the best first")
-        # What is not installed is an error here, not when a server is met that has it.
+        # A missing extra is an error now, not when the first server supports it.
         create_codec(chosen)
     return names
 

@@ -1,6 +1,7 @@
-"""What of a log is wanted, and from where to where: the options that live streams and files share.
+"""The options that streams and binlog files share: where to start and stop, which tables, events and columns to read.
 
-Every mistake is a ``ConfigurationError`` that names the option. Nothing here opens a file or a connection.
+Reads keyword arguments and DSN texts. A wrong value is a ``ConfigurationError`` that names the option. Opens no file
+and no connection.
 """
 
 import re
@@ -19,7 +20,7 @@ from protocol.records import record
 Start = Literal["now", "earliest"] | BinlogPosition | AnyGtidSet | Checkpoint | datetime
 Stop = Literal["now"] | BinlogPosition | AnyGtidSet | datetime
 SchemaMismatch = Literal["error", "positional"]
-# From the text of a DSN or an argument of the right type to the value of an option.
+# Gets an option's name and its text from a DSN (or its argument), returns the option's value.
 OptionReader = Callable[[str, object], object]
 
 _POSITION: Final = r"[^:,\s]+\.\d+:\d+"
@@ -29,7 +30,7 @@ _DATE: Final = r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 
 @record(slots=True, frozen=True, kw_only=True)
 class Selection:
-    """Where to read, and what; ``replica.connect`` and ``open_binlog`` say what each means."""
+    """Where to read, and what. ``replica.connect`` and ``open_binlog`` explain each option."""
 
     start: Start = "now"
     stop: Stop | None = None
@@ -43,14 +44,17 @@ class Selection:
 
     @classmethod
     def read(cls, given: Mapping[str, object]) -> Self:
-        """From arguments; None counts as not given. Raises ``ConfigurationError``, which names the option."""
+        """Make a selection from arguments; None means not given. Raises ``ConfigurationError``, naming the option."""
         values = {name: value for name, value in given.items() if value is not None}
         read = {name: SELECTION_READERS[name](name, value) for name, value in values.items()}
         return cls(**read)  # type: ignore[arg-type]
 
 
 def parse_start(text: str) -> Start:
-    """``now``, ``earliest``, ``binlog.000003:154``, a GTID set, or an ISO 8601 time with its zone, from text."""
+    """Parse ``now``, ``earliest``, ``binlog.000003:154``, a GTID set, or an ISO 8601 time with its zone.
+
+    Raises ``ConfigurationError`` for any other text.
+    """
     text = text.strip()
     if text == "now":
         return "now"
@@ -58,14 +62,14 @@ def parse_start(text: str) -> Start:
         return "earliest"
     if re.fullmatch(_POSITION, text):
         return BinlogPosition.parse(text)
-    # A date alone looks like a MariaDB GTID, of a domain that most logs do not have: all of them would be read.
+    # A date alone also parses as a MariaDB GTID, in a domain that most logs do not have: the whole log would be read.
     if re.fullmatch(_DATE, text):
-        raise ConfigurationError(f"a date without time and zone: write {text}T00:00:00Z")
+        raise ConfigurationError(f"{text} is a date without time and zone: write {text}T00:00:00Z")
     if re.match(_TIME, text):
         try:
             return datetime.fromisoformat(text)
         except ValueError as error:
-            raise ConfigurationError(f"not a time in ISO 8601: {text!r}") from error
+            raise ConfigurationError(f"{text!r} is not a time in ISO 8601") from error
     return parse_gtid_set(text)
 
 
@@ -106,9 +110,11 @@ def _start(name: str, value: object) -> Start:
         except ConfigurationError as error:
             raise ConfigurationError(f"{name}: {error}") from error
     if isinstance(value, datetime) and value.utcoffset() is None:
-        raise ConfigurationError(f"{name}: a time needs its zone, such as datetime.now(timezone.utc)")
+        raise ConfigurationError(
+            f"{name}: {value} has no time zone: give an aware time, such as datetime.now(timezone.utc)"
+        )
     if isinstance(value, BinlogPosition) and value.position < 4:
-        raise wrong_value(name, str(value), "the first event of a file stands at 4")
+        raise wrong_value(name, str(value), "a position of 4 or more (a file's first event is at 4)")
     known = (BinlogPosition, GtidSet, MariadbGtidSet, Checkpoint, datetime)
     if isinstance(value, known) or value == "now" or value == "earliest":
         return value

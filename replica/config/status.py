@@ -1,4 +1,4 @@
-"""What a service wants to know of its stream while it runs: the value of ``stream.status``. It counts nothing."""
+"""``StreamStatus``, the value of ``stream.status``: state, place and counters of a stream. Counts nothing itself."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -8,22 +8,22 @@ from protocol.errors import ReplicaError
 from protocol.position import BinlogPosition
 from protocol.records import record
 
-#: ``seeking``: the source looks for the first transaction that is to be sent, and has sent nothing yet.
+#: ``seeking``: the source still searches its log for the first transaction to send, and has sent nothing yet.
 StreamState = Literal["new", "connecting", "seeking", "streaming", "waiting", "closed"]
 
 
 @record(frozen=True, slots=True, kw_only=True)
 class StreamStatus:
-    """How a stream stands.
+    """State, place and counters of a stream at one moment.
 
-    ``state`` is a ``StreamState``, ``address`` the host and port in use; ``server_uuid`` (MySQL) and ``server_id``
-    are those of the source behind it. ``position`` and ``gtid_set`` are those of the checkpoint. ``seconds_behind``
-    is the source's clock less the time of the last event (0 when the source has said that there is nothing more to
-    send, None before the first event). ``last_heartbeat`` is when the source last said that it is there,
-    ``last_event`` when it last sent an event. ``bytes`` have been received, ``events`` and ``rows`` handed out since
-    the stream was made; ``skipped`` events came again after one of ``reconnects`` and were passed over; ``restarts``
-    counts ``TransactionRestarted`` markers. ``last_error`` is why the last connection was lost. ``semi_sync``: the
-    source gets acknowledgements now.
+    ``state`` is a ``StreamState``; ``address`` is the host and port in use; ``server_uuid`` (MySQL) and ``server_id``
+    identify the source there. ``position`` and ``gtid_set`` are the checkpoint's. ``seconds_behind`` is the source's
+    clock minus the time of the last event: 0 if the source has nothing more to send, None before the first event.
+    ``last_heartbeat`` and ``last_event`` are the times at which the source last sent a heartbeat and an event.
+    The counters run since the stream was made: ``bytes`` received, ``events`` and ``rows`` delivered, ``reconnects``,
+    ``skipped`` (events that came again after a reconnect and were not delivered again), ``restarts``
+    (``TransactionRestarted`` markers). ``last_error`` is the error that ended the last connection. ``semi_sync`` is
+    True while the source gets acknowledgements.
     """
 
     state: StreamState

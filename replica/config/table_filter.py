@@ -1,4 +1,4 @@
-"""Which tables are wanted: ``"schema.table"`` globs to one predicate, which the decoder asks once per table."""
+"""Table filter: turns ``"schema.table"`` patterns into one predicate, which the decoder calls once per table."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,10 +8,11 @@ WantsTable = Callable[[str, str], bool]
 
 
 def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> WantsTable | None:
-    """A predicate over schema and table name; None when every table is wanted.
+    """A predicate over schema and table name; None if every table is wanted.
 
-    Patterns are those of ``fnmatch.fnmatchcase``, for the schema before the first dot and for the table behind it;
-    ``"*"`` alone is every table. A table is wanted that fits one of ``tables`` and none of ``exclude``.
+    A pattern has two parts in the syntax of ``fnmatch.fnmatchcase``: the schema before the first dot, the table after
+    it. ``"*"`` alone matches every table. A table is wanted if it matches a pattern of ``tables`` and none of
+    ``exclude``.
     """
     if "*" in tables and not exclude:
         return None

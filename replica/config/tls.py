@@ -1,8 +1,7 @@
-"""How a source is to prove who it is: TLS contexts by mode, the key that encrypts passwords without TLS, and what
-the errors of OpenSSL mean.
+"""TLS settings: an ``ssl`` context for each mode, the server's RSA key, and typed errors for those of OpenSSL.
 
-Files in, objects of ``ssl`` and PEM out. Every mistake is a ``ConfigurationError`` that names the option. Nothing
-here connects.
+Reads PEM files, returns ``ssl`` contexts and PEM bytes. A wrong setting is a ``ConfigurationError`` that names the
+option. Opens no connection.
 """
 
 import re
@@ -17,24 +16,25 @@ from protocol.errors import ConfigurationError, ConnectionLostError, ReplicaErro
 TlsMode = Literal["disabled", "preferred", "required", "verify-ca", "verify-identity", "verify-password"]
 
 TLS_MODES: Final = ("disabled", "preferred", "required", "verify-ca", "verify-identity", "verify-password")
-# Those that ask authorities.
+# The modes that check the certificate against trusted authorities.
 VERIFYING: Final = frozenset({"verify-ca", "verify-identity"})
 
 # x509_vfy.h: X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH.
 _OTHER_NAME: Final = frozenset({62, 64})
-# RFC 8446, section 6.2: the alerts that a server sends when it does not take our certificate. The last is for one
-# that an authority of the right name, and of another key, has issued.
+# RFC 8446, section 6.2: the alerts of a server that rejects the client's certificate. DECRYPT_ERROR: the certificate
+# was issued by an authority of the right name but with another key.
 _CERTIFICATE_ALERT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|DECRYPT_ERROR)")
 
 
 def create_ssl_context(
     mode: TlsMode, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> ssl.SSLContext:
-    """A client's context. ``preferred`` and ``required`` do not ask who answers, as MySQL's own clients do not;
-    ``verify-password`` asks at the login (``protocol.conversation.login``).
+    """A client context for a TLS mode.
 
-    ``ca``, ``cert`` (ours, for accounts that REQUIRE one) and ``key`` are paths of PEM files; without ``ca`` the
-    system's authorities are trusted, without ``key`` it stands in the file of the certificate.
+    ``preferred`` and ``required`` do not verify the server, like MySQL's own clients. ``verify-password`` verifies it
+    at the login (``protocol.conversation.login``). ``ca``, ``cert`` (the client's, for accounts that REQUIRE one) and
+    ``key`` are paths of PEM files. Without ``ca`` the system's authorities are trusted; without ``key`` the key is
+    read from the certificate's file. Raises ``ConfigurationError`` for a file that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = mode == "verify-identity"
@@ -50,7 +50,7 @@ def create_ssl_context(
 
 
 def read_public_key(path: str) -> bytes:
-    """The PEM of a server's public RSA key: the file that its ``caching_sha2_password_public_key_path`` names."""
+    """Read a server's public RSA key (PEM), a file that the server calls caching_sha2_password_public_key_path."""
     pem: list[bytes] = []
     _load("server_public_key_path", path, lambda: pem.append(Path(path).read_bytes()))
     try:
@@ -61,22 +61,22 @@ def read_public_key(path: str) -> bytes:
 
 
 def handshake_error(error: ssl.SSLError, address: str) -> ReplicaError:
-    """For a change to TLS that has failed: ``ConfigurationError`` or ``SourceConfigurationError``."""
+    """The error for a failed TLS handshake: ``ConfigurationError`` or ``SourceConfigurationError``."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return _certificate_refused(error, address) or SourceConfigurationError(
-            f"no TLS connection with {address}: {error.reason or error} -- servers before MySQL 5.7 know only "
-            "TLS 1.0 and 1.1: there, tls='disabled', or an ssl_context that allows them"
+            f"no TLS connection with {address}: {error.reason or error} -- servers before MySQL 5.7 support only "
+            "TLS 1.0 and 1.1: for those set tls='disabled', or give an ssl_context that allows TLS 1.0 and 1.1"
         )
-    remedy = "give its authority with tls_ca, or tls='required' to encrypt without verifying"
+    remedy = "name its authority with tls_ca, or set tls='required' to encrypt without verifying"
     if error.verify_code in _OTHER_NAME:
-        remedy = "connect by a name that it has, or tls='verify-ca' to take any name of this authority"
+        remedy = "connect to a host name in the certificate, or set tls='verify-ca' to accept any host name"
     return ConfigurationError(
         f"tls: the certificate of {address} is not trusted: {error.verify_message.rstrip('.')} -- {remedy}"
     )
 
 
 def broken_error(error: Exception, address: str) -> ReplicaError:
-    """For a connection that has broken: with TLS 1.3 a server refuses our certificate behind the handshake."""
+    """The error for a broken connection. With TLS 1.3 a server rejects a client's certificate after the handshake."""
     refused = _certificate_refused(error, address) if isinstance(error, ssl.SSLError) else None
     return refused or ConnectionLostError(f"the connection with {address} broke: {error}")
 
@@ -85,15 +85,15 @@ def _certificate_refused(error: ssl.SSLError, address: str) -> ConfigurationErro
     if not _CERTIFICATE_ALERT.search(error.reason or ""):
         return None
     return ConfigurationError(
-        f"tls_cert: {address} does not take our certificate: {error.reason} -- it is to be valid, and issued by the "
-        "authority that the server's ssl_ca names"
+        f"tls_cert: {address} rejects the client's certificate: {error.reason} -- the certificate must be valid and "
+        "issued by the authority in the server's ssl_ca"
     )
 
 
 def _no_passphrase() -> str:
-    # Otherwise OpenSSL would ask at the terminal, and wait.
+    # Otherwise OpenSSL would prompt at the terminal and wait.
     raise ConfigurationError(
-        "tls_key: the key is encrypted: give an ssl_context that has loaded it with its passphrase"
+        "tls_key: the key is encrypted: give an ssl_context into which the key is loaded with its passphrase"
     )
 
 

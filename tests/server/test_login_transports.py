@@ -70,7 +70,7 @@ async def test_an_authority_alone_is_asked(certified: CertifiedServer, tmp_path:
         session = await log_in(server, user, tls_ca=certified.authority.path)
         assert session.uses_tls
         await session.aclose()
-        with pytest.raises(replica.ConfigurationError, match=r"not trusted.*give its authority"):
+        with pytest.raises(replica.ConfigurationError, match=r"not trusted.*name its authority"):
             await log_in(server, user, tls_ca=Authority.create(tmp_path).path)
 
 
@@ -120,7 +120,7 @@ async def test_a_certificate_that_the_server_does_not_trust(
     Authorities of one name are common: servers of one version make them.
     """
     certificate, key = Authority.create(tmp_path, issuer).issue("replica")
-    refused = pytest.raises(replica.ConfigurationError, match=r"tls_cert: .* does not take our certificate")
+    refused = pytest.raises(replica.ConfigurationError, match=r"tls_cert: .* rejects the client's certificate")
     with account(certified.server, BY_PASSWORD) as user, refused:
         await log_in(certified.server, user, tls="required", tls_cert=certificate, tls_key=key)
 

@@ -1,4 +1,4 @@
-"""Checkpoint stores: a file that is whole at any moment, what is refused, and when a stream saves."""
+"""Checkpoint stores: the file is whole at any moment, foreign content is refused, a stream saves at its interval."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KILLED = -signal.SIGKILL
 
 
 def checkpoint(number: int) -> Checkpoint:
-    """Texts of many lengths, so that a mix of two would show."""
+    """GTID sets of many lengths, so that a mix of two checkpoints would show."""
     return Checkpoint("binlog.000003", number, f"{UUID}:1-{10 ** (number % 17) + number}", UUID, 97)
 
 
@@ -44,7 +44,7 @@ def only_file(path: Path) -> bool:
     return os.listdir(path.parent) == [path.name]
 
 
-# A file, replaced as a whole
+# The file is replaced as a whole
 
 
 def test_what_is_saved_is_loaded(path: Path) -> None:
@@ -106,7 +106,7 @@ def test_leftovers_of_this_file_only_are_removed(path: Path) -> None:
     assert sorted(os.listdir(path.parent)) == sorted([*others, path.name])
 
 
-# What is refused, and names the path
+# Refused content; errors name the path
 
 VALID = FIRST.to_dict()
 
@@ -114,11 +114,11 @@ VALID = FIRST.to_dict()
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no JSON"),
-        (b"\xff\xfe\x00", "no JSON"),
-        (json.dumps(VALID).encode()[:-1], "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b'{"version": ' + b"1" * 5000 + b"}", "no JSON"),
+        (b"", "no valid JSON"),
+        (b"\xff\xfe\x00", "no valid JSON"),
+        (json.dumps(VALID).encode()[:-1], "no valid JSON"),
+        (b"[" * 100_000, "no valid JSON"),
+        (b'{"version": ' + b"1" * 5000 + b"}", "no valid JSON"),
         (b"[]", "no JSON object"),
         (b"{}", "version None"),
         (b'{"version": "1"}', "version '1'"),
@@ -144,7 +144,7 @@ def test_every_truncation_of_a_file(path: Path) -> None:
     # Without the last newline it is still whole.
     for size in range(len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(CheckpointError, match="no checkpoint file"):
+        with pytest.raises(CheckpointError, match="not a checkpoint file"):
             FileCheckpointStore(path).load()
 
 
@@ -174,7 +174,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def nobody() -> Iterator[None]:
-    """Root may write everywhere; another user may not."""
+    """Root may write everywhere, so a child process does this as another user."""
     if os.geteuid() != 0:
         yield
         return
@@ -245,7 +245,7 @@ def test_a_directory_that_cannot_be_synced(
 
 
 def run_child(path: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """What a process of its own does with the store and the checkpoints of this module."""
+    """Run code in a child process, with the store and the checkpoints of this module."""
     lines = [
         "import os, sys, signal, resource",
         "from tests.unit.config.test_checkpoint import checkpoint, FIRST, SECOND",
@@ -302,7 +302,7 @@ store.save(SECOND)
 
 
 def test_kills_at_random_moments(path: Path, request: pytest.FixtureRequest) -> None:
-    """A process saves 1, 2, 3... and says each number before and after; the file is always one of the two."""
+    """A process saves 1, 2, 3... and prints each number before and after; the file always holds one of the two."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -350,7 +350,7 @@ while True:
 
 
 class ListStore:
-    """Keeps all; a plain one, and one of coroutine functions."""
+    """Keeps all checkpoints in a list; its methods are plain functions."""
 
     def __init__(self, held: Checkpoint | None = None) -> None:
         self.held = held
@@ -392,7 +392,7 @@ async def test_a_keeper_saves_what_has_changed_when_it_is_due(is_async: bool) ->
     assert keeper.should_save(101.0)
     await keeper.save(SECOND, 101.0)
     assert inner.saved == [SECOND]
-    # What has not changed does not put off what will have.
+    # An unchanged checkpoint is not saved, and does not delay the next one.
     assert keeper.should_save(101.1)
     # Forced, as at a clean exit.
     await keeper.save(FIRST, 101.2)

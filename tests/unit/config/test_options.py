@@ -1,4 +1,4 @@
-"""Options: DSNs, arguments and their mistakes, each of which names the option and never shows the password."""
+"""Options: DSNs, arguments, and their errors, which name the option and never show the password."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_percent_encoding_and_ipv6() -> None:
 def test_any_user_and_password_survive_a_dsn(user: str, password: str) -> None:
     try:
         dsn = f"mysql://{quote(user, safe='')}:{quote(password, safe='')}@db"
-    except UnicodeEncodeError:  # a lone surrogate is in no DSN
+    except UnicodeEncodeError:  # no DSN holds a lone surrogate
         return
     options = build(dsn)
     assert (options.user, options.password) == (user, password)

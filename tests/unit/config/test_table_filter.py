@@ -1,4 +1,4 @@
-"""Table filters: the same as fnmatchcase on schema and table, and None where nothing is filtered."""
+"""Table filters: the same as fnmatchcase on schema and table; None if every table is wanted."""
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ def test_start_where_a_torn_event_begins(path: Path, left: int | None) -> None:
         ("binlog.000002:4", "binlog.000002 is none of the files binlog.000001"),
         ("now", "there is nothing behind it"),
         ("0-1-5", "of the other family"),
-        (datetime(2024, 5, 1), "a time needs its zone"),
-        ("2024-11-22", "a date without time and zone: write 2024-11-22T00:00:00Z"),
+        (datetime(2024, 5, 1), "has no time zone"),
+        ("2024-11-22", "2024-11-22 is a date without time and zone: write 2024-11-22T00:00:00Z"),
     ],
 )
 def test_a_start_that_is_no_place(path: Path, start: Any, message: str) -> None:

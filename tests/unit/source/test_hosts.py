@@ -1,4 +1,4 @@
-"""Several hosts: in DSNs and arguments, tried in order, and what is told when none is left."""
+"""Several hosts: in DSNs and arguments, tried in order, and the error if all of them fail."""
 
 from __future__ import annotations
 
@@ -84,20 +84,22 @@ def test_an_argument_that_cannot_be_read(value: object) -> None:
 @pytest.mark.parametrize("name", ["start", "stop"])
 def test_a_position_is_of_one_server(name: str) -> None:
     for position in ("binlog.000003:154", BinlogPosition("binlog.000003", 154)):
-        with pytest.raises(ConfigurationError, match=f"^{name}: a position is one of one server's log"):
+        with pytest.raises(
+            ConfigurationError, match=f"^{name}: a position is valid in one server's log only"
+        ):
             build("mysql://db1,db2", **{name: position})
-    # Whose it is stands in a checkpoint.
+    # A checkpoint names its server.
     assert build("mysql://db1,db2", start=Checkpoint("binlog.000003", 154, None, "uuid", 1)).hosts
 
 
 def test_where_several_hosts_make_no_sense(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unix_socket and several hosts"):
         build("mysql://db1,db2", unix_socket="/run/m.sock")
-    with pytest.raises(ConfigurationError, match=r"host: one is wanted, not db1:3306, db2:3306: a relay"):
+    with pytest.raises(ConfigurationError, match=r"host: give one host, not db1:3306, db2:3306: a relay"):
         BinlogRelay("mysql://repl@db1,db2", tmp_path)
 
 
-# In order.
+# Hosts are tried in order.
 
 
 def refused() -> ConnectionLostError:
@@ -121,7 +123,7 @@ def wrong() -> AuthenticationError:
 
 
 async def try_hosts(*results: ReplicaError | None) -> tuple[list[str], str | ReplicaError]:
-    """The hosts that were tried, and which one was used, or the error."""
+    """The hosts that were tried, and the host that was used or the error."""
     names = ",".join(f"db{number}" for number in range(len(results)))
     outcome = dict(zip([f"db{number}:3306" for number in range(len(results))], results, strict=True))
     tried = []
@@ -184,7 +186,7 @@ async def test_who_is_passed_over_is_logged(caplog: pytest.LogCaptureFixture) ->
         for address, error in (("db0:3306", refused()), ("db1:3306", wrong()))
     ]
     caplog.clear()
-    # What the error says is not said twice.
+    # The error names each host, so nothing is logged.
     await try_hosts(refused(), wrong())
     assert caplog.messages == []
 
@@ -213,7 +215,7 @@ async def test_a_login_with_the_first_host_that_lets_us_in() -> None:
 
 
 async def test_a_round_is_one_attempt() -> None:
-    """The policy is asked once for all the hosts, and the error names them."""
+    """The policy is asked once for all hosts, and the error names them."""
     failures: list[replica.Failure] = []
 
     class Policy(replica.ReconnectPolicy):
@@ -241,7 +243,7 @@ async def test_a_round_is_one_attempt() -> None:
 
 
 async def test_by_position_only_the_same_server_goes_on() -> None:
-    """The other one is passed over, and the stream waits for the one that it has begun with."""
+    """Without GTIDs the other server is passed over, and the stream waits for the server it began with."""
     theirs = {
         **SocketSource().variables,
         "server_uuid": "99999999-2222-3333-4444-555555555555",
@@ -254,7 +256,7 @@ async def test_by_position_only_the_same_server_goes_on() -> None:
         async with asyncio.timeout(20), stream:
             task = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
             await until(lambda: first.dumps)
-            # Something has come, so that there is a place to go on at.
+            # Pretend that events have come, so that the stream has a position to resume from.
             stream._delivery.progress.file, stream._delivery.progress.position = "binlog.000001", 400
             first.refuses_login = Err(1053, "08S01", "Server shutdown in progress")
             first.writers[0].close()
@@ -265,7 +267,7 @@ async def test_by_position_only_the_same_server_goes_on() -> None:
             first.refuses_login = None
             await until(lambda: len(first.dumps) == 2)
             task.cancel()
-        # Without the first one there is nothing to wait for.
+        # If no host is the right server, there is nothing to wait for.
         with pytest.raises(SourceChangedError, match="none of the hosts can be used"):
             async with replica.connect(
                 two(other, other), start=Checkpoint("binlog.000001", 400, None, "another", 1)

@@ -1,4 +1,4 @@
-"""The session against a scripted source on loopback: logins, answers, and every way in which they fail."""
+"""The session against a scripted source on loopback: logins, answers, and each way in which they fail."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_abort_wakes_who_reads() -> None:
         await session.aclose()
 
 
-# What is asked and said before a dump.
+# Statements before a dump.
 
 
 async def test_mysql_is_introduced_to() -> None:

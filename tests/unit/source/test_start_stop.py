@@ -109,7 +109,7 @@ async def test_acknowledging_at_the_end_of_what_is_wanted_ends_it() -> None:
 
 
 def failing_over(cut: int) -> SocketSource:
-    """Four transactions, all from a server in whose log they stand in an earlier or a later file."""
+    """Four transactions of a server that holds them in an earlier or a later file of its log than the stream knows."""
     log = gtid_log([[1]], [[2]], [[3]], [[4]])
     source = gtid_source(log)
     source.answers["SELECT @@GLOBAL.gtid_executed"] = [(f"{UUID}:1-4",)]
@@ -191,6 +191,6 @@ async def test_a_checkpoint_of_this_server() -> None:
         async with replica.connect(source.dsn, start=Checkpoint(FILE, 500, None, UUID, 1)) as stream:
             assert stream.position == BinlogPosition(FILE, 500)
             first = await anext(stream)
-            # The format description, which stands at the start of the file, was only repeated.
+            # The source repeats the format description from the start of the file; the stream does not yield it.
             assert (type(first), first.position) == (replica.QueryEvent, 500)
         assert source.dumps == [BinlogDump(FILE, 500, source.dumps[0].server_id, 0)]

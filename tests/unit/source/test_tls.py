@@ -1,4 +1,4 @@
-"""TLS on loopback: what each mode verifies, certificates of both sides, and what goes wrong, with its remedy."""
+"""TLS on loopback: what each mode verifies, certificates of both sides, and errors with their remedies."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def server_context(authority: Authority) -> ssl.SSLContext:
 
 @contextlib.asynccontextmanager
 async def tls_server(context: ssl.SSLContext) -> AsyncIterator[int]:
-    """The port of a server that changes to TLS behind seven bytes.
+    """The port of a server that changes to TLS after seven bytes.
 
-    In a thread: asyncio's own server may have read the client's first TLS bytes by then, and loses them.
+    The server runs in a thread: asyncio's own server may already have read the client's first TLS bytes, and would
+    lose them.
     """
 
     def serve() -> None:
@@ -66,7 +67,7 @@ async def tls_server(context: ssl.SSLContext) -> AsyncIterator[int]:
                         secure.do_handshake()
                         secure.sendall(secure.recv(5).upper())
                     except ssl.SSLError:
-                        # Closed with bytes that nobody has read, the connection is reset, and the alert may be lost.
+                        # Closing with unread bytes resets the connection, and the alert may be lost.
                         with socket.socket(fileno=secure.detach()) as plain:
                             plain.shutdown(socket.SHUT_WR)
                             while plain.recv(1 << 16):
@@ -104,7 +105,7 @@ async def test_each_mode(authority: Authority, mode: str) -> None:
 async def test_another_authority(authority: Authority, stranger: Authority, mode: str) -> None:
     for trust in ({"tls_ca": stranger.path}, {}):
         async with tls_server(server_context(authority)) as port:
-            with pytest.raises(ConfigurationError, match=r"not trusted.*give its authority with tls_ca"):
+            with pytest.raises(ConfigurationError, match=r"not trusted.*name its authority with tls_ca"):
                 await _over_tls(port, tls=mode, **trust)
 
 
@@ -113,7 +114,7 @@ async def test_another_name(authority: Authority) -> None:
     async with tls_server(server_context(authority)) as port:
         assert await _over_tls(port, tls="verify-ca", **trust) == b"HELLO"
     async with tls_server(server_context(authority)) as port:
-        with pytest.raises(ConfigurationError, match=r"mismatch.*connect by a name that it has"):
+        with pytest.raises(ConfigurationError, match=r"mismatch.*connect to a host name in the certificate"):
             await _over_tls(port, tls="verify-identity", **trust)
 
 
@@ -127,7 +128,7 @@ async def test_an_ssl_context_of_ones_own(authority: Authority) -> None:
 async def test_the_certificate_of_the_client(
     authority: Authority, stranger: Authority, version: ssl.TLSVersion
 ) -> None:
-    """With TLS 1.2 it is refused in the handshake, with 1.3 behind it."""
+    """With TLS 1.2 the server rejects the certificate in the handshake, with TLS 1.3 after it."""
     context = server_context(authority)
     context.maximum_version = version
     context.verify_mode = ssl.CERT_REQUIRED
@@ -145,13 +146,13 @@ async def test_the_certificate_of_the_client(
     for certificate in wrong:
         async with tls_server(context) as port:
             with pytest.raises(
-                ConfigurationError, match=r"tls_cert: .*does not take our certificate.*ssl_ca"
+                ConfigurationError, match=r"tls_cert: .*rejects the client's certificate.*ssl_ca"
             ):
                 await _over_tls(port, tls="required", **certificate)
 
 
 def test_a_key_that_needs_a_passphrase(authority: Authority, tmp_path: Path) -> None:
-    """OpenSSL would ask at the terminal."""
+    """OpenSSL would prompt for the passphrase at the terminal."""
     key = serialization.load_pem_private_key((authority.directory / "client-key.pem").read_bytes(), None)
     encrypted = tmp_path / "client-key.pem"
     encrypted.write_bytes(

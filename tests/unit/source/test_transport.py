@@ -1,4 +1,4 @@
-"""The transport against a plain server on loopback: chunks, ends, limits and what errors say. For TLS: test_tls."""
+"""The transport against a plain server on loopback: chunks, ends, limits and error texts. test_tls covers TLS."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_bytes_go_both_ways() -> None:
 
 
 class Foreign:
-    """A transport that can what others can, and is of no class of asyncio's, as those of uvloop are."""
+    """A working transport that is not of asyncio's classes, like uvloop's."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -80,7 +80,7 @@ async def test_a_transport_of_another_event_loop(monkeypatch: pytest.MonkeyPatch
 
     async with server(flood) as options:
         transport = await Transport.connect(options)
-        # asyncio goes on without it, and then nothing holds the sender.
+        # If the transport were refused, asyncio would go on without it, and nothing would hold the sender back.
         assert isinstance(transport._receiver.transport, Foreign)
         assert len(await read_to_end(transport)) == 4 << 20
         await transport.aclose()
@@ -102,7 +102,7 @@ async def test_a_slow_reader_holds_the_sender() -> None:
         while sent != before:  # until the sender is stuck
             before = sent
             await asyncio.sleep(0.2)
-        # Kernel buffers hold some megabytes; what is kept here is bounded.
+        # Kernel buffers hold some megabytes; the receiver's own memory is bounded.
         assert transport._receiver._size <= 512 << 10
         received = 0
         while received < before + (8 << 20):
