@@ -174,7 +174,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def nobody() -> Iterator[None]:
-    """Root may write everywhere, so a child process does this as another user."""
+    """Root may write everywhere; run the block as user 65534."""
     if os.geteuid() != 0:
         yield
         return

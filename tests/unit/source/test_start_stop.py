@@ -109,7 +109,7 @@ async def test_acknowledging_at_the_end_of_what_is_wanted_ends_it() -> None:
 
 
 def failing_over(cut: int) -> SocketSource:
-    """Four transactions of a server that holds them in an earlier or a later file of its log than the stream knows."""
+    """Four transactions of a server that has them in an earlier or later file of its log than the stream knows."""
     log = gtid_log([[1]], [[2]], [[3]], [[4]])
     source = gtid_source(log)
     source.answers["SELECT @@GLOBAL.gtid_executed"] = [(f"{UUID}:1-4",)]
