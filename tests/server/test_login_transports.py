@@ -120,7 +120,9 @@ async def test_a_certificate_that_the_server_does_not_trust(
     Authorities of one name are common: servers of one version make them.
     """
     certificate, key = Authority.create(tmp_path, issuer).issue("replica")
-    refused = pytest.raises(replica.ConfigurationError, match=r"tls_cert: .* rejects the client's certificate")
+    refused = pytest.raises(
+        replica.ConfigurationError, match=r"tls_cert: .* rejects the client's certificate"
+    )
     with account(certified.server, BY_PASSWORD) as user, refused:
         await log_in(certified.server, user, tls="required", tls_cert=certificate, tls_key=key)
 

@@ -141,7 +141,7 @@ def test_a_damaged_or_foreign_file(path: Path, content: bytes, message: str) -> 
 def test_every_truncation_of_a_file(path: Path) -> None:
     FileCheckpointStore(path).save(FIRST)
     whole = path.read_bytes()
-    # Without the last newline it is still whole.
+    # Without the last newline the file is still whole.
     for size in range(len(whole) - 1):
         path.write_bytes(whole[:size])
         with pytest.raises(CheckpointError, match="not a checkpoint file"):

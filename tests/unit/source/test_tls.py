@@ -141,7 +141,7 @@ async def test_the_certificate_of_the_client(
         assert await _over_tls(port, tls="required", **given(authority)) == b"HELLO"
     wrong: list[dict[str, Path]] = [given(stranger)]
     if version is ssl.TLSVersion.TLSv1_3:
-        # TLS 1.2 has no word of its own for a certificate that is missing.
+        # TLS 1.2 has no alert of its own for a missing certificate.
         wrong.append({})
     for certificate in wrong:
         async with tls_server(context) as port:
