@@ -1,1 +1,1 @@
-"""The client/server protocol: packets, login, commands, both sides as state machines. It reads no binary log."""
+"""The client/server protocol: packets, login, commands, and both sides as state machines. It reads no binary log."""

@@ -1,9 +1,9 @@
-"""The client's halves of the authentication plugins: what answers a server's challenge for a password.
+"""The client's half of each authentication plugin: answers a server's challenge with proof of the password.
 
-One class per plugin in ``PLUGINS``; each is given the server's data and says what to send. Algorithms:
+``PLUGINS`` has one class for each plugin, which takes the server's data and returns the bytes to send. Algorithms:
 MySQL's ``sql-common/client_authentication.cc`` and ``sha2_password_common.cc``, MariaDB's ``plugin/auth_ed25519``,
-``plugin/auth_parsec`` and ``plugin/auth_pam``; RSA and the Ed25519 of a seed come from ``cryptography``. It knows no
-packets beyond the plugins' own bytes, and decides nothing about TLS but asks whether there is some.
+``plugin/auth_parsec`` and ``plugin/auth_pam``; RSA and the Ed25519 of a seed come from ``cryptography``. This module
+knows no packets except the plugins' own data. It does not set up TLS; ``Credentials`` says whether TLS is in use.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _PARSEC_MAX_COST = 3
 _PASSWORD_QUESTIONS = frozenset({b"\x04", b"\x05"})
 _AROUND_QUESTIONS = "\0 \n"
 
-# Errors that the server's own client library would raise have numbers of that library (errmsg.h).
+# Numbers of MySQL's client library (errmsg.h), for errors that this library would raise in the same case.
 CR_SSL_CONNECTION_ERROR = 2026
 CR_SECURE_AUTH = 2049
 CR_AUTH_PLUGIN_CANNOT_LOAD = 2059
@@ -35,16 +35,16 @@ CR_AUTH_PLUGIN_ERR = 2061
 
 
 def client_error(code: int, message: str, remedy: str) -> AuthenticationError:
-    """A refusal that is decided on our side, numbered as MySQL's client library numbers it."""
+    """An authentication error found by the client, with the number that MySQL's client library gives it."""
     return AuthenticationError(code, "HY000", message, remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the plugins may use. ``secure``: the transport cannot be listened to (``tls``, or a Unix socket).
+    """The password and the settings for the plugins. ``secure``: nobody can listen (``tls``, or a Unix socket).
 
-    ``server_public_key`` is PEM and may be None; then ``get_server_public_key`` allows to ask the server for
-    it. ``enable_cleartext_plugin``: the plugins that hand the password over as it is may be used.
+    ``server_public_key`` is in PEM form. If it is None, ``get_server_public_key`` allows a request to the server for
+    it. ``enable_cleartext_plugin`` allows plugins that send the password itself.
     """
 
     password: bytes = field(repr=False)
@@ -56,21 +56,21 @@ class Credentials:
 
 
 class AuthPlugin(ABC):
-    """One attempt to authenticate: ``start()`` once, then ``more()`` for each further message of it."""
+    """One attempt to authenticate: call ``start()`` once, then ``more()`` for each further message of the server."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
 
     @abstractmethod
     def start(self, data: bytes) -> bytes:
-        """The answer to the server's first data (its nonce, usually with a zero behind it)."""
+        """The answer to the server's first data (its nonce, usually followed by a zero byte)."""
 
     def more(self, data: bytes) -> bytes | None:
         """The answer to a further message; None if there is nothing to send."""
-        raise ProtocolError("the server sends more authentication data than the plugin knows of")
+        raise ProtocolError("the server sent more authentication data than its plugin allows")
 
     def stored_password(self) -> bytes | None:
-        """What the server keeps of the password; known after the last answer. None: not of this plugin."""
+        """The form in which the server stores the password; known after the last answer, None if never known."""
         return None
 
 
@@ -91,12 +91,12 @@ class ClearPassword(AuthPlugin):
     """mysql_clear_password: the password itself, as PAM and LDAP accounts need it."""
 
     def start(self, data: bytes) -> bytes:
-        """The password with a zero behind it; only if the user has allowed it, and nobody can listen."""
+        """The password and a zero byte; only if the user allows it and nobody can listen."""
         if not self.credentials.enable_cleartext_plugin:
             raise client_error(
                 CR_AUTH_PLUGIN_CANNOT_LOAD,
                 "the server asks for the password in clear",
-                "enable_cleartext_plugin=True allows it, if this server is to see the password",
+                "enable_cleartext_plugin=True allows that, if this server may see the password",
             )
         if not self.credentials.secure:
             raise client_error(
@@ -108,19 +108,19 @@ class ClearPassword(AuthPlugin):
 
 
 class Dialog(ClearPassword):
-    """dialog: questions, as MariaDB's PAM accounts put them. The first is answered if it asks for a password."""
+    """dialog: questions of MariaDB's PAM accounts. The first question is answered if it asks for a password."""
 
     def __init__(self, credentials: Credentials) -> None:
         super().__init__(credentials)
         self._has_answered = False
 
     def start(self, data: bytes) -> bytes:
-        """The answer to the question, if it is there already, or nothing, which asks for it (``auth_pam.c``)."""
+        """The answer if the question is in ``data``; else no bytes, which asks for the question (``auth_pam.c``)."""
         return self.more(data) if data else super().start(data)[:0]
 
     def more(self, data: bytes) -> bytes:
-        """The password with a zero behind it, on the conditions of ``mysql_clear_password``."""
-        # The lowest bit of the type says that it is the last question (auth_dialog: LAST_PASSWORD).
+        """The password and a zero byte, on the conditions of ``mysql_clear_password``."""
+        # The lowest bit of the type marks the last question (auth_dialog: LAST_PASSWORD).
         if data[:1] not in _PASSWORD_QUESTIONS or self._has_answered:
             raise client_error(
                 CR_AUTH_PLUGIN_ERR,
@@ -133,7 +133,7 @@ class Dialog(ClearPassword):
 
 
 class _RsaPassword(AuthPlugin):
-    """What both SHA-2 plugins share: sending the password itself, in clear or encrypted with RSA."""
+    """Base of both SHA-2 plugins: sends the password itself, in clear or encrypted with RSA."""
 
     request_key: bytes
 
@@ -160,8 +160,8 @@ class _RsaPassword(AuthPlugin):
             return self.request_key
         raise client_error(
             CR_AUTH_PLUGIN_ERR,
-            "the server wants the password and the connection is not encrypted",
-            "turn TLS on, give the server's public key, or allow it to be fetched",
+            "the server asks for the password and the connection is not encrypted",
+            "turn TLS on, give server_public_key, or set get_server_public_key=True",
         )
 
     def _receive_key(self, pem: bytes) -> bytes:
@@ -179,7 +179,7 @@ class CachingSha2Password(_RsaPassword):
     request_key = b"\x02"
 
     def start(self, data: bytes) -> bytes:
-        """32 bytes, or a lone zero for an empty password."""
+        """32 bytes, or a single zero byte for an empty password."""
         self._nonce = _nonce(data)
         return (
             _scramble("sha256", self.credentials.password, self._nonce)
@@ -188,7 +188,7 @@ class CachingSha2Password(_RsaPassword):
         )
 
     def more(self, data: bytes) -> bytes | None:
-        """3: the scramble was right. 4: the password itself is wanted. Else: the key we have asked for."""
+        """The answer to 3 (the scramble was right), 4 (send the password itself) or the key that was asked for."""
         if self._key_requested:
             return self._receive_key(data)
         if data == b"\x03":
@@ -205,16 +205,16 @@ class Sha256Password(_RsaPassword):
 
     @property
     def _takes_clear(self) -> bool:
-        # Servers do not take a Unix socket for encrypted here (my_vio_is_encrypted), other than for caching_sha2.
+        # Unlike for caching_sha2_password, servers do not treat a Unix socket as encrypted (my_vio_is_encrypted).
         return self.credentials.tls
 
     def start(self, data: bytes) -> bytes:
-        """The password in clear or encrypted, the request for a key, or a lone zero for an empty password."""
+        """The password in clear or encrypted, the request for a key, or a single zero byte for an empty password."""
         self._nonce = _nonce(data)
         return self._send_password() if self.credentials.password else b"\0"
 
     def more(self, data: bytes) -> bytes | None:
-        """The key that we have asked for."""
+        """The password, encrypted with the key that was asked for."""
         return self._receive_key(data) if self._key_requested else super().more(data)
 
 
@@ -239,20 +239,20 @@ class Parsec(AuthPlugin):
         self._stored: bytes | None = None
 
     def start(self, data: bytes) -> bytes:
-        """Nothing, which asks for the salt."""
+        """No bytes, which asks for the salt."""
         self._nonce = _mariadb_nonce(data)
         return b""
 
     def more(self, data: bytes) -> bytes:
-        """Our nonce and a signature, for a salt that says how slow: ``P``, 0 to 3, and 18 bytes."""
+        """A nonce and a signature, for the salt in ``data``: ``P``, the cost from 0 to 3, and 18 bytes."""
         if self._stored is not None:
             super().more(data)
         salt = data[2:]
         if data[:1] != b"P" or len(salt) != _PARSEC_SALT_SIZE or data[1] > _PARSEC_MAX_COST:
             raise ProtocolError(
-                f"parsec: 0x{data[:2].hex()} and {len(salt)} bytes of salt are not understood"
+                f"parsec: a salt of {len(salt)} bytes after 0x{data[:2].hex()} is not understood"
             )
-        # cryptography takes long to import, see below.
+        # Imported here, because cryptography takes long to import (see load_public_key).
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         rounds = 1024 << data[1]
@@ -264,7 +264,7 @@ class Parsec(AuthPlugin):
         return nonce + key.sign(self._nonce + nonce)
 
     def stored_password(self) -> bytes | None:
-        """The salt, as the server has sent it, and the public key."""
+        """The salt as the server sent it, and the public key."""
         return self._stored
 
 
@@ -283,20 +283,19 @@ DEFAULT_PLUGIN = "mysql_native_password"
 
 
 def first_plugin(name: str) -> str:
-    """What to begin with when the greeting names this plugin; the server switches if need be.
+    """The plugin to begin with if the greeting names ``name``; the server switches to another if necessary.
 
-    The greeting names the server's default, which may be one that we lack or one that gives the password
-    away.
+    The greeting names the server's default plugin, which may be unknown here or may send the password in clear.
     """
     return DEFAULT_PLUGIN if issubclass(PLUGINS.get(name, ClearPassword), ClearPassword) else name
 
 
 def create_plugin(name: str, credentials: Credentials) -> AuthPlugin:
-    """The plugin that the server asks for by name; AuthenticationError if we do not have it."""
+    """The plugin that the server asks for by name; ``AuthenticationError`` if it is not supported."""
     if name in ("", "mysql_old_password"):
         raise client_error(
             CR_SECURE_AUTH,
-            "the account has a password of the form from before MySQL 4.1",
+            "the account's password is stored in the form of servers before MySQL 4.1",
             "set the account's password anew, with old_passwords=0",
         )
     if name not in PLUGINS:
@@ -308,11 +307,12 @@ def create_plugin(name: str, credentials: Credentials) -> AuthPlugin:
     return PLUGINS[name](credentials)
 
 
-# cryptography takes a tenth of the time of importing all that a stream needs, and most logins do without RSA.
+# cryptography is imported in the functions that need it: it takes a tenth of the import time of a stream, and most
+# logins do without RSA.
 
 
 def load_public_key(pem: bytes) -> "RSAPublicKey":
-    """A server's RSA key; ConfigurationError if it is none."""
+    """A server's RSA key; ``ConfigurationError`` if ``pem`` is not an RSA public key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
@@ -327,7 +327,7 @@ def load_public_key(pem: bytes) -> "RSAPublicKey":
 
 
 def encrypt_password(password: bytes, nonce: bytes, key: "RSAPublicKey") -> bytes:
-    """The password with its zero, XORed with the repeated nonce, encrypted with OAEP (SHA-1) padding."""
+    """The password and a zero byte, XORed with the repeated nonce, encrypted with OAEP (SHA-1) padding."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding
 
@@ -338,12 +338,12 @@ def encrypt_password(password: bytes, nonce: bytes, key: "RSAPublicKey") -> byte
         return key.encrypt(_xor(clear, repeated[: len(clear)]), oaep)
     except ValueError:
         raise ConfigurationError(
-            f"{len(password)} bytes of password are too many for the server's {key.key_size}-bit key: use TLS"
+            f"a password of {len(password)} bytes is too long for the server's {key.key_size}-bit key: use TLS"
         ) from None
 
 
 def certificate_proof(stored_password: bytes, nonce: bytes, fingerprint: bytes) -> str:
-    """What only who keeps this password can say of a certificate with this SHA-256 (MDEV-31855)."""
+    """The proof that a server with this stored password gives for the certificate's SHA-256 (MDEV-31855)."""
     return hashlib.sha256(stored_password + nonce + fingerprint).hexdigest().upper()
 
 
@@ -360,9 +360,9 @@ def _nonce(data: bytes) -> bytes:
 
 
 def _scramble(algorithm: str, password: bytes, nonce: bytes) -> bytes:
-    """XOR of the password's hash and a hash of the nonce with its double hash.
+    """The password's hash, XORed with a hash of the nonce and the password's double hash.
 
-    The order of the latter differs: SHA-1 takes the nonce first (``password.cc``), SHA-256 last
+    The second hash takes the nonce first for SHA-1 (``password.cc``), last for SHA-256
     (``sha2_password_common.cc``: Generate_scramble).
     """
     once = hashlib.new(algorithm, password).digest()

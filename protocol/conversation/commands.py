@@ -1,8 +1,8 @@
 """The command packets that a replica sends, as payloads.
 
-Every command encodes and parses, so that a source's side can be written with the same classes. Arguments that
-do not fit their fields are the caller's (``ConfigurationError``); payloads that do not parse are
-``ProtocolError``. What is answered, and when a command may be sent, is ``connection``'s business.
+Every command encodes and parses, so that the replica's and the source's side use the same classes. Arguments that
+do not fit their fields raise ``ConfigurationError``; payloads that do not parse raise ``ProtocolError``.
+``replica_side`` and ``source_side`` decide when a command may be sent and what answers it.
 """
 
 import contextlib
@@ -24,15 +24,16 @@ def _uint(value: int, size: int, name: str) -> bytes:
 
 
 def encode_text(text: str, name: str) -> bytes:
-    """UTF-8; ConfigurationError for surrogates, which have none."""
+    """The text in UTF-8; ``ConfigurationError`` for surrogates, which UTF-8 cannot encode."""
     with contextlib.suppress(UnicodeEncodeError):
         return text.encode()
-    # Raised out here, because that error holds the text, which may be a password, and would be the context of ours.
+    # Raised outside of the except block: UnicodeEncodeError holds the text, which may be a password, and would become
+    # the context of this error.
     raise ConfigurationError(f"{name} holds characters that are not Unicode text")
 
 
 def encode_name(text: str, name: str) -> bytes:
-    """UTF-8 without a zero byte, which would end it early."""
+    """The text in UTF-8; ``ConfigurationError`` for a zero byte, which would end the field early."""
     data = encode_text(text, name)
     if b"\0" in data:
         raise ConfigurationError(f"{name} holds a zero character")
@@ -45,15 +46,15 @@ def _short(text: str, name: str) -> bytes:
 
 
 def _decode_name(data: bytes) -> str:
-    """A file's name, which ends at a zero byte for servers: python-mysql-replication sends three as the empty one."""
+    """A file name up to its first zero byte, as servers read it; python-mysql-replication sends three zero bytes."""
     return decode_text(data.partition(b"\0")[0])
 
 
 def _reader(payload: bytes, command: int) -> Reader:
     reader = message_reader(payload)
-    found = reader.u8()
-    if found != command:
-        raise ProtocolError(f"command 0x{command:02x} expected, 0x{found:02x} found")
+    received = reader.u8()
+    if received != command:
+        raise ProtocolError(f"the command byte is 0x{received:02x}, not 0x{command:02x}")
     return reader
 
 
@@ -90,7 +91,7 @@ class Query:
 
 @record(frozen=True, slots=True)
 class RegisterReplica:
-    """COM_REGISTER_SLAVE: how SHOW REPLICAS lists us (user and password with --show-slave-auth-info only)."""
+    """COM_REGISTER_SLAVE: what SHOW REPLICAS lists (user and password only with --show-slave-auth-info)."""
 
     server_id: int
     host: str = ""
@@ -130,7 +131,7 @@ class RegisterReplica:
 
 @record(frozen=True, slots=True)
 class BinlogDump:
-    """COM_BINLOG_DUMP: events from a byte position of a file on; an empty name is the oldest file."""
+    """COM_BINLOG_DUMP: asks for the events from a file's byte position on; an empty name is the oldest file."""
 
     file: str
     position: int
@@ -147,7 +148,7 @@ class BinlogDump:
         return cls(decode_text(reader.rest()), position, server_id, flags)
 
     def encode(self) -> bytes:
-        """The payload of this command. Its position has 32 bits; a larger one can be reached by GTID only."""
+        """The payload of this command. Its position has 32 bits; larger positions can only be reached by GTID."""
         return b"".join(
             [
                 bytes([Command.BINLOG_DUMP]),
@@ -161,7 +162,7 @@ class BinlogDump:
 
 @record(frozen=True, slots=True)
 class BinlogDumpGtid:
-    """COM_BINLOG_DUMP_GTID: all transactions outside of an encoded GTID set. MySQL only."""
+    """COM_BINLOG_DUMP_GTID: asks for all transactions that an encoded GTID set lacks. MySQL only."""
 
     gtid_set: bytes
     server_id: int
@@ -200,7 +201,7 @@ class BinlogDumpGtid:
 
 @record(frozen=True, slots=True)
 class SemiSyncAck:
-    """A semi-synchronous replica has all up to this end position (``semisync_replica.cc``: slaveReply)."""
+    """A semi-synchronous replica has all events up to this end position (``semisync_replica.cc``: slaveReply)."""
 
     file: str
     position: int

@@ -1,12 +1,12 @@
-"""Protocol compression: frames inside of compressed packets, by zlib or zstd, from the end of the login on.
+"""Protocol compression: after the login, frames travel inside packets that are compressed with zlib or zstd.
 
-A compressed packet is a 3-byte length, a number of its own, the 3-byte length of what it holds once it is
-uncompressed (0: it holds it as it is), and the bytes: pieces of the stream of frames, cut anywhere
-(MySQL's ``page_protocol_basic_compression``). Who flushes starts the next frame with the number of the next packet
-(``net_serv.cc``: net_flush), so frames are numbered with gaps. Which algorithm is used is for the login to settle.
+A compressed packet is a 3-byte length, a packet number, the 3-byte length of its uncompressed content (0: the content
+is not compressed), and the content: a piece of the stream of frames, cut anywhere
+(MySQL's ``page_protocol_basic_compression``). After a flush the next frame takes the number of the next packet
+(``net_serv.cc``: net_flush), so frame numbers have gaps. The login settles the algorithm.
 
-Packets are uncompressed one at a time, when the frames of the one before are read: however well something
-compresses, no more than 16 MB of it is in memory besides the payload that it belongs to.
+Packets are decompressed one at a time, when the frames of the previous packet have been read: however well data
+compresses, at most 16 MB of it is in memory besides the payload that it belongs to.
 """
 
 import zlib
@@ -22,21 +22,21 @@ from .packets import HEADER_SIZE, MAX_PAYLOAD, FrameStream
 
 CompressionName = Literal["zlib", "zstd", "uncompressed"]
 
-#: What the client of a server says in its login; of no meaning for zlib.
+#: The compression level that the client sends in its login; zlib ignores it.
 ZSTD_LEVEL: Final = 3
 _PACKET_HEADER_SIZE: Final = 7
-# my_compress.cc: MIN_COMPRESS_LENGTH.
+# Shorter packets are not compressed (my_compress.cc: MIN_COMPRESS_LENGTH).
 _SHORTEST: Final = 50
-# Nothing here is larger than 16 MB: a stream that wants a larger window wants our memory.
+# A packet holds 16 MB at most; a zstd stream with a larger window could only waste memory.
 _ZSTD_WINDOW_LOG: Final = 24
 
 
 @record(frozen=True, slots=True)
 class Codec:
-    """An algorithm at work: bytes of at most 16 MB in, bytes out.
+    """A compression algorithm: at most 16 MB of bytes in, bytes out.
 
-    ``decompress`` gets the compressed bytes and how many may come of them at most. It returns them and whether the
-    data ended there. ``damage`` is what it raises otherwise.
+    ``decompress`` takes the compressed bytes and the maximum size of the result. It returns the result and whether
+    the compressed data ended with it. For damaged data it raises ``damage``.
     """
 
     name: CompressionName
@@ -78,20 +78,20 @@ _CAPABILITIES: Final[Mapping[CompressionName, Capability]] = MappingProxyType(
         "uncompressed": Capability(0),
     }
 )
-#: What can be asked for; ``uncompressed`` is what every server can do.
+#: The names that a client can ask for; every server offers ``uncompressed``.
 COMPRESSIONS: Final[tuple[CompressionName, ...]] = tuple(_CAPABILITIES)
 ALL_COMPRESSIONS: Final = Capability.COMPRESS | Capability.ZSTD_COMPRESSION
 
 
 def create_codec(name: CompressionName) -> Codec | None:
-    """The algorithm; None for ``uncompressed``. Raises ``MissingExtraError`` where zstd is not installed."""
+    """The codec of this name; None for ``uncompressed``. Raises ``MissingExtraError`` if zstd is not installed."""
     return _CODECS[name]() if name in _CODECS else None
 
 
 def choose_compression(wanted: Sequence[CompressionName], offered: Capability) -> CompressionName:
-    """The first of the wanted ones that a server with these capabilities offers; uncompressed if none is wanted.
+    """The first ``wanted`` algorithm that a server with these capabilities offers; uncompressed if none is wanted.
 
-    Raises ``SourceConfigurationError`` when it offers none of them.
+    Raises ``SourceConfigurationError`` if the server offers none of them.
     """
     for name in wanted or ("uncompressed",):
         if _CAPABILITIES[name] in offered:
@@ -105,12 +105,12 @@ def choose_compression(wanted: Sequence[CompressionName], offered: Capability) -
 
 
 def compression_capability(name: CompressionName) -> Capability:
-    """What the client says in its login to have it."""
+    """The capability with which the client asks for this algorithm in its login."""
     return _CAPABILITIES[name]
 
 
 def available_compressions() -> Capability:
-    """What a server can offer here: zlib, and zstd where it is installed."""
+    """The capabilities that a server can offer here: zlib, and zstd if it is installed."""
     try:
         create_codec("zstd")
     except MissingExtraError:
@@ -119,7 +119,7 @@ def available_compressions() -> Capability:
 
 
 def agreed_codec(capabilities: Capability) -> Codec | None:
-    """The algorithm of a client with these capabilities; None if it wants none."""
+    """The codec that a client with these capabilities asked for; None if it asked for none."""
     for name, capability in _CAPABILITIES.items():
         if capability and capability in capabilities:
             return create_codec(name)
@@ -127,9 +127,9 @@ def agreed_codec(capabilities: Capability) -> Codec | None:
 
 
 class CompressedPackets:
-    """The packets of one connection, with their counter: ``sequence`` is the next one's number in either direction.
+    """The compressed packets of one connection; ``sequence`` is the number of the next packet in either direction.
 
-    Raises ``ProtocolError`` where what a packet holds is damaged, or of another length than it says.
+    Raises ``ProtocolError`` if a packet's content is damaged or has another length than the packet says.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -139,7 +139,7 @@ class CompressedPackets:
 
     @property
     def buffered(self) -> int:
-        """Bytes that were received and not unpacked."""
+        """Number of bytes that were received and not yet unpacked."""
         return len(self._received)
 
     def receive(self, data: bytes) -> None:
@@ -147,14 +147,14 @@ class CompressedPackets:
         self._received += data
 
     def pack(self, data: bytes) -> bytes:
-        """The packets that hold these bytes, compressed where that makes them smaller."""
+        """The packets that hold these bytes; each is compressed if that makes it smaller."""
         starts = range(0, len(data), MAX_FRAME_PAYLOAD)
         return b"".join([self._pack_one(data[start : start + MAX_FRAME_PAYLOAD]) for start in starts])
 
     def unpack(self, restarts: Sequence[int] = ()) -> tuple[int, bytes] | None:
-        """Number and content of the next packet; None when it has not come as a whole.
+        """Number and content of the next packet; None until the packet is complete.
 
-        ``restarts`` are numbers that it may have as well as the one that is due.
+        ``restarts`` are numbers that the packet may have besides the number that is due.
         """
         received = self._received
         if len(received) < HEADER_SIZE:
@@ -182,7 +182,7 @@ class CompressedPackets:
 
     def _uncompressed(self, data: bytes, size: int) -> bytes:
         try:
-            # One more than announced, so that a longer one is seen to be longer.
+            # One byte more than announced, so that a longer content is noticed.
             result, has_ended = self._codec.decompress(data, size + 1)
         except self._codec.damage as error:
             raise ProtocolError(f"a compressed packet ({self._codec.name}) is damaged: {error}") from error
@@ -194,7 +194,7 @@ class CompressedPackets:
 
 
 class CompressedFrameStream(FrameStream):
-    """Both directions of one connection's frames, inside of compressed packets."""
+    """The frames of one connection in both directions, inside compressed packets."""
 
     def __init__(self, codec: Codec, max_payload: int = MAX_PAYLOAD) -> None:
         super().__init__(max_payload)
@@ -210,7 +210,7 @@ class CompressedFrameStream(FrameStream):
 
     def go_on_from(self, other: FrameStream) -> None:
         super().go_on_from(other)
-        # A server counts its packets from the client's last one on (net_read_packet), and its OK was a frame only.
+        # A server's packet number follows the client's last packet (net_read_packet); its OK was a plain frame.
         self._packets.sequence = (self.sequence - 1) & 0xFF
 
     def start_command(self) -> None:
@@ -219,11 +219,11 @@ class CompressedFrameStream(FrameStream):
 
     def allow_restart(self, sequence: int) -> None:
         super().allow_restart(sequence)
-        # MySQL's semisync_source.cc lets frames begin with 1 and packets with 0, MariaDB both with 1.
+        # MySQL's semisync_source.cc restarts frames at 1 and packets at 0, MariaDB restarts both at 1.
         self._packet_restarts = (0, sequence)
 
     def encode(self, payload: bytes) -> bytes:
-        """The packets of a payload's frames, as one that is flushed."""
+        """The packets with the frames of one payload, flushed at its end."""
         packets = self._packets.pack(super().encode(payload))
         self.sequence = self._packets.sequence
         return packets
@@ -240,7 +240,7 @@ class CompressedFrameStream(FrameStream):
                 return payloads
 
     def _unpack(self) -> bool:
-        """Make the next packet's frames readable; False when it has not come as a whole."""
+        """Make the next packet's frames readable; False while the packet is incomplete."""
         packet = self._packets.unpack(self._packet_restarts)
         if packet is None:
             return False

@@ -1,12 +1,13 @@
 """Ed25519 signatures from a password of any length, as MariaDB's ``client_ed25519`` makes them.
 
-RFC 8032 hashes a seed of 32 bytes into the expanded key; MariaDB hashes the password there
-(``plugin/auth_ed25519/ref10/sign.c``), so a seed's signatures are those of a password of the same 32 bytes. All else
-is RFC 8032, section 5.1. ``cryptography`` takes seeds only, and no expanded key: hence the arithmetic.
+RFC 8032 hashes a seed of 32 bytes into the expanded key; MariaDB hashes the password instead
+(``plugin/auth_ed25519/ref10/sign.c``), so a password of 32 bytes gives the signatures of the same seed. The rest
+is RFC 8032, section 5.1. ``cryptography`` accepts seeds only, not an expanded key; so the arithmetic is done here.
 
-It is no library for signatures: Python's integers take no constant time. Each product starts from another scalar of
-the same point (a random multiple of the group's order is added) and does the same steps for each bit, so that what a
-listener measures at one login and the next does not add up to the key. A signature takes 7 ms (AMD EPYC).
+This is not a general signature library: Python's integers do not run in constant time. Each multiplication adds a
+random multiple of the group's order to the scalar, which leaves the product unchanged, and does the same steps for
+each bit. So the times that a listener measures at several logins do not add up to the key. A signature takes 7 ms
+(AMD EPYC).
 """
 
 import hashlib
@@ -30,7 +31,7 @@ _NEUTRAL: Final[_Point] = (0, 1, 1, 0)
 
 
 def public_key(password: bytes) -> bytes:
-    """The 32 bytes that the server keeps of a password (in base64, as ``authentication_string``)."""
+    """The 32 bytes that the server stores for a password (in base64, as ``authentication_string``)."""
     scalar, _ = _expand(password)
     return _encode(_multiply_base(scalar))
 
@@ -61,13 +62,13 @@ def _multiply_base(scalar: int) -> _Point:
     point = _NEUTRAL
     for index in reversed(range(scalar.bit_length())):
         point = _add(point, point)
-        # Both are computed, and a bit chooses.
+        # Both points are computed; the bit chooses one.
         point = (point, _add(point, _BASE))[scalar >> index & 1]
     return point
 
 
 def _add(left: _Point, right: _Point) -> _Point:
-    """RFC 8032, 5.1.4: complete, so it doubles as well."""
+    """RFC 8032, 5.1.4: the addition is complete, so it also doubles a point."""
     x1, y1, z1, t1 = left
     x2, y2, z2, t2 = right
     a = (y1 - x1) * (y2 - x2) % _P

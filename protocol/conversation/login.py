@@ -1,7 +1,7 @@
-"""The client's part of a login between the greeting and the server's OK: which plugin answers, and what it says.
+"""The client's login between the greeting and the server's OK: chooses the plugin and returns its answers.
 
-Stands on ``auth`` for the plugins and on ``messages`` for the packets that carry their data. It knows neither frames
-nor phases: ``connection`` sends what is returned here, and reads OK and ERR itself.
+The plugins come from ``client_plugins``, the packets that carry their data from ``messages``. This module knows
+neither frames nor phases: ``replica_side`` sends the answers, and reads OK and ERR itself.
 """
 
 import hmac
@@ -20,19 +20,19 @@ from .client_plugins import (
 )
 from .messages import AUTH_MORE_DATA_HEADER, EOF_HEADER, AuthMoreData, AuthSwitchRequest, Handshake, Ok
 
-# MySQL switches once at most; MariaDB once for each way in that the account has (IDENTIFIED VIA a OR b OR c).
+# MySQL switches plugins at most once; MariaDB once for each plugin of the account (IDENTIFIED VIA a OR b OR c).
 _MAX_SWITCHES: Final = 10
-# Those that do not tell the server the password, so that what it knows of it is a proof.
+# Plugins that do not send the password: a server that knows something of the password has proved itself.
 _PROVING_PLUGINS: Final = frozenset({"mysql_native_password", "client_ed25519", "parsec"})
-# Before the proof, in the text of OK (MDEV-31855).
+# The byte before the proof in the text of OK (MDEV-31855).
 _PROOF: Final = "\x01"
 
 
 class Login:
-    """One attempt to log in. ``plugin_name`` and ``response`` are for the handshake response.
+    """One attempt to log in. ``plugin_name`` and ``response`` go into the handshake response.
 
-    ``fingerprint``: the SHA-256 of the server's certificate, for which nobody else vouches. Then the server has to
-    prove by the password that it is its own, as MariaDB does from 11.4 on; ``check()`` raises if it does not.
+    ``fingerprint``: the SHA-256 of a server certificate that no authority has verified. The server then has to prove
+    with the password that the certificate is its own, as MariaDB 11.4 and later can; else ``check()`` raises.
     """
 
     def __init__(
@@ -54,37 +54,38 @@ class Login:
     def receive(self, payload: bytes) -> bytes | None:
         """The answer to a packet that is neither OK nor ERR; None if there is nothing to send.
 
-        Raises ``AuthenticationError`` for what we do not have or do not do, ``ProtocolError`` for nonsense.
+        Raises ``AuthenticationError`` for a plugin or request that is not supported, ``ProtocolError`` for a
+        malformed packet.
         """
         if payload[0] == EOF_HEADER:
             return self._switch(AuthSwitchRequest.parse(payload))
-        # 0x01 stands before all data of a plugin; in MariaDB 10.11 only before what could be taken for OK, ERR or a
-        # switch (server_mpvio_write_packet).
+        # The byte 0x01 precedes a plugin's data; MariaDB 10.11 sends it only before data that could be mistaken for
+        # OK, ERR or a switch (server_mpvio_write_packet).
         is_wrapped = payload[0] == AUTH_MORE_DATA_HEADER
         return self._plugin.more(AuthMoreData.parse(payload).data if is_wrapped else payload)
 
     def check(self, ok: Ok) -> None:
-        """Raises ``AuthenticationError`` if the server was to prove its certificate, and has not."""
+        """Raises ``AuthenticationError`` if the server had to prove its certificate and did not."""
         if self._fingerprint is None:
             return
         stored = self._plugin.stored_password()
         if stored is None or not ok.info.startswith(_PROOF):
-            raise _unproven("the server does not prove that its certificate is its own")
+            raise _unproven("the server does not prove that the certificate is its own")
         expected = _PROOF + certificate_proof(stored, self._nonce, self._fingerprint)
         if not hmac.compare_digest(expected.encode(), ok.info.encode()):
-            raise _unproven(
-                "the certificate that was shown is not the one of the server that knows the password"
-            )
+            raise _unproven("the certificate is not the one of the server that knows the password")
 
     def _switch(self, request: AuthSwitchRequest) -> bytes:
         self._switches += 1
         if self._switches > _MAX_SWITCHES:
             raise ProtocolError(f"the server has switched authentication plugins {self._switches} times")
         if self._fingerprint is not None and request.plugin not in _PROVING_PLUGINS:
-            raise _unproven(f"no certificate is proven by {request.plugin or 'mysql_old_password'}")
+            raise _unproven(
+                f"the authentication plugin {request.plugin or 'mysql_old_password'} cannot prove a certificate"
+            )
         self._plugin = create_plugin(request.plugin, self._credentials)
         if request.plugin == DEFAULT_PLUGIN:
-            # The proof has the nonce of the greeting, or the one that took its place.
+            # The proof uses the greeting's nonce, or the nonce of a switch to this plugin.
             self._nonce = request.data[:NONCE_SIZE]
         return self._plugin.start(request.data)
 
@@ -93,6 +94,6 @@ def _unproven(why: str) -> AuthenticationError:
     return client_error(
         CR_SSL_CONNECTION_ERROR,
         why,
-        "tls='verify-password' needs MariaDB 11.4 or later with TLS up to itself, and an account of "
-        f"{', '.join(sorted(_PROVING_PLUGINS))}; tls='verify-ca' with tls_ca verifies any server",
+        "tls='verify-password' needs MariaDB 11.4 or later, no TLS proxy in between, and an account with one of the "
+        f"plugins {', '.join(sorted(_PROVING_PLUGINS))}; tls='verify-ca' with tls_ca verifies any server",
     )

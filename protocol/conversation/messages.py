@@ -1,9 +1,9 @@
 """The messages of the client/server protocol that a replica and a source exchange at login and in queries.
 
-Every message parses from and encodes to one whole payload (frames are ``packets``' business), so that the
-same classes serve the client, the server's side and the tests. Parsers raise ``ProtocolError`` on anything
-short, long or out of form. Layouts: MySQL's "Client/Server Protocol" pages (doxygen ``page_protocol_*``) and
-MariaDB's knowledge base. Nothing here keeps state or decides what may follow what.
+Every message parses and encodes one whole payload (``packets`` makes the frames), so that the same classes serve
+the client's side, the server's side and the tests. Parsers raise ``ProtocolError`` for a payload that is too short,
+too long or malformed. Layouts: MySQL's "Client/Server Protocol" pages (doxygen ``page_protocol_*``) and
+MariaDB's knowledge base. Nothing here keeps state or decides on the order of messages.
 """
 
 import re
@@ -30,7 +30,7 @@ TextValue = str | bytes | None
 
 
 def message_reader(payload: bytes) -> Reader:
-    """A cursor over a payload of this conversation: what is short or long is a ProtocolError."""
+    """A cursor over a payload of the client/server protocol; raises ProtocolError if it is too short or too long."""
     return Reader(payload, truncated=ProtocolError)
 
 
@@ -41,7 +41,7 @@ def _expect_header(reader: Reader, header: int, name: str) -> None:
 
 
 def decode_text(data: bytes) -> str:
-    """Text for people and names: never fails, and shows bytes that are not UTF-8."""
+    """Text of names and messages; bytes that are not UTF-8 become backslash escapes. Never fails."""
     return data.decode("utf-8", "backslashreplace")
 
 
@@ -49,8 +49,8 @@ def decode_text(data: bytes) -> str:
 class Handshake:
     """The server's greeting, protocol version 10.
 
-    ``server_version`` is the server's own text, MariaDB's "5.5.5-" included; ``auth_data`` is what the
-    authentication plugin gets: 20 random bytes and a zero. ``capabilities`` holds MariaDB's extended bits
+    ``server_version`` is the server's own text, including MariaDB's "5.5.5-". ``auth_data`` is for the
+    authentication plugin: 20 random bytes and a zero. ``capabilities`` holds MariaDB's extended bits
     from bit 32 on.
     """
 
@@ -64,13 +64,13 @@ class Handshake:
 
     @property
     def is_mariadb(self) -> bool:
-        """MariaDB says so in its version; where that was reconfigured, its own capabilities remain."""
+        """Whether the version names MariaDB or, if the version was reconfigured, MariaDB's own bits are set."""
         return "mariadb" in self.server_version.lower() or self.capabilities >> 32 != 0
 
     @property
     def version(self) -> tuple[int, ...]:
         """The numbers of the version, such as ``(10, 11, 18)``; empty if the text has none."""
-        # MariaDB before 11 says 5.5.5 first, so that old replicas do not take "10" for "1".
+        # MariaDB before 11 puts 5.5.5 first, because old replicas would read "10" as "1".
         text = self.server_version.removeprefix("5.5.5-") if self.is_mariadb else self.server_version
         numbers = re.match(r"[0-9]{1,4}(?:\.[0-9]{1,4}){0,3}", text)
         return tuple(int(number) for number in numbers[0].split(".")) if numbers else ()
@@ -92,7 +92,7 @@ class Handshake:
         capabilities |= Capability(reader.uint(2) << 16)
         auth_size = reader.u8()
         reader.skip(6)
-        # MySQL sends zeros here, so the bits can be taken without asking which server it is.
+        # MySQL sends zeros here, so the bits can be read without knowing the family.
         capabilities |= Capability(reader.uint(4) << 32)
         if Capability.SECURE_CONNECTION in capabilities:
             auth_data += reader.take(max(_AUTH_DATA_SECOND_MINIMUM, auth_size - _AUTH_DATA_FIRST))
@@ -127,7 +127,7 @@ class Handshake:
 
 @record(frozen=True, slots=True)
 class SslRequest:
-    """The first half of a handshake response, sent in clear: what follows is the TLS handshake."""
+    """The first half of a handshake response, sent unencrypted; the TLS handshake follows."""
 
     capabilities: Capability
     max_packet_size: int = MAX_PACKET_SIZE
@@ -140,14 +140,14 @@ class SslRequest:
         request = cls._parse_from(reader)
         reader.expect_end()
         if Capability.SSL not in request.capabilities:
-            raise ProtocolError("a handshake response ends where an SSL request would")
+            raise ProtocolError("a handshake response of the size of an SSL request does not ask for TLS")
         return request
 
     @classmethod
     def _parse_from(cls, reader: Reader) -> "SslRequest":
         capabilities = Capability(reader.uint(4))
         if Capability.PROTOCOL_41 not in capabilities:
-            raise ProtocolError("the client speaks the protocol from before MySQL 4.1")
+            raise ProtocolError("the client speaks the protocol of servers before MySQL 4.1")
         max_packet_size = reader.uint(4)
         collation = reader.u8()
         reader.skip(19)
@@ -167,9 +167,9 @@ class SslRequest:
 
 @record(frozen=True, slots=True)
 class HandshakeResponse:
-    """The client's answer to the greeting (HandshakeResponse41). Its repr leaves the password's proof out.
+    """The client's answer to the greeting (HandshakeResponse41). Its repr omits the authentication response.
 
-    ``zstd_level``, from 1 to 22, is sent where the capabilities have ZSTD_COMPRESSION.
+    ``zstd_level``, from 1 to 22, is sent if the capabilities have ZSTD_COMPRESSION.
     """
 
     capabilities: Capability
@@ -184,7 +184,7 @@ class HandshakeResponse:
 
     @classmethod
     def parse(cls, payload: bytes) -> "HandshakeResponse":
-        """Read a response, as its own capabilities lay it out."""
+        """Read a response; its own capabilities say which fields it has."""
         reader = message_reader(payload)
         start = SslRequest._parse_from(reader)
         capabilities = start.capabilities
@@ -218,7 +218,7 @@ class HandshakeResponse:
         )
 
     def encode(self) -> bytes:
-        """The payload of this response, as its capabilities lay it out."""
+        """The payload of this response, with the fields that its capabilities name."""
         capabilities = self.capabilities
         parts = [SslRequest(capabilities, self.max_packet_size, self.collation).encode()]
         parts.append(self.user.encode() + b"\0")
@@ -226,7 +226,10 @@ class HandshakeResponse:
             parts.append(encode_lenenc_bytes(self.auth_response))
         elif Capability.SECURE_CONNECTION in capabilities:
             if len(self.auth_response) > 255:
-                raise ConfigurationError("the server takes no authentication response of more than 255 bytes")
+                raise ConfigurationError(
+                    f"the authentication response has {len(self.auth_response)} bytes; "
+                    "this server accepts 255 at most: use a shorter password"
+                )
             parts.append(len(self.auth_response).to_bytes(1, "little") + self.auth_response)
         else:
             parts.append(self.auth_response + b"\0")
@@ -253,9 +256,9 @@ def _parse_attributes(data: bytes) -> dict[str, str]:
 
 @record(frozen=True, slots=True)
 class AuthSwitchRequest:
-    """The server wants another authentication plugin; ``data`` is for that one, as the packet has it.
+    """The server asks for another authentication plugin; ``data`` is that plugin's data, unchanged.
 
-    An empty ``plugin`` is the request of servers before 4.1, a lone 0xFE.
+    An empty ``plugin`` is the request of servers before 4.1: a packet of the single byte 0xFE.
     """
 
     plugin: str
@@ -298,7 +301,7 @@ class AuthMoreData:
 
 @record(frozen=True, slots=True)
 class Ok:
-    """A command succeeded; with header 0xFE (``ends_rows``) it ends a result set in the place of EOF."""
+    """A command succeeded. With header 0xFE (``ends_rows``) the packet ends a result set, instead of EOF."""
 
     affected_rows: int = 0
     last_insert_id: int = 0
@@ -310,7 +313,7 @@ class Ok:
 
     @classmethod
     def parse(cls, payload: bytes, capabilities: Capability = Capability.PROTOCOL_41) -> "Ok":
-        """Read an OK packet; ``capabilities`` (those agreed upon) say whether session state may follow."""
+        """Read an OK packet; the agreed ``capabilities`` say whether session state may follow."""
         reader = message_reader(payload)
         header = reader.u8()
         if header not in (OK_HEADER, EOF_HEADER):
@@ -321,7 +324,7 @@ class Ok:
         warnings = reader.uint(2)
         info = session_state = b""
         if Capability.SESSION_TRACK not in capabilities:
-            # MySQL documents a string up to the end; MariaDB and MySQL since 5.7.5 put a length before it.
+            # MySQL documents a string up to the packet's end; MariaDB, and MySQL since 5.7.5, send its length first.
             info = _lenenc_or_rest(reader)
         elif reader.remaining:
             info = reader.lenenc_bytes()
@@ -370,7 +373,7 @@ def _lenenc_or_rest(reader: Reader) -> bytes:
 
 @record(frozen=True, slots=True)
 class Err:
-    """The server refuses; ``sqlstate`` is empty if it sent none (before it knows our capabilities)."""
+    """The server's error; ``sqlstate`` is empty if not sent (before the server knows the client's capabilities)."""
 
     code: int
     sqlstate: str
@@ -396,7 +399,7 @@ class Err:
 
 @record(frozen=True, slots=True)
 class Eof:
-    """The end of column definitions, rows or a binlog dump, in the form that DEPRECATE_EOF does away with."""
+    """The end of column definitions, rows or a binlog dump, for connections without DEPRECATE_EOF."""
 
     warnings: int = 0
     status: int = StatusFlag.AUTOCOMMIT
@@ -418,9 +421,9 @@ class Eof:
 
 @record(frozen=True, slots=True)
 class ResultSet:
-    """A whole text result set: column names, and rows in the server's order.
+    """A complete text result set: column names, and rows in the server's order.
 
-    A value is its text; ``bytes`` where they are not UTF-8; None for NULL. Numbers stay the server's text.
+    A value is ``str``, or ``bytes`` if it is not UTF-8, or None for NULL. Numbers stay the server's text.
     """
 
     columns: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""Frames of the client/server protocol: payloads are split, numbered, and put together again.
+"""Frames of the client/server protocol: payloads are split into numbered frames and joined again.
 
 A frame is a 3-byte length, a sequence number and up to 16 MB - 1 of payload; a payload that fills a frame
-goes on in the next one, which may be empty (MySQL's ``page_protocol_basic_packets``). Both sides count frames
-with one counter, which starts again with each command. What the payloads mean is nobody's business here.
+continues in the next frame, which may be empty (MySQL's ``page_protocol_basic_packets``). Both sides share one frame
+counter, which restarts with each command. This module does not look into payloads.
 
-Received chunks are joined only when a whole frame has come, so nothing is copied again and again while a
-large one arrives: a payload of n bytes takes at most about 2 n of memory on its way.
+Received chunks are joined only once a whole frame is there, so that no byte of a large frame is copied again with
+each chunk: a payload of n bytes takes at most about 2 n bytes of memory while it arrives.
 """
 
 import struct
@@ -14,9 +14,9 @@ from ..constants import MAX_FRAME_PAYLOAD
 from ..errors import ProtocolError
 
 HEADER_SIZE = 4
-#: What a payload may hold before login: greetings and authentication data take a few hundred bytes.
+#: The largest payload before login: greetings and authentication data take a few hundred bytes.
 MAX_LOGIN_PAYLOAD = 1 << 20
-#: The largest max_allowed_packet is 1 GB, and an event's own header comes on top of it
+#: The largest payload after login: the highest max_allowed_packet is 1 GB, plus an event's header
 #: (``MAX_LOG_EVENT_HEADER``).
 MAX_PAYLOAD = (1 << 30) + (1 << 20)
 
@@ -27,9 +27,9 @@ _unpack_two_words = struct.Struct("<II").unpack_from
 
 
 class FrameStream:
-    """Both directions of one connection's frames, with the counter that they share.
+    """The frames of one connection in both directions, with their common counter.
 
-    ``sequence`` is the number of the next frame in either direction. ``max_payload`` limits what is received.
+    ``sequence`` is the number of the next frame in either direction. ``max_payload`` limits received payloads.
     """
 
     def __init__(self, max_payload: int = MAX_LOGIN_PAYLOAD) -> None:
@@ -38,21 +38,21 @@ class FrameStream:
         self._data = b""
         self._position = 0
         self._chunks: list[bytes] = []
-        self._size = 0  # bytes in _data from _position on, and in _chunks
-        self._wanted = HEADER_SIZE  # below this many bytes there is nothing to look at
-        self._parts: list[bytes] = []  # the payload's frames so far, when it has several
+        self._size = 0  # unread bytes: those of _data from _position on, and those of _chunks
+        self._wanted = HEADER_SIZE  # with fewer unread bytes no frame can be complete
+        self._parts: list[bytes] = []  # the frames read so far of a payload of several frames
         self._parts_size = 0
         self._restarts: tuple[int, ...] = ()
         self._unread: bytes | None = None
 
     @property
     def buffered(self) -> int:
-        """Bytes that were received and not returned as payloads."""
+        """Number of bytes that were received and not yet returned as payloads."""
         return self._size + self._parts_size + len(self._unread or b"")
 
     @property
     def missing(self) -> int:
-        """Bytes without which ``read()`` cannot return anything more; 0 if it has not looked at all there are."""
+        """Minimum number of bytes to receive before ``read()`` can return more; 0 if it may have more already."""
         return max(self._wanted - self._size, 0)
 
     def receive(self, data: bytes) -> None:
@@ -62,20 +62,20 @@ class FrameStream:
             self._size += len(data)
 
     def start_command(self) -> None:
-        """The next frame, in either direction, begins a command: numbers start again."""
+        """Number the next frame 0, in either direction: it begins a command."""
         self.sequence = 0
 
     def allow_restart(self, sequence: int) -> None:
-        """The peer's next frame may have this number as well as the one that is due."""
+        """Accept this number, too, for the peer's next frame, besides the number that is due."""
         self._restarts = (*self._restarts, sequence)
 
     def go_on_from(self, other: "FrameStream") -> None:
-        """Take the place of another one, between two payloads: its numbers, and what it has not read."""
+        """Replace another stream between two payloads: take over its counter and its unread bytes."""
         self.sequence = other.sequence
         self.receive(other.rest())
 
     def rest(self) -> bytes:
-        """What was received and is not read."""
+        """The bytes that were received and not yet read."""
         return self._joined()[self._position :]
 
     def encode(self, payload: bytes) -> bytes:
@@ -108,16 +108,16 @@ class FrameStream:
         return None
 
     def read_prefixed(self, prefix: bytes) -> list[bytes]:
-        """All whole payloads at hand up to one without this prefix, which is taken off; for bulk reading.
+        """All complete payloads up to the first without this prefix, with the prefix removed; for bulk reading.
 
-        The prefix has 1 to 4 bytes. An empty list means that more data is needed or that the next payload,
-        which ``read()`` will return, begins otherwise.
+        The prefix has 1 to 4 bytes. An empty list means that more data is needed, or that the next payload has
+        another prefix; then ``read()`` returns that payload.
         """
         payloads: list[bytes] = []
         while self._unread is None:
             self._read_small(prefix, payloads)
-            # What that loop leaves: payloads of several frames, gaps, other payloads, and an end without
-            # slack.
+            # The fast loop leaves payloads of several frames, gaps in the numbers, other prefixes, and a frame
+            # within 8 bytes of the end.
             payload = self._read_payload()
             if payload is None:
                 break
@@ -130,9 +130,8 @@ class FrameStream:
     def _read_small(self, prefix: bytes, payloads: list[bytes]) -> None:
         """The hot loop of a dump: 4.5 million frames of 60 bytes a second (one AMD EPYC core, Python 3.11).
 
-        Hence one unpack and one slice per frame, and a single comparison for the length and the sequence
-        number: the header as one integer minus the expected number is the length, and is out of range if
-        another one stands there.
+        Each frame costs one unpack and one slice. One comparison checks both the length and the sequence number:
+        the header as an integer minus the expected number is the length, which a wrong number puts out of range.
         """
         if self._size < self._wanted or self._parts or self._restarts:
             return
@@ -175,7 +174,7 @@ class FrameStream:
             raise ProtocolError(f"frame number {sequence} came where {self.sequence} was due")
         if self._parts_size + length > self.max_payload:
             raise ProtocolError(
-                f"a payload of {self._parts_size + length} bytes or more; {self.max_payload} are allowed"
+                f"a payload has {self._parts_size + length} bytes or more; {self.max_payload} are allowed"
             )
         end = position + HEADER_SIZE + length
         if end > len(data):
@@ -187,12 +186,12 @@ class FrameStream:
         self._size -= HEADER_SIZE + length
         self._position = end
         if end == len(data):
-            # The last reference that is kept: a large frame's chunk does not outlive it.
+            # Drops the last reference to the chunk, so that a large frame's memory is freed with its payload.
             self._data, self._position = b"", 0
         return data[position + HEADER_SIZE : end]
 
     def _joined(self) -> bytes:
-        """Everything received and not yet read, from ``_position`` on."""
+        """All received bytes as one object; the unread ones start at ``_position``."""
         if self._chunks:
             if self._position < len(self._data):
                 self._chunks.insert(0, self._data[self._position :])

@@ -1,7 +1,7 @@
-"""COM_QUERY as clients send it that have agreed on QUERY_ATTRIBUTES: named values stand before the statement.
+"""COM_QUERY of clients that agreed on QUERY_ATTRIBUTES: named values precede the statement.
 
-MySQL 8.0.23 and later put them there, at least their count (``page_protocol_com_query``). Nobody asks for them here:
-they are passed over, and what is written has none.
+Clients of MySQL 8.0.23 and later send at least the number of attributes (``page_protocol_com_query``). This module
+skips attributes when it reads a query and writes queries without any.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from ..wire import Reader, bitmap_size, bits_set
 from .commands import Query, encode_text
 from .messages import decode_text, message_reader
 
-_NO_ATTRIBUTES: Final = b"\x00\x01"  # none, in one set
+_NO_ATTRIBUTES: Final = b"\x00\x01"  # no attributes, in one set
 _MAX_ATTRIBUTES: Final = 65535
-_TYPE_MASK: Final = 0xFF  # above it stands whether the value is unsigned
+_TYPE_MASK: Final = 0xFF  # the bits above say whether the value is unsigned
 
-# Bytes of a value in the binary protocol; others have their length before them.
+# Size in bytes of a value in the binary protocol; values of other types start with their length.
 _SIZES: Final[Mapping[int, int]] = MappingProxyType(
     {
         ColumnType.NULL: 0,
@@ -36,13 +36,15 @@ _MOMENTS: Final = frozenset({ColumnType.DATE, ColumnType.DATETIME, ColumnType.TI
 
 
 def parse_query(payload: bytes) -> Query:
-    """The statement; ``ProtocolError`` where what stands before it is out of form."""
+    """The statement, without its attributes; ``ProtocolError`` if the attributes are malformed."""
     reader = message_reader(payload)
     if reader.u8() != Command.QUERY:
         raise ProtocolError("COM_QUERY expected")
     count, sets = reader.lenenc_int(), reader.lenenc_int()
     if sets != 1 or count > _MAX_ATTRIBUTES:
-        raise ProtocolError(f"{count} query attributes in {sets} sets")
+        raise ProtocolError(
+            f"COM_QUERY has {count} query attributes in {sets} sets; one set of up to {_MAX_ATTRIBUTES} is allowed"
+        )
     if count:
         _skip_attributes(reader, count)
     return Query(decode_text(reader.rest()))
@@ -56,7 +58,7 @@ def encode_query(query: Query) -> bytes:
 def _skip_attributes(reader: Reader, count: int) -> None:
     is_null = bits_set(reader.take(bitmap_size(count)), count)
     if reader.u8() != 1:
-        raise ProtocolError("query attributes without their types")
+        raise ProtocolError("COM_QUERY has query attributes without their types")
     types = []
     for _ in range(count):
         types.append(reader.uint(2) & _TYPE_MASK)

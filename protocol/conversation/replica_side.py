@@ -1,13 +1,13 @@
-"""The replica's side of the conversation with a source as a state machine, without any input or output.
+"""The replica's side of the client/server protocol as a state machine, without any input or output.
 
-A driver moves bytes: what the network brought goes into ``receive_data()``, what ``data_to_send()`` returns
-goes out, and ``next_event()`` says what has happened so far:
+A driver moves the bytes: it passes received bytes to ``receive_data()``, sends what ``data_to_send()`` returns,
+and ``next_event()`` returns what has happened so far:
 
     Handshake -> (StartTls ->) Authenticated -> [send_query() -> Ok | ResultSet]... -> send_dump() ->
     next_events()
 
-It decides what may follow what and nothing else: messages parse themselves, plugins answer for the password,
-and the bytes of an event are the decoder's. It never waits, retries or reads a clock.
+The state machine decides only on the order of messages: messages parse themselves, plugins prove the password,
+and events stay raw bytes for the decoder. It never waits, retries or reads a clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ from .server_errors import Phase, server_error
 
 
 class NeedData(Enum):
-    """Type of ``NEED_DATA``: there is no event before more bytes are received."""
+    """Type of ``NEED_DATA``: the next event needs more bytes."""
 
     NEED_DATA = "NEED_DATA"
 
@@ -77,10 +77,11 @@ class Authenticated:
 
 ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet
 
-# Needed to understand one another at all; every server since 4.1 has them.
+# Capabilities without which the two sides cannot talk; every server since 4.1 has them.
 _REQUIRED = Capability.PROTOCOL_41 | Capability.SECURE_CONNECTION
-# Offered, and used if the server has them. SESSION_TRACK and QUERY_ATTRIBUTES would only add bytes nobody
-# reads. MariaDB's extended capabilities count only without LONG_PASSWORD, which MariaDB does not offer.
+# Capabilities that are offered, and used if the server has them. SESSION_TRACK and QUERY_ATTRIBUTES would only add
+# bytes that nobody reads. MariaDB's extended capabilities count only without LONG_PASSWORD, which MariaDB does not
+# offer.
 _OFFERED = (
     Capability.LONG_PASSWORD
     | Capability.LONG_FLAG
@@ -94,8 +95,7 @@ _OFFERED = (
 )
 _CLIENT_NAME = "mysql-replica"
 
-# What stands before an event in the dump phase: a status byte, and with semi-sync a magic byte and the ACK
-# flag.
+# The bytes before an event in the dump phase: a status byte, and with semi-sync a magic byte and the ACK flag.
 _EVENT = b"\x00"
 _SEMI_SYNC_EVENT = b"\x00\xef\x00"
 _SEMI_SYNC_EVENT_WITH_ACK = b"\x00\xef\x01"
@@ -104,19 +104,18 @@ _SEMI_SYNC_EVENT_WITH_ACK = b"\x00\xef\x01"
 class Connection:
     """One connection to a source, from its greeting to the end of the binlog dump.
 
-    ``want_tls``: use TLS if the server offers it; ``require_tls``: refuse servers that do not
-    (SourceConfigurationError). ``secure_transport``: the transport needs no encryption (a Unix socket), so
-    that the password may be sent in clear to plugins that want it so. ``server_public_key`` (PEM) encrypts
-    the password on an unencrypted transport; without it ``get_server_public_key`` allows to ask the server
-    for its key, which protects against listeners but not against somebody in the middle.
-    ``enable_cleartext_plugin`` allows plugins to hand the password over as it is, where nobody can listen.
-    ``attributes`` are added to the connection attributes (``performance_schema.session_connect_attrs``).
-    ``compression`` names algorithms, the one that is liked best first: a server that offers none of them is refused
-    (SourceConfigurationError).
+    ``want_tls``: use TLS if the server offers it. ``require_tls``: refuse servers that do not offer TLS
+    (SourceConfigurationError). ``secure_transport``: the transport needs no encryption (a Unix socket), so plugins
+    that need the password in clear may send it. ``server_public_key`` (PEM) encrypts the password on an unencrypted
+    transport. Without it ``get_server_public_key`` allows a request to the server for its key, which protects against
+    listeners but not against a man in the middle. ``enable_cleartext_plugin`` allows plugins to send the password
+    itself where nobody can listen. ``attributes`` are added to the connection attributes
+    (``performance_schema.session_connect_attrs``). ``compression`` names algorithms in order of preference; a server
+    that offers none of them is refused (SourceConfigurationError).
 
-    Raises ConfigurationError for arguments that cannot be sent. One command may be outstanding at a time: to
-    send another one is a RuntimeError, like all other misuse by the driver. After an error that ends the
-    conversation ``phase`` is ``Phase.CLOSED`` and every further call raises that error again.
+    Raises ConfigurationError for arguments that cannot be sent. One command may be outstanding at a time: a second
+    one, like all other misuse by the driver, is a RuntimeError. After an error that ends the conversation ``phase``
+    is ``Phase.CLOSED`` and every further call raises that error again.
     """
 
     def __init__(
@@ -139,15 +138,15 @@ class Connection:
         self.phase = Phase.HANDSHAKE
         #: TLS is in use.
         self.tls = False
-        #: How everything behind the login is compressed, once the greeting has come.
+        #: The compression after the login, known once the greeting has come.
         self.compression: CompressionName = "uncompressed"
-        #: Set it before the dump is asked for when the source has accepted us as a semi-synchronous replica:
-        #: events then carry a header of two more bytes, which is taken off.
+        #: Set before the dump is requested if the source has accepted a semi-synchronous replica: each event then has
+        #: two more bytes in front, which are removed.
         self.semi_sync = False
-        #: The last event of the list that next_events() has returned wants send_semi_sync_ack().
+        #: The last event of the list that next_events() returned has to be answered with send_semi_sync_ack().
         self.ack_requested = False
         #: The source has ended the dump in order (EOF): it has no more events for a replica that does not
-        #: wait. MySQL 5.6 ends it so, without a word, also when another replica with our uuid has come.
+        #: wait. MySQL 5.6 also sends EOF, without an error, when another replica with the same uuid connects.
         self.dump_ended = False
 
         encode_name(user, "the user name")
@@ -167,7 +166,7 @@ class Connection:
         self._require_tls = require_tls
         self._secure_transport = secure_transport
         self._wanted_compression = compression
-        # Made here, so that what is not installed is found out before anything is sent.
+        # Made here, so that a missing extra is noticed before anything is sent.
         self._codecs = {name: create_codec(name) for name in compression}
 
         self._frames = FrameStream()
@@ -185,24 +184,24 @@ class Connection:
     # What the driver calls
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes from the network; any cut of the stream will do. They are looked at in next_event()."""
+        """Take bytes from the network, in pieces of any size. next_event() parses them."""
         self._frames.receive(data)
 
     def data_to_send(self) -> bytes:
-        """All bytes that are to be sent now, which are then forgotten; empty if there are none."""
+        """Return the bytes to send now and remove them from the buffer; empty if there are none."""
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         return data
 
     def next_event(self) -> ConnectionEvent | NeedData:
-        """The next event in order, or NEED_DATA. For the dump phase there is next_events().
+        """The next event in order, or NEED_DATA. In the dump phase call next_events() instead.
 
-        An ERR packet is raised as ``refusals.server_error()`` has it; after one that answers a query or a
-        registration the conversation goes on. Anything out of form raises ProtocolError.
+        An ERR packet is raised as the error of ``server_errors.server_error()``; if it answers a query or a
+        registration, the conversation continues. A malformed packet raises ProtocolError.
         """
         self._check_open()
         if self.phase is Phase.DUMP:
-            raise RuntimeError("the dump phase has next_events()")
+            raise RuntimeError("next_event() does not work in the dump phase: call next_events()")
         try:
             return self._step()
         except ReplicaError as error:
@@ -212,10 +211,10 @@ class Connection:
             raise
 
     def tls_established(self, fingerprint: bytes | None = None) -> None:
-        """The transport has been changed to TLS, as StartTls has asked for.
+        """The driver has changed the transport to TLS, as StartTls asked.
 
-        With the ``fingerprint`` (SHA-256) of its certificate the server has to prove by the password that it is its
-        own: MariaDB 11.4 and later can, all others are refused (AuthenticationError).
+        With a ``fingerprint`` (SHA-256 of the server's certificate) the server has to prove with the password that
+        the certificate is its own: MariaDB 11.4 and later can, all others are refused (AuthenticationError).
         """
         if self.phase is not Phase.TLS or self._tls_requested:
             raise RuntimeError("no change to TLS is under way")
@@ -228,7 +227,7 @@ class Connection:
             raise
 
     def send_query(self, sql: str) -> None:
-        """COM_QUERY; answered by Ok or ResultSet."""
+        """Send COM_QUERY; next_event() returns Ok or ResultSet."""
         self._command(Query(sql).encode(), Phase.QUERY)
         self._answer = QueryAnswer(self._capabilities)
 
@@ -242,22 +241,22 @@ class Connection:
         port: int = 0,
         source_id: int = 0,
     ) -> None:
-        """COM_REGISTER_SLAVE; answered by Ok. The texts are what SHOW REPLICAS will print."""
+        """Send COM_REGISTER_SLAVE; next_event() returns Ok. SHOW REPLICAS prints these values."""
         command = RegisterReplica(server_id, host, user, password, port, source_id=source_id)
         self._command(command.encode(), Phase.REGISTER)
 
     def send_dump(self, file: str, position: int, server_id: int, flags: int = 0) -> None:
-        """COM_BINLOG_DUMP; then next_events() is to be used. ``position`` is below 4 GiB."""
+        """Send COM_BINLOG_DUMP; next_events() returns the events. ``position`` must be below 4 GiB."""
         self._command(BinlogDump(file, position, server_id, flags).encode(), Phase.DUMP)
 
     def send_dump_gtid(
         self, gtid_set: bytes, server_id: int, flags: int = 0, *, file: str = "", position: int = 4
     ) -> None:
-        """COM_BINLOG_DUMP_GTID with the encoded set of what we have; then next_events() is to be used."""
+        """Send COM_BINLOG_DUMP_GTID; next_events() returns the events outside of the encoded ``gtid_set``."""
         self._command(BinlogDumpGtid(gtid_set, server_id, flags, file, position).encode(), Phase.DUMP)
 
     def next_events(self) -> list[bytes]:
-        """All whole raw events at hand, in order; empty when data is needed or ``dump_ended`` is true.
+        """All complete raw events received so far, in order; empty if data is needed or ``dump_ended`` is true.
 
         A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
         after the events before it were returned. The list ends early with an event that sets
@@ -265,7 +264,7 @@ class Connection:
         """
         self._check_open()
         if self.phase is not Phase.DUMP:
-            raise RuntimeError("there are events in the dump phase only")
+            raise RuntimeError("next_events() works in the dump phase only")
         self.ack_requested = False
         if self.dump_ended:
             return []
@@ -278,12 +277,12 @@ class Connection:
             raise
 
     def send_semi_sync_ack(self, file: str, position: int) -> None:
-        """Acknowledge everything up to this end position of an event."""
-        # A packet of its own, not part of the numbering of the events.
+        """Acknowledge all events up to this end position."""
+        # The acknowledgement has a frame counter of its own, apart from the events'.
         self._outgoing.append(self._new_frames().encode(SemiSyncAck(file, position).encode()))
 
     def send_quit(self) -> None:
-        """COM_QUIT; the server closes the connection and answers nothing."""
+        """Send COM_QUIT; the server closes the connection without an answer."""
         self._outgoing.append(self._new_frames().encode(Quit().encode()))
 
     # What packets mean, phase by phase
@@ -292,14 +291,14 @@ class Connection:
         if self._tls_requested:
             self._tls_requested = False
             if self._frames.buffered:
-                # Somebody in between could have put them there, to be taken for the encrypted server's.
+                # A man in the middle could have injected them, to pass as data of the authenticated server.
                 raise ProtocolError(
-                    "the server sent data in clear behind its greeting, although TLS was to follow"
+                    "the server sent data in clear after its greeting, although TLS was to follow"
                 )
             return StartTls()
         while (payload := self._frames.read()) is not None:
             if not payload:
-                raise ProtocolError(f"an empty packet in {self.phase.value}")
+                raise ProtocolError(f"the server sent an empty packet in {self.phase.value}")
             event = _HANDLERS[self.phase](self, payload)
             if event is not None:
                 return event
@@ -311,7 +310,7 @@ class Connection:
         handshake = Handshake.parse(payload)
         if handshake.capabilities & _REQUIRED != _REQUIRED:
             raise ProtocolError(
-                f"the server ({handshake.server_version}) speaks a protocol from before MySQL 4.1"
+                f"the server ({handshake.server_version}) speaks the protocol of servers before MySQL 4.1"
             )
         self.handshake = handshake
         self.compression = choose_compression(self._wanted_compression, handshake.capabilities)
@@ -381,7 +380,7 @@ class Connection:
     def _on_ready(self, payload: bytes) -> ConnectionEvent:
         if payload[0] != ERR_HEADER:
             raise self._unexpected(payload)
-        # Nothing was asked: the server says why it is about to close the connection, such as 1927 or 4031.
+        # No command is outstanding: the server says why it will close the connection, such as 1927 or 4031.
         phase, self.phase = self.phase, Phase.CLOSED
         raise server_error(Err.parse(payload), phase)
 
@@ -413,8 +412,8 @@ class Connection:
             return []
         if self.semi_sync and payload.startswith(_SEMI_SYNC_EVENT_WITH_ACK):
             self.ack_requested = True
-            # The source clears its counter then (MySQL's semisync_source.cc: readReplicaReply or
-            # skipReplicaReply).
+            # The source restarts its frame counter after the acknowledgement (MySQL's semisync_source.cc:
+            # readReplicaReply or skipReplicaReply).
             self._frames.allow_restart(1)
             return [payload[len(_SEMI_SYNC_EVENT_WITH_ACK) :]]
         if payload[:1] == bytes([ERR_HEADER]):
@@ -438,8 +437,8 @@ class Connection:
     def _end_command(self) -> None:
         self.phase = Phase.READY
         self._answer = None
-        # A server that is about to close an idle connection says so in a packet of number 0 (MySQL since
-        # 8.0.24: 4031).
+        # A server that closes an idle connection announces that in a packet numbered 0 (MySQL since 8.0.24: error
+        # 4031).
         self._frames.allow_restart(0)
 
     def _begin_compression(self) -> None:
@@ -450,7 +449,7 @@ class Connection:
             self._frames.go_on_from(before)
 
     def _new_frames(self) -> FrameStream:
-        """Frames of the kind that follows the login, counted from 0 on."""
+        """A new frame stream of the kind used after the login, counting from 0."""
         codec = self._codecs.get(self.compression)
         return FrameStream(MAX_PAYLOAD) if codec is None else CompressedFrameStream(codec)
 
@@ -459,7 +458,8 @@ class Connection:
 
     def _unexpected(self, payload: bytes) -> ProtocolError:
         return ProtocolError(
-            f"an unexpected packet in {self.phase.value}: {len(payload)} bytes from 0x{payload[:4].hex()} on"
+            f"the server sent an unexpected packet in {self.phase.value}: "
+            f"{len(payload)} bytes that start with 0x{payload[:4].hex()}"
         )
 
     def _check_open(self) -> None:

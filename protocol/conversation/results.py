@@ -1,7 +1,7 @@
-"""Text result sets: their packets, and the answer to one COM_QUERY as it arrives.
+"""Text result sets: their packets, and the answer to one COM_QUERY, packet by packet.
 
-It has two endings of a result set to tell apart (DEPRECATE_EOF and before) and refuses what was not asked for: local
-files and further results. ERR packets are its caller's.
+A result set ends with OK or, without DEPRECATE_EOF, with EOF; both are read here. Requests for local files and
+further results are refused, because the client did not ask for them. The caller handles ERR packets.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from .messages import (
 )
 
 MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
-#: A packet with header 0xFE of this size or more is no EOF packet but data (MySQL's ``cli_safe_read``).
+#: A packet with header 0xFE and at least this many bytes is data, not EOF (MySQL's ``cli_safe_read``).
 EOF_LIMIT = 9
 
 _EOF_SIZE = 5
@@ -101,12 +101,12 @@ def parse_column_count(payload: bytes) -> int:
     count = reader.lenenc_int()
     reader.expect_end()
     if not 1 <= count <= MAX_COLUMNS:
-        raise ProtocolError(f"a result set of {count} columns")
+        raise ProtocolError(f"a result set has {count} columns; 1 to {MAX_COLUMNS} are allowed")
     return count
 
 
 def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
-    """One text row of so many columns."""
+    """One text row with this number of columns."""
     reader = message_reader(payload)
     values = tuple(_value(reader.lenenc_bytes_or_null()) for _ in range(columns))
     reader.expect_end()
@@ -114,7 +114,7 @@ def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
 
 
 def encode_row(values: Sequence[TextValue]) -> bytes:
-    """The payload of one text row; surrogate escapes, as of a file's name, become the bytes that they stand for."""
+    """The payload of one text row; surrogate escapes, as in a file name, become their bytes again."""
     return b"".join(b"\xfb" if value is None else encode_lenenc_bytes(_bytes(value)) for value in values)
 
 
@@ -132,17 +132,17 @@ def _value(data: bytes | None) -> TextValue:
 
 
 def parse_end(payload: bytes, capabilities: Capability) -> Ok | Eof:
-    """The packet with header 0xFE that ends rows or a dump: EOF, or OK in its place; the size tells."""
+    """The packet with header 0xFE that ends rows or a dump: EOF or, by its size, OK."""
     return Eof.parse(payload) if len(payload) == _EOF_SIZE else Ok.parse(payload, capabilities)
 
 
 class QueryAnswer:
-    """Collects one answer: ``receive()`` returns it once it is whole."""
+    """Collects the packets of one answer: ``receive()`` returns the answer once it is complete."""
 
     def __init__(self, capabilities: Capability) -> None:
         self._capabilities = capabilities
         self._deprecate_eof = Capability.DEPRECATE_EOF in capabilities
-        # A row of 16 MB may begin with 0xFE too.
+        # A row of 16 MB or more may begin with 0xFE, too.
         self._end_limit = MAX_FRAME_PAYLOAD if self._deprecate_eof else EOF_LIMIT
         self._column_count = 0
         self._columns: list[str] = []
@@ -169,7 +169,7 @@ class QueryAnswer:
             _expect_last(ok)
             return ok
         if payload[0] == _LOCAL_INFILE_HEADER:
-            raise ProtocolError("the server asks for a local file, which was not offered")
+            raise ProtocolError("the server asks for a local file, which the client did not offer")
         self._column_count = parse_column_count(payload)
         return None
 
@@ -183,4 +183,4 @@ class QueryAnswer:
 
 def _expect_last(end: Ok | Eof) -> None:
     if end.status & StatusFlag.MORE_RESULTS_EXISTS:
-        raise ProtocolError("the server announces a further result, which was not asked for")
+        raise ProtocolError("the server announces a further result, which the client did not ask for")

@@ -1,8 +1,8 @@
-"""ERR packets as typed errors: which error a server's refusal is, and what its reader can do about it.
+"""ERR packets as typed errors: finds the error class and the remedy for a server's error.
 
-One table. Code 1236 (ER_SOURCE_FATAL_ERROR_READING_BINLOG) stands for everything that goes wrong with a dump,
-so its rows are told apart by the servers' texts (MySQL: ``rpl_binlog_sender.cc``, ``rpl_source.cc``,
-``errmsg``; MariaDB: ``sql_repl.cc``). What the table does not have is a plain ``ServerError`` with the
+One table. Servers report almost every failure of a dump with code 1236 (ER_SOURCE_FATAL_ERROR_READING_BINLOG), so
+the table tells these apart by the servers' texts (MySQL: ``rpl_binlog_sender.cc``, ``rpl_source.cc``,
+``errmsg``; MariaDB: ``sql_repl.cc``). An error that is not in the table becomes a plain ``ServerError`` with the
 server's own words.
 """
 
@@ -26,7 +26,7 @@ from .messages import Err
 
 
 class Phase(Enum):
-    """What the conversation is about; the value is its wording in error messages."""
+    """The phase of a connection; the value is its wording in error messages."""
 
     HANDSHAKE = "the handshake"
     TLS = "the change to TLS"
@@ -46,8 +46,8 @@ _READING_BINLOG = frozenset({1236})
 
 _GRANT = "as an administrator: GRANT REPLICATION SLAVE ON *.* TO this user"
 _INSIDE_EVENT = (
-    "start at the end position of an event, or at 4 for the file's beginning; if the position is known to be "
-    "right, the file is damaged"
+    "start at the end position of an event, or at 4 for the file's beginning; if the position is surely right, "
+    "the file is damaged"
 )
 
 
@@ -75,7 +75,7 @@ def _login(error: type[ReplicaError], remedy: str, *codes: int) -> _Refusal:
     return _Refusal(frozenset(codes), _LOGIN, error, remedy)
 
 
-# The first row that fits counts.
+# The first row that fits an ERR packet counts.
 _REFUSALS = (
     # ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
     _login(
@@ -95,7 +95,7 @@ _REFUSALS = (
     # ER_HOST_NOT_PRIVILEGED
     _login(AuthenticationError, "create the account for this host, or for '%'", 1130),
     # ER_NOT_SUPPORTED_AUTH_MODE, ER_SERVER_IS_IN_SECURE_AUTH_MODE
-    _login(AuthenticationError, "set the account's password anew, with a current plugin", 1251, 1275),
+    _login(AuthenticationError, "set the account's password again, with a current plugin", 1251, 1275),
     # ER_PLUGIN_IS_NOT_LOADED
     _login(
         AuthenticationError,
@@ -113,7 +113,7 @@ _REFUSALS = (
     # ER_ACCOUNT_HAS_BEEN_LOCKED, ER_USER_ACCESS_DENIED_FOR_USER_ACCOUNT_BLOCKED_BY_PASSWORD_LOCK; MariaDB's
     # own 4151
     _login(AuthenticationError, "as an administrator: ALTER USER ... ACCOUNT UNLOCK", 3118, 3955, 4151),
-    # ER_MUST_CHANGE_PASSWORD comes at the first command, ER_MUST_CHANGE_PASSWORD_LOGIN at login
+    # ER_MUST_CHANGE_PASSWORD answers the first command, ER_MUST_CHANGE_PASSWORD_LOGIN the login
     _Refusal(frozenset({1820, 1862}), _ANY, AuthenticationError, "the password has expired: set a new one"),
     # ER_ACCESS_DENIED_ERROR when registering, ER_SPECIFIC_ACCESS_DENIED_ERROR when dumping
     _Refusal(frozenset({1045, 1227}), _REPLICATION, PrivilegeError, _GRANT),
@@ -132,7 +132,8 @@ _REFUSALS = (
     _binlog(
         "position > file size|impossible position",
         PositionPastEndError,
-        "the position is of another server's file, or the source lost the end in a crash: choose a new start",
+        "the position belongs to another server's file, or the source lost the file's end in a crash: choose a new "
+        "start",
     ),
     _binlog(
         "log event entry exceeded max_allowed_packet|truncated in the middle of event|bogus data in log event"
@@ -144,19 +145,20 @@ _REFUSALS = (
     _binlog(
         "purged (required )?binary logs|GTID state requested by slave",
         TransactionsUnavailableError,
-        "the source has deleted transactions that are needed: copy the data anew and start from that copy's "
-        "GTID set; to keep logs longer, raise binlog_expire_logs_seconds",
+        "the source has purged transactions that the replica needs: copy the data again and start from the new "
+        "copy's GTID set; to keep binlog files longer, raise binlog_expire_logs_seconds",
     ),
     _binlog(
         "has more GTIDs than|which is not in the master's binlog|slave GTID state not found",
         TransactionsUnavailableError,
-        "the source never had, or has lost, transactions of the start set: it is another server, or was "
-        "restored to an earlier state; copy the data anew and start from that copy's GTID set",
+        "the source never had, or has lost, transactions of the replica's GTID set: it is another server, or was "
+        "restored to an earlier state; copy the data again and start from the new copy's GTID set",
     ),
     _binlog(
         "while looking for the oldest binary log|binary log without GTIDs",
         TransactionsUnavailableError,
-        "no binlog file of the source reaches back to the start set: copy the data anew",
+        "no binlog file of the source reaches back to the replica's GTID set: copy the data again and start from the "
+        "new copy's GTID set",
     ),
     _binlog(
         "find first log file name|Could not open log file",
@@ -182,10 +184,10 @@ _REFUSALS = (
 
 
 def server_error(err: Err, phase: Phase) -> ReplicaError:
-    """The error to raise for an ERR packet that came in this phase.
+    """The error to raise for an ERR packet received in this phase.
 
-    A ``ServerError`` or a subclass of it, but for refusals that only the source's administrator can lift by
-    its settings: those are ``SourceConfigurationError``.
+    The error is a ``ServerError`` or a subclass of it. An error that only a changed setting of the source can remove
+    is a ``SourceConfigurationError``.
     """
     for refusal in _REFUSALS:
         if refusal.fits(err, phase):

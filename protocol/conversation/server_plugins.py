@@ -1,8 +1,8 @@
-"""The server's halves of the authentication plugins: is this answer that of somebody who knows the password?
+"""The server's half of each authentication plugin: checks whether the client's answer proves the password.
 
-One class per plugin in ``VERIFIERS``; ``auth`` has the clients' halves, and says where the algorithms come from. Of a
-password only its double hashes are kept: they check an answer, and do not log in. Every comparison takes the same
-time, wherever the difference lies. It knows no packets beyond the plugins' own bytes.
+``VERIFIERS`` has one class for each plugin; ``client_plugins`` has the clients' halves and names the sources of the
+algorithms. Only double hashes of a password are stored: they can check an answer, but nobody can log in with them.
+Comparisons take the same time wherever the difference is. This module knows no packets except the plugins' own data.
 """
 
 import hashlib
@@ -33,36 +33,36 @@ _OAEP: Final = padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)
 
 
 def create_nonce() -> bytes:
-    """20 random bytes for a greeting, of those that servers choose from (``generate_user_salt``)."""
+    """20 random bytes for a greeting, from the same range of bytes as in servers (``generate_user_salt``)."""
     return bytes(secrets.choice(_NONCE_CHARACTERS) for _ in range(NONCE_SIZE))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPassword:
-    """What is kept of a password: its SHA-1 and its SHA-256, each hashed once more."""
+    """The stored form of a password: its SHA-1 and its SHA-256, each hashed once more."""
 
     sha1: bytes = field(repr=False)
     sha256: bytes = field(repr=False)
 
     @classmethod
     def of(cls, password: str) -> "StoredPassword":
-        """That of a password."""
-        # Of bytes that are no UTF-8, such as in a file with the password, the bytes count.
+        """The stored form of ``password``."""
+        # A password file may hold bytes that are not UTF-8; they are surrogate escapes here and bytes again below.
         data = password.encode("utf-8", "surrogateescape")
         return cls(_twice("sha1", data), _twice("sha256", data))
 
     @classmethod
     def unknown(cls) -> "StoredPassword":
-        """One that nobody knows, for users that there are not: they are refused as late as all others."""
+        """A random password, for users that do not exist: they are refused as late as all others."""
         return cls.of(secrets.token_hex())
 
     def prove_certificate(self, nonce: bytes, fingerprint: bytes) -> str:
-        """A hash that only who knows the password can make for this certificate, as MariaDB 11.4 has it."""
+        """A proof for this certificate that only a server with the password can make, as in MariaDB 11.4."""
         return certificate_proof(self.sha1, nonce, fingerprint)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is no password at all."""
+        """Whether the password is empty."""
         return hmac.compare_digest(self.sha256, _twice("sha256", b""))
 
 
@@ -70,7 +70,7 @@ class StoredPassword:
 class Account:
     """How one user logs in. ``plugin`` is one of ``VERIFIERS``.
 
-    ``full``: caching_sha2_password asks for the password itself at each login, as a server with an empty cache.
+    ``full``: caching_sha2_password asks for the password itself at each login, like a server with an empty cache.
     """
 
     password: StoredPassword
@@ -80,13 +80,13 @@ class Account:
     def __post_init__(self) -> None:
         if self.plugin not in VERIFIERS:
             raise ConfigurationError(
-                f"auth_plugin: {self.plugin!r} is not served; there are {', '.join(VERIFIERS)}"
+                f"auth_plugin: {self.plugin!r} is not supported; use one of {', '.join(VERIFIERS)}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do now: ``send`` is for the client's plugin; ``accepted`` is None while the client has to answer."""
+    """The result of an answer: ``send`` is for the client's plugin; ``accepted`` is None while an answer is due."""
 
     accepted: bool | None
     send: bytes | None = None
@@ -97,8 +97,11 @@ _REFUSED: Final = Verdict(False)
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a verifier may use. ``secure``: the transport cannot be listened to; ``private_key`` makes or gives the
-    key that passwords are encrypted with on other transports (None: there is none, and they are refused)."""
+    """What a verifier may use.
+
+    ``secure``: nobody can listen to the transport. ``private_key`` makes or returns the key that decrypts passwords
+    on other transports; None refuses them there.
+    """
 
     account: Account
     nonce: bytes
@@ -114,10 +117,10 @@ class Verifier(ABC):
 
     @abstractmethod
     def start(self, answer: bytes) -> Verdict:
-        """What the answer to the nonce is worth."""
+        """Judge the answer to the nonce."""
 
     def more(self, answer: bytes) -> Verdict:
-        """What a further answer is worth."""
+        """Judge a further answer."""
         return _REFUSED
 
 
@@ -134,7 +137,7 @@ class NativePasswordVerifier(Verifier):
 
 
 class CachingSha2PasswordVerifier(Verifier):
-    """caching_sha2_password: 32 bytes, or a lone zero for an empty password; then the password itself, if wanted."""
+    """caching_sha2_password: 32 bytes, or a zero byte for an empty password; then, if asked for, the password."""
 
     def __init__(self, challenge: Challenge) -> None:
         super().__init__(challenge)
@@ -153,7 +156,7 @@ class CachingSha2PasswordVerifier(Verifier):
         return Verdict(True, _FAST_SUCCESS) if is_right else _REFUSED
 
     def more(self, answer: bytes) -> Verdict:
-        """The password in clear over a secure transport; a request for our key, or the password encrypted with it."""
+        """Judge the password: in clear on a secure transport, else encrypted. Answer a request for the key."""
         if self.challenge.secure:
             return self._check(answer)
         if self.challenge.private_key is None:
@@ -179,14 +182,14 @@ VERIFIERS: Final[Mapping[str, type[Verifier]]] = MappingProxyType(
 
 
 def public_pem(key: rsa.RSAPrivateKey) -> bytes:
-    """The public half of a key, as clients take it."""
+    """The public half of a key, in the PEM form that clients read."""
     return key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 
 def decrypt_password(data: bytes, nonce: bytes, key: rsa.RSAPrivateKey) -> bytes:
-    """The reverse of ``auth.encrypt_password``, its zero included; empty for what was not encrypted so."""
+    """The reverse of ``client_plugins.encrypt_password``, with the zero byte; empty if the decryption fails."""
     try:
         masked = key.decrypt(data, _OAEP)
     except ValueError:
@@ -199,7 +202,7 @@ def _twice(algorithm: str, data: bytes) -> bytes:
 
 
 def _proves(answer: bytes, mask: bytes, algorithm: str, stored: bytes) -> bool:
-    """Whether the answer is the mask over a hash that has the stored one for its own hash."""
+    """Whether the answer, XORed with the mask, is a value whose hash is ``stored``."""
     if len(answer) != len(mask):
         return False
     once = bytes(a ^ b for a, b in zip(answer, mask, strict=True))

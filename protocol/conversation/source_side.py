@@ -1,12 +1,12 @@
-"""The source's side of the conversation with a replica as a state machine, without any input or output.
+"""The source's side of the client/server protocol as a state machine, without any input or output.
 
-The counterpart of ``connection``. A driver moves bytes: what the network brought goes into ``receive_data()``, what
-``data_to_send()`` returns goes out (first of all the greeting), and ``next_event()`` says what the client wants:
+The counterpart of ``replica_side``. A driver moves the bytes: it passes received bytes to ``receive_data()``, sends
+what ``data_to_send()`` returns (first the greeting), and ``next_event()`` returns the client's next request:
 
     (StartTls ->) LoggedIn -> [Query -> send_ok() | send_rows() | send_error()]... -> BinlogDump -> send_events()
 
-It decides what may follow what and who may log in. What is answered, and which events a dump consists of, is the
-driver's business. It never waits and reads no clock.
+The state machine decides on the order of messages and on who may log in. The driver decides on the answers and on the
+events of a dump. The state machine never waits and reads no clock.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -40,20 +40,20 @@ from .results import ColumnDefinition, encode_row
 from .server_errors import Phase
 from .server_plugins import VERIFIERS, Account, Challenge, StoredPassword, Verdict, Verifier
 
-#: What a payload may hold before login. Connection attributes take most of it, and 64 KB of them are kept at most.
+#: The largest payload before login. Connection attributes take most of it; servers keep at most 64 KB of them.
 MAX_LOGIN_REQUEST: Final = 1 << 17
-#: What a command may hold: statements are short, but a GTID set may have many intervals.
+#: The largest command: statements are short, but a GTID set may have many intervals.
 MAX_COMMAND: Final = 1 << 24
 
 NATIVE_PASSWORD: Final = "mysql_native_password"
 _SSL_REQUEST_SIZE: Final = 32
 _CERTIFICATE_HASH: Final = "\x01"
 
-# What stands before an event: a status byte, and with semi-sync a magic byte and the ACK flag. Behind the four bytes
-# of a frame's header, in one integer with them.
+# The bytes before an event: a status byte, and with semi-sync a magic byte and the ACK flag. Here they are shifted
+# past the four bytes of the frame header, to form one integer with it.
 _SEMI_SYNC: Final = 0xEF << 40
 _ACK_REQUESTED: Final = 1 << 48
-# The number of the frame behind an event that wants to be acknowledged (semisync_source.cc: net_clear).
+# The number of the frame after an event that asks for an acknowledgement (semisync_source.cc: net_clear).
 _RESTART: Final = 1
 
 # sqlstates and texts of errmsg: ER_HANDSHAKE_ERROR, ER_MALFORMED_PACKET, ER_UNKNOWN_COM_ERROR,
@@ -74,7 +74,7 @@ _ACCESS_DENIED: Final = 1045
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """The client has proved who it is, and may send commands."""
+    """The client is authenticated and may send commands."""
 
     user: str
     attributes: Mapping[str, str]
@@ -87,16 +87,16 @@ AcceptorEvent = StartTls | LoggedIn | Request | SemiSyncAck | Quit
 class Acceptor:
     """One client's connection, from the greeting to its end.
 
-    ``greeting`` is sent at once. Its capabilities are what the client may choose from (TLS if it has SSL), its
-    ``auth_data`` are 20 bytes of ``create_nonce()`` and a zero. ``accounts`` says who may log in, and how.
-    ``require_tls`` refuses others; ``secure_transport``: the transport needs no encryption (a Unix socket).
-    ``private_key`` decrypts passwords that are sent over other transports. ``fingerprint`` gives the SHA-256 of the
-    TLS certificate, so that MariaDB's clients (11.4 and later) can verify it by the password. ``peer`` is the
-    client's host, for messages.
+    ``greeting`` is sent at once. The client chooses from its capabilities (TLS if SSL is among them); its
+    ``auth_data`` is the 20 bytes of ``create_nonce()`` and a zero. ``accounts`` has the users that may log in.
+    ``require_tls`` refuses clients without TLS. ``secure_transport``: the transport needs no encryption (a Unix
+    socket). ``private_key`` decrypts passwords that are sent over other transports. ``fingerprint`` returns the
+    SHA-256 of the TLS certificate, so that MariaDB's clients (11.4 and later) can verify the certificate with the
+    password. ``peer`` is the client's host, for messages.
 
-    One command is outstanding at a time: to answer none, or twice, is a RuntimeError, like all other misuse. After an
-    error that ends the conversation ``phase`` is ``Phase.CLOSED`` and every further call raises that error again;
-    ``data_to_send()`` has what is to be told the client.
+    One command is outstanding at a time: an answer without a command, like all other misuse, is a RuntimeError. After
+    an error that ends the conversation ``phase`` is ``Phase.CLOSED`` and every further call raises that error again;
+    ``data_to_send()`` returns the ERR packet for the client.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class Acceptor:
         self.phase = Phase.HANDSHAKE
         #: TLS is in use.
         self.tls = False
-        #: What both sides understand, once the client has answered.
+        #: The capabilities that both sides have, once the client has answered.
         self.capabilities = Capability(0)
-        #: Set it before a dump's first event if the replica has asked for it: events then carry two bytes more.
+        #: Set before a dump's first event if the replica asked for semi-sync: each event then has two bytes more.
         self.semi_sync = False
 
         self._accounts = accounts
@@ -130,9 +130,9 @@ class Acceptor:
         self._verifier: Verifier | None = None
         self._has_started = False
         self._frames = FrameStream(MAX_LOGIN_REQUEST)
-        self._sequence = 0  # of the next event's frame
+        self._sequence = 0  # number of the next event's frame
         self._outgoing: list[bytes] = []
-        # Counted apart, because in a dump acknowledgements come between what is sent.
+        # Two counters, because acknowledgements arrive between the packets of a dump.
         self._incoming_packets: CompressedPackets | None = None
         self._outgoing_packets: CompressedPackets | None = None
         self._packed: list[bytes] = []
@@ -146,29 +146,29 @@ class Acceptor:
 
     @property
     def bytes_wanted(self) -> int:
-        """How much to read: no more than this, as long as it is not 0, or what belongs to TLS is taken for ours."""
+        """Maximum number of bytes to read, or 0 for no limit: the limit keeps TLS bytes out of ``receive_data()``."""
         return self._frames.missing if self.phase is Phase.HANDSHAKE and not self.tls else 0
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes from the network; any cut of the stream will do. They are looked at in next_event()."""
+        """Take bytes from the network, in pieces of any size. next_event() parses them."""
         (self._incoming_packets or self._frames).receive(data)
 
     def data_to_send(self) -> bytes:
-        """All bytes that are to be sent now, which are then forgotten; empty if there are none."""
+        """Return the bytes to send now and remove them from the buffer; empty if there are none."""
         self._pack()
         data = self._packed[0] if len(self._packed) == 1 else b"".join(self._packed)
         self._packed.clear()
         return data
 
     def next_event(self) -> AcceptorEvent | NeedData:
-        """What the client wants next, or NEED_DATA. A ping is answered here.
+        """The client's next request, or NEED_DATA. A ping is answered here.
 
-        Raises ``AuthenticationError`` when the client is refused, ``ProtocolError`` for anything out of form.
+        Raises ``AuthenticationError`` if the client is refused, ``ProtocolError`` for malformed packets.
         """
         if self._error is not None:
             raise self._error
         if self.phase in (Phase.QUERY, Phase.REGISTER):
-            raise RuntimeError(f"{self.phase.value} is to be answered first")
+            raise RuntimeError(f"{self.phase.value} must be answered first")
         try:
             return self._step()
         except AuthenticationError as error:
@@ -180,7 +180,7 @@ class Acceptor:
             raise
 
     def tls_established(self) -> None:
-        """The transport has been changed to TLS, as StartTls has asked for."""
+        """The driver has changed the transport to TLS, as StartTls asked."""
         if self.phase is not Phase.TLS:
             raise RuntimeError("no change to TLS is under way")
         self.tls = True
@@ -189,14 +189,14 @@ class Acceptor:
     def send_ok(self) -> None:
         """The query or registration has succeeded."""
         if self.phase not in (Phase.QUERY, Phase.REGISTER):
-            raise RuntimeError(f"there is nothing to agree to during {self.phase.value}")
+            raise RuntimeError(f"send_ok() answers a query or a registration; this is {self.phase.value}")
         self._send(Ok().encode(self.capabilities))
         self._end_command()
 
     def send_error(self, error: Err) -> None:
         """The command has failed; a dump ends with it."""
         if self.phase not in (Phase.QUERY, Phase.REGISTER, Phase.DUMP):
-            raise RuntimeError(f"there is nothing to refuse during {self.phase.value}")
+            raise RuntimeError(f"send_error() answers a command; this is {self.phase.value}")
         if self.phase is Phase.DUMP:
             self._frames.sequence = self._sequence
         self._send(error.encode())
@@ -205,7 +205,7 @@ class Acceptor:
     def send_rows(
         self, columns: Sequence[str], rows: Iterable[Sequence[TextValue]], numbers: Collection[str] = ()
     ) -> None:
-        """The answer to a query: a result set of texts. Those in the columns ``numbers`` are whole numbers."""
+        """Answer a query with a text result set. ``numbers`` names the columns whose texts are integers."""
         if self.phase is not Phase.QUERY:
             raise RuntimeError("rows answer a query only")
         self._send(encode_lenenc_int(len(columns)))
@@ -220,10 +220,10 @@ class Acceptor:
         self._end_command()
 
     def send_events(self, events: Iterable[bytes]) -> None:
-        """Whole raw events of the dump, none of which is to be acknowledged.
+        """Send complete raw events of the dump; none of them asks for an acknowledgement.
 
-        The header of a frame and the bytes before an event are one integer: 4 million events a second instead of
-        1.5 (one AMD EPYC core, Python 3.11).
+        The frame header and the bytes before an event are written as one integer: 4 million events a second instead
+        of 1.5 million (one AMD EPYC core, Python 3.11).
         """
         self._check_dump()
         extra, prefix = (3, _SEMI_SYNC) if self.semi_sync else (1, 0)
@@ -241,7 +241,7 @@ class Acceptor:
         self._sequence = sequence
 
     def send_event_to_acknowledge(self, raw: bytes) -> None:
-        """A raw event that the semi-synchronous replica is to acknowledge."""
+        """Send a raw event that the semi-synchronous replica has to acknowledge."""
         self._check_dump()
         if not self.semi_sync:
             raise RuntimeError("only a semi-synchronous replica acknowledges events")
@@ -258,7 +258,7 @@ class Acceptor:
             self._outgoing_packets.sequence = _RESTART if self.greeting.is_mariadb else 0
 
     def send_dump_end(self) -> None:
-        """The dump has come to its end in order: the client did not want to wait for more."""
+        """End the dump in order: the client asked not to wait for further events."""
         self._check_dump()
         self._frames.sequence = self._sequence
         self._send(self._end_of_rows())
@@ -270,7 +270,7 @@ class Acceptor:
         while (payload := self._read()) is not None:
             # An empty password is an empty answer.
             if not payload and self.phase is not Phase.AUTHENTICATION:
-                raise ProtocolError(f"an empty packet in {self.phase.value}")
+                raise ProtocolError(f"the client sent an empty packet in {self.phase.value}")
             event = _HANDLERS[self.phase](self, payload)
             if event is not None:
                 return event
@@ -282,7 +282,7 @@ class Acceptor:
         return payload
 
     def _unpack(self) -> bool:
-        """Make the client's next packet readable; False when it has not come as a whole."""
+        """Make the client's next packet readable; False while the packet is incomplete."""
         incoming, outgoing = self._incoming_packets, self._outgoing_packets
         if incoming is None or outgoing is None:
             return False
@@ -297,7 +297,7 @@ class Acceptor:
         return True
 
     def _pack(self) -> None:
-        """What is to be sent is flushed."""
+        """Flush the outgoing frames, into packets if the connection is compressed."""
         if self._outgoing:
             data = b"".join(self._outgoing)
             self._outgoing.clear()
@@ -308,7 +308,7 @@ class Acceptor:
         if self._asks_for_tls(payload):
             SslRequest.parse(payload)
             if self._frames.buffered:
-                raise ProtocolError("data in clear stands behind the request for TLS")
+                raise ProtocolError("the client sent data in clear after its request for TLS")
             self.phase = Phase.TLS
             return StartTls()
         response = HandshakeResponse.parse(payload)
@@ -335,7 +335,7 @@ class Acceptor:
         return offered and len(payload) == _SSL_REQUEST_SIZE
 
     def _decoy(self) -> Account:
-        """The account of a user that there is not, which is asked the same questions as another one."""
+        """An account for an unknown user, which gets the same challenges as a known one."""
         for account in self._accounts.values():
             return replace(account, password=StoredPassword.unknown())
         return Account(StoredPassword.unknown(), NATIVE_PASSWORD)
@@ -351,9 +351,9 @@ class Acceptor:
         return None if self._goes_on(verdict) else self._log_in()
 
     def _goes_on(self, verdict: Verdict) -> bool:
-        """Whether the client has to answer once more. Raises ``AuthenticationError`` when it is refused."""
+        """Whether the client has to answer once more. Raises ``AuthenticationError`` if the client is refused."""
         assert self._response is not None
-        # Nobody logs in as a user that there is not, whatever the answer was worth.
+        # An unknown user is refused even if the answer was accepted.
         if verdict.accepted is False or (verdict.accepted and self._account is None):
             using = "YES" if self._response.auth_response.strip(b"\0") else "NO"
             text = f"Access denied for user '{self._response.user}'@'{self._peer}' (using password: {using})"
@@ -373,7 +373,7 @@ class Acceptor:
         return LoggedIn(self._response.user, self._response.attributes)
 
     def _certificate_hash(self) -> str:
-        """Proof that whoever sends it knows the password and has this certificate (MDEV-31855); mostly empty."""
+        """The proof that this server knows the password and has this certificate (MDEV-31855); mostly empty."""
         account = self._account
         is_usable = account is not None and account.plugin == NATIVE_PASSWORD and self.greeting.is_mariadb
         fingerprint = self._fingerprint() if self.tls and self._fingerprint else None
@@ -407,7 +407,7 @@ class Acceptor:
         return event
 
     def _on_dump(self, payload: bytes) -> AcceptorEvent:
-        """In a dump only acknowledgements come, each numbered 0, and the end."""
+        """During a dump the client sends only acknowledgements, each numbered 0, and COM_QUIT."""
         self._frames.sequence = 0
         if payload[0] == Command.QUIT:
             self.phase = Phase.CLOSED
@@ -415,7 +415,7 @@ class Acceptor:
         return SemiSyncAck.parse(payload)
 
     def _on_closed(self, payload: bytes) -> AcceptorEvent:
-        raise ProtocolError("the client sent data behind its last word")
+        raise ProtocolError("the client sent data after the end of the conversation")
 
     # Helpers
 
@@ -423,7 +423,7 @@ class Acceptor:
         self._outgoing.append(self._frames.encode(payload))
 
     def _send_large(self, raw: bytes, sequence: int, prefix: bytes) -> int:
-        """An event of several frames; the next frame's number."""
+        """Send an event of several frames; returns the next frame's number."""
         frames = FrameStream()
         frames.sequence = sequence
         self._outgoing.append(frames.encode(prefix + raw))
@@ -442,7 +442,7 @@ class Acceptor:
             self._incoming_packets.sequence = 0
 
     def _begin_compression(self, codec: Codec) -> None:
-        """What comes behind the OK, and what goes, is compressed."""
+        """Compress everything after the OK, in both directions."""
         self._pack()
         rest = self._frames.rest()
         self._frames = FrameStream(MAX_COMMAND)

@@ -135,7 +135,7 @@ async def test_transactions_that_the_source_never_had(server: Server) -> None:
     unknown = "ffffffff-eeee-1111-9999-000000000000:1-5"
     for more in (unknown, f"{server.query('SELECT @@server_uuid')[0][0]}:999999"):
         error = await refusal(stream_of(server, start=known | GtidSet(more)))
-        assert_told(error, replica.TransactionsUnavailableError, "copy the data anew")
+        assert_told(error, replica.TransactionsUnavailableError, "copy the data again")
         assert more in str(error)
 
 
@@ -146,14 +146,14 @@ async def test_transactions_that_the_source_has_purged(server: Server, schema: s
     server.query(f"PURGE BINARY LOGS TO '{end_of_log(server).file}'")
     purged = GtidSet(server.query("SELECT @@GLOBAL.gtid_purged")[0][0])
     error = await refusal(stream_of(server, start=GtidSet()))
-    assert_told(error, replica.TransactionsUnavailableError, "copy the data anew")
+    assert_told(error, replica.TransactionsUnavailableError, "copy the data again")
     assert str(purged) in str(error)
 
 
 @pytest.mark.parametrize("server", MARIADB, indirect=True)
 async def test_mariadb_transactions_that_the_source_never_had(server: Server) -> None:
     error = await refusal(stream_of(server, start=f"0-{server.server_id}-999999999"))
-    assert_told(error, replica.TransactionsUnavailableError, "copy the data anew")
+    assert_told(error, replica.TransactionsUnavailableError, "copy the data again")
 
 
 @pytest.mark.parametrize("server", MARIADB, indirect=True)
@@ -169,7 +169,7 @@ async def test_mariadb_transactions_that_the_source_has_purged(server: Server, s
             server.query(f"PURGE BINARY LOGS TO '{end_of_log(server).file}'")
             await asyncio.sleep(0.1)
     error = await refusal(stream_of(server, start=old))
-    assert_told(error, replica.TransactionsUnavailableError, "copy the data anew")
+    assert_told(error, replica.TransactionsUnavailableError, "copy the data again")
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)

@@ -1,4 +1,4 @@
-"""The plugins against another client, against a key made here, and against data that no server should send."""
+"""The clients' plugins: compared with another client, with a test key, and with data that no server should send."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PEM = KEY.public_key().public_bytes(
 
 
 def decrypt(data: bytes) -> bytes:
-    """What the server does: decrypt, then take the nonce off."""
+    """Decrypts and removes the nonce, as the server does."""
     clear = KEY.decrypt(data, padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None))
     return bytes(byte ^ NONCE[index % 20] for index, byte in enumerate(clear))
 
@@ -112,7 +112,7 @@ def test_no_password_without_key_or_encryption(
 def test_sha256() -> None:
     data = NONCE + b"\0"
     assert Sha256Password(Credentials(b"pw", secure=True, tls=True)).start(data) == b"pw\0"
-    # Over a Unix socket it is encrypted all the same.
+    # Over a Unix socket the password is encrypted, too.
     assert Sha256Password(Credentials(b"pw", secure=True)).start(data) == b"\x01"
     assert decrypt(Sha256Password(Credentials(b"pw", server_public_key=PEM)).start(data)) == b"pw\0"
     plugin = Sha256Password(Credentials(b"pw"))
@@ -191,7 +191,7 @@ def test_passwords_stay_out_of_reprs() -> None:
 def test_a_password_too_long_for_the_key() -> None:
     assert decrypt(encrypt_password(b"x" * 213, NONCE, KEY.public_key())) == b"x" * 213 + b"\0"
     with pytest.raises(
-        ConfigurationError, match="214 bytes of password are too many for the server's 2048-bit key"
+        ConfigurationError, match="a password of 214 bytes is too long for the server's 2048-bit key"
     ):
         encrypt_password(b"x" * 214, NONCE, KEY.public_key())
 

@@ -29,7 +29,7 @@ def test_query() -> None:
 
 def test_register_replica() -> None:
     command = RegisterReplica(4711, "thishost", "me", "pw", 3306, 1, 97)
-    # The layout that was recorded on real replicas: id, three short strings, port, rank, source id.
+    # The layout, as recorded on real replicas: id, three short strings, port, rank, source id.
     assert command.encode() == b"\x15\x67\x12\0\0\x08thishost\x02me\x02pw\xea\x0c\x01\0\0\0\x61\0\0\0"
     assert check_parser(RegisterReplica.parse, command.encode()) == command
     assert "pw" not in repr(command)
@@ -50,7 +50,7 @@ def test_binlog_dump_gtid() -> None:
 
 
 def test_names_end_at_a_zero_byte() -> None:
-    """python-mysql-replication sends three of them as the name of no file."""
+    """python-mysql-replication sends three zero bytes for an empty file name."""
     dump = BinlogDumpGtid.parse(b"\x1e\0\0\x05\0\0\0\x03\0\0\0\0\0\0\x04" + bytes(7) + b"\x01\0\0\0x")
     assert dump == BinlogDumpGtid(b"x", 5)
 
@@ -84,5 +84,5 @@ def test_what_does_not_fit_is_the_callers_error(
 
 
 def test_another_command_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="0x12 expected, 0x03 found"):
+    with pytest.raises(ProtocolError, match="is 0x03, not 0x12"):
         BinlogDump.parse(Query("SELECT 1 FROM dual").encode())

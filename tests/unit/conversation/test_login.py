@@ -1,4 +1,4 @@
-"""One login's packets: data with and without a byte before it, switches, and the proof of a certificate."""
+"""The packets of one login: plugin data with and without a leading byte, switches, and the proof of a certificate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def switch(name: str, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("wrap", [True, False])
 def test_data_comes_with_a_byte_before_it_or_without(wrap: bool) -> None:
-    """MariaDB 11.8 and MySQL put 0x01 there, MariaDB 10.11 does not."""
+    """MySQL and MariaDB 11.8 put 0x01 before a plugin's data, MariaDB 10.11 does not."""
     ours = login()
     assert ours.receive(switch("dialog", b"")) == b""
     question = b"\x04Password: "
@@ -72,7 +72,7 @@ def proof(stored: bytes, nonce: bytes = NONCE, fingerprint: bytes = FINGERPRINT)
 
 def test_a_certificate_that_is_proven() -> None:
     login(fingerprint=FINGERPRINT).check(proof(STORED))
-    # The nonce of the greeting is the one that counts, until another takes its place.
+    # The greeting's nonce counts until a switch brings another.
     switched = login(fingerprint=FINGERPRINT)
     switched.receive(switch("client_ed25519", MARIADB_NONCE))
     switched.check(proof(create_plugin("client_ed25519", CREDENTIALS).stored_password() or b""))
@@ -110,7 +110,7 @@ def test_nobody_is_told_the_password_before_the_certificate_is_proven() -> None:
         assert ours.plugin_name == "mysql_native_password"
         assert ours.response == native_scramble(PASSWORD)
     for name in ("caching_sha2_password", "sha256_password", "mysql_clear_password", "dialog", ""):
-        with pytest.raises(AuthenticationError, match=f"2026.*by {name or 'mysql_old_password'}"):
+        with pytest.raises(AuthenticationError, match=f"2026.*plugin {name or 'mysql_old_password'} cannot"):
             login(fingerprint=FINGERPRINT).receive(switch(name, NONCE + b"\0"))
     with pytest.raises(AuthenticationError, match=r"2026.*without a password"):
         login(fingerprint=FINGERPRINT, credentials=Credentials(b""))

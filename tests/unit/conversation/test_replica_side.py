@@ -163,7 +163,7 @@ def test_data_in_clear_behind_the_greeting_does_not_pass_for_encrypted() -> None
     source.frames.sequence = 2
     source.send(Ok())
     client.next_event()
-    with pytest.raises(ProtocolError, match="in clear behind its greeting"):
+    with pytest.raises(ProtocolError, match="in clear after its greeting"):
         client.next_event()
 
 
