@@ -71,7 +71,7 @@ pipeline: $(STAMP)  ## from a recorded binary log to Delta tables on Spark, with
 
 $(PLAIN): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --editable '.[cli]'
+	$(VENV)/bin/pip install --quiet --editable .
 	@touch $@
 
 clean:  ## remove .venv and what tools have left behind; images stay

@@ -1,7 +1,7 @@
-"""Lines for the terminal: roles become colours, with the extra ``[cli]`` (rich), where the terminal has them.
+"""Colours on the terminal: each role of a span (``statistics.layout``) becomes an ANSI escape sequence.
 
-rich says which colours a terminal has (``TERM``, ``COLORTERM``, ``NO_COLOR``) and how they are asked for; it is asked
-once. Without it, or where the output is no terminal, lines are plain text.
+Lines stay plain text where the output is no terminal, where ``NO_COLOR`` is set (https://no-color.org), and where
+``TERM`` is unset, ``dumb`` or ``unknown``.
 """
 
 import os
@@ -11,79 +11,67 @@ from typing import BinaryIO, Final
 
 from ..statistics.layout import Line, Role
 
-# Names of the terminal's own colours, which fit its background.
-_STYLES: Final[Mapping[Role, str]] = MappingProxyType(
+# Parameters of SGR, "select graphic rendition" (ECMA-48): 1 bold, 2 dim, 3 italic, 31 red, 32 green, 33 yellow,
+# 34 blue, 35 magenta, 36 cyan. These are the terminal's own colours, which fit its background.
+_CODES: Final[Mapping[Role, str]] = MappingProxyType(
     {
-        "insert": "bold green",
-        "update": "bold yellow",
-        "delete": "bold red",
-        "statement": "bold magenta",
-        "warning": "bold red",
-        "table": "bold",
-        "name": "cyan",
-        "null": "dim italic",
-        "before": "dim",
-        "after": "bold",
-        "time": "blue",
-        "gtid": "blue",
-        "place": "dim",
-        "comment": "dim",
-        "heading": "bold cyan",
+        "insert": "1;32",
+        "update": "1;33",
+        "delete": "1;31",
+        "statement": "1;35",
+        "warning": "1;31",
+        "table": "1",
+        "name": "36",
+        "null": "2;3",
+        "before": "2",
+        "after": "1",
+        "time": "34",
+        "gtid": "34",
+        "place": "2",
+        "comment": "2",
+        "heading": "1;36",
     }
 )
-# Stands for the text while a style is asked for what surrounds it.
-_TEXT: Final = "\0"
+_NO_CODES: Final[Mapping[Role, str]] = MappingProxyType({})
+_TERMS_WITHOUT_COLOURS: Final = frozenset({"", "dumb", "unknown"})
+_DEFAULT_COLUMNS: Final = 80
 
 
 class Paint:
-    """Writes lines to ``output``, which is a terminal or not."""
+    """Writes lines to ``output``, in colours if it is a terminal that has them."""
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
-        self._codes = _terminal_codes() if output.isatty() else {}
+        self._codes = _CODES if output.isatty() and _wants_colours(os.environ) else _NO_CODES
 
     @property
     def has_colours(self) -> bool:
-        """Whether lines are more than plain text."""
+        """Whether lines are written in colours."""
         return bool(self._codes)
 
     def write(self, line: Line) -> None:
-        """One line; whoever writes the last of several flushes."""
+        """Write one line. The caller flushes after the last one."""
         codes = self._codes
-        if codes:
-            text = "".join([codes[span.role].replace(_TEXT, span.text) for span in line])
-        else:
-            text = "".join([span.text for span in line])
+        text = "".join(
+            [f"\x1b[{codes[role]}m{text}\x1b[0m" if role in codes else text for text, role in line]
+        )
         self._output.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
     def width(self) -> int | None:
-        """How many cells a line may have; None where that is no matter."""
+        """The cells that a line may take; None if there is no limit."""
         return terminal_width(self._output)
 
 
 def terminal_width(output: BinaryIO) -> int | None:
-    """The columns of the terminal that is written to, or ``COLUMNS``; None for what is neither."""
+    """``COLUMNS`` if it is set, else the columns of the terminal; None if ``output`` is no terminal."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return int(columns)
     if not output.isatty():
         return None
-    # Some terminals do not say how large they are.
-    return os.get_terminal_size(output.fileno()).columns or 80
+    # Some terminals report a width of 0.
+    return os.get_terminal_size(output.fileno()).columns or _DEFAULT_COLUMNS
 
 
-def _terminal_codes() -> dict[Role, str]:
-    """Per role what stands around ``_TEXT``; empty without colours."""
-    try:
-        from rich.console import COLOR_SYSTEMS, Console
-        from rich.style import Style
-    except ImportError:
-        return {}
-    console = Console(force_terminal=True)
-    if console.color_system is None or console.no_color:
-        return {}
-    system = COLOR_SYSTEMS[console.color_system]
-    codes: dict[Role, str] = {"": _TEXT}
-    for role, style in _STYLES.items():
-        codes[role] = Style.parse(style).render(_TEXT, color_system=system)
-    return codes
+def _wants_colours(environment: Mapping[str, str]) -> bool:
+    return not environment.get("NO_COLOR") and environment.get("TERM", "") not in _TERMS_WITHOUT_COLOURS

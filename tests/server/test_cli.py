@@ -10,11 +10,11 @@ import subprocess
 import sys
 
 import pytest
-from rich.cells import cell_len
 
 from replica.cli.console import Console
 from replica.cli.demo import Shown
 from replica.cli.paint import Paint
+from replica.statistics.layout import cell_width
 from tests.support.servers import Server
 from tests.support.terminal import CTRL_C, SECONDS, on_terminal
 from tests.tools import demo
@@ -42,7 +42,7 @@ def test_a_session_on_a_terminal(server: Server, schema: str) -> None:
         assert terminal.end() == 0
         place = terminal.wait_for(r"resume with --from (\S+)")[1].strip("'")
     # A place on a server that has seen much may be longer than a line.
-    assert max(cell_len(line) for line in terminal.lines() if "resume with" not in line) <= 80
+    assert max(cell_width(line) for line in terminal.lines() if "resume with" not in line) <= 80
     assert f"\x1b[1;32minsert\x1b[0m \x1b[1m{schema}.orders" in terminal.text
     assert server.replica_password not in terminal.plain
 

@@ -15,7 +15,7 @@ import termios
 import time
 from collections.abc import Iterator
 
-from rich.cells import cell_len
+from replica.statistics.layout import cell_width
 
 CTRL_C = b"\x03"
 SECONDS = 60
@@ -69,7 +69,7 @@ class Terminal:
 
     def widest(self) -> int:
         """The cells of its widest line."""
-        return max(map(cell_len, self.lines()))
+        return max(map(cell_width, self.lines()))
 
     def _read(self, seconds: float) -> bool:
         """Whether the program may write more."""

@@ -141,7 +141,7 @@ def test_make_demo_needs_the_package_alone() -> None:
         text=True,
         check=True,
     )
-    assert "'.[cli]'" in done.stdout
+    assert "pip install --quiet --editable .\n" in done.stdout
     assert ".no-such-venv/bin/mysql-replica demo" in done.stdout
     assert "docker" not in done.stdout
     assert "[test]" not in done.stdout

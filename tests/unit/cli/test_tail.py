@@ -16,6 +16,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -29,7 +30,7 @@ from replica.cli.console import Console
 from replica.cli.paint import Paint, terminal_width
 from replica.demo import DemoSource, recorded_log
 from replica.demo.source import SERVED_NAME
-from replica.statistics.layout import Span
+from replica.statistics.layout import Role, Span
 from tests.support.terminal import CTRL_C, SECONDS, on_terminal
 
 PASSWORD = "secret-of-mine"
@@ -136,13 +137,60 @@ def test_a_terminal_without_colours(source: DemoSource, environment: dict[str, s
     assert terminal.widest() <= 80
 
 
-def test_without_rich_it_is_plain(source: DemoSource, tmp_path: Path) -> None:
-    (tmp_path / "rich.py").write_text("raise ImportError('no rich here')")
-    given = ("tail", source.dsn, "--from", "earliest", "--stop", "now")
-    with on_terminal(*given, PYTHONPATH=str(tmp_path)) as terminal:
-        assert terminal.end() == 0
-    assert "insert shop.orders" in terminal.text
-    assert "\x1b" not in terminal.text
+class Screen(io.BytesIO):
+    """Output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_every_role_has_its_ansi_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    expected = {
+        "insert": "1;32",
+        "update": "1;33",
+        "delete": "1;31",
+        "statement": "1;35",
+        "warning": "1;31",
+        "table": "1",
+        "name": "36",
+        "null": "2;3",
+        "before": "2",
+        "after": "1",
+        "time": "34",
+        "gtid": "34",
+        "place": "2",
+        "comment": "2",
+        "heading": "1;36",
+    }
+    assert {"", *expected} == set(get_args(Role))
+    screen = Screen()
+    Paint(screen).write([Span("x", role) for role in get_args(Role)])
+    coloured = [f"\x1b[{expected[role]}mx\x1b[0m" if role else "x" for role in get_args(Role)]
+    assert screen.getvalue().decode() == "".join(coloured) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "has_colours"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "screen", "NO_COLOR": ""}, True),  # no-color.org: an empty value does not count
+        ({"TERM": "xterm", "NO_COLOR": "0"}, False),
+        ({"TERM": "dumb"}, False),
+        ({"TERM": "unknown"}, False),
+        ({}, False),
+    ],
+)
+def test_which_terminals_have_colours(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], has_colours: bool
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert Paint(Screen()).has_colours is has_colours
+    assert not Paint(io.BytesIO()).has_colours
 
 
 def test_what_a_terminal_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
