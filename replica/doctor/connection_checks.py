@@ -12,6 +12,8 @@ from .settings import set_variable
 _DAY: Final = 86400
 _CLOCK_SECONDS: Final = 3
 _NET_WRITE_TIMEOUT: Final = 60  # the servers' own default
+_SHORT_SEMI_SYNC_TIMEOUT: Final = 1  # seconds
+_SEMI_SYNC_TIMEOUT: Final = 10_000  # milliseconds: the servers' own default
 _CERTIFICATE_DAYS: Final = 30
 _CERTIFICATES: Final = ("ssl_cert = server-cert.pem", "ssl_key = server-key.pem")
 
@@ -105,7 +107,7 @@ def check_semi_sync(facts: Facts) -> Iterator[Finding]:
     if not facts.options.semi_sync:
         return
     if facts.semi_sync is not None and facts.semi_sync[1]:
-        yield Finding(name, "ok", f"{facts.semi_sync[0]} is ON")
+        yield _enabled_semi_sync(facts, facts.semi_sync[0])
         return
     word = "master" if facts.is_mariadb or facts.version < (8, 0, 26) else "source"
     variable = facts.semi_sync[0] if facts.semi_sync else f"rpl_semi_sync_{word}_enabled"
@@ -114,4 +116,37 @@ def check_semi_sync(facts: Facts) -> Iterator[Finding]:
         message = "the source has no semi-synchronous replication: the stream does not start"
         yield Finding(name, "failure", message, (*sql(*installing(facts.source)), *enable))
     else:
-        yield Finding(name, "warning", f"{variable} is OFF: commits wait for nobody", enable)
+        yield Finding(name, "warning", f"{variable} is OFF: commits wait for no replica", enable)
+
+
+def _enabled_semi_sync(facts: Facts, variable: str) -> Finding:
+    """How long a commit waits for an acknowledgement at most, and whether commits wait at the moment.
+
+    After the timeout the source commits asynchronously, until a semi-synchronous replica has caught up. The status
+    variable is also OFF when no such replica is connected, as is usual before the stream starts.
+    """
+    name = "semi_sync"
+    prefix = variable.removesuffix("_enabled")
+    timeout = f"{prefix}_timeout"
+    milliseconds = facts.variable(timeout)
+    if milliseconds is None:
+        # A BinlogServer: it serves files, and commits nothing.
+        return Finding(name, "ok", f"{variable} is ON")
+    seconds = int(milliseconds) / 1000
+    limit = f"a commit waits at most {seconds:g} s ({timeout}), then the source falls back to asynchronous"
+    if seconds < _SHORT_SEMI_SYNC_TIMEOUT:
+        remedies = set_variable(facts, timeout, str(_SEMI_SYNC_TIMEOUT))
+        return Finding(name, "warning", f"{timeout} is short: {limit}", remedies)
+    if facts.status.get(f"{prefix}_status", "").upper() != "OFF":
+        return Finding(name, "ok", f"{variable} is ON: {limit}")
+    replicas = int(facts.status.get(f"{prefix}_clients") or 0)
+    if not replicas:
+        message = f"{variable} is ON: {limit}, as it has now: no semi-synchronous replica is connected"
+        return Finding(name, "ok", message)
+    return Finding(
+        name,
+        "warning",
+        f"{prefix}_status is OFF with semi-synchronous replicas connected ({replicas}): the source has fallen back to "
+        f"asynchronous, since an acknowledgement took longer than {seconds:g} s ({timeout})",
+        set_variable(facts, timeout, str(2 * int(milliseconds))),
+    )

@@ -45,6 +45,8 @@ _STRAYS: Final = (
     + ")"
 )
 
+_STATUS: Final = "SHOW STATUS WHERE Variable_name LIKE 'Ssl%' OR Variable_name LIKE 'Rpl_semi_sync%'"
+
 Row = tuple[str | None, ...]
 
 
@@ -135,7 +137,7 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
         source=source,
         chosen_id=chosen_id,
         variables=await _pairs(session, "SHOW GLOBAL VARIABLES"),
-        status=await _pairs(session, "SHOW STATUS LIKE 'Ssl%'"),
+        status=await _pairs(session, _STATUS),
         account=_account(await session.query_value("SELECT CURRENT_USER()")),
         grants=[str(row[0]) for row in await rows(session, "SHOW GRANTS") or ()],
         uses_tls=session.uses_tls,

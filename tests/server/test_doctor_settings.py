@@ -54,6 +54,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
         Plant("gtid_mode", "warning", ()),
         Plant("semi_sync", "failure", (), SEMI_SYNC),
         Plant("semi_sync", "warning", ("SET GLOBAL rpl_semi_sync_source_enabled = OFF",), SEMI_SYNC),
+        Plant("semi_sync", "warning", ("SET GLOBAL rpl_semi_sync_source_timeout = 100",), SEMI_SYNC),
     ),
     "mysql:5.6": (
         *COMMON,
@@ -74,6 +75,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
         setting("retention", "86400", name="binlog_expire_logs_seconds"),
         setting("retention", "1000000000", name="max_binlog_total_size"),
         Plant("semi_sync", "warning", (), SEMI_SYNC),
+        Plant("semi_sync", "warning", ("SET GLOBAL rpl_semi_sync_master_timeout = 100",), SEMI_SYNC),
     ),
 }
 
@@ -99,6 +101,22 @@ async def test_settings(name: str, extra_server: Callable[..., Server]) -> None:
         # Arguments of the command line win over what was persisted; nothing else is as it was.
         stood = {"sync_binlog", "innodb_flush_log_at_trx_commit"}
         assert {check for check in planted if later[check].state != "ok"} <= stood
+
+
+@pytest.mark.parametrize("name", ["mysql:9.7", "mariadb:11.8"])
+async def test_semi_sync_that_falls_back(name: str, extra_server: Callable[..., Server]) -> None:
+    server = extra_server(name)
+    for statement in typed((await findings_of(server, semi_sync=True))["semi_sync"], "sql"):
+        server.query(statement)
+    word = "source" if name == "mysql:9.7" else "master"
+    server.query(f"SET GLOBAL rpl_semi_sync_{word}_timeout = 1000")
+    before = (await findings_of(server, semi_sync=True))["semi_sync"]
+    assert (before.state, "connected" in before.message) == ("ok", False)
+    assert f"at most 1 s (rpl_semi_sync_{word}_timeout)" in before.message
+    # No replica acknowledges this commit.
+    server.query("CREATE SCHEMA unacknowledged")
+    after = (await findings_of(server, semi_sync=True))["semi_sync"]
+    assert (after.state, "no semi-synchronous replica is connected" in after.message) == ("ok", True)
 
 
 @pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"])

@@ -333,6 +333,51 @@ def test_a_semi_synchronous_source() -> None:
     )
 
 
+def semi_sync(word: str, status: str, clients: int, timeout: str = "10000", **given: object) -> Finding:
+    """The finding on a source whose semi-synchronous replication is switched on."""
+    prefix = f"rpl_semi_sync_{word}"
+    return only(
+        check_semi_sync,
+        given={"semi_sync": True},
+        semi_sync=(f"{prefix}_enabled", True),
+        variables={f"{prefix}_timeout": timeout},
+        status={f"{prefix}_status": status, f"{prefix}_clients": str(clients)},
+        **given,
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "server"),
+    [
+        ("source", {}),
+        ("master", {"version": (8, 0, 25)}),
+        ("master", {"is_mariadb": True, "version": (11, 8, 6)}),
+    ],
+)
+def test_a_commit_waits_for_an_acknowledgement_until_the_timeout(
+    word: str, server: dict[str, object]
+) -> None:
+    timeout = f"rpl_semi_sync_{word}_timeout"
+    limit = f"a commit waits at most 10 s ({timeout}), then the source falls back to asynchronous"
+    waiting = semi_sync(word, "ON", 1, **server)
+    assert (waiting.state, limit in waiting.message, "connected" in waiting.message) == ("ok", True, False)
+    alone = semi_sync(word, "OFF", 0, **server)
+    assert (alone.state, limit in alone.message) == ("ok", True)
+    assert alone.message.endswith("no semi-synchronous replica is connected")
+    fallen_back = semi_sync(word, "OFF", 2, **server)
+    assert fallen_back.state == "warning"
+    assert (
+        f"rpl_semi_sync_{word}_status is OFF with semi-synchronous replicas connected (2)"
+        in fallen_back.message
+    )
+    assert f"{timeout} = 20000;" in sql_of(fallen_back)[0]
+    short = semi_sync(word, "ON", 1, "999", **server)
+    assert short.state == "warning"
+    assert f"{timeout} is short: a commit waits at most 0.999 s" in short.message
+    assert f"{timeout} = 10000;" in sql_of(short)[0]
+    assert semi_sync(word, "ON", 1, "1000", **server).state == "ok"
+
+
 def test_heartbeat_and_slow_consumers() -> None:
     heartbeat, timeout = check_timeouts(facts(given={"heartbeat": 0}, variables={"net_write_timeout": "10"}))
     assert heartbeat.remedies == (Remedy("stream option", "heartbeat=30"),)
