@@ -1,6 +1,6 @@
-"""What will make replication fail later, found before it does: ``await replica.doctor.examine(dsn)``.
+"""Checks a source for everything that makes replication fail later: ``await replica.doctor.examine(dsn)``.
 
-    Session -> facts -> checks -> findings, and at the end a trial: a dump is asked for, and its first events read
+    Session -> facts -> checks -> findings; at the end a trial dump is started and its first events are read
 
 Nothing is changed on the source. The trial has a server id of its own, so that it ends no other replica's connection.
 """
@@ -23,17 +23,17 @@ from .finding import Finding, Remedy, State, Where, stream_option
 
 __all__ = ["Finding", "Remedy", "State", "Where", "can_start", "examine"]
 
-# Everything but what says where the dump begins: once one of these comes, the source has found the place.
+# Comes before the first event of the log; any other type shows that the source has found the start position.
 _BEFORE_EVENTS: Final = frozenset({EventType.ROTATE})
 _SECURE_TRANSPORT_REQUIRED: Final = 3159
 
 
 async def examine(dsn: str | None = None, /, **given: object) -> list[Finding]:
-    """Look at everything that a stream of these options depends on; the options are those of ``replica.connect``.
+    """Check everything that a stream with these options depends on; the options are those of ``replica.connect``.
 
-    ``tables`` and ``exclude_tables`` say which tables are looked at, ``start`` and ``checkpoints`` which place of the
-    log has to be there. What is wrong is a finding, also where the source cannot be reached; only options that cannot
-    be used are raised, as ``ConfigurationError``.
+    ``tables`` and ``exclude_tables`` say which tables are checked, ``start`` and ``checkpoints`` which position the
+    log must still contain. Every problem is a finding, also a source that cannot be reached. Only invalid options
+    raise: ``ConfigurationError``.
     """
     options = Options.build(dsn, given)
     chosen_id = given.get("server_id") is not None or (dsn is not None and "server_id" in parse_dsn(dsn))
@@ -45,7 +45,7 @@ async def examine(dsn: str | None = None, /, **given: object) -> list[Finding]:
     try:
         facts = await collect(session, options, chosen_id=chosen_id)
     except ReplicaError as error:
-        return [*findings, Finding("questions", "failure", str(error))]
+        return [*findings, Finding("queries", "failure", str(error))]
     finally:
         await session.aclose()
     findings += all_findings(facts)
@@ -55,7 +55,7 @@ async def examine(dsn: str | None = None, /, **given: object) -> list[Finding]:
 
 
 def can_start(findings: Sequence[Finding]) -> bool:
-    """Whether a stream can be started, for now: nothing has failed."""
+    """Whether a stream can start now: no check has failed."""
     return all(finding.state != "failure" for finding in findings)
 
 
@@ -66,17 +66,17 @@ def _no_connection(error: ReplicaError) -> Finding:
 
 
 async def _trial(options: Options) -> Finding:
-    """Ask for the log as the stream would, and see that it comes."""
+    """Start a binlog dump as the stream would, and wait for its first event."""
     name = "start"
-    # The same identity would end the dump of a stream that runs.
-    stranger = Options.build(None, {"user": options.user})
+    # With the stream's own identity the trial would end the dump of a stream that runs already.
+    other = Options.build(None, {"user": options.user})
     trial = replace(
         options,
-        server_id=stranger.server_id,
-        replica_uuid=stranger.replica_uuid,
+        server_id=other.server_id,
+        replica_uuid=other.replica_uuid,
         stop=None,
         semi_sync=False,
-        # By its heartbeats the source finds out that nobody listens any more.
+        # At its next heartbeat the source notices that the trial has closed its connection.
         heartbeat=1.0,
     )
     try:
@@ -96,12 +96,12 @@ async def _trial(options: Options) -> Finding:
         if opening.start.file
         else str(opening.start.gtid_set or "")
     )
-    told = (
-        f"the log comes, from {place or 'its beginning'}"
+    message = (
+        f"the source sends its log from {place or 'its beginning'} on"
         if is_sent
-        else "the source still seeks the first event"
+        else "the source is still searching its log for the first event to send"
     )
-    return Finding(name, "ok", told)
+    return Finding(name, "ok", message)
 
 
 async def _sees_events(session: Session, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""All checks of the doctor, in the order in which they are told: each makes findings of facts and asks nobody."""
+"""All checks of the doctor, in the order of the report. A check turns facts into findings; it asks no server."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -12,8 +12,8 @@ from .log_checks import (
     check_filters,
     check_logged_updates,
     check_retention,
+    check_sessions,
     check_statement,
-    check_strays,
 )
 from .privileges import check_monitor_privilege, check_replication_privilege, check_select_privilege
 from .settings import check_settings
@@ -21,15 +21,15 @@ from .table_checks import check_cascades, check_primary_keys
 
 
 def check_version(facts: Facts) -> Iterator[Finding]:
-    """Which server it is, and whether it is one that is tested."""
+    """Family and version of the source, and whether it is a ``BinlogServer`` of this library."""
     family = "MariaDB" if facts.is_mariadb else "MySQL"
     version = ".".join(map(str, facts.version))
-    served = ", served by mysql-replica: have its settings and tables looked at where the files were written"
+    served = ", files served by mysql-replica: check settings and tables on the server that wrote the files"
     yield Finding("version", "ok", f"{family} {version}{served if facts.is_relay else ''}")
 
 
 Check = Callable[[Facts], Iterator[Finding]]
-#: All checks, in the order in which they are told.
+#: All checks, in the order of the report.
 CHECKS: Final[tuple[Check, ...]] = (
     check_version,
     check_tls,
@@ -43,7 +43,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_retention,
     check_filters,
     check_logged_updates,
-    check_strays,
+    check_sessions,
     check_statement,
     check_compression,
     check_semi_sync,
@@ -52,8 +52,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_primary_keys,
     check_cascades,
 )
-# A relay has settings and tables of nobody.
-_OF_SERVERS: Final = frozenset(
+# Skipped for a BinlogServer, which has no settings and no tables of its own.
+_SERVERS_ONLY: Final = frozenset(
     {
         check_select_privilege,
         check_settings,
@@ -67,6 +67,6 @@ _OF_SERVERS: Final = frozenset(
 
 
 def all_findings(facts: Facts) -> list[Finding]:
-    """What all checks find that apply."""
-    checks = [check for check in CHECKS if not (facts.is_relay and check in _OF_SERVERS)]
+    """The findings of all checks that apply to this source."""
+    checks = [check for check in CHECKS if not (facts.is_relay and check in _SERVERS_ONLY)]
     return [finding for check in checks for finding in check(facts)]

@@ -1,4 +1,4 @@
-"""The doctor's checks of the connection: TLS, clocks, signs of life, and commits that wait for us."""
+"""The doctor's checks of the connection: TLS, clocks, heartbeats, timeouts, and semi-synchronous commits."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ _CERTIFICATES: Final = ("ssl_cert = server-cert.pem", "ssl_key = server-key.pem"
 
 
 def check_tls(facts: Facts) -> Iterator[Finding]:
-    """Whether others can read the rows on their way, and until when the certificate is good."""
+    """Whether rows are encrypted on the network, and whether the source's certificate expires soon."""
     name = "TLS"
     options = facts.options
     if facts.uses_tls:
@@ -27,22 +27,20 @@ def check_tls(facts: Facts) -> Iterator[Finding]:
         left = _days_left(expiry)
         if left is not None and left < _CERTIFICATE_DAYS:
             reload = "FLUSH SSL" if facts.is_mariadb else "ALTER INSTANCE RELOAD TLS"
-            yield Finding(
-                name, "warning", f"the source's certificate ends {expiry}: renew it, then", sql(reload)
-            )
+            message = f"the source's certificate expires {expiry}: renew it, then have the source load it"
+            yield Finding(name, "warning", message, sql(reload))
             return
         is_verified = options.tls.startswith("verify-")
-        how = "verified" if is_verified else "who answers is not verified (tls=verify-identity does)"
+        how = "certificate verified" if is_verified else "certificate not verified (tls=verify-identity does)"
         yield Finding(name, "ok", f"encrypted, {how}")
     elif options.unix_socket is not None:
-        yield Finding(name, "ok", "a Unix socket needs none")
+        yield Finding(name, "ok", "not needed on a Unix socket")
     elif facts.offers_tls:
-        yield Finding(
-            name, "warning", "rows travel in clear, though the source has TLS", stream_option("tls=required")
-        )
+        message = "rows are sent unencrypted, although the source offers TLS"
+        yield Finding(name, "warning", message, stream_option("tls=required"))
     elif not facts.is_mariadb and facts.version < (5, 7):
         tunnel = f"ssh -N -L 13306:127.0.0.1:{options.port} {options.host}"
-        message = "rows travel in clear, and this version's TLS is too old to be used: have a tunnel"
+        message = "rows are sent unencrypted: this version's TLS is too old to be used, so use an SSH tunnel"
         yield Finding(
             name, "warning", message, (*shell(tunnel), *stream_option("host=127.0.0.1", "port=13306"))
         )
@@ -51,12 +49,15 @@ def check_tls(facts: Facts) -> Iterator[Finding]:
             "openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=source -keyout server-key.pem "
             "-out server-cert.pem"
         )
-        message = "rows travel in clear: the source has no certificate (in its data directory, as its user)"
+        message = (
+            "rows are sent unencrypted: the source has no certificate; make one in its data directory, as the user "
+            "that the server runs as"
+        )
         yield Finding(name, "warning", message, (*shell(make), *option_file(*_CERTIFICATES)))
 
 
 def _days_left(text: str) -> float | None:
-    """Until a time as OpenSSL prints it, such as "Nov 19 00:27:30 2036 GMT"."""
+    """Days until a time as OpenSSL prints it, such as "Nov 19 00:27:30 2036 GMT"; None for any other text."""
     try:
         end = datetime.strptime(text, "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC)
     except ValueError:
@@ -65,28 +66,28 @@ def _days_left(text: str) -> float | None:
 
 
 def check_clock(facts: Facts) -> Iterator[Finding]:
-    """Whether the source's clock is ours; it is asked for whole seconds."""
+    """Whether the source's clock agrees with ours; the source tells its time in whole seconds."""
     name = "clock"
     lead = facts.source.clock_offset
     if abs(lead) <= _CLOCK_SECONDS:
-        yield Finding(name, "ok", "the source's clock is ours")
+        yield Finding(name, "ok", "the source's clock agrees with ours")
         return
     where = "ahead of" if lead > 0 else "behind"
     yield Finding(
         name,
         "warning",
-        f"the source's clock is {abs(lead):.0f} s {where} ours: the times of events are, too, and a start or stop "
-        "at a time is by the source's clock (on the machine whose clock is wrong)",
+        f"the source's clock is {abs(lead):.0f} s {where} ours: so are event timestamps, and a start or stop time "
+        "counts by the source's clock; correct the machine whose clock is wrong",
         shell("timedatectl set-ntp true"),
     )
 
 
 def check_timeouts(facts: Facts) -> Iterator[Finding]:
-    """Heartbeats, by which a dead connection is noticed, and how long the source waits for a slow consumer."""
+    """Heartbeats, which reveal a dead connection, and how long the source waits for a slow consumer."""
     if facts.options.heartbeat:
         yield Finding("heartbeat", "ok", f"every {facts.options.heartbeat:g} s")
     else:
-        message = "off: a connection that is dead is not noticed"
+        message = "off: a dead connection is not noticed"
         yield Finding("heartbeat", "warning", message, stream_option("heartbeat=30"))
     name = "net_write_timeout"
     seconds = int(facts.variable(name) or _NET_WRITE_TIMEOUT)
@@ -96,13 +97,14 @@ def check_timeouts(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         name,
         "warning",
-        f"{seconds} s: the source drops a consumer that pauses for longer, and sends its open transaction again",
+        f"{seconds} s: the source closes the connection of a consumer that pauses for longer, and later sends the "
+        "open transaction again",
         set_variable(facts, name, str(_NET_WRITE_TIMEOUT)),
     )
 
 
 def check_semi_sync(facts: Facts) -> Iterator[Finding]:
-    """Whether a source whose commits should wait does wait."""
+    """Whether commits wait for an acknowledgement, if the stream is to be semi-synchronous."""
     name = "semi_sync"
     if not facts.options.semi_sync:
         return
@@ -113,7 +115,7 @@ def check_semi_sync(facts: Facts) -> Iterator[Finding]:
     variable = facts.semi_sync[0] if facts.semi_sync else f"rpl_semi_sync_{word}_enabled"
     enable = set_variable(facts, variable, "1")
     if facts.semi_sync is None:
-        message = "the source has no semi-synchronous replication: the stream does not start"
+        message = "the source has no semi-synchronous replication: the stream cannot start"
         yield Finding(name, "failure", message, (*sql(*installing(facts.source)), *enable))
     else:
         yield Finding(name, "warning", f"{variable} is OFF: commits wait for no replica", enable)
@@ -146,7 +148,7 @@ def _enabled_semi_sync(facts: Facts, variable: str) -> Finding:
     return Finding(
         name,
         "warning",
-        f"{prefix}_status is OFF with semi-synchronous replicas connected ({replicas}): the source has fallen back to "
-        f"asynchronous, since an acknowledgement took longer than {seconds:g} s ({timeout})",
+        f"{prefix}_status is OFF with semi-synchronous replicas connected ({replicas}): the source has fallen back "
+        f"to asynchronous, as an acknowledgement took longer than {seconds:g} s ({timeout})",
         set_variable(facts, timeout, str(2 * int(milliseconds))),
     )

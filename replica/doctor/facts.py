@@ -1,7 +1,6 @@
-"""What a source tells the doctor: settings, privileges, other replicas, tables, and what stands in its newest log.
+"""What the doctor asks a source for: settings, privileges, other replicas, tables, and the newest binlog file.
 
-It asks over one connection, as the stream's own user; where that user may not ask, the fact is None. It judges
-nothing.
+All queries run as the stream's own user. A fact that this user may not see is None. Facts are judged in the checks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,19 +28,19 @@ from ..sql.quoting import quoted
 from ..sql.statement_kind import empties_table, statement_kind
 from .tables import Tables, look_at_tables, quote_plainly
 
-# Of the newest file, from its beginning; more of it would only take longer.
+# How much of the newest binlog file is searched for statements; more would take too long.
 _SCANNED_BYTES: Final = 16 << 20
 _STATEMENT_EVENTS: Final = (IntvarEvent, RandEvent, UserVarEvent, BeginLoadQueryEvent, ExecuteLoadQueryEvent)
-# Of sessions, these may differ from what is set for all.
-_OF_SESSIONS: Final = ("binlog_format", "binlog_row_image", "sql_log_bin")
-# What replica.server says of itself.
+# Variables whose value in a session may differ from the global one.
+_SESSION_VARIABLES: Final = ("binlog_format", "binlog_row_image", "sql_log_bin")
+# The version_comment of replica.server.
 _RELAY: Final = "mysql-replica"
-_STRAYS: Final = (
+_SESSIONS: Final = (
     "SELECT t.PROCESSLIST_ID, v.VARIABLE_NAME, v.VARIABLE_VALUE FROM performance_schema.variables_by_thread v "
     "JOIN performance_schema.threads t USING (THREAD_ID) WHERE t.PROCESSLIST_ID <> CONNECTION_ID() "
     "AND (v.VARIABLE_NAME, v.VARIABLE_VALUE) NOT IN "
     "(('binlog_format', 'ROW'), ('binlog_row_image', 'FULL'), ('sql_log_bin', 'ON')) AND v.VARIABLE_NAME IN ("
-    + ", ".join(f"'{name}'" for name in _OF_SESSIONS)
+    + ", ".join(f"'{name}'" for name in _SESSION_VARIABLES)
     + ")"
 )
 
@@ -61,8 +60,8 @@ class OtherReplica:
 
 
 @record(frozen=True, slots=True)
-class Stray:
-    """A session whose changes are logged otherwise than the settings say."""
+class SessionSetting:
+    """A logging variable that has another value in one session than globally."""
 
     connection_id: str
     variable: str
@@ -71,7 +70,7 @@ class Stray:
 
 @record(frozen=True, slots=True)
 class Statement:
-    """Rows that were changed by a statement, which stands in the log instead of them."""
+    """A statement in the log, in place of the rows that it changed."""
 
     file: str
     position: int
@@ -80,12 +79,12 @@ class Statement:
 
 @record(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that was asked. ``variables`` are the global ones, ``status`` that of the connection, names in lower case.
+    """All facts. ``variables`` are global variables, ``status`` the connection's status; names are in lower case.
 
-    ``chosen_id``: the server id is the user's, not one that was made up; only then the other ``replicas`` are asked
-    for. ``refusal`` is what the source says to who asks for its log, None where it lets us. ``filters`` are the
-    schemas that alone are logged (all, if there are none), and those that are not. ``semi_sync`` is the variable that
-    switches it on, and whether it is on.
+    ``chosen_id``: the user gave the server id, it is not random; only then the source is asked for other
+    ``replicas``. ``refusal`` is the error with which the source refuses a binlog dump, None if it allows one.
+    ``filters`` are the schemas of binlog_do_db (none: all are logged) and of binlog_ignore_db. ``semi_sync`` is the
+    name of the variable that switches semi-synchronous replication on, and whether it is on.
     """
 
     options: Options
@@ -102,7 +101,7 @@ class Facts:
     filters: tuple[tuple[str, ...], tuple[str, ...]] | None
     replicas: Sequence[OtherReplica] | None
     is_replica: bool | None
-    strays: Sequence[Stray] | None
+    sessions: Sequence[SessionSetting] | None
     tables: Tables | None
     semi_sync: tuple[str, bool] | None
     statement: Statement | None
@@ -114,12 +113,12 @@ class Facts:
 
     @property
     def is_relay(self) -> bool:
-        """Whether it is no server, but files that this library serves."""
+        """Whether the source is a ``BinlogServer`` of this library, not a database server."""
         return self.variables.get("version_comment") == _RELAY
 
     @property
     def version(self) -> tuple[int, ...]:
-        """The source's version."""
+        """The source's version, such as (8, 4, 3)."""
         return self.source.version
 
     def variable(self, *names: str) -> str | None:
@@ -128,7 +127,7 @@ class Facts:
 
 
 async def collect(session: Session, options: Options, *, chosen_id: bool) -> Facts:
-    """Ask for everything. Raises ``ConnectionLostError``; refusals are facts."""
+    """Ask for all facts. Raises ``ConnectionLostError``; a query that the source refuses is a fact, not an error."""
     source = await ask(session)
     newest = await log_status(session, source)
     await quote_plainly(session)
@@ -146,7 +145,7 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
         filters=await _filters(session, source),
         replicas=await _replicas(session, source) if chosen_id else None,
         is_replica=await _is_replica(session, source),
-        strays=await _strays(session),
+        sessions=await _sessions(session),
         tables=await look_at_tables(options),
         semi_sync=await enabled_by(session),
         statement=None if newest is None else await _first_statement(source, options, newest[0]),
@@ -172,7 +171,7 @@ async def _pairs(session: Session, statement: str) -> dict[str, str]:
 
 
 def _account(current_user: str) -> str:
-    """``user@host`` as it stands in GRANT."""
+    """``user@host``, quoted as GRANT needs it."""
     user, _, host = current_user.rpartition("@")
     return "@".join(quoted(part, "'") for part in (user, host))
 
@@ -205,29 +204,30 @@ async def _is_replica(session: Session, source: Source) -> bool | None:
     return None if found is None else bool(found)
 
 
-async def _strays(session: Session) -> list[Stray] | None:
-    found = await rows(session, _STRAYS)
-    return None if found is None else [Stray(*(value or "" for value in row)) for row in found]
+async def _sessions(session: Session) -> list[SessionSetting] | None:
+    found = await rows(session, _SESSIONS)
+    return None if found is None else [SessionSetting(*(value or "" for value in row)) for row in found]
 
 
 async def _refusal(source: Source, options: Options) -> ServerError | None:
-    """Asked for the log, which a source refuses before anything else.
+    """The error with which the source refuses a binlog dump for lack of a privilege; None if there is none.
 
-    Who registers as a replica and then leaves without a dump stays in MySQL 5.6's list, and the next one who asks for
-    the list makes it read memory that is not there any more: it dies.
+    Sources check the privilege first. A client that only registered as a replica, without a dump, would stay in
+    MySQL 5.6's list of replicas after it has left; the next SHOW SLAVE HOSTS would then read freed memory, and crash
+    the server.
     """
     try:
         await LogScan(options, source).first_file()
     except PrivilegeError as error:
         return error
     except ReplicaError:
-        # That is the trial's to tell.
+        # The trial reports all other errors.
         return None
     return None
 
 
 async def _first_statement(source: Source, options: Options, file: str) -> Statement | None:
-    """The first change of rows that stands in the newest file as a statement."""
+    """The first statement in the newest binlog file that changed rows; None if there is none."""
     first: Statement | None = None
 
     def visit(event: Event, file: str, position: int) -> bool:
@@ -245,6 +245,6 @@ async def _first_statement(source: Source, options: Options, file: str) -> State
     try:
         await LogScan(options, source).walk(file, visit)
     except ReplicaError:
-        # Whether the log can be read at all, the trial says.
+        # The trial reports a log that cannot be read.
         return None
     return first

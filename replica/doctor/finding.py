@@ -1,14 +1,14 @@
-"""What the doctor says: one finding for each thing that was looked at, with what to type where something is wrong."""
+"""What the doctor reports: one finding per check, with the commands to type if something is wrong."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
 
 from protocol.records import record
 
-#: ``failure``: no stream can start, or its first rows end it. ``warning``: something is lost, or fails later.
+#: ``failure``: a stream cannot start, or its first rows end it. ``warning``: data is lost, or the stream fails later.
 State = Literal["ok", "warning", "failure"]
-#: Where a remedy is typed: as an administrator on the source; in the section [mysqld] of its option file, or taken
-#: out of there, with a restart behind it; as an option of ``replica.connect`` or the DSN's query; in a shell.
+#: Where a remedy is typed: as SQL by an administrator of the source; as a line to add to section [mysqld] of its
+#: option file, or to remove from it, before a restart; as an option of ``replica.connect`` or the DSN; in a shell.
 Where = Literal["sql", "option file", "out of option file", "stream option", "shell"]
 
 _LISTED: Final = 5
@@ -16,7 +16,7 @@ _LISTED: Final = 5
 
 @record(frozen=True, slots=True)
 class Remedy:
-    """One line to type, literally, and where."""
+    """One line, to be typed as it is, and where to type it."""
 
     where: Where
     text: str
@@ -24,7 +24,7 @@ class Remedy:
 
 @record(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check; ``remedies`` are to be done in order, and are empty where all is well."""
+    """The result of one check. ``remedies`` are applied in order; there are none if the state is ok."""
 
     check: str
     state: State
@@ -32,7 +32,7 @@ class Finding:
     remedies: tuple[Remedy, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it."""
+        """The finding as a dict for ``json.dumps``."""
         remedies = [{"where": remedy.where, "text": remedy.text} for remedy in self.remedies]
         return {"check": self.check, "state": self.state, "message": self.message, "remedies": remedies}
 
@@ -43,7 +43,7 @@ def sql(*statements: str) -> tuple[Remedy, ...]:
 
 
 def option_file(*lines: str) -> tuple[Remedy, ...]:
-    """Lines for the source's option file; it is to be restarted."""
+    """Lines to add to the source's option file, before a restart."""
     return tuple(Remedy("option file", line) for line in lines)
 
 
@@ -58,6 +58,6 @@ def shell(*commands: str) -> tuple[Remedy, ...]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first few, for a message."""
+    """The first names, and how many more there are, for a message."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]).replace("`", "") + more

@@ -1,4 +1,4 @@
-"""The doctor's checks of who is who: GTIDs, and server ids of which there may be only one each."""
+"""The doctor's checks of identity: GTIDs, and server ids, which must be unique in a topology."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +11,7 @@ _GTID_MODES: Final = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 
 def check_gtids(facts: Facts) -> Iterator[Finding]:
-    """GTIDs, by which a stream finds its place on another server of the topology."""
+    """GTIDs, with which a stream finds its position on another server of the topology."""
     name = "gtid_mode"
     if facts.is_mariadb:
         yield Finding(name, "ok", "MariaDB always has GTIDs")
@@ -19,7 +19,7 @@ def check_gtids(facts: Facts) -> Iterator[Finding]:
     mode = (facts.variable("gtid_mode") or "OFF").upper()
     if facts.source.has_gtids:
         consistency = facts.variable("enforce_gtid_consistency")
-        # A relay has none.
+        # A BinlogServer does not have this variable.
         yield Finding(
             name, "ok", f"{mode}, enforce_gtid_consistency = {consistency}" if consistency else mode
         )
@@ -41,7 +41,7 @@ def check_gtids(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         name,
         "warning",
-        f"gtid_mode is {mode}: after a failover the stream cannot find its place on another server "
+        f"gtid_mode is {mode}: after a failover the stream cannot find its position on another server "
         "(SourceChangedError)",
         remedies,
     )
@@ -53,13 +53,12 @@ def check_source_id(facts: Facts) -> Iterator[Finding]:
     if facts.source.server_id:
         yield Finding(name, "ok", str(facts.source.server_id))
     else:
-        yield Finding(
-            name, "failure", "0: such a source refuses replicas", set_variable(facts, "server_id", "1")
-        )
+        message = "the source has server_id 0, with which it refuses all replicas"
+        yield Finding(name, "failure", message, set_variable(facts, "server_id", "1"))
 
 
 def check_server_id(facts: Facts) -> Iterator[Finding]:
-    """Whether somebody else has our server id: the source, or another of its replicas."""
+    """Whether the source or another of its replicas has the stream's server id."""
     name = "server_id"
     ours = facts.options.server_id
     free = stream_option(f"server_id={_free_id(facts)}")
@@ -68,15 +67,14 @@ def check_server_id(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             name,
             "warning",
-            f"{ours} is the id of the source itself: each server of a topology has its own",
+            f"{ours} is the id of the source itself: every server of a topology needs an id of its own",
             free,
         )
     elif twins:
-        where = f"the replica at {twins[0].host or 'unknown'}:{twins[0].port} has {ours}, too"
+        where = f"the replica at {twins[0].host or 'unknown'}:{twins[0].port} has server_id {ours} as well"
         if facts.is_mariadb:
-            yield Finding(
-                name, "failure", f"{where}: the source ends the older connection, again and again", free
-            )
+            message = f"{where}: the source closes the older of the two connections, again and again"
+            yield Finding(name, "failure", message, free)
         else:
             yield Finding(name, "warning", f"{where}: SHOW REPLICAS cannot tell them apart", free)
     elif facts.replicas is None and facts.chosen_id:
@@ -88,11 +86,11 @@ def check_server_id(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             name,
             "warning",
-            f"we may not see the other replicas, and whether one of them has {ours}, too",
+            f"the user may not list the other replicas: one of them may have server_id {ours} as well",
             sql(f"GRANT {privilege} ON *.* TO {facts.account}"),
         )
     else:
-        yield Finding(name, "ok", f"{ours}" if facts.chosen_id else "made up anew for each stream")
+        yield Finding(name, "ok", f"{ours}" if facts.chosen_id else "chosen at random for each stream")
 
 
 def _free_id(facts: Facts) -> int:

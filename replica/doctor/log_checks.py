@@ -1,4 +1,4 @@
-"""The doctor's checks of what is in the log, and for how long: filters, statements, other sessions, retention."""
+"""The doctor's checks of what the binary log holds: filters, retention, statements, sessions, compression."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _GOOD_RETENTION: Final = 7 * _DAY
 
 
 def check_filters(facts: Facts) -> Iterator[Finding]:
-    """binlog_do_db and binlog_ignore_db: what the source does not log."""
+    """binlog_do_db and binlog_ignore_db: selected schemas that the source does not log."""
     name = "log filters"
     if facts.filters is None:
         return
@@ -26,15 +26,14 @@ def check_filters(facts: Facts) -> Iterator[Finding]:
     if alone and any(not _is_within(pattern, alone) for pattern in facts.options.tables):
         lines += [f"binlog_do_db = {schema}" for schema in alone]
     if not lines:
-        yield Finding(name, "ok", "all that is selected is logged")
+        yield Finding(name, "ok", "all selected schemas are logged")
         return
     message = (
-        f"only changes of {listed(alone)} are logged"
+        f"only changes of {listed(alone)} are logged: the stream never sees those of other schemas"
         if alone
-        else f"changes of {listed(unlogged)} are not logged"
+        else f"changes of {listed(unlogged)} are not logged: the stream never sees them"
     )
-    remedies = tuple(Remedy("out of option file", line) for line in lines)
-    yield Finding(name, "warning", f"{message}: the stream will never see the others", remedies)
+    yield Finding(name, "warning", message, tuple(Remedy("out of option file", line) for line in lines))
 
 
 def _selects(patterns: Sequence[str], schema: str) -> bool:
@@ -46,7 +45,7 @@ def _is_within(pattern: str, schemas: Sequence[str]) -> bool:
 
 
 def check_logged_updates(facts: Facts) -> Iterator[Finding]:
-    """A source that is a replica itself has to log what it replicates."""
+    """A source that is a replica itself must log what it replicates."""
     name = "log_replica_updates"
     known = next((known for known in (name, "log_slave_updates") if known in facts.variables), None)
     if known is None or facts.is_replica is None:
@@ -54,102 +53,102 @@ def check_logged_updates(facts: Facts) -> Iterator[Finding]:
     if not facts.is_replica:
         yield Finding(name, "ok", "the source is not a replica itself")
     elif facts.variables[known].upper() in ("ON", "1"):
-        yield Finding(name, "ok", "ON: what the source replicates is in its log")
+        yield Finding(name, "ok", "ON: the source is a replica, and logs what it replicates")
     else:
         yield Finding(
             name,
             "warning",
-            f"the source is a replica, and with {known} OFF its log lacks all that it has from its own source",
+            f"the source is a replica with {known} = OFF: its log lacks all changes that come from its own source",
             option_file(f"{known} = ON"),
         )
 
 
 def check_retention(facts: Facts) -> Iterator[Finding]:
-    """How long the log is kept: a stream that was away for longer cannot go on."""
+    """How long binlog files are kept: a stream that was away for longer cannot resume."""
     name = "retention"
     size = int(facts.variable("max_binlog_total_size") or 0)
     if size:
         yield Finding(
             name,
             "warning",
-            f"the source keeps {size} bytes of its log, however young they are: a stream that was away meanwhile "
-            "cannot go on",
+            f"the source keeps {size} bytes of binlog files and deletes older ones, even if they are new: a stream "
+            "that was away meanwhile cannot resume",
             set_variable(facts, "max_binlog_total_size", "0"),
         )
         return
     variable, seconds = _retention(facts)
     if not seconds or facts.variable("binlog_expire_logs_auto_purge") == "OFF":
-        yield Finding(name, "ok", "the log is kept for ever")
+        yield Finding(name, "ok", "binlog files are kept for ever")
     elif seconds < _SHORT_RETENTION:
         days = variable == "expire_logs_days"
         yield Finding(
             name,
             "warning",
-            f"the log is kept for {seconds / 3600:g} hours: a stream that was away for longer cannot go on",
+            f"binlog files are kept for {seconds / 3600:g} hours: a stream that was away for longer cannot resume",
             set_variable(facts, variable, str(_GOOD_RETENTION // (_DAY if days else 1))),
         )
     else:
-        yield Finding(name, "ok", f"the log is kept for {seconds / _DAY:g} days")
+        yield Finding(name, "ok", f"binlog files are kept for {seconds / _DAY:g} days")
 
 
 def _retention(facts: Facts) -> tuple[str, float]:
-    """The variable that rules it, and its value in seconds; 0 for ever."""
+    """The variable that sets the retention, and its value in seconds; 0 means for ever."""
     name = "binlog_expire_logs_seconds"
     seconds = float(facts.variable(name) or 0)
     days = float(facts.variable("expire_logs_days") or 0)
-    # MySQL 8.0 has both, and sets the seconds to 0 where its option file has the days.
+    # MySQL 8.0 has both, and sets binlog_expire_logs_seconds to 0 if its option file has expire_logs_days.
     return (name, seconds) if seconds or not days else ("expire_logs_days", days * _DAY)
 
 
 def check_statement(facts: Facts) -> Iterator[Finding]:
-    """Statements in the log, from before its format was ROW, or from sessions that have their own."""
+    """Changes logged as statements: before binlog_format was ROW, or by a session with its own binlog_format."""
     name = "statements in the log"
     if not facts.may_see_log:
         return
     if facts.statement is None:
-        yield Finding(name, "ok", "the newest file holds rows")
+        yield Finding(name, "ok", "the newest binlog file logs changes as rows")
         return
     text = " ".join(facts.statement.text.split())[:60]
     yield Finding(
         name,
         "warning",
-        f"{facts.statement.file}:{facts.statement.position} holds rows that were changed by a statement: {text!r} "
-        "-- a stream from there on does not get them; begin behind it",
+        f"{facts.statement.file}:{facts.statement.position} logs a change as a statement: {text!r} -- a stream that "
+        "starts before it does not get the changed rows; start after it",
         sql("FLUSH BINARY LOGS"),
     )
 
 
-def check_strays(facts: Facts) -> Iterator[Finding]:
-    """Sessions with settings of their own, older than the global ones, or set by themselves."""
+def check_sessions(facts: Facts) -> Iterator[Finding]:
+    """Sessions with other logging variables than the global ones: they set their own, or are older than a change."""
     name = "sessions"
-    if facts.strays is None:
+    if facts.sessions is None:
         return
-    if not facts.strays:
-        yield Finding(name, "ok", "all sessions log as the settings say")
+    if not facts.sessions:
+        yield Finding(name, "ok", "all sessions use the global logging variables")
         return
-    told = [f"{stray.connection_id} ({stray.variable} = {stray.value})" for stray in facts.strays]
-    ids = dict.fromkeys(stray.connection_id for stray in facts.strays)
+    named = [f"{one.connection_id} ({one.variable} = {one.value})" for one in facts.sessions]
+    ids = dict.fromkeys(one.connection_id for one in facts.sessions)
     yield Finding(
         name,
         "warning",
-        f"connections have settings of their own: {listed(told)} -- what they change is not logged as rows",
+        f"connections have their own logging variables: {listed(named)} -- their changes are not logged as full rows",
         sql(*(f"KILL {number}" for number in ids)),
     )
 
 
 def check_compression(facts: Facts) -> Iterator[Finding]:
-    """Compressed transactions need zstd here."""
+    """Whether zstd is installed here, if the source compresses transactions with it."""
     name = "compression"
     has_zstd = any(map(_can_import, ("compression.zstd", "backports.zstd")))
     if (facts.variable("binlog_transaction_compression") or "").upper() != "ON":
-        yield Finding(name, "ok", "transactions are not compressed, or in a way that needs nothing more")
+        yield Finding(name, "ok", "transactions are not compressed with zstd")
     elif has_zstd:
-        yield Finding(name, "ok", "transactions are compressed, and zstd is here")
+        yield Finding(name, "ok", "transactions are compressed with zstd, which is installed here")
     else:
         yield Finding(
             name,
             "failure",
-            "transactions are compressed, and zstd is missing here: the first one ends the stream",
+            "transactions are compressed with zstd, which is not installed here: the first one ends the stream",
             shell("pip install 'mysql-replica[zstd]'"),
         )
 

@@ -1,4 +1,4 @@
-"""The doctor's checks of what the stream's user may do: replicate, ask where the log ends, look columns up."""
+"""The doctor's checks of privileges: may the stream's user replicate, find the log's end, and look up columns?"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,45 +8,45 @@ from ..sql.quoting import identifier, like_expression
 from .facts import Facts
 from .finding import Finding, listed, sql
 
-# MariaDB's name since 10.5 for what was a part of REPLICATION CLIENT.
+# MariaDB's name, since 10.5, for this part of REPLICATION CLIENT.
 _MONITOR: Final = "BINLOG MONITOR"
 
 
 def check_replication_privilege(facts: Facts) -> Iterator[Finding]:
-    """REPLICATION SLAVE, found out by asking for the log."""
+    """REPLICATION SLAVE, tested with a binlog dump."""
     name = "replication privilege"
     if facts.refusal is None:
-        yield Finding(name, "ok", "the source gives us its log")
+        yield Finding(name, "ok", "the user may read the binary log")
         return
     yield Finding(
         name,
         "failure",
-        f"the source refuses us its log: {facts.refusal.message}",
+        f"the user may not read the binary log: {facts.refusal.message}",
         sql(f"GRANT REPLICATION SLAVE ON *.* TO {facts.account}"),
     )
 
 
 def check_monitor_privilege(facts: Facts) -> Iterator[Finding]:
-    """REPLICATION CLIENT, or BINLOG MONITOR: found out by asking where the log ends."""
+    """REPLICATION CLIENT or BINLOG MONITOR, tested with SHOW BINARY LOG STATUS."""
     name = "monitor privilege"
     if facts.may_see_log:
-        yield Finding(name, "ok", "we may ask where the log ends")
+        yield Finding(name, "ok", "the user may ask where the log ends")
         return
     privilege = _MONITOR if facts.is_mariadb and facts.version >= (10, 5) else "REPLICATION CLIENT"
     yield Finding(
         name,
         "warning",
-        "we may not ask where the log ends: without GTIDs, and for a start or stop at a time, the stream has to read "
-        "the log to find it, and this check-up sees less",
+        "the user may not ask where the log ends: without GTIDs, and for a start or stop at a time, the stream has "
+        "to read the log to find its end, and the doctor cannot check the log's content",
         sql(f"GRANT {privilege} ON *.* TO {facts.account}"),
     )
 
 
 def check_select_privilege(facts: Facts) -> Iterator[Finding]:
-    """SELECT on what is selected, where the log has no column names."""
+    """SELECT on the selected tables, if the log has no column names."""
     name = "select privilege"
     if (facts.variable("binlog_row_metadata") or "").upper() == "FULL":
-        yield Finding(name, "ok", "not needed: the log has the column names")
+        yield Finding(name, "ok", "not needed: the log has column names")
         return
     granted = _selectable(facts.grants)
     missing = [scope for scope in _scopes(facts.options.tables) if not _covers(granted, scope)]
@@ -56,8 +56,8 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         name,
         "warning",
-        f"column names are not in the log, and those of {listed(missing)} cannot be looked up: they are @1, @2...; "
-        "tables without primary key and cascades cannot be seen here, either",
+        f"the log has no column names, and the user may not look up those of {listed(missing)}: columns are called "
+        "@1, @2...; the doctor does not see missing primary keys and cascades there",
         sql(*(f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing)),
     )
 
@@ -69,7 +69,7 @@ _PLAIN: Final = re.compile(r"[^*?\[\]]+")
 
 
 def _selectable(grants: Sequence[str]) -> list[tuple[str, str]]:
-    """Schema patterns (of LIKE) and tables of which SELECT is granted; ``*`` for all."""
+    """Schema patterns (of LIKE) and tables on which SELECT is granted; ``*`` for all."""
     found = []
     for grant in grants:
         match = _GRANT.match(grant)
@@ -82,7 +82,7 @@ def _selectable(grants: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _scopes(patterns: Sequence[str]) -> list[str]:
-    """What SELECT is to be granted on, so that all tables of these patterns are covered."""
+    """The scopes of GRANT SELECT that together cover all tables of these patterns."""
     scopes = []
     for pattern in patterns:
         schema, _, table = pattern.partition(".")

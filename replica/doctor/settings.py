@@ -1,4 +1,4 @@
-"""The source's settings that a stream depends on, as a table: which values are fine, and what happens with others."""
+"""The source's settings that a stream depends on, as a table: the good values, and what goes wrong with others."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,10 +11,10 @@ from .finding import Finding, Remedy, State, option_file, sql
 
 @record(frozen=True, slots=True)
 class Setting:
-    """A variable of the source. The first value of ``good`` is what it should be set to.
+    """A global variable of the source, by any of its ``names``. The first value of ``good`` is the recommended one.
 
-    ``needs_restart``: it cannot be changed while the source runs. A source that does not know the variable has no
-    finding, but for ``missing``.
+    ``otherwise`` says what goes wrong with any other value. ``needs_restart``: the variable cannot be changed while
+    the source runs. If the source does not have the variable, the finding is ``missing``; none if that is empty.
     """
 
     names: tuple[str, ...]
@@ -43,47 +43,48 @@ SETTINGS: Final = (
         ("binlog_row_image",),
         ("FULL",),
         "warning",
-        "columns are left out of the rows: they are replica.ABSENT, also where a consumer wants to know them",
-        missing="this version logs whole rows always",
+        "rows lack columns: values that the source does not log are replica.ABSENT, even if a consumer needs them",
+        missing="this version always logs whole rows",
     ),
     Setting(
         ("binlog_row_metadata",),
         ("FULL",),
         "warning",
-        "the log has no column names: they are looked up in information_schema as they are now, and a table that has "
-        "been altered since ends the stream with SchemaMismatchError",
+        "the log has no column names: the stream looks them up in information_schema, as they are now; rows of a "
+        "table that was altered since end the stream with SchemaMismatchError",
         missing="this version logs no column names: they are looked up in information_schema (SELECT)",
     ),
     Setting(
         ("binlog_row_value_options",),
         ("",),
         "warning",
-        "JSON columns are logged as differences: with a row image other than FULL they cannot be put together",
+        "JSON columns are logged as differences, from which the stream gets their values only if binlog_row_image is "
+        "FULL",
     ),
     Setting(
         ("binlog_checksum",),
         ("CRC32",),
         "warning",
-        "bits that flip on the disk or the network are not noticed",
+        "events have no checksum: damage on disk or in the network goes unnoticed",
     ),
     Setting(
         ("sync_binlog",),
         ("1",),
         "warning",
-        "a source that loses power loses the end of its log: the stream may have had it, and cannot go on "
+        "a power failure takes the end of the source's log away: a stream that has read it cannot resume "
         "(SourceChangedError)",
     ),
     Setting(
         ("innodb_flush_log_at_trx_commit",),
         ("1",),
         "warning",
-        "a source that loses power loses transactions that it has logged, and the stream has had",
+        "a power failure takes transactions away that are in the source's log and that the stream has delivered",
     ),
     Setting(
         ("binlog_error_action", "binlogging_impossible_mode"),
         ("ABORT_SERVER",),
         "warning",
-        "when the log cannot be written, such as on a full disk, the source goes on without it, and changes are lost",
+        "if the source cannot write its log, as on a full disk, it goes on without one: the stream misses changes",
     ),
     Setting(
         ("binlog_legacy_event_pos",),
@@ -102,7 +103,7 @@ _TEXTS: Final = ("binlog_format", "binlog_row_image", "binlog_row_metadata", "bi
 
 
 def check_settings(facts: Facts) -> Iterator[Finding]:
-    """One finding for each row of the table that the source knows of."""
+    """One finding for each setting that the source has."""
     for setting in SETTINGS:
         name = setting.names[0]
         value = facts.variable(*setting.names)
@@ -124,7 +125,7 @@ def check_settings(facts: Facts) -> Iterator[Finding]:
 
 
 def set_variable(facts: Facts, name: str, value: str) -> tuple[Remedy, ...]:
-    """Set a variable now, and for the time after the next restart."""
+    """Set a variable now, and keep it set after a restart."""
     written = value if value.isdecimal() else f"'{value}'"
     if not facts.is_mariadb and facts.version >= (8,):
         return sql(f"SET PERSIST {name} = {written}")

@@ -1,4 +1,4 @@
-"""The doctor's checks of tables: primary keys, and foreign keys that change rows unseen."""
+"""The doctor's checks of tables: primary keys, and foreign keys whose cascades are not logged."""
 
 from collections.abc import Iterator
 
@@ -7,15 +7,15 @@ from .finding import Finding, listed, option_file, sql, stream_option
 
 
 def check_primary_keys(facts: Facts) -> Iterator[Finding]:
-    """Tables without a primary key, whose rows a consumer cannot tell apart."""
+    """Tables without a primary key: a consumer cannot tell their rows apart."""
     name = "primary keys"
     if facts.tables is None:
-        message = "the source did not list its tables in time: give the ones that are wanted"
+        message = "the source did not list its tables in time: name the tables that the stream needs"
         yield Finding(name, "warning", message, stream_option("tables=SCHEMA.*"))
         return
     keyless = facts.tables.keyless
     if not keyless:
-        yield Finding(name, "ok", "all tables that are selected and can be seen have one")
+        yield Finding(name, "ok", "every selected table that the user can see has one")
         return
     has_invisible = facts.version >= ((10, 3) if facts.is_mariadb else (8, 0, 23))
     statements = []
@@ -47,19 +47,19 @@ def _column_names() -> Iterator[str]:
 
 
 def check_cascades(facts: Facts) -> Iterator[Finding]:
-    """Foreign keys that change rows without a word in the log: InnoDB does it below what is logged."""
+    """Foreign keys that cascade: InnoDB changes the rows below the level that is logged, so the log lacks them."""
     name = "foreign keys"
     native = facts.variable("innodb_native_foreign_keys")
     if native is not None and native.upper() in ("OFF", "0"):
-        yield Finding(name, "ok", "what foreign keys cascade is logged")
+        yield Finding(name, "ok", "cascades of foreign keys are logged")
         return
     if facts.tables is None:
         return
     cascades = facts.tables.cascades
     if not cascades:
-        yield Finding(name, "ok", "none that cascades on tables that are selected and can be seen")
+        yield Finding(name, "ok", "no selected table that the user can see has one that cascades")
         return
-    told = [f"{cascade.table} ({cascade.name} {cascade.rules})" for cascade in cascades]
+    named = [f"{cascade.table} ({cascade.name} {cascade.rules})" for cascade in cascades]
     remedies = (
         option_file("innodb_native_foreign_keys = OFF")
         if native is not None
@@ -75,7 +75,7 @@ def check_cascades(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         name,
         "warning",
-        f"{listed(told)}: rows that a foreign key changes are not in the log -- let the application change them "
-        "itself, and the key only forbid",
+        f"{listed(named)}: rows that a foreign key changes are not in the log -- have the application change them, "
+        "and the foreign key only reject",
         remedies,
     )

@@ -1,7 +1,7 @@
-"""The doctor's look at the tables that a stream selects: those without a primary key, and foreign keys that cascade.
+"""Asks a source about the tables that a stream selects: which have no primary key, which foreign keys cascade.
 
-``information_schema`` shows what the user may see. MariaDB shows the rules of a foreign key to owners only, so they
-are read from SHOW CREATE TABLE, for which SELECT is enough.
+``information_schema`` only shows tables that the user may see. MariaDB shows the rules of a foreign key to the owner
+of the table only, so they are read from SHOW CREATE TABLE, for which SELECT is enough.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from ..source.session import Session
 from ..sql.quoting import hex_literal, identifier
 
 _SYSTEM: Final = "NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
-_PATIENCE: Final = 60.0
+_LISTING_SECONDS: Final = 60.0
 _WITHOUT_KEY: Final = (
     "SELECT t.TABLE_SCHEMA, t.TABLE_NAME FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS s "
     "ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY' "
@@ -28,15 +28,15 @@ _WITH_FOREIGN_KEYS: Final = (
     "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE "
     "WHERE REFERENCED_TABLE_NAME IS NOT NULL AND TABLE_SCHEMA {schemas} ORDER BY 1, 2"
 )
-# A glob that is none.
+# A pattern without wildcards.
 _PLAIN: Final = re.compile(r"[^*?\[]+")
 _NAME: Final = r"`(?:[^`]|``)+`"
-# No stricter: MariaDB prints the names of a foreign key's columns without doubling the quotes in them.
+# The columns match any text: MariaDB prints a foreign key's column names without doubling the backticks in them.
 _CONSTRAINT: Final = re.compile(
     rf"^ *CONSTRAINT (?P<name>{_NAME}) (?P<key>FOREIGN KEY .*\))(?P<rules>(?: ON (?:DELETE|UPDATE) [A-Z ]+)+),?$",
     re.MULTILINE,
 )
-# In front of a table's name without its schema.
+# Ends before the name of a referenced table that has no schema.
 _REFERENCE: Final = re.compile(rf" REFERENCES (?={_NAME} \()")
 _SCHEMA: Final = re.compile(rf"{_NAME}\.")
 _CASCADES: Final = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
@@ -54,7 +54,10 @@ class KeylessTable:
 
 @record(frozen=True, slots=True)
 class Cascade:
-    """A foreign key that changes rows of ``table`` when others change. Names are quoted, ``key`` defines it."""
+    """A foreign key that changes rows of ``table`` when referenced rows change.
+
+    Names are quoted. ``key`` is the definition without the ``rules`` (ON DELETE, ON UPDATE).
+    """
 
     table: str
     name: str
@@ -64,20 +67,20 @@ class Cascade:
 
 @record(frozen=True, slots=True)
 class Tables:
-    """What was found among the tables that are selected and can be seen."""
+    """Keyless tables and cascades among the selected tables that the user can see."""
 
     keyless: tuple[KeylessTable, ...]
     cascades: tuple[Cascade, ...]
 
 
 async def look_at_tables(options: Options) -> Tables | None:
-    """Ask for the selected tables, over a connection of their own; None where that takes too long.
+    """Ask for the selected tables, over a separate connection; None if the source does not answer in 60 s.
 
-    Servers with many tables, and old ones, may take long to list them.
+    A source takes long to list its tables if it has many, or is an old version.
     """
-    patient = replace(options, connect_timeout=max(options.connect_timeout, _PATIENCE))
+    slow = replace(options, connect_timeout=max(options.connect_timeout, _LISTING_SECONDS))
     try:
-        session = await Session.open(patient)
+        session = await Session.open(slow)
         try:
             await quote_plainly(session)
             return await _look(session, options)
@@ -88,7 +91,7 @@ async def look_at_tables(options: Options) -> Tables | None:
 
 
 async def quote_plainly(session: Session) -> None:
-    """With ANSI_QUOTES the source would put names into double quotes, in SHOW CREATE TABLE and SHOW GRANTS."""
+    """Clear sql_mode: with ANSI_QUOTES, SHOW CREATE TABLE and SHOW GRANTS would quote names with double quotes."""
     with contextlib.suppress(ServerError):
         await session.query("SET SESSION sql_mode = ''")
 
@@ -132,7 +135,7 @@ async def _definition(session: Session, name: str) -> str:
 
 
 def _with_schema(key: str, table: str) -> str:
-    """MySQL 5.6 looks for a table without its schema in the connection's, not in that of the altered table."""
+    """Add the schema to the referenced table: MySQL 5.6 would look for it in the connection's default schema."""
     at = _REFERENCE.search(key)
     schema = _SCHEMA.match(table)
     return key if at is None or schema is None else f"{key[: at.end()]}{schema[0]}{key[at.end() :]}"

@@ -17,15 +17,15 @@ from replica.config.options import Options
 from replica.doctor import Finding, Remedy, can_start, examine, log_checks, tables
 from replica.doctor.checks import all_findings
 from replica.doctor.connection_checks import check_clock, check_semi_sync, check_timeouts, check_tls
-from replica.doctor.facts import Facts, OtherReplica, Statement, Stray
+from replica.doctor.facts import Facts, OtherReplica, SessionSetting, Statement
 from replica.doctor.identity_checks import check_gtids, check_server_id
 from replica.doctor.log_checks import (
     check_compression,
     check_filters,
     check_logged_updates,
     check_retention,
+    check_sessions,
     check_statement,
-    check_strays,
 )
 from replica.doctor.privileges import check_replication_privilege, check_select_privilege
 from replica.doctor.settings import check_settings
@@ -89,7 +89,7 @@ def facts(**given: object) -> Facts:
         "filters": ((), ()),
         "replicas": [],
         "is_replica": False,
-        "strays": [],
+        "sessions": [],
         "tables": Tables((), ()),
         "semi_sync": None,
         "statement": None,
@@ -137,7 +137,7 @@ def test_each_bad_finding_says_what_to_type() -> None:
             grants=[],
             filters=((), ("shop",)),
             is_replica=True,
-            strays=[Stray("7", "sql_log_bin", "OFF")],
+            sessions=[SessionSetting("7", "sql_log_bin", "OFF")],
             tables=Tables((KeylessTable("`a`.`b`", "", frozenset()),), ()),
             given={"tls": "preferred", "heartbeat": 0, "semi_sync": True},
         )
@@ -263,8 +263,8 @@ def test_filters(filters: object, tables: str, out: list[str]) -> None:
 
 
 def test_what_may_not_be_asked_is_not_judged() -> None:
-    found = facts(filters=None, is_replica=None, strays=None, may_see_log=False)
-    for check in (check_filters, check_logged_updates, check_strays, check_statement):
+    found = facts(filters=None, is_replica=None, sessions=None, may_see_log=False)
+    for check in (check_filters, check_logged_updates, check_sessions, check_statement):
         assert not list(check(found))
 
 
@@ -486,7 +486,7 @@ async def test_the_source_goes_away_meanwhile() -> None:
 
 
 async def test_a_source_with_very_many_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_PATIENCE", 0.2)
+    monkeypatch.setattr(tables, "_LISTING_SECONDS", 0.2)
     source = mysql(transaction(Log(), 1), silent_for="SELECT t.TABLE_SCHEMA")
     async with serving(source):
         findings = await examine(source.dsn, connect_timeout=0.2, start="earliest")
