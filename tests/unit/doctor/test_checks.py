@@ -1,20 +1,16 @@
-"""The doctor's checks on made-up facts: what cannot be planted on a real server, and how findings are told."""
+"""The doctor's checks on made-up facts, such as cannot be planted on a real server."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from protocol.conversation.messages import Err
 from protocol.errors import ServerError
-from replica.cli.doctor import report
 from replica.config.options import Options
-from replica.doctor import Finding, Remedy, can_start, examine, log_checks, tables
+from replica.doctor import Finding, Remedy, can_start, log_checks
 from replica.doctor.checks import all_findings
 from replica.doctor.connection_checks import check_clock, check_semi_sync, check_timeouts, check_tls
 from replica.doctor.facts import Facts, OtherReplica, SessionSetting, Statement
@@ -32,10 +28,6 @@ from replica.doctor.settings import check_settings
 from replica.doctor.table_checks import check_cascades, check_primary_keys
 from replica.doctor.tables import Cascade, KeylessTable, Tables
 from replica.source.server_facts import Source
-from tests.support.scripted_log import Log, mysql, transaction
-from tests.support.served import PASSWORD, USER, write_mysql_files
-from tests.support.served import serving as relaying
-from tests.support.socket_source import MYSQL_VARIABLES, serving
 
 SOURCE = Source(
     is_mariadb=False,
@@ -411,113 +403,3 @@ def test_a_refusal_and_a_statement() -> None:
     assert "bin.000007:1234" in found.message
     assert "INSERT INTO t VALUES" in found.message
     assert len(found.message) < 250
-
-
-# Told
-
-
-def texts(findings: list[Finding], width: int | None) -> list[str]:
-    return ["".join(span.text for span in line) for line in report(findings, width)]
-
-
-FINDINGS = [
-    Finding("a", "ok", "fine"),
-    Finding(
-        "b", "warning", "word " * 40, (Remedy("sql", "SET " + "x" * 100), Remedy("option file", "x = 1"))
-    ),
-    Finding("c\x1b[31m", "failure", "bad\nnews", tuple(Remedy("shell", f"do {n}") for n in range(20))),
-]
-
-
-def test_the_report_fits_the_terminal() -> None:
-    lines = texts(FINDINGS, 80)
-    assert lines[0] == "ok       a: fine"
-    assert "         as an administrator of the source:" in lines
-    assert "         in the source's option file, section [mysqld], to outlive a restart:" in lines
-    # What is to be copied is whole.
-    assert "           SET " + "x" * 100 in lines
-    assert all(len(line) <= 80 for line in lines if "xxx" not in line)
-    assert lines[-2].strip() == "and 8 more, which --format json has"
-    assert lines[-1] == "streaming cannot start: 1 ok, 1 warning, 1 failure"
-    assert all(line.isprintable() for line in lines)
-    assert len(texts(FINDINGS, None)) < len(lines)
-    assert texts(FINDINGS[1:2] * 2, None)[-1] == "streaming can start: 2 warnings"
-
-
-def test_findings_as_json() -> None:
-    document = json.loads(json.dumps(FINDINGS[1].to_dict()))
-    assert document["remedies"][1] == {"where": "option file", "text": "x = 1"}
-    assert document["state"] == "warning"
-
-
-# With a source that is played
-
-
-async def test_a_source_that_knows_little() -> None:
-    """Whatever it refuses is no reason to fail."""
-    refused = Err(1064, "42000", "what?")
-    answers = dict.fromkeys(("SHOW GRANTS", "SHOW STATUS", "SHOW REPL", "SHOW BINARY", "SELECT t."), refused)
-    source = mysql(transaction(Log(), 1), answers=answers)  # type: ignore[arg-type]
-    async with serving(source):
-        findings = await examine(source.dsn, start="earliest")
-    by_check = {finding.check: finding for finding in findings}
-    assert by_check["start"].state == "ok"
-    assert by_check["monitor privilege"].state == "warning"
-    assert not source.is_open
-
-
-async def test_a_trial_that_fails() -> None:
-    gone = Err(1236, "HY000", "Could not find first log file name in binary log index file")
-    async with serving(mysql(transaction(Log(), 1), refuses_dump=gone)) as source:
-        findings = await examine(source.dsn, start="binlog.000001:4", server_id=7)
-        assert findings[-1].check == "start"
-        assert findings[-1].state == "failure"
-        assert "SHOW BINARY LOGS" in findings[-1].message
-        # The trial is somebody else than the stream.
-        assert source.dumps
-        assert {dump.server_id for dump in source.dumps} - {0, 7}
-        assert 7 not in {dump.server_id for dump in source.dumps}
-
-
-async def test_the_source_goes_away_meanwhile() -> None:
-    async with serving(mysql(transaction(Log(), 1), silent_for="SHOW GRANTS")) as source:
-        findings = await examine(source.dsn, connect_timeout=0.2)
-    assert [finding.state for finding in findings] == ["ok", "failure"]
-
-
-async def test_a_source_with_very_many_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_LISTING_SECONDS", 0.2)
-    source = mysql(transaction(Log(), 1), silent_for="SELECT t.TABLE_SCHEMA")
-    async with serving(source):
-        findings = await examine(source.dsn, connect_timeout=0.2, start="earliest")
-    by_check = {finding.check: finding for finding in findings}
-    assert "did not list its tables" in by_check["primary keys"].message
-    assert by_check["start"].state == "ok"
-
-
-async def test_the_source_ends_the_dump() -> None:
-    log = Log()
-    del log.raw[1:]
-    async with serving(mysql(log, ends_dump=True)) as source:
-        findings = await examine(source.dsn, start="earliest")
-    assert (findings[-1].check, findings[-1].state) == ("start", "failure")
-    assert "ended the binlog dump" in findings[-1].message
-
-
-async def test_log_bin_is_off() -> None:
-    variables = MYSQL_VARIABLES | {"log_bin": "OFF"}
-    async with serving(mysql(Log(), variables=variables)) as source:
-        findings = await examine(source.dsn)
-    assert {finding.check for finding in findings if finding.state == "failure"} == {"log_bin"}
-    assert findings[-1].check != "start"
-
-
-async def test_a_relay(tmp_path: Path) -> None:
-    """It has no settings and tables that could be wrong."""
-    write_mysql_files(tmp_path)
-    async with relaying(tmp_path / "bin.index", semi_sync=True) as server:
-        dsn = f"mysql://{USER}@127.0.0.1:{server.port}/?tls=disabled"
-        findings = await examine(dsn, password=PASSWORD, semi_sync=True, start="earliest")
-    assert [finding.check for finding in findings if finding.state != "ok"] == ["TLS"]
-    assert {"semi_sync", "gtid_mode", "start"} <= {finding.check for finding in findings}
-    assert "served by mysql-replica" in findings[1].message
