@@ -6,7 +6,7 @@ their logs shall hold nothing but what the first source has written.
 
 from __future__ import annotations
 
-from tests.server.streams import executed
+from tests.server.support.streams import executed
 from tests.support.servers import Server
 
 _SECONDS = 30

@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from tests.conftest import SERVER_PROPERTY
+from tests.server.support.served_logs import Recorded, record, unfollow
+from tests.server.support.served_replicas import MARIADB, MYSQL, start_server
 from tests.support.servers import SERVERS, Server, ServerPool, ServerUnavailableError
 
 _SINGLE_FIXTURES = {name.replace(":", "").replace(".", ""): name for name in SERVERS}
@@ -98,6 +100,48 @@ def schema(server: Server) -> Iterator[str]:
     """The name of an empty schema on `server`."""
     with server.fresh_schema() as name:
         yield name
+
+
+@pytest.fixture
+def metadata(server: Server, request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """What table maps hold, set for the server as a whole."""
+    level: str | None = request.param
+    if level is None:
+        yield None
+        return
+    [(usual,)] = server.query("SELECT @@GLOBAL.binlog_row_metadata")
+    server.query(f"SET GLOBAL binlog_row_metadata = '{level}'")
+    try:
+        yield level
+    finally:
+        server.query(f"SET GLOBAL binlog_row_metadata = '{usual}'")
+
+
+@pytest.fixture
+def table(server: Server) -> Iterator[str]:
+    """An empty table in a schema of its own; its qualified name."""
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(2000))")
+        yield f"{schema}.t"
+
+
+@pytest.fixture(scope="module", params=[MYSQL, MARIADB])
+def recorded(
+    request: pytest.FixtureRequest, server_pool: ServerPool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Recorded]:
+    """A source of its own, and its log."""
+    source = start_server(server_pool, request.param)
+    yield record(source, tmp_path_factory.mktemp("log"))
+    server_pool.stop(source.container)
+
+
+@pytest.fixture(scope="module")
+def follower(recorded: Recorded, server_pool: ServerPool) -> Iterator[Server]:
+    """A server of the same version that is to become a replica."""
+    server = start_server(server_pool, recorded.source.name)
+    unfollow(server)
+    yield server
+    server_pool.stop(server.container)
 
 
 def _servers_of(item: pytest.Item) -> set[str]:

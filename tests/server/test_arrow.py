@@ -17,14 +17,10 @@ import pytest
 
 import replica
 from protocol.constants import EventType
+from tests.server.support.random_streams import MATRIX, SEED, run_tables
 from tests.support.arrow_rows import differences, has_lone_diffs, row_changes, text_cells
 from tests.support.random_tables import quote_name
 from tests.support.servers import Server
-
-from . import test_random_tables as of_tuples
-from .test_random_tables import MATRIX, SEED, metadata, run_tables
-
-assert metadata  # a fixture
 
 TABLES = 40
 # A pymysql cursor gives what the server says of these as Python values; FLOAT is shown rounded, BIT is bytes.
@@ -82,14 +78,11 @@ def columns_of(batches: list[pa.RecordBatch]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)
-def test_random_tables_as_columns(
-    server: Server, schema: str, metadata: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_tables_as_columns(server: Server, schema: str, metadata: str | None) -> None:
     print(f"RANDOM_TABLES_SEED={SEED}")
-    monkeypatch.setattr(of_tuples, "TABLES", TABLES)
     rng = random.Random(f"{SEED} {server.name} {metadata} columns")
     with file_of(server) as file:
-        tables = run_tables(rng, server, schema, full=metadata == "FULL")
+        tables = run_tables(rng, server, schema, full=metadata == "FULL", number=TABLES)
     with replica.open_binlog(file, tables=f"{schema}.*", cells=text_cells()) as log:
         changes = list(row_changes(log))
     compared = 0

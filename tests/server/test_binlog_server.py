@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,24 @@ import pytest
 from protocol.constants import EventFlag, EventType
 from protocol.errors import ReplicaError, ServerError
 from protocol.gtid import GtidSet
-from replica import BinlogPosition, BinlogStream, XidEvent, open_binlog
+from replica import BinlogStream
 from replica.config.options import Options
 from replica.server import BinlogServer
 from replica.source.session import Session
 from tests.faults.waiting import until
-from tests.support.servers import Server, ServerPool, ServerUnavailableError
+from tests.server.support.served_replicas import (
+    CONNECTIONS,
+    MARIADB,
+    MYSQL,
+    acknowledges_everything,
+    of_ours,
+    of_the_source,
+    on,
+    shell,
+)
+from tests.support.servers import Server
 
-from .served_logs import (
+from .support.served_logs import (
     PASSWORD,
     TABLE,
     USER,
@@ -28,71 +37,14 @@ from .served_logs import (
     catch_up,
     checksum_of,
     follow,
-    gateway,
-    record,
     serve,
     status_of,
     trouble,
     unfollow,
 )
-from .streams import SECONDS
-
-MYSQL, MARIADB = "mysql:9.7", "mariadb:11.8"
-
-
-@pytest.fixture(scope="module", params=[MYSQL, MARIADB])
-def recorded(
-    request: pytest.FixtureRequest, server_pool: ServerPool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Recorded]:
-    """A source of its own, and its log."""
-    source = _start(server_pool, request.param)
-    yield record(source, tmp_path_factory.mktemp("log"))
-    server_pool.stop(source.container)
-
-
-@pytest.fixture(scope="module")
-def follower(recorded: Recorded, server_pool: ServerPool) -> Iterator[Server]:
-    """A server of the same version that is to become a replica."""
-    server = _start(server_pool, recorded.source.name)
-    unfollow(server)
-    yield server
-    server_pool.stop(server.container)
-
-
-def _start(pool: ServerPool, name: str) -> Server:
-    try:
-        return pool.start(name)
-    except ServerUnavailableError as error:
-        pytest.skip(str(error))
-
-
-def on(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("recorded", [name], indirect=True)
-
+from .support.streams import SECONDS
 
 # The servers' tools
-
-
-def tool(server: Server, host: str, port: int, user: str, password: str, *options: str) -> list[str]:
-    """The command line that lets the server's own tool read a log over the network."""
-    program = "mysqlbinlog" if server.family == "mysql" else "mariadb-binlog"
-    return [
-        program,
-        "--read-from-remote-server",
-        f"-h{host}",
-        f"-P{port}",
-        f"-u{user}",
-        f"-p{password}",
-        *options,
-    ]
-
-
-def of_the_source(server: Server, *options: str) -> list[str]:
-    return tool(server, "127.0.0.1", 3306, "root", server.root_password, *options)
-
-
-def of_ours(server: Server, ours: BinlogServer, *options: str) -> list[str]:
-    return tool(server, gateway(server), ours.port, USER, PASSWORD, *options)
 
 
 TLS_OPTIONS = {
@@ -102,10 +54,6 @@ TLS_OPTIONS = {
     ("mariadb", True): (),
     ("mariadb", False): ("--skip-ssl",),
 }
-
-
-def shell(*command: str) -> str:
-    return " ".join(f"'{word}'" for word in command)
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -157,13 +105,6 @@ async def test_the_tool_follows(recorded: Recorded) -> None:
 
 
 # Real replicas
-
-CONNECTIONS = {
-    ("mysql", True): "SOURCE_SSL = 1",
-    ("mysql", False): "SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1",
-    ("mariadb", True): "MASTER_SSL = 1",
-    ("mariadb", False): "MASTER_SSL = 0, MASTER_SSL_VERIFY_SERVER_CERT = 0",
-}
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -236,7 +177,7 @@ async def test_a_real_semi_synchronous_replica_of_mysql(recorded: Recorded, foll
     follower.query("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'")
     follower.query("SET GLOBAL rpl_semi_sync_replica_enabled = 1")
     try:
-        await _acknowledges_everything(recorded, follower, "SOURCE_SSL = 1")
+        await acknowledges_everything(recorded, follower, "SOURCE_SSL = 1")
     finally:
         follower.query("UNINSTALL PLUGIN rpl_semi_sync_replica")
 
@@ -245,31 +186,9 @@ async def test_a_real_semi_synchronous_replica_of_mysql(recorded: Recorded, foll
 async def test_a_real_semi_synchronous_replica_of_mariadb(recorded: Recorded, follower: Server) -> None:
     follower.query("SET GLOBAL rpl_semi_sync_slave_enabled = 1")
     try:
-        await _acknowledges_everything(recorded, follower, "MASTER_SSL = 1")
+        await acknowledges_everything(recorded, follower, "MASTER_SSL = 1")
     finally:
         follower.query("SET GLOBAL rpl_semi_sync_slave_enabled = 0")
-
-
-async def _acknowledges_everything(recorded: Recorded, follower: Server, options: str) -> None:
-    async with serve(recorded.folder, follower, semi_sync=True) as ours:
-        try:
-            await asyncio.to_thread(
-                follow, follower, ours, by_gtid=True, file=recorded.files[0], options=options
-            )
-            await asyncio.to_thread(catch_up, follower, recorded.executed)
-            [connected] = ours.replicas
-            end = _end_of_transactions(recorded.folder / recorded.files[-1])
-            await until(lambda: connected.acknowledged == end)
-            assert await asyncio.to_thread(checksum_of, follower) == recorded.checksum
-        finally:
-            await asyncio.to_thread(unfollow, follower)
-
-
-def _end_of_transactions(path: Path) -> BinlogPosition:
-    """Where the last one ends; MariaDB may note a checkpoint behind it, which nobody is asked to acknowledge."""
-    with open_binlog(path, events=XidEvent) as log:
-        *_, last = log
-    return BinlogPosition(path.name, last.header.next_position)
 
 
 # Event for event

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -22,11 +21,11 @@ from tests.faults.proxy import FaultProxy, plan
 from tests.faults.waiting import until
 from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
+from tests.server.support.faulty_streams import FILE_POSITION, GTID, report, start_of, stream_through
 from tests.support.servers import Server
 
-from .streams import SECONDS, end_of_log, executed, take_rows
+from .support.streams import SECONDS, take_rows
 
-FILE_POSITION, GTID = "file and position", "GTID"
 # Without GTIDs there is nothing but the position to go on by.
 _WITHOUT_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
 # How much smaller the workload's transactions are then.
@@ -51,28 +50,6 @@ class Scale:
 
 SHORT = Scale(20_000, cuts=10, stalls=1, flips=1, kills=1, reach=2_000_000, pause=0.05, seconds=90)
 LONG = Scale(200_000, cuts=100, stalls=10, flips=10, kills=5, reach=20_000_000, pause=0.1, seconds=900)
-
-
-def start_of(server: Server, mode: str) -> Any:
-    """Where the log ends now, as a position or as a GTID set."""
-    if mode == FILE_POSITION:
-        return end_of_log(server)
-    family = replica.GtidSet if server.family == "mysql" else replica.MariadbGtidSet
-    return family(executed(server))
-
-
-def stream_through(proxy: FaultProxy, server: Server, **options: Any) -> replica.BinlogStream:
-    defaults: dict[str, Any] = {
-        "host": "127.0.0.1",
-        "port": proxy.port,
-        "user": server.replica_user,
-        "password": server.replica_password,
-        "tls": "disabled",
-        "heartbeat": 0.4,
-        "connect_timeout": 2.0,
-        "reconnect": replica.ReconnectPolicy(initial=0.02, maximum=0.5),
-    }
-    return replica.connect(**(defaults | options))
 
 
 async def disturb(server: Server, writer: Writer, kills: int, rng: random.Random) -> None:
@@ -173,14 +150,6 @@ async def assert_nothing_is_behind(
     )
     async with asyncio.timeout(SECONDS), stream:
         assert [event async for event in stream] == []
-
-
-def report(proxy: FaultProxy, stream: replica.BinlogStream, collector: Collector, writer: Writer) -> None:
-    status = stream.status
-    print("faults", dict(proxy.counts), "to come", proxy.pending, "writer reconnects", writer.reconnects)
-    print("delivered", len(collector.delivered), "open", len(collector.open), "lost", collector.lost)
-    print("reconnects", status.reconnects, "skipped", status.skipped, "last error", status.last_error)
-    print(*proxy.history, sep="\n")
 
 
 @pytest.mark.parametrize("mode", [FILE_POSITION, GTID])

@@ -17,21 +17,15 @@ from replica.config.options import Options
 from replica.source.server_facts import ask, identify, introduce
 from replica.source.session import Session
 from tests.faults.proxy import FaultProxy
+from tests.server.support.faulty_streams import stream_through
+from tests.server.support.streams import COMPRESSIONS
 from tests.support.servers import Server
 
-from .streams import PASSWORD, SECONDS, end_of_log, stream_of, take_rows, user_of
-from .test_chaos import stream_through
+from .support.streams import PASSWORD, SECONDS, end_of_log, stream_of, take_rows, user_of
 
 MEGABYTE = 1 << 20
 LARGE = 20 * MEGABYTE
-WAYS = [
-    ("mysql:9.7", "zlib"),
-    ("mysql:9.7", "zstd"),
-    ("mysql:5.6", "zlib"),
-    ("mariadb:10.11", "zlib"),
-    ("mariadb:11.8", "zlib"),
-]
-each_way = pytest.mark.parametrize(("server", "compression"), WAYS, indirect=["server"])
+each_way = pytest.mark.parametrize(("server", "compression"), COMPRESSIONS, indirect=["server"])
 TLS = [pytest.param(mode, id=f"tls {mode}") for mode in ("disabled", "required")]
 
 

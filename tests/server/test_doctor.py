@@ -21,8 +21,8 @@ import replica
 from replica.doctor import can_start, examine
 from tests.support.servers import Server
 
-from .doctored import assert_cured, carry_out, findings_of, options_in, typed
-from .streams import MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, stream_of, user_of
+from .support.doctor_findings import assert_cured, carry_out, findings_of, options_in, typed
+from .support.streams import MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, stream_of, user_of
 
 WITHOUT_LOGGED_CASCADES = ["mysql:5.6", "mariadb:10.11", "mariadb:11.8"]
 EVERYTHING = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT"

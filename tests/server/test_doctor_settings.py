@@ -14,8 +14,8 @@ import pytest
 from tests.faults.container import restart
 from tests.support.servers import Server
 
-from .doctored import assert_cured, findings_of, typed
-from .streams import MARIADB
+from .support.doctor_findings import assert_cured, findings_of, typed
+from .support.streams import MARIADB
 
 # Settings for all
 

@@ -11,7 +11,7 @@ import replica
 from replica import BinlogPosition, RotateEvent
 from tests.support.servers import Server
 
-from .streams import MARIADB, MYSQL, SECONDS, end_of_log, executed, stream_of, take_rows
+from .support.streams import MARIADB, MYSQL, SECONDS, end_of_log, executed, stream_of, take_rows
 
 
 def dump_threads(server: Server, user: str) -> list[str]:

@@ -15,8 +15,8 @@ from protocol.binlog.events import DeleteRowsEvent, Event, RowsEvent, UpdateRows
 from protocol.errors import ConfigurationError
 from replica.files.binlog_file import KeyFile, open_binlog
 from replica.mysqlbinlog.event_text import TextRenderer, render_text
+from tests.support.encrypted_logs import OPENSSL_FILES
 from tests.support.servers import Server
-from tests.unit.binlog.test_encryption import OPENSSL_FILES
 
 KEYRING = "/var/lib/mysql-keyring/keyring"
 KEY_FILE = "/etc/mysql/log-keys/keys"

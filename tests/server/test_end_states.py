@@ -17,10 +17,10 @@ from replica import BinlogStream, FileCheckpointStore
 from replica.config.options import Options
 from tests.faults import container
 from tests.faults.proxy import FaultProxy
+from tests.server.support.faulty_streams import FILE_POSITION, GTID, start_of, stream_through
 from tests.support.servers import Server
 
-from .streams import MYSQL, MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, take_rows, user_of
-from .test_chaos import FILE_POSITION, GTID, start_of, stream_through
+from .support.streams import MYSQL, MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, take_rows, user_of
 
 LIMIT = 10
 

@@ -26,7 +26,7 @@ import pytest
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS
 
 EXAMPLES = ROOT / "tests" / "examples"
 _KILLS = 4

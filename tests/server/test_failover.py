@@ -19,10 +19,10 @@ from tests.faults import container, topology
 from tests.faults.proxy import FaultProxy
 from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
+from tests.server.support.faulty_streams import GTID, report, start_of, stream_through
 from tests.support.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, executed, take_rows
-from .test_chaos import GTID, report, start_of, stream_through
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, executed, take_rows
 
 # So slow that the replicas, which do not go through the proxy, are always ahead of the stream.
 _BYTES_PER_SECOND = 1_000_000

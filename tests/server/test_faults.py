@@ -14,7 +14,7 @@ from tests.faults.workload import Collector, Workload, first_difference
 from tests.faults.writer import Writer
 from tests.support.servers import Server
 
-from .streams import SECONDS
+from .support.streams import SECONDS
 
 
 @pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"])

@@ -15,10 +15,10 @@ import replica
 from protocol.errors import ConnectionLostError, TransactionsUnavailableError
 from replica import BinlogStream, RowsEvent, SourceChangedError, XidEvent
 from tests.faults import container, topology
+from tests.server.support.faulty_streams import GTID, start_of
 from tests.support.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, executed, take_rows
-from .test_chaos import GTID, start_of
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, executed, take_rows
 
 ARGUMENTS = {"mysql": (), "mariadb": ("--log-slave-updates",)}
 QUICK = replica.ReconnectPolicy(initial=0.05, maximum=0.5)

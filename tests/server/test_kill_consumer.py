@@ -17,7 +17,7 @@ from tests.faults.workload import Identity, Workload, first_difference
 from tests.faults.writer import Writer
 from tests.support.servers import Server
 
-from .streams import SECONDS, end_of_log
+from .support.streams import SECONDS, end_of_log
 
 # A Python process needs this long to get to its first row; kills come before and after it.
 _LIFE_SECONDS = 1.2

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
-from .streams import end_of_log
+from .support.streams import end_of_log
 
 MEGABYTE = 1 << 20
 LIMIT_KB = 400 << 10
@@ -22,7 +22,7 @@ async def consume(server: Server, schema: str, start: object, rows: int) -> dict
     command = (
         sys.executable,
         "-m",
-        "tests.server.consumer",
+        "tests.server.support.consumer",
         server.dsn(),
         f"{schema}.*",
         str(start),

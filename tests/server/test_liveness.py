@@ -18,10 +18,18 @@ from replica import QueryEvent, WriteRowsEvent
 from tests.faults import container
 from tests.faults.proxy import FaultProxy
 from tests.faults.waiting import until
+from tests.server.support.faulty_streams import stream_through
 from tests.support.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, PASSWORD, SECONDS, end_of_log, take_changes, take_rows, user_of
-from .test_chaos import stream_through
+from .support.streams import (
+    MYSQL97_AND_MARIADB118,
+    PASSWORD,
+    SECONDS,
+    end_of_log,
+    take_changes,
+    take_rows,
+    user_of,
+)
 
 # Where the servers hardly differ and waiting is long.
 MYSQL97_IF_LONG, MYSQL56_IF_LONG, MARIADB118_IF_LONG = (

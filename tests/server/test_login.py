@@ -14,11 +14,11 @@ from protocol.conversation.client_plugins import CachingSha2Password
 from protocol.conversation.server_plugins import public_pem
 from replica.config.options import Options
 from replica.source.session import Session
+from tests.support.password_leaks import assert_silent
 from tests.support.servers import Server
-from tests.unit.conversation.test_login_secrets import assert_silent
 
-from .logins import account, check_login, cipher, log_in
-from .streams import MARIADB, MYSQL97_AND_MARIADB118, PASSWORD, stream_of, take_rows, user_of
+from .support.logins import account, check_login, cipher, log_in
+from .support.streams import MARIADB, MYSQL97_AND_MARIADB118, PASSWORD, stream_of, take_rows, user_of
 
 # caching_sha2_password.cc: what the server answers to the scramble.
 FAST_PATH, FULL_PATH = b"\3", b"\4"

@@ -15,8 +15,8 @@ from tests.faults.interceptor import intercepting
 from tests.support.certificates import Authority
 from tests.support.servers import Server
 
-from .logins import account, check_login, log_in, prepare_pam
-from .streams import PASSWORD, stream_of, take_rows
+from .support.logins import account, check_login, log_in, prepare_pam
+from .support.streams import PASSWORD, stream_of, take_rows
 
 LIBRARIES = {"ed25519": "auth_ed25519", "parsec": "auth_parsec", "pam": "auth_pam"}
 # parsec came with MariaDB 11.6.

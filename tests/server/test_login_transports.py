@@ -13,8 +13,8 @@ import replica
 from tests.support.certificates import Authority
 from tests.support.servers import ServerPool, ServerUnavailableError
 
-from .logins import CertifiedServer, account, certified_server, check_login, log_in, prepare_pam
-from .streams import PASSWORD
+from .support.logins import CertifiedServer, account, certified_server, check_login, log_in, prepare_pam
+from .support.streams import PASSWORD
 
 # TLS 1.0 and its renegotiation, without the short keys of Diffie and Hellman.
 OLD_CIPHERS = "AES256-SHA:@SECLEVEL=0"

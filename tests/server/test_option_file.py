@@ -8,10 +8,10 @@ import pytest
 
 import replica
 from replica.config.option_file import read_option_file
+from tests.support.option_values import OPTION_VALUES
 from tests.support.servers import Server
-from tests.unit.config.test_option_file import VALUES
 
-from .streams import PASSWORD, take_rows, user_of
+from .support.streams import PASSWORD, take_rows, user_of
 
 # In the images of all but 5.6.
 PROGRAM = "my_print_defaults"
@@ -20,7 +20,7 @@ PROGRAM = "my_print_defaults"
 @pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:10.11", "mariadb:11.8"], indirect=True)
 def test_values_are_what_the_servers_program_reads(server: Server, tmp_path: Path) -> None:
     ours, theirs = [], []
-    for number, (written, _) in enumerate(VALUES):
+    for number, (written, _) in enumerate(OPTION_VALUES):
         text = f"[client]\n# {number}\nuser={written}\n"
         path = tmp_path / f"{number}.cnf"
         path.write_text(text)
@@ -48,5 +48,5 @@ async def test_a_login_by_option_file(
             path.chmod(0o600)
             monkeypatch.setenv("MYSQL_PWD", environment)
             async with replica.connect(option_file=str(path), tables=f"{schema}.*") as stream:
-                mysql97.query(f"INSERT INTO {schema}.t VALUES (1)")
+                mysql97.query(f"INSERT INTO {schema}.t OPTION_VALUES (1)")
                 assert await take_rows(stream, 1) == [(1,)]

@@ -6,13 +6,11 @@ character set, with NULLs, extremes, zero dates and odd names. `RANDOM_TABLES_SE
 
 from __future__ import annotations
 
-import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-import pymysql
 import pytest
 
 import replica
@@ -20,44 +18,15 @@ from protocol.binlog.events import RowsEvent
 from protocol.position import BinlogPosition
 from protocol.rows.column import ABSENT
 from protocol.rows.table import Table
-from tests.support.column_kinds import dialect_of
-from tests.support.random_tables import RandomTable, Step, connect_plainly, make_table
+from tests.server.support.random_streams import (
+    MATRIX,
+    SEED,
+    run_tables,
+)
+from tests.support.random_tables import RandomTable, Step
 from tests.support.servers import Server
 
-TABLES = 200
-SEED = int(os.environ.get("RANDOM_TABLES_SEED") or random.SystemRandom().randrange(1 << 32))
-
-# A row that is too large for its engine, or an engine without such columns or keys: a table that cannot be.
-IMPOSSIBLE_TABLES = {1118, 1071, 1112, 1163, 1178, 3106, 3756, 4161}
-MAX_IMPOSSIBLE = 0.2
-
-MATRIX = [
-    ("mysql:9.7", "FULL"),
-    ("mysql:9.7", "MINIMAL"),
-    ("mysql:5.6", None),
-    *[
-        (server, level)
-        for server in ("mariadb:10.11", "mariadb:11.8")
-        for level in ("FULL", "MINIMAL", "NO_LOG")
-    ],
-]
-
 Change = tuple[str, Table, tuple[object, ...] | None, tuple[object, ...] | None]
-
-
-@pytest.fixture
-def metadata(server: Server, request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """What table maps hold, set for the server as a whole."""
-    level: str | None = request.param
-    if level is None:
-        yield None
-        return
-    [(usual,)] = server.query("SELECT @@GLOBAL.binlog_row_metadata")
-    server.query(f"SET GLOBAL binlog_row_metadata = '{level}'")
-    try:
-        yield level
-    finally:
-        server.query(f"SET GLOBAL binlog_row_metadata = '{usual}'")
 
 
 @pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)
@@ -81,29 +50,6 @@ async def test_the_stream_equals_select(server: Server, schema: str, metadata: s
     print(f"{server.name} {metadata}: about {streamed} values compared")
     assert not problems, "\n".join([f"{len(problems)} differences:", *problems[:20]])
     assert not changes
-
-
-def run_tables(rng: random.Random, server: Server, schema: str, *, full: bool) -> list[RandomTable]:
-    """Random tables, with all that has happened to them."""
-    dialect = dialect_of(server, logs_labels=full)
-    tables: list[RandomTable] = []
-    impossible = 0
-    with connect_plainly(server) as connection:
-        while len(tables) < TABLES:
-            table = make_table(rng, dialect, schema, len(tables) + impossible)
-            try:
-                table.run(connection)
-            except pymysql.err.MySQLError as error:
-                if error.args[0] not in IMPOSSIBLE_TABLES:
-                    print(table.create, *(step.sql for step in table.steps), sep="\n")
-                    raise
-                impossible += 1
-                connection.rollback()
-            else:
-                tables.append(table)
-    print(f"{server.name}: {len(tables)} tables, {impossible} more were impossible")
-    assert impossible < MAX_IMPOSSIBLE * TABLES
-    return tables
 
 
 def changes_of(event: Any) -> Iterator[Change]:

@@ -18,7 +18,7 @@ import replica
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
 
 README = ROOT / "README.md"
 

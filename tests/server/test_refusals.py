@@ -14,7 +14,7 @@ from replica import BinlogPosition, BinlogStream, DuplicateReplicaError, GtidSet
 from replica.config.options import Options
 from tests.support.servers import Server
 
-from .streams import (
+from .support.streams import (
     MARIADB,
     MYSQL,
     MYSQL97_AND_MARIADB118,

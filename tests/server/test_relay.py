@@ -19,11 +19,11 @@ from tests.faults.container import restart
 from tests.faults.waiting import until
 from tests.faults.workload import Workload
 from tests.faults.writer import Writer
+from tests.server.support.served_replicas import CONNECTIONS
 from tests.support.servers import Server
 
-from .served_logs import catch_up, executed_on, follow, forget, names_of_logs, serve, stored, unfollow
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
-from .test_binlog_server import CONNECTIONS
+from .support.served_logs import catch_up, executed_on, follow, forget, names_of_logs, serve, stored, unfollow
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
 
 # A Python process needs this long until it has connected; kills come before and after it.
 _LIFE_SECONDS = 1.2

@@ -8,7 +8,6 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,97 +15,17 @@ import pytest
 import replica
 from replica import BinlogPosition, BinlogStream, Checkpoint, RowsEvent, XidEvent
 from tests.faults.container import kill_dumps
+from tests.server.support.semi_sync_sources import TIMEOUT_SECONDS, Source, waiting_source
 from tests.support.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, stream_of, to_the_end
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, stream_of, to_the_end
 
-# Long enough that nothing here waits for it, but for who wants to.
-TIMEOUT_SECONDS = 20
 HELD_SECONDS = 0.5
-
-
-@dataclass
-class Source:
-    """A source that waits with each commit for one replica."""
-
-    server: Server
-    schema: str
-    missed_before: int = 0
-
-    @property
-    def missed(self) -> int:
-        """Commits that have not been waited for."""
-        return self.status("no_tx") - self.missed_before
-
-    @property
-    def word(self) -> str:
-        return "source" if self.server.name == "mysql:9.7" else "master"
-
-    def insert(self, number: int, size: int = 1) -> float:
-        """Commit a row; the seconds that it took."""
-        start = time.monotonic()
-        self.server.query(f"INSERT INTO {self.schema}.t VALUES ({number}, REPEAT('x', {size}))")
-        return time.monotonic() - start
-
-    async def inserting(self, number: int, size: int = 1) -> asyncio.Task[float]:
-        """The commit, which has begun to wait."""
-        waits = self.status("wait_sessions")
-        task = asyncio.create_task(asyncio.to_thread(self.insert, number, size))
-        await self.until(lambda: task.done() or self.status("wait_sessions") > waits)
-        return task
-
-    def status(self, name: str) -> int:
-        [(_, value)] = self.server.query(f"SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_{self.word}_{name}'")
-        return int(value) if value.isdecimal() else int(value == "ON")
-
-    def set(self, name: str, value: int | str) -> None:
-        self.server.query(f"SET GLOBAL rpl_semi_sync_{self.word}_{name} = {value}")
-
-    async def until(self, condition: object) -> None:
-        """Until something is so on the server, which is asked now and then."""
-        assert callable(condition)
-        async with asyncio.timeout(SECONDS):
-            while not await asyncio.to_thread(condition):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-
-
-@contextlib.contextmanager
-def _waiting(server: Server) -> Iterator[None]:
-    """Semi-synchronous replication is on, and off again."""
-    word = "source" if server.name == "mysql:9.7" else "master"
-    is_plugin = server.family == "mysql"
-    if is_plugin:
-        server.query(f"INSTALL PLUGIN rpl_semi_sync_{word} SONAME 'semisync_{word}.so'")
-    try:
-        server.query(f"SET GLOBAL rpl_semi_sync_{word}_timeout = {TIMEOUT_SECONDS * 1000}")
-        server.query(f"SET GLOBAL rpl_semi_sync_{word}_enabled = ON")
-        yield
-    finally:
-        server.query(f"SET GLOBAL rpl_semi_sync_{word}_enabled = OFF")
-        kill_dumps(server)
-        if is_plugin:
-            _uninstall(server, f"rpl_semi_sync_{word}")
-
-
-def _uninstall(server: Server, plugin: str) -> None:
-    """It refuses as long as it knows of a replica."""
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            server.query(f"UNINSTALL PLUGIN {plugin}")
-            return
-        except Exception:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 @pytest.fixture
 def source(server: Server, schema: str) -> Iterator[Source]:
-    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b LONGTEXT)")
-    with _waiting(server):
-        source = Source(server, schema)
-        source.missed_before = source.status("no_tx")
+    with waiting_source(server, schema) as source:
         yield source
 
 
@@ -353,7 +272,12 @@ async def test_what_was_committed_is_in_the_store_of_a_killed_consumer(
 
     async def start() -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.server.semi_sync_consumer", source.server.dsn(), tables, str(path)
+            sys.executable,
+            "-m",
+            "tests.server.support.semi_sync_consumer",
+            source.server.dsn(),
+            tables,
+            str(path),
         )
 
     async def kill(process: asyncio.subprocess.Process) -> None:

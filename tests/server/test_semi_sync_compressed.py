@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
-from .streams import SECONDS, stream_of, take_rows
-from .test_compression import WAYS
-from .test_semi_sync import TIMEOUT_SECONDS, Source, source
+from tests.server.support.semi_sync_sources import TIMEOUT_SECONDS, Source, waiting_source
+from tests.support.servers import Server
 
-__all__ = ["source"]  # the fixture
+from .support.streams import COMPRESSIONS, SECONDS, stream_of, take_rows
+
+
+@pytest.fixture
+def source(server: Server, schema: str) -> Iterator[Source]:
+    with waiting_source(server, schema) as source:
+        yield source
 
 
 # The image of 5.6 has no plugin for it.
 @pytest.mark.parametrize(
-    ("server", "compression"), [way for way in WAYS if way[0] != "mysql:5.6"], indirect=["server"]
+    ("server", "compression"), [way for way in COMPRESSIONS if way[0] != "mysql:5.6"], indirect=["server"]
 )
 async def test_every_commit_is_acknowledged(source: Source, compression: str) -> None:
     sizes = [1, 60, 20_000, (1 << 24) - 100, 17 << 20, 3]

@@ -12,9 +12,18 @@ import replica
 from protocol.constants import Capability
 from protocol.conversation.compressed_packets import Codec, agreed_codec
 from replica import RowsEvent
+from tests.server.support.served_replicas import (
+    MARIADB,
+    MYSQL,
+    acknowledges_everything,
+    of_ours,
+    of_the_source,
+    on,
+    shell,
+)
 from tests.support.servers import Server
 
-from .served_logs import (
+from .support.served_logs import (
     PASSWORD,
     USER,
     Recorded,
@@ -26,20 +35,7 @@ from .served_logs import (
     trouble,
     unfollow,
 )
-from .streams import SECONDS
-from .test_binlog_server import (
-    MARIADB,
-    MYSQL,
-    _acknowledges_everything,
-    follower,
-    of_ours,
-    of_the_source,
-    on,
-    recorded,
-    shell,
-)
-
-__all__ = ["follower", "recorded"]  # fixtures
+from .support.streams import SECONDS
 
 MYSQL_OPTIONS = "SOURCE_SSL = 1, SOURCE_COMPRESSION_ALGORITHMS = '{}'"
 MARIADB_OPTIONS = "MASTER_SSL = 0, MASTER_SSL_VERIFY_SERVER_CERT = 0"
@@ -107,7 +103,7 @@ async def test_a_semi_synchronous_replica_of_mysql(
     follower.query("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'")
     follower.query("SET GLOBAL rpl_semi_sync_replica_enabled = 1")
     try:
-        await _acknowledges_everything(recorded, follower, MYSQL_OPTIONS.format(algorithm))
+        await acknowledges_everything(recorded, follower, MYSQL_OPTIONS.format(algorithm))
     finally:
         follower.query("UNINSTALL PLUGIN rpl_semi_sync_replica")
     assert set(agreed) == {algorithm}
@@ -119,7 +115,7 @@ async def test_a_semi_synchronous_replica_of_mariadb(
 ) -> None:
     compressing.query("SET GLOBAL rpl_semi_sync_slave_enabled = 1")
     try:
-        await _acknowledges_everything(recorded, compressing, MARIADB_OPTIONS)
+        await acknowledges_everything(recorded, compressing, MARIADB_OPTIONS)
     finally:
         compressing.query("SET GLOBAL rpl_semi_sync_slave_enabled = 0")
     # STOP SLAVE's own connection may not ask for it.

@@ -12,7 +12,7 @@ import pytest
 import replica
 from tests.support.servers import HOST, SHARED, Server
 
-from .streams import SECONDS, take_rows
+from .support.streams import SECONDS, take_rows
 
 
 @pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:10.11", "mariadb:11.8"])

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from protocol.errors import ReplicaError
 from replica.spark.jobs import changelog
 from replica.spark.jobs.spark_session import Pace, await_queries, state_of
-from tests.server.streams import begin_log
+from tests.server.support.streams import begin_log
 from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
 from tests.support.places import ROOT
 from tests.support.servers import Server

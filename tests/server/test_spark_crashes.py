@@ -16,9 +16,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.server.killed import SECONDS, KilledQuery, Writer
-from tests.server.test_spark_live import LIVE_SERVERS, insert, purge
-from tests.spark.killed_query import POINTS
+from tests.server.support.killed_queries import SECONDS, KilledQuery, Writer
+from tests.server.support.spark_sources import LIVE_SERVERS, insert, purge
+from tests.spark.support.killed_query import POINTS
 from tests.support.servers import Server
 
 STEP = 500
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
 
 
 class PlainQuery(KilledQuery):
-    """That of ``tests.spark.micro_batches``."""
+    """That of ``tests.spark.support.micro_batches``."""
 
     def __init__(self, server: Server, folder: Path, tables: list[str], **more: object) -> None:
         super().__init__(
-            server, folder, tables, module="tests.spark.micro_batches", formats=["plain"], **more
+            server, folder, tables, module="tests.spark.support.micro_batches", formats=["plain"], **more
         )
 
     def rows(self) -> list[dict[str, Any]]:

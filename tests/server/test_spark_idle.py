@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.server.test_spark_live import LIVE_SERVERS
-from tests.server.test_spark_reader import ALL, Readers, insert, next_offset, readers, table  # noqa: F401 -- fixtures
-from tests.server.test_spark_stream import Pipeline
+from tests.server.support.spark_pipeline import Pipeline
+from tests.server.support.spark_readers import ALL, Readers, next_offset
+from tests.server.support.spark_sources import LIVE_SERVERS, insert
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.support.servers import Server
 
@@ -42,8 +43,14 @@ class Questions:
         return once - self._before - (twice - once)
 
 
+@pytest.fixture
+def readers(tmp_path: Path) -> Iterator[Readers]:
+    with contextlib.closing(Readers(tmp_path / "spool")) as readers:
+        yield readers
+
+
 @pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
-def test_the_reader_asks_nothing(server: Server, readers: Readers, table: str) -> None:  # noqa: F811
+def test_the_reader_asks_nothing(server: Server, readers: Readers, table: str) -> None:
     reader = readers(server, rowFormat="json", includeTables=table)
     start = reader.latestOffset(reader.initialOffset(), ALL)
     insert(server, table, 0, 10)

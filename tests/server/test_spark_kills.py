@@ -16,7 +16,7 @@ pytest.importorskip("deltalake")
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from tests.server.killed import KilledQuery, Writer
+from tests.server.support.killed_queries import KilledQuery, Writer
 from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
 from tests.support.servers import Server
 

@@ -15,8 +15,8 @@ from tests.benchmarks.large_log import LARGE_BYTES, write_large_log
 from tests.benchmarks.logs import CACHE, cached_logs
 from tests.benchmarks.workloads import COMPARED, QUICK_SHARE
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
-from tests.spark.expected_rows import expected_changes, open_expected
-from tests.spark.test_reading import JSON_PLAN, as_expected, plan
+from tests.spark.support.expected_rows import expected_changes, open_expected
+from tests.spark.support.planned import JSON_PLAN, as_expected, plan
 from tests.support.servers import ServerPool
 
 if TYPE_CHECKING:

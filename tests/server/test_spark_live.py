@@ -21,11 +21,10 @@ from replica.spark.read_task import ReadPlan, read_piece
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
 from replica.spool.pieces import LogPiece, ReadSettings
+from tests.server.support.spark_sources import LIVE_SERVERS, WAIT, insert, purge
 from tests.support.servers import Server
 
 PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json")
-LIVE_SERVERS = ["mysql:9.7", "mariadb:11.8"]
-WAIT = 60.0
 
 pytestmark = pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
 
@@ -58,24 +57,6 @@ def logs(server: Server, tmp_path: Path) -> Iterator[Logs]:
     yield logs
     for log in logs.opened:
         log.close()
-
-
-@pytest.fixture
-def table(server: Server) -> Iterator[str]:
-    with server.fresh_schema() as schema:
-        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(2000))")
-        yield f"{schema}.t"
-
-
-def insert(server: Server, table: str, first: int, count: int, *, per_transaction: int = 10) -> None:
-    with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
-        for begin in range(first, first + count, per_transaction):
-            rows = [
-                (number, "x" * (number % 50))
-                for number in range(begin, min(begin + per_transaction, first + count))
-            ]
-            cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s)", rows)
-            connection.commit()
 
 
 def take_until(log: LiveLog, start: Offset, end: Offset, **limits: int) -> list[tuple[Offset, Offset]]:
@@ -165,16 +146,6 @@ def test_without_the_spool_the_rows_are_fetched_again(server: Server, logs: Logs
     again.follow(start)
     again.wait_until(batches[-1][1], WAIT)
     assert rows_of(again, [(start, batches[-1][1])], table) == list(range(100))
-
-
-def purge(server: Server) -> None:
-    """Have the source forget all of its log but a new file; it does not while it still sends the old ones."""
-    server.query("FLUSH BINARY LOGS")
-    until = time.monotonic() + WAIT
-    while len(files := server.query("SHOW BINARY LOGS")) > 1:
-        assert time.monotonic() < until, files
-        server.query(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
-        time.sleep(0.1)
 
 
 def test_a_purged_log(server: Server, logs: Logs, table: str) -> None:

@@ -22,11 +22,11 @@ from replica.cli import main
 from replica.relay import BinlogRelay
 from replica.spark.jobs import history, mirror
 from replica.spark.jobs.kept_table import table_path
-from tests.server import random_shop
-from tests.server.random_shop import TABLES, RandomWriter, kept_rows, source_rows
-from tests.server.streams import begin_log
+from tests.server.support import random_shop
+from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.server.support.streams import begin_log
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
-from tests.spark.kept_tables import check_intervals, rows_of, run_once
+from tests.spark.support.kept_tables import check_intervals, rows_of, run_once
 from tests.support.servers import Server
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from tests.server import random_shop
-from tests.server.killed import KilledQuery
-from tests.server.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.server.support import random_shop
+from tests.server.support.killed_queries import KilledQuery
+from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.spark.conftest import spark_missing
-from tests.spark.kept_tables import check_intervals
-from tests.spark.killed_mirror import JOBS, POINTS
+from tests.spark.support.kept_tables import check_intervals
+from tests.spark.support.killed_mirror import JOBS, POINTS
 from tests.support.servers import Server
 
 KILLS = 10
@@ -63,7 +63,7 @@ def test_killed_at_any_time(
         server,
         tmp_path,
         [f"{shop}.*"],
-        module="tests.spark.killed_mirror",
+        module="tests.spark.support.killed_mirror",
         formats=(job,),
         maxRowsPerTrigger=400,
     )

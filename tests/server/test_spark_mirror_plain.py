@@ -18,10 +18,10 @@ from replica.config.options import Options
 from replica.spark.jobs.coverage import check_log
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.past_table import PastTable
-from tests.server import random_shop
-from tests.server.plain_runs import PlainRun
-from tests.server.random_shop import TABLES, RandomWriter, kept_rows, source_rows
-from tests.spark.kept_tables import check_intervals, rows_of
+from tests.server.support import random_shop
+from tests.server.support.plain_runs import PlainRun
+from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.spark.support.kept_tables import check_intervals, rows_of
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)

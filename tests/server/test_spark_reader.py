@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from protocol.errors import (
     ConfigurationError,
@@ -23,64 +20,20 @@ from protocol.errors import (
     SourceChangedError,
     TransactionsUnavailableError,
 )
-from replica.spark.data_source import BinlogDataSource, arrow_schema
+from replica.spark.data_source import BinlogDataSource
 from replica.spark.source_options import parse_options
 from replica.spark.stream_reader import BinlogStreamReader, connection_options
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
-from tests.server.test_spark_live import LIVE_SERVERS, insert
+from tests.server.support.spark_readers import ALL, Json, Readers, next_offset, spark_schema
+from tests.server.support.spark_sources import LIVE_SERVERS, insert
 from tests.support.servers import Server
-
-ALL = ReadAllAvailable()
-Json = dict[str, Any]
-
-
-@pytest.fixture
-def table(server: Server) -> Iterator[str]:
-    with server.fresh_schema() as schema:
-        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(2000))")
-        yield f"{schema}.t"
-
-
-class Readers:
-    """Readers of one query, one after another, as one source process dies and the next begins."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.opened: list[BinlogStreamReader] = []
-
-    def __call__(self, server: Server, **more: object) -> BinlogStreamReader:
-        given = {
-            "host": server.host,
-            "port": server.port,
-            "user": server.replica_user,
-            "password": server.replica_password,
-            "heartbeat": 1,
-            "spoolDir": self.folder,
-            **more,
-        }
-        source = BinlogDataSource({name: str(value) for name, value in given.items()})
-        schema = spark_schema(source)
-        reader = source.streamReader(schema)
-        self.opened.append(reader)
-        return reader
-
-    def close(self) -> None:
-        for reader in self.opened:
-            reader.stop()
-
-
-def spark_schema(source: BinlogDataSource) -> Any:
-    """As Spark has it from the words of the schema, which only a session can read."""
-    source.schema()
-    return from_arrow_schema(arrow_schema(parse_options(source.options)))
 
 
 @pytest.fixture
 def readers(tmp_path: Path) -> Iterator[Readers]:
-    readers = Readers(tmp_path / "spool")
-    yield readers
-    readers.close()
+    with closing(Readers(tmp_path / "spool")) as readers:
+        yield readers
 
 
 def batch(reader: BinlogStreamReader, start: Json, end: Json) -> list[Json]:
@@ -89,13 +42,6 @@ def batch(reader: BinlogStreamReader, start: Json, end: Json) -> list[Json]:
     copy = pickle.loads(pickle.dumps(reader))
     rows = [row for one in partitions for found in copy.read(one) for row in found.to_pylist()]
     return sorted(rows, key=lambda row: row.get("seq", row.get("_seq")))
-
-
-def next_offset(reader: BinlogStreamReader, start: Json, limit: Any = ALL) -> Json:
-    until = time.monotonic() + 60
-    while (end := reader.latestOffset(start, limit)) == start:
-        assert time.monotonic() < until
-    return end
 
 
 def ids(rows: list[Json]) -> list[int]:

@@ -14,7 +14,7 @@ import replica
 from replica import BinlogPosition, Checkpoint, GtidSet, MariadbGtidSet
 from tests.support.servers import Server
 
-from .streams import end_of_log, executed, stream_of, take_rows, to_the_end, user_of
+from .support.streams import end_of_log, executed, stream_of, take_rows, to_the_end, user_of
 
 
 class Steps:

@@ -16,7 +16,7 @@ import replica
 from replica import LogStatistics
 from tests.support.servers import Server
 
-from .streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
 
 _DATA = "/var/lib/mysql"
 

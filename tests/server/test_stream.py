@@ -19,7 +19,7 @@ from replica import (
 )
 from tests.support.servers import Server
 
-from .streams import (
+from .support.streams import (
     MARIADB,
     MYSQL,
     SECONDS,

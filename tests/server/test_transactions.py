@@ -16,7 +16,8 @@ from replica import Change
 from replica.transactions.units import Xid
 from tests.support.servers import Server
 
-from .grouped import (
+from .support.streams import SECONDS, end_of_log, executed
+from .support.transaction_streams import (
     THREE,
     Seen,
     compressing,
@@ -29,7 +30,6 @@ from .grouped import (
     short,
     stream_from,
 )
-from .streams import SECONDS, end_of_log, executed
 
 # Every kind
 

@@ -15,8 +15,8 @@ from replica.transactions.transaction import Transaction
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
-from .grouped import compressing, insert, on_mysql97, on_three, run, short, stream_from
-from .streams import SECONDS, end_of_log, executed, stream_of, user_of
+from .support.streams import SECONDS, end_of_log, executed, stream_of, user_of
+from .support.transaction_streams import compressing, insert, on_mysql97, on_three, run, short, stream_from
 
 # Huge ones
 
@@ -33,7 +33,7 @@ def many_rows(server: Server, schema: str, doublings: int) -> int:
 
 async def consume(server: Server, schema: str, start: object) -> dict[str, Any]:
     """What a process of its own sees of the next transaction."""
-    command = ("-m", "tests.server.transaction_consumer", server.dsn(), f"{schema}.*", str(start))
+    command = ("-m", "tests.server.support.transaction_consumer", server.dsn(), f"{schema}.*", str(start))
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )

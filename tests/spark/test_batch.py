@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import SECRET, SECRET_VARIABLE
-from tests.spark.expected_rows import expected_changes, open_expected
-from tests.spark.generated_log import write_generated
-from tests.spark.test_reading import compare
+from tests.spark.support.expected_rows import expected_changes, open_expected
+from tests.spark.support.generated_log import write_generated
+from tests.spark.support.planned import compare
 from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from replica.spark.jobs import changelog, delta_append
 from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table, split
 from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.spark_session import state_of
-from tests.spark.generated_log import write_generated
+from tests.spark.support.generated_log import write_generated
 from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
 from replica.spark.jobs.past_table import OWN_FIELDS, PastTable
-from tests.spark.kept_runs import keep, random_log, target_of
-from tests.spark.kept_tables import rows_of
+from tests.spark.support.kept_runs import keep, random_log, target_of
+from tests.spark.support.kept_tables import rows_of
 
 OWN = {field.name for field in OWN_FIELDS}
 

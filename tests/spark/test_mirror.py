@@ -17,9 +17,9 @@ from deltalake import write_deltalake
 
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.kept_table import Step
-from tests.spark.kept_log import KEY, Modelled
-from tests.spark.kept_runs import keep, random_log, target_of
-from tests.spark.kept_tables import Row, by_key, rows_of
+from tests.spark.support.kept_log import KEY, Modelled
+from tests.spark.support.kept_runs import keep, random_log, target_of
+from tests.spark.support.kept_tables import Row, by_key, rows_of
 
 
 def expected_now(table: Modelled) -> dict[Any, Row]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from protocol.errors import SchemaMismatchError
 from replica.spark.jobs.changed_values import changes_values
 from replica.spark.packed import PackedItem
-from tests.spark.kept_log import BEGIN
-from tests.spark.kept_tables import Row
-from tests.spark.test_mirror_statements import CREATE, LAYOUT, ONE, TWO, Kept
+from tests.spark.support.kept_log import BEGIN
+from tests.spark.support.kept_shop import CREATE, LAYOUT, ONE, TWO, Kept
+from tests.spark.support.kept_tables import Row
 
 
 @pytest.fixture

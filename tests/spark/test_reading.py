@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import random
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,16 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from protocol.errors import LostEventsError, ReplicaError, StatementFormatError, UnsupportedEventError
-from replica.files.log_files import find_log_files
 from replica.spark.changes import ChangeReader
-from replica.spark.envelope import envelope_schema
-from replica.spark.read_task import ReadPlan, read_piece
+from replica.spark.read_task import ReadPlan
 from replica.spool import planner
 from replica.spool.pieces import LogPiece, ReadSettings
-from replica.spool.planner import plan_files, shown_progress
-from tests.spark.expected_rows import corpus_files, expected_changes, open_expected
-from tests.spark.generated_log import write_generated
+from replica.spool.planner import shown_progress
+from tests.spark.support.expected_rows import corpus_files, expected_changes, open_expected
+from tests.spark.support.generated_log import write_generated
+from tests.spark.support.planned import JSON_PLAN, compare, plan, read_all
 from tests.support.log_builder import LogBuilder
 
-JSON_PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json", on_statement="ignore")
 SIZES = [1 << exponent for exponent in range(12, 31)]
 # Unlike open_binlog, which hands out events, rows of the first trees and lost events cannot be passed over here, nor
 # can a JSON diff without its document.
@@ -35,43 +32,6 @@ REFUSED = {
     "bug40482-bin.000001": LostEventsError,
     "json.binlog.000001": UnsupportedEventError,
 }
-
-
-def read_all(pieces: Iterable[LogPiece], plan: ReadPlan = JSON_PLAN) -> list[dict[str, Any]]:
-    rows = []
-    for piece in pieces:
-        for batch in read_piece(piece, plan):
-            batch.validate(full=True)
-            assert batch.schema == plan.schema
-            rows += batch.to_pylist()
-    return rows
-
-
-def plan(source: object, size: int) -> list[LogPiece]:
-    return plan_files(find_log_files(source), size)  # type: ignore[arg-type]
-
-
-def as_expected(row: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
-    """A row of an envelope in the form of the expected one."""
-    source = row["source"]
-    before, after = (row[name] and json.loads(row[name]) for name in ("before", "after"))
-    number = None if expected["row"] is None else source["row"]
-    return {name: row[name] for name in ("op", "schema", "table", "gtid")} | {
-        "before": before,
-        "after": after,
-        "file": source["file"],
-        "pos": source["pos"],
-        "row": number,
-    }
-
-
-def compare(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    rows = sorted(rows, key=lambda row: row["seq"])
-    assert len(rows) == len(expected)
-    assert len({row["seq"] for row in rows}) == len(rows)
-    for row, wanted in zip(rows, expected, strict=True):
-        # NaN, which random bytes may be, is a text in both.
-        assert as_expected(row, wanted) == wanted
 
 
 def expected_or_error(path: Path) -> list[dict[str, Any]] | ReplicaError:

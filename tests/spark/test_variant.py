@@ -20,8 +20,8 @@ from pyspark.sql.types import VariantVal
 from replica.spark.envelope import envelope_schema
 from replica.spark.read_task import ReadPlan
 from replica.spool.pieces import ReadSettings
-from tests.spark.generated_log import write_generated
-from tests.spark.test_reading import JSON_PLAN, plan, read_all
+from tests.spark.support.generated_log import write_generated
+from tests.spark.support.planned import JSON_PLAN, plan, read_all
 
 VARIANT_PLAN = ReadPlan(ReadSettings(), envelope_schema("variant"))
 

@@ -10,7 +10,7 @@ from protocol.conversation.messages import Handshake
 from protocol.conversation.replica_side import NEED_DATA, Authenticated, Connection, NeedData, StartTls
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor, AcceptorEvent, LoggedIn
-from tests.unit.conversation.test_client_plugins import KEY
+from tests.support.rsa_keys import KEY
 
 from .fake_source import MYSQL_CAPABILITIES, NONCE, PASSWORD
 

@@ -32,9 +32,8 @@ from protocol.rows.description import ColumnDescription
 from replica.files.binlog_file import open_binlog
 from tests.support.arrow_rows import differences, has_lone_diffs, row_changes, text_cells
 from tests.support.log_builder import SOURCE_ID, LogBuilder, numbered_log
-from tests.support.places import CORPUS
+from tests.support.places import CORPUS, corpus_index
 from tests.support.raw_events import int_rows, int_table_map
-from tests.unit.files.test_binlog_corpus import corpus
 
 
 def values_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
@@ -91,11 +90,11 @@ def test_rows_with_their_transactions() -> None:
     assert set(batch.column("_file").to_pylist()) == {"-"}
 
 
-@pytest.mark.skipif(not corpus(), reason="the corpus is not there")
+@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
 def test_files_of_real_servers() -> None:
-    """Every log of the corpus: both families, every type, all images, compressed rows and transactions."""
+    """Every log of the corpus_index: both families, every type, all images, compressed rows and transactions."""
     rows = read_whole = 0
-    for record in corpus():
+    for record in corpus_index():
         path = CORPUS / record["file"]
         try:
             with open_binlog(path) as log:

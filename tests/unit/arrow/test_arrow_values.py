@@ -24,7 +24,7 @@ from replica.arrow import batch_schema
 from replica.arrow.arrays import Losses
 from replica.arrow.documents import document_texts
 from tests.support.arrow_tables import column, converted, short
-from tests.unit.values.test_readers import decimals, encode_decimal
+from tests.support.decimals import decimals, encode_decimal
 
 
 def values_of(of: Column, *stored: bytes | None) -> list[Any]:

@@ -21,18 +21,10 @@ import pytest
 from protocol.errors import CheckpointError
 from protocol.position import Checkpoint
 from replica.config.checkpoint import CheckpointKeeper, CheckpointStore, FileCheckpointStore
+from tests.support.checkpoints import FIRST, SECOND, checkpoint
 from tests.support.places import ROOT
 
-UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 KILLED = -signal.SIGKILL
-
-
-def checkpoint(number: int) -> Checkpoint:
-    """GTID sets of many lengths, so that a mix of two checkpoints would show."""
-    return Checkpoint("binlog.000003", number, f"{UUID}:1-{10 ** (number % 17) + number}", UUID, 97)
-
-
-FIRST, SECOND = checkpoint(1), checkpoint(2)
 
 
 @pytest.fixture
@@ -245,10 +237,10 @@ def test_a_directory_that_cannot_be_synced(
 
 
 def run_child(path: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a child process, with the store and the checkpoints of this module."""
+    """Run code in a child process, with the store and the checkpoints of this test."""
     lines = [
         "import os, sys, signal, resource",
-        "from tests.unit.config.test_checkpoint import checkpoint, FIRST, SECOND",
+        "from tests.support.checkpoints import checkpoint, FIRST, SECOND",
         "from replica.config.checkpoint import FileCheckpointStore",
         "store = FileCheckpointStore(sys.argv[1])",
     ]
@@ -307,7 +299,7 @@ def test_kills_at_random_moments(path: Path, request: pytest.FixtureRequest) -> 
     print("seed", seed)
     rng = random.Random(seed)
     code = """
-from tests.unit.config.test_checkpoint import checkpoint
+from tests.support.checkpoints import checkpoint
 number = int(sys.argv[2])
 while True:
     number += 1

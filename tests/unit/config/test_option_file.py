@@ -16,6 +16,7 @@ import replica
 from protocol.errors import ConfigurationError
 from replica.config.option_file import read_option_file
 from replica.config.options import Options
+from tests.support.option_values import OPTION_VALUES
 from tests.support.socket_source import SocketSource, serving
 
 SECRET = "s3cr3t-Passw0rd"
@@ -69,33 +70,7 @@ def test_a_file_as_people_have_it(cnf: Path) -> None:
     }
 
 
-# The text after password=, as the clients of MySQL 9.7 and MariaDB 11.8 print it (my_print_defaults --show).
-VALUES = [
-    ("plain", "plain"),
-    ("  two words\t ", "two words"),
-    ("a=b=c", "a=b=c"),
-    ("ab#cd", "ab"),
-    ("ab\\#cd", "ab\\"),
-    ("'ab#cd'", "ab#cd"),
-    ('"ab#cd"', "ab#cd"),
-    ("ab;cd", "ab;cd"),
-    ("'a'b", "'a'b"),
-    ("'", "'"),
-    ("''", ""),
-    ("", ""),
-    ("'  kept  '", "  kept  "),
-    (r"\s\sx\s", "  x "),
-    (r"a\tb\nc\rd\be", "a\tb\nc\rd\be"),
-    (r"a\\b\"c\'d", "a\\b\"c'd"),
-    (r"a\qb\0c", r"a\qb\0c"),
-    ("ends\\", "ends\\"),
-    (r"'it\'s'", "it's"),
-    (r"'it\'s' # so", "it's"),
-    ("päss", "päss"),
-]
-
-
-@pytest.mark.parametrize(("written", "meant"), VALUES)
+@pytest.mark.parametrize(("written", "meant"), OPTION_VALUES)
 def test_quotes_escapes_and_comments(cnf: Path, written: str, meant: str) -> None:
     assert read(cnf, f"[client]\npassword={written}\nport=1\n") == {"password": meant, "port": "1"}
     assert read(cnf, f"[client]\r\n\tpassword  =  {written}\r\n") == {"password": meant}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pymysql._auth
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,17 +22,7 @@ from protocol.conversation.client_plugins import (
 )
 from protocol.errors import AuthenticationError, ConfigurationError, ProtocolError, ReplicaError
 from tests.support.fake_source import NONCE, native_scramble, sha2_scramble
-
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-PEM = KEY.public_key().public_bytes(
-    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-)
-
-
-def decrypt(data: bytes) -> bytes:
-    """Decrypts and removes the nonce, as the server does."""
-    clear = KEY.decrypt(data, padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None))
-    return bytes(byte ^ NONCE[index % 20] for index, byte in enumerate(clear))
+from tests.support.rsa_keys import KEY, PEM, decrypt
 
 
 def test_another_client_scrambles_the_same() -> None:

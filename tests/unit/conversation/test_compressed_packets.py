@@ -17,21 +17,18 @@ from protocol.conversation.commands import BinlogDump, Query, Quit, SemiSyncAck
 from protocol.conversation.compressed_packets import (
     COMPRESSIONS,
     ZSTD_LEVEL,
-    Codec,
-    CompressedFrameStream,
     CompressionName,
     choose_compression,
-    create_codec,
 )
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok
-from protocol.conversation.packets import MAX_PAYLOAD, FrameStream
+from protocol.conversation.packets import FrameStream
 from protocol.conversation.replica_side import NEED_DATA, Authenticated, Connection
 from protocol.errors import ConfigurationError, MissingExtraError, ProtocolError, SourceConfigurationError
 from replica.config.options import Options
 from tests.support.fake_source import MARIADB_CAPABILITIES, MYSQL_CAPABILITIES, FakeSource, connect
 from tests.support.feeding import all_cuts, check_parser
+from tests.support.packed_packets import ALGORITHMS, codec_of, frame, packed, packet, stream_of
 
-ALGORITHMS: list[CompressionName] = ["zlib", "zstd"]
 # page_protocol_basic_compression_packet: one packet, several frames in one, and one that is not compressed.
 DOCUMENTED_QUERY = bytes.fromhex(
     "220000003200 00789cd3636060602e4ecd494d2e51503230343236313533b7b0c4cd520200 0cd10a6c".replace(" ", "")
@@ -41,29 +38,6 @@ DOCUMENTED_ROWS = bytes.fromhex(
     "676060656060fe0754cc60ccc0c06294483200ea6705eb07008df91c64".replace(" ", "")
 )
 DOCUMENTED_PLAIN = bytes.fromhex("0d000000000000090000000353454c4543542031")
-
-
-def codec_of(name: CompressionName) -> Codec:
-    codec = create_codec(name)
-    assert codec is not None
-    return codec
-
-
-def stream_of(name: CompressionName, max_payload: int = MAX_PAYLOAD) -> CompressedFrameStream:
-    return CompressedFrameStream(codec_of(name), max_payload)
-
-
-def packet(data: bytes, number: int, size: int | None = None) -> bytes:
-    """A packet of bytes as they are, or of compressed ones that claim a size."""
-    return len(data).to_bytes(3, "little") + bytes([number]) + (size or 0).to_bytes(3, "little") + data
-
-
-def packed(name: CompressionName, data: bytes, number: int, size: int | None = None) -> bytes:
-    return packet(codec_of(name).compress(data), number, len(data) if size is None else size)
-
-
-def frame(payload: bytes, number: int) -> bytes:
-    return len(payload).to_bytes(3, "little") + bytes([number]) + payload
 
 
 def read_all(stream: FrameStream) -> list[bytes]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import logging
-import pickle
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +26,7 @@ from protocol.conversation.replica_side import Connection, StartTls
 from protocol.errors import ReplicaError
 from replica.config.options import Options
 from tests.support.fake_source import NONCE, FakeSource, Message
+from tests.support.password_leaks import assert_silent, chain, forms
 
 SECRET = "Tr0ub4dor-ünd-3"
 # Holds passwords of 85 bytes.
@@ -39,12 +38,6 @@ SMALL_KEY = (
 REFUSED = Err(1045, "28000", "Access denied for user 'repl'@'localhost' (using password: YES)")
 LONG = "x" * 200
 MARIADB_NONCE = bytes(range(32))
-
-
-def forms(secret: str) -> list[str]:
-    """How a secret may appear in a text."""
-    data = secret.encode()
-    return [secret, repr(data)[2:-1], data.hex(), base64.b64encode(data).decode(), repr(list(data))[1:-1]]
 
 
 def switch(name: str) -> AuthSwitchRequest:
@@ -89,29 +82,6 @@ def _steps() -> Iterator[tuple[str, Step]]:
 
 
 STEPS = dict(_steps())
-
-
-def chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    left = [error]
-    while left:
-        one = left.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            left += [other for other in (one.__cause__, one.__context__) if other is not None]
-
-
-def assert_silent(error: BaseException, password: str, *shown: str) -> None:
-    texts = [*shown, "".join(traceback.format_exception(error))]
-    for one in chain(error):
-        texts += [str(one), repr(one), repr(one.args), repr(vars(one))]
-        # What UnicodeError and others keep beside their text.
-        texts += [repr(getattr(one, name)) for name in ("object", "filename", "doc") if hasattr(one, name)]
-    if isinstance(error, ReplicaError):
-        texts.append(repr(pickle.loads(pickle.dumps(error))))
-    for form in forms(password):
-        assert not any(form in text for text in texts)
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -44,8 +44,7 @@ from tests.support.fake_source import (
     ready,
     sha2_scramble,
 )
-
-from .test_client_plugins import PEM, decrypt
+from tests.support.rsa_keys import PEM, decrypt
 
 EOF_AS_OK = Ok(ends_rows=True)
 EVENT = bytes(range(19)) + b"an event"

@@ -21,8 +21,7 @@ from protocol.conversation.server_plugins import (
 )
 from protocol.errors import ConfigurationError
 from tests.support.fake_source import NONCE
-
-from .test_client_plugins import KEY, PEM
+from tests.support.rsa_keys import KEY, PEM
 
 PASSWORD = "pä55"
 PASSWORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -23,9 +23,8 @@ from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ProtocolError, ReplicaError, ServerError
 from tests.support.fake_source import NONCE, PASSWORD, sha2_scramble
+from tests.support.packed_packets import ALGORITHMS, codec_of, frame, packed, packet, stream_of
 from tests.support.source_pair import OFFERED, USER, Pair, logged_in
-
-from .test_compressed_packets import ALGORITHMS, codec_of, frame, packed, packet, stream_of
 
 COMPRESSING = OFFERED | ALL_COMPRESSIONS
 PLUGIN = "caching_sha2_password"

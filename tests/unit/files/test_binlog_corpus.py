@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,14 +17,9 @@ from protocol.constants import EventType
 from protocol.errors import ChecksumError, DecodeError, ReplicaError, UnsupportedEventError
 from replica.files.binlog_file import open_binlog
 from tests.support.log_builder import LogBuilder
-from tests.support.places import CORPUS
+from tests.support.places import CORPUS, corpus_index
 
 # Real files
-
-
-def corpus() -> list[dict[str, Any]]:
-    index = CORPUS / "index.json"
-    return json.loads(index.read_text()) if index.exists() else []
 
 
 # File (its last part) -> why it cannot be read to its end.
@@ -42,10 +35,10 @@ REFUSED: dict[str, tuple[type[ReplicaError], str]] = {
 }
 
 
-@pytest.mark.skipif(not corpus(), reason="the corpus is not there")
+@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
 def test_every_file_of_the_corpus() -> None:
     opened = 0
-    for record in corpus():
+    for record in corpus_index():
         path = CORPUS / record["file"]
         has_stale_checksums = any("crc bad" in note for note in record["walk_notes"])
         found: Counter[int] = Counter()
@@ -64,13 +57,13 @@ def test_every_file_of_the_corpus() -> None:
                 if name.split()[0].isdigit()
             }
             assert found == expected, record["file"]
-    print(f"{opened} files opened, {len(corpus()) - opened} refused")
-    assert opened == len(corpus()) - len(REFUSED)
+    print(f"{opened} files opened, {len(corpus_index()) - opened} refused")
+    assert opened == len(corpus_index()) - len(REFUSED)
 
 
-@pytest.mark.skipif(not corpus(), reason="the corpus is not there")
+@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
 def test_stale_checksums_of_the_corpus_are_found() -> None:
-    for record in corpus():
+    for record in corpus_index():
         if bad := [note for note in record["walk_notes"] if "crc bad" in note]:
             with open_binlog(CORPUS / record["file"], on_error="skip") as log:
                 list(log)
@@ -79,10 +72,10 @@ def test_stale_checksums_of_the_corpus_are_found() -> None:
                 list(open_binlog(CORPUS / record["file"]))
 
 
-@pytest.mark.skipif(not corpus(), reason="the corpus is not there")
+@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
 def test_compressed_transactions() -> None:
     compared = 0
-    for record in corpus():
+    for record in corpus_index():
         if not record["embedded_event_counts"]:
             continue
         path = CORPUS / record["file"]

@@ -35,9 +35,9 @@ from protocol.errors import (
 )
 from protocol.rows.description import ColumnDescription
 from replica.files.binlog_file import KeyFile, open_binlog
+from tests.support.encrypted_logs import MASTER_KEY, json_keyring, mysql_encrypted
 from tests.support.log_builder import LogBuilder, numbered_log, numbers, write_logs
 from tests.support.raw_events import format_description, rotate
-from tests.unit.binlog.test_encryption import MASTER_KEY, json_keyring, mysql_encrypted
 
 
 @pytest.fixture

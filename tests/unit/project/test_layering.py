@@ -7,6 +7,8 @@ needs no entry.
 from __future__ import annotations
 
 import ast
+import functools
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -61,6 +63,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 #: Base names that several product modules have on purpose, and why.
 SHARED_NAMES: dict[str, str] = {"__init__": "what a package opens with"}
 MAX_LINES = 500
+TEST_MODULE_IMPORT = re.compile(
+    r"\bfrom[ ][\w.]*\btest_\w+[ ]import\b | \bfrom[ ][\w.]+[ ]import[ ]test_\w+ | \bimport[ ][\w.]*\btest_\w+",
+    re.VERBOSE,
+)
 #: At most so many modules lie directly in these folders: everything else has a room.
 MAX_ROOT_MODULES = {"replica": 3, "protocol": 12}
 
@@ -70,6 +76,10 @@ class Module:
     name: str
     source: str
     is_package: bool = False
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
 
     @property
     def folder(self) -> str:
@@ -97,11 +107,19 @@ MODULES = _modules()
 
 def imports(module: Module) -> Iterator[Import]:
     """What a module imports, by absolute name; ``from x import y`` is x.y where that is a module."""
-    tree = ast.parse(module.source)
-    later = {id(node) for outer in ast.walk(tree) if _runs_later(outer) for node in ast.walk(outer)}
-    for node in ast.walk(tree):
+    for node, when_loaded in _import_statements(module.tree, when_loaded=True):
         for target in dict.fromkeys(_targets(module, node)):
-            yield Import(target, id(node) not in later)
+            yield Import(target, when_loaded)
+
+
+def _import_statements(
+    node: ast.AST, *, when_loaded: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, when_loaded
+        elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _import_statements(child, when_loaded=when_loaded and not _runs_later(child))
 
 
 def _runs_later(node: ast.AST) -> bool:
@@ -110,11 +128,9 @@ def _runs_later(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
-def _targets(module: Module, node: ast.AST) -> list[str]:
+def _targets(module: Module, node: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if not isinstance(node, ast.ImportFrom):
-        return []
     base = node.module or ""
     if node.level:
         parts = module.name.split(".")
@@ -291,11 +307,36 @@ def test_modules_are_short_and_say_what_they_are() -> None:
         source = path.read_text()
         assert source.count("\n") <= MAX_LINES, path
         empty = path.is_relative_to(ROOT / "tests") and not source.strip()
-        assert empty or ast.get_docstring(ast.parse(source)), path
+        assert empty or source.startswith('"""'), path
 
 
 def test_only_the_command_line_prints() -> None:
     for module in MODULES.values():
-        calls = [node.func for node in ast.walk(ast.parse(module.source)) if isinstance(node, ast.Call)]
+        calls = [node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
         called = {function.id for function in calls if isinstance(function, ast.Name)}
         assert "print" not in called or _within(module.name, "replica.cli"), module.name
+
+
+def imported_test_modules(source: str) -> list[str]:
+    """The imports of test modules, including those in programs that a test has as a text."""
+    return [found.group() for found in TEST_MODULE_IMPORT.finditer(source)]
+
+
+def test_no_test_module_is_imported_by_another_module() -> None:
+    """What several test modules need is in a ``support`` package."""
+    paths = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
+    assert {str(path): found for path in paths if (found := imported_test_modules(path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.unit.sql.test_ddl import CASES",
+        "from .test_ddl import CASES",
+        "from . import test_ddl as cases",
+        "import tests.unit.sql.test_ddl",
+        "program = 'from tests.unit.sql.test_ddl import CASES'",
+    ],
+)
+def test_an_imported_test_module_is_seen(source: str) -> None:
+    assert len(imported_test_modules(source)) == 1

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import array
 import json
-import uuid
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,7 +24,6 @@ from protocol.binlog.events import (
 from protocol.constants import ColumnType
 from protocol.gtid import Gtid, GtidSet, MariadbGtid
 from protocol.rows.column import ABSENT
-from protocol.values.jsonb import JsonOpaque
 from protocol.values.jsonb_diff import JsonDiff
 from replica.render.json_lines import EventObjects, JsonRenderer, json_line, plain, time_text
 from replica.render.json_values import JsonChanges, JsonDocument, document_cells
@@ -48,6 +44,7 @@ from tests.support.rendered_events import (
     written,
     xid,
 )
+from tests.support.rendered_values import DOCUMENTS, VALUES
 
 ORDERS = table(column("id"), column("status"), key=["id"])
 
@@ -187,32 +184,6 @@ def test_fields_that_json_has_no_types_for() -> None:
 
 # ------------------------------------------------------------------------------------------------------ values
 
-VALUES: list[tuple[object, object]] = [
-    (None, None),
-    (18446744073709551615, 18446744073709551615),
-    (-5, -5),
-    (0.1, 0.1),
-    (float("nan"), "NaN"),
-    (float("inf"), "Infinity"),
-    (float("-inf"), "-Infinity"),
-    (Decimal("1.50"), "1.50"),
-    (Decimal("-0.000000001"), "-0.000000001"),
-    (date(2026, 1, 31), "2026-01-31"),
-    (date(1, 1, 1), "0001-01-01"),
-    (datetime(2026, 1, 31, 23, 59, 59, 500000), "2026-01-31T23:59:59.500000"),
-    (datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC), "2026-01-31T23:59:59+00:00"),
-    ("0000-00-00 00:00:00", "0000-00-00 00:00:00"),
-    (timedelta(hours=838, minutes=59, seconds=59), "838:59:59"),
-    (-timedelta(microseconds=1), "-00:00:00.000001"),
-    ("ä€😀\u2028\0\n", "ä€😀\u2028\0\n"),
-    ("\udcff\ud83d", "\udcff\ud83d"),
-    (b"\0\xff", {"base64": "AP8="}),
-    (b"", {"base64": ""}),
-    (array.array("f", [1.5, -2.0]), [1.5, -2.0]),
-    (array.array("f", [float("nan")]), ["NaN"]),
-    (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-]
-
 
 @pytest.mark.parametrize(("value", "expected"), VALUES, ids=repr)
 def test_values_of_columns(value: object, expected: object) -> None:
@@ -220,20 +191,6 @@ def test_values_of_columns(value: object, expected: object) -> None:
     assert line["after"]["status"] == expected
     assert type(line["after"]["status"]) is type(expected)
     assert plain({"v": value}) == {"v": expected}
-
-
-DOCUMENTS: list[tuple[Any, object]] = [
-    (None, {"$json": None}),
-    ([None, True, 1, 1.5, "x", {}, []], [None, True, 1, 1.5, "x", {}, []]),
-    ({"a": {"b": Decimal("1.50")}}, {"a": {"b": {"$decimal": "1.50"}}}),
-    (date(2020, 2, 29), {"$date": "2020-02-29"}),
-    ([datetime(2020, 2, 29, 1, 2, 3, 4)], [{"$datetime": "2020-02-29T01:02:03.000004"}]),
-    ([timedelta(hours=-1)], [{"$time": "-01:00:00"}]),
-    (JsonOpaque(b"\xff", 252), {"$base64": "/w==", "$type": 252}),
-    ({"$decimal": "1.50"}, {"$json": {"$decimal": "1.50"}}),
-    ({"": {"$x": [None]}}, {"": {"$json": {"$x": [None]}}}),
-    ([float("inf")], ["Infinity"]),
-]
 
 
 @pytest.mark.parametrize(("document", "expected"), DOCUMENTS, ids=repr)

@@ -13,8 +13,7 @@ from replica.render.json_lines import EventObjects, plain
 from replica.render.json_values import JsonDocument
 from replica.render.yaml_documents import YamlRenderer
 from tests.support.rendered_events import column, gtid, inserts, query, table, updates, written, xid
-
-from .test_json_lines import DOCUMENTS, VALUES
+from tests.support.rendered_values import DOCUMENTS, VALUES
 
 ORDERS = table(column("id"), column("status"), key=["id"])
 

@@ -13,6 +13,7 @@ from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump
 from protocol.gtid import GtidSet, MariadbGtidSet
 from replica import BinlogPosition, Checkpoint
+from tests.support.resumed_streams import QUICK, fail_over, from_gtids, gtid_log, gtid_source
 from tests.support.scripted_log import (
     GTIDS_ON,
     Log,
@@ -25,7 +26,6 @@ from tests.support.scripted_log import (
     values,
 )
 from tests.support.socket_source import FILE, UUID, SocketSource, serving
-from tests.unit.stream.test_reconnect import QUICK, fail_over, from_gtids, gtid_log, gtid_source
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, [1]), (-1, [1]), (1, [1, 2]), (10_000, [1, 2, 3])])

@@ -17,8 +17,7 @@ from replica.config.options import Options
 from replica.config.tls import create_ssl_context, read_public_key
 from replica.source.transport import Transport
 from tests.support.certificates import Authority
-
-from .test_transport import server
+from tests.support.plain_server import server
 
 MODES = ["preferred", "required", "verify-ca", "verify-identity", "verify-password"]
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]

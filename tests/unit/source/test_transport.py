@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -14,29 +11,7 @@ import pytest
 from protocol.errors import ConfigurationError, ConnectionLostError
 from replica.config.options import Options
 from replica.source.transport import Transport, _Receiver
-
-Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@contextlib.asynccontextmanager
-async def server(serve: Client) -> AsyncIterator[Options]:
-    tasks: list[asyncio.Task[None] | None] = []
-
-    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.append(asyncio.current_task())
-        with contextlib.suppress(ConnectionError, ssl.SSLError):
-            await serve(reader, writer)
-        writer.close()
-
-    listening = await asyncio.start_server(guarded, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    try:
-        yield Options.build(None, {"host": "127.0.0.1", "port": port, "user": "repl", "tls": "disabled"})
-    finally:
-        listening.close()
-        async with asyncio.timeout(10):
-            await asyncio.gather(*filter(None, tasks))
-            await listening.wait_closed()
+from tests.support.plain_server import server
 
 
 async def read_to_end(transport: Transport) -> bytes:

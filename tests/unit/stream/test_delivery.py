@@ -19,10 +19,7 @@ from replica import StreamStatus, TransactionRestarted
 from replica.config.reconnect import Failure, ReconnectPolicy
 from replica.transactions.replay import CannotResumeError, Delivered
 from tests.support.raw_events import int_rows, int_table_map, query
-from tests.support.scripted_log import INT_COLUMN, XID, Log, heartbeat, kinds, mysql, transaction, values
-from tests.support.socket_source import FILE, SocketSource, serving
-
-from .test_reconnect import (
+from tests.support.resumed_streams import (
     QUICK,
     ROWS,
     TRANSACTIONS,
@@ -34,6 +31,8 @@ from .test_reconnect import (
     read,
     standing,
 )
+from tests.support.scripted_log import INT_COLUMN, XID, Log, heartbeat, kinds, mysql, transaction, values
+from tests.support.socket_source import FILE, SocketSource, serving
 
 SECONDS = 20
 

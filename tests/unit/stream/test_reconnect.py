@@ -4,136 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import replica
-from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event
-from protocol.constants import EventType
-from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
+from protocol.conversation.commands import BinlogDump
 from protocol.errors import ChecksumError, ConnectionLostError, ProtocolError, ReplicaError, ServerError
 from protocol.gtid import GtidSet
 from replica import BinlogPosition, ReconnectPolicy, RowsEvent, StreamStatus, TransactionRestarted
 from replica.config.reconnect import Failure, FailureCount
-from tests.support.raw_events import format_description, int_rows, int_table_map, query, rotate
-from tests.support.scripted_log import COLUMNS, GTIDS_ON, XID, Log, gtid, kinds, mysql, transaction, values
+from tests.support.resumed_streams import (
+    OTHER_CONTENT,
+    OTHER_UUID,
+    QUICK,
+    ROWS,
+    TRANSACTIONS,
+    everything,
+    fail_over,
+    from_position,
+    gtid_log,
+    gtid_source,
+    plain_log,
+    read,
+    size_of,
+    split_transaction,
+    standing,
+    transactions_of,
+)
+from tests.support.scripted_log import COLUMNS, Log, gtid, kinds, mysql, transaction, values
 from tests.support.socket_source import FILE, MYSQL_VARIABLES, UUID, SocketSource, serving, until
-
-OTHER_UUID = "99999999-2222-3333-4444-555555555555"
-QUICK = ReconnectPolicy(initial=0.001, maximum=0.001)
-
-
-def split_transaction(log: Log, *events: list[int], name: str = "t") -> Log:
-    """One transaction whose rows come in so many events."""
-    log.add(query("BEGIN")).add(int_table_map(name=name))
-    for number, rows in enumerate(events, 1):
-        log.add(int_rows(rows, flags=int(number == len(events))))
-    return log.event(EventType.XID, XID)
-
-
-def gtid_log(*transactions: list[list[int]], first: int = 1) -> Log:
-    """Transactions with GTIDs from ``first`` on, behind the list of those before."""
-    log = Log()
-    log.event(EventType.PREVIOUS_GTIDS, GtidSet(f"{UUID}:1-{first - 1}" if first > 1 else "").encode())
-    for number, rows in enumerate(transactions, first):
-        split_transaction(gtid(log, number), *rows)
-    return log
-
-
-def located(log: Log) -> list[tuple[int, bytes]]:
-    """Each event of the log with its start, without the artificial rotate before them."""
-    found, position = [], 4
-    for raw in log.raw[1:]:
-        found.append((position, raw))
-        position += len(raw)
-    return found
-
-
-def from_position(log: Log) -> Callable[[BinlogDump | BinlogDumpGtid], list[bytes]]:
-    """A source that begins where it is asked to."""
-
-    def events(dump: BinlogDump | BinlogDumpGtid) -> list[bytes]:
-        start = dump.position
-        description = [] if start == 4 else [format_description(algorithm=0)]
-        rest = [raw for position, raw in located(log) if position >= start]
-        return [rotate(FILE, start, flags=0x20), *description, *rest]
-
-    return events
-
-
-def from_gtids(log: Log, file: str = FILE) -> Callable[[BinlogDump | BinlogDumpGtid], list[bytes]]:
-    """A source that leaves out the transactions that the replica has."""
-
-    def events(dump: BinlogDump | BinlogDumpGtid) -> list[bytes]:
-        assert isinstance(dump, BinlogDumpGtid)
-        known = GtidSet.decode(dump.gtid_set)
-        sent, is_known = [rotate(file, 4, flags=0x20)], False
-        for raw in log.raw[1:]:
-            if raw[4] == EventType.GTID:
-                is_known = GtidSet(f"{UUID}:{int.from_bytes(raw[36:44], 'little')}") <= known
-            if not is_known:
-                sent.append(raw)
-        return sent
-
-    return events
-
-
-def gtid_source(log: Log) -> SocketSource:
-    answers = {
-        "SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-100",)],
-        "SELECT @@GLOBAL.gtid_purged": [("",)],
-    }
-    return mysql(log, variables=GTIDS_ON, answers=answers, events_for=from_gtids(log))
-
-
-async def read(source: SocketSource, rows: int, start: object = "earliest", **given: object) -> list[Event]:
-    """All events until so many rows that stand have come, and the end of their transaction."""
-    events: list[Event] = []
-    options = {"start": start, "reconnect": QUICK, **given}
-    async with replica.connect(source.dsn, **options) as stream:  # type: ignore[arg-type]
-        async for event in stream:
-            events.append(event)
-            if kinds([event]) == ["Xid"] and len(values(standing(events))) >= rows:
-                break
-    return events
-
-
-def standing(events: list[Event]) -> list[Event]:
-    """What is left when restarted transactions are undone."""
-    left: list[Event] = []
-    open_since = 0
-    for event in events:
-        if isinstance(event, TransactionRestarted):
-            del left[open_since:]
-            continue
-        left.append(event)
-        if kinds([event]) == ["Xid"]:
-            open_since = len(left)
-    return left
-
-
-def size_of(source: SocketSource, dump: BinlogDump | BinlogDumpGtid) -> int:
-    assert source.events_for is not None
-    return sum(len(raw) + 5 for raw in source.events_for(dump))
-
-
-def everything() -> BinlogDumpGtid:
-    """What a replica without any transaction asks for."""
-    return BinlogDumpGtid(gtid_set=GtidSet("").encode(), server_id=1)
-
-
-TRANSACTIONS = [[[1], [2, 3]], [[4, 5], [6], [7, 8, 9]], [[10]]]
-ROWS = list(range(1, 11))
-
-
-def plain_log() -> Log:
-    log = Log()
-    for rows in TRANSACTIONS:
-        split_transaction(log, *rows)
-    return log
 
 
 async def test_by_position_whatever_the_byte() -> None:
@@ -173,12 +74,6 @@ async def test_three_cuts_in_one_transaction() -> None:
     assert not source.cuts
 
 
-def fail_over(source: SocketSource, log: Log, uuid: str = OTHER_UUID) -> None:
-    """From the next connection on another server answers."""
-    source.variables = GTIDS_ON | {"server_uuid": uuid}
-    source.events_for = from_gtids(log, "other.000007")
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -216,13 +111,6 @@ async def test_failover_there_and_back_in_one_transaction() -> None:
     assert "TransactionRestarted" not in kinds(events)
 
 
-OTHER_CONTENT = {
-    "other rows": gtid_log([[1]], [[2, 8, 4, 5]]),
-    "fewer rows": gtid_log([[1]], [[2]]),
-    "another transaction": gtid_log([[1]], [[7, 8]]),
-}
-
-
 @pytest.mark.parametrize("content", OTHER_CONTENT)
 async def test_failover_to_other_content_restarts_the_transaction(
     content: str, caplog: pytest.LogCaptureFixture
@@ -241,11 +129,6 @@ async def test_failover_to_other_content_restarts_the_transaction(
     assert marker.rows == len(values(events)) - len(expected)
     assert values(standing(events)) == expected
     assert "delivered again from its beginning" in caplog.text
-
-
-def transactions_of(log: Log) -> list[Event]:
-    decoder = EventDecoder()
-    return [event for raw in log.raw[1:] if (event := decoder.decode(raw)) is not None]
 
 
 async def test_a_lost_transaction_is_said_to_be_void() -> None:

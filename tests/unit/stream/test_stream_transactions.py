@@ -14,10 +14,7 @@ from protocol.conversation.commands import BinlogDump
 from protocol.errors import ConfigurationError, TransactionOutcomeError
 from protocol.gtid import GtidSet
 from replica import BinlogPosition, BinlogStream, Change, Checkpoint, FileCheckpointStore, WriteRowsEvent
-from tests.support.scripted_log import Log, gtid, kinds, mysql
-from tests.support.socket_source import SocketSource, serving
-
-from .test_reconnect import (
+from tests.support.resumed_streams import (
     OTHER_CONTENT,
     OTHER_UUID,
     QUICK,
@@ -32,6 +29,8 @@ from .test_reconnect import (
     split_transaction,
     transactions_of,
 )
+from tests.support.scripted_log import Log, gtid, kinds, mysql
+from tests.support.socket_source import SocketSource, serving
 
 SECONDS = 20
 FLAT = [[number for rows in transaction for number in rows] for transaction in TRANSACTIONS]

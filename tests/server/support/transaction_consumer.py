@@ -1,6 +1,6 @@
 """A process of its own that reads one transaction row by row, and prints what it has seen and its peak memory.
 
-Usage: python -m tests.server.transaction_consumer DSN TABLES START
+Usage: python -m tests.server.support.transaction_consumer DSN TABLES START
 """
 
 from __future__ import annotations

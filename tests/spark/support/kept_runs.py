@@ -12,7 +12,7 @@ from replica.spark.jobs import kept_table
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.kept_table import KeptTable
 from replica.spark.jobs.micro_batch import Target, run_batch
-from tests.spark.kept_log import RandomLog, packed
+from tests.spark.support.kept_log import RandomLog, packed
 
 QUERY = "query"
 

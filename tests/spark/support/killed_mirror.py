@@ -1,6 +1,6 @@
 """mirror or history in a process that is killed: by others, or by itself.
 
-    JOB=mirror python -m tests.spark.killed_mirror FOLDER OPTION=VALUE...  ->  FOLDER/mirror
+    JOB=mirror python -m tests.spark.support.killed_mirror FOLDER OPTION=VALUE...  ->  FOLDER/mirror
 
 ``KILL_AT`` is that of ``killed_query``, and ``mirror:between_commits:7``, before the seventh commit of a table.
 """
@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 import replica.spark
 from replica.spark.jobs import history, kept_table, micro_batch, mirror
 from replica.spark.jobs.spark_session import await_queries
-from tests.spark.killed_query import POINTS as QUERY_POINTS
-from tests.spark.killed_query import Kill, KilledSource
+from tests.spark.support.killed_query import POINTS as QUERY_POINTS
+from tests.spark.support.killed_query import Kill, KilledSource
 
 JOBS = {"mirror": mirror, "history": history}
 POINTS = (*QUERY_POINTS, "between_commits")

@@ -1,6 +1,6 @@
 """Micro-batches in the order in which Spark runs them, without Spark: one process, to be killed and started again.
 
-    python -m tests.spark.micro_batches FOLDER OPTION=VALUE...  ->  FOLDER/plain
+    python -m tests.spark.support.micro_batches FOLDER OPTION=VALUE...  ->  FOLDER/plain
 
 The offset is logged, then the rows are read and written, then the batch is committed; at the start the last batch
 that is logged and not committed is run again. Points of ``KILL_AT`` are those of ``killed_query``.
@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from replica.spark.data_source import arrow_schema
 from replica.spark.source_options import parse_options
-from tests.spark.killed_query import Kill, KilledReader, KilledSource, last_number
+from tests.spark.support.killed_query import Kill, KilledReader, KilledSource, last_number
 
 FORMAT = "plain"
 Json = dict[str, Any]

@@ -1,6 +1,6 @@
 """A process of its own that follows a stream up to a number of rows, and prints what it has seen and its peak memory.
 
-Usage: python -m tests.server.consumer DSN TABLES START ROWS
+Usage: python -m tests.server.support.consumer DSN TABLES START ROWS
 """
 
 from __future__ import annotations

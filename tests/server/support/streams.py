@@ -96,3 +96,12 @@ async def to_the_end(stream: BinlogStream) -> list[tuple[Any, ...]]:
             if isinstance(event, RowsEvent):
                 rows += event.rows  # type: ignore[attr-defined]
     return rows
+
+
+COMPRESSIONS = [
+    ("mysql:9.7", "zlib"),
+    ("mysql:9.7", "zstd"),
+    ("mysql:5.6", "zlib"),
+    ("mariadb:10.11", "zlib"),
+    ("mariadb:11.8", "zlib"),
+]

@@ -17,7 +17,7 @@ import pymysql
 from pymysql.cursors import Cursor
 
 from replica.render.json_lines import time_text
-from tests.spark.kept_tables import rows_of
+from tests.spark.support.kept_tables import rows_of
 from tests.support.servers import Server
 
 # Name -> the key, and the definition of all columns.

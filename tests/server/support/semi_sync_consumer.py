@@ -1,7 +1,7 @@
 """A process of its own that follows a stream semi-synchronously, with its checkpoint in a file; it never ends.
 
 The checkpoint is saved when the source waits for it, and at no other time. Usage:
-python -m tests.server.semi_sync_consumer DSN TABLES CHECKPOINT
+python -m tests.server.support.semi_sync_consumer DSN TABLES CHECKPOINT
 """
 
 from __future__ import annotations

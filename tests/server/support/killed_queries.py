@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.spark.killed_query import FORMATS, last_number
+from tests.spark.support.killed_query import FORMATS, last_number
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
@@ -72,7 +72,7 @@ class KilledQuery:
         folder: Path,
         tables: list[str],
         *,
-        module: str = "tests.spark.killed_query",
+        module: str = "tests.spark.support.killed_query",
         formats: Sequence[str] = FORMATS,
         **more: object,
     ) -> None:

@@ -1,6 +1,6 @@
 """The changelog in a process of its own, as Parquet and as Delta at once, that is killed: by others or by itself.
 
-    python -m tests.spark.killed_query FOLDER OPTION=VALUE...  ->  FOLDER/parquet, FOLDER/delta
+    python -m tests.spark.support.killed_query FOLDER OPTION=VALUE...  ->  FOLDER/parquet, FOLDER/delta
 
 With ``KILL_AT=delta:inside_read:3`` in the environment the third time that the query which writes Delta comes to that
 point, everything is killed with SIGKILL: the process, its JVM, and Spark's Python processes; if ``KILL_WHEN`` names a
