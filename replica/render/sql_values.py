@@ -2,7 +2,7 @@
 
 It takes values decoded with ``sql_cells``: strings as their bytes, ENUM and SET as numbers, documents as
 ``JsonDocument``; all others are the documented Python values. What it writes is right for a session in UTC, with
-``SET NAMES utf8mb4`` and without NO_BACKSLASHESCAPES. It knows no tables and no statements.
+``SET NAMES utf8mb4`` and without NO_BACKSLASH_ESCAPES. It knows no tables and no statements.
 
     strings      'abc', _utf8mb4'é'; _sjis 0x82A0 where the server's conversion from utf8mb4 need not lead back
     binary       0x00FF; VECTOR, UUID and INET too, and GEOMETRY in the server's own form (SRID and WKB), as mysqldump

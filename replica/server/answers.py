@@ -13,7 +13,8 @@ from typing import Final
 from protocol.conversation.messages import TextValue
 
 from ..sql.quoting import like_expression
-from .replica_sql import Expressions, SqlError, Token, literal, syntax_error, tokenize, variable_name
+from ..sql.words import Token
+from .replica_sql import Expressions, SqlError, syntax_error, tokenize
 from .replicas import ConnectedReplica
 from .variables import Facts, selected, variables_of
 
@@ -67,7 +68,7 @@ class Answers:
     async def answer(self, sql: str) -> Rows | None:
         """The rows of a statement; None for one that has none. Raises ``SqlError``."""
         tokens = tokenize(sql)
-        words = " ".join(token.text.upper() for token in tokens if token.kind == "word")
+        words = " ".join(token.upper for token in tokens if token.kind == "word")
         self._facts.log.refresh()
         for pattern, handler in _STATEMENTS:
             if pattern.match(words):
@@ -120,13 +121,14 @@ class Answers:
             token = words.take()
             if token.kind != "variable":
                 # Of the session: nothing hangs on it here.
-                if token.text.upper() in ("GLOBAL", "PERSIST") or token.text.upper().startswith("@@GLOBAL"):
+                scope = token.value.partition(".")[0].upper()
+                if scope in ("GLOBAL", "PERSIST"):
                     raise SqlError(
                         _ACCESS_DENIED, "42000", "Access denied: nothing can be set on this server"
                     )
                 return None
             words.take("=", ":=")
-            self._client.variables[variable_name(token)] = await words.value()
+            self._client.variables[token.value.lower()] = await words.value()
             if words.at_end:
                 return None
             words.take(",")
@@ -142,7 +144,7 @@ class Answers:
             title, value = await words.titled()
             titles.append(title)
             values.append(value)
-            if value and value.isdecimal() and first and first.kind in _WITH_TYPES:
+            if value and value.isdecimal() and first.kind in _WITH_TYPES:
                 numbers.add(title)
             if words.skip("LIMIT"):
                 words.take()
@@ -152,7 +154,8 @@ class Answers:
 
     async def _no_rows(self, sql: str, tokens: Sequence[Token]) -> Rows:
         """information_schema.COLUMNS and TABLES: a log does not know which tables there are now."""
-        names = [token.text for token in tokens[1 : _index_of(tokens, "FROM")] if token.kind == "word"]
+        selected = tokens[1 : _index_of(tokens, "FROM")]
+        names = [token.value for token in selected if token.kind in ("word", "name")]
         return Rows(tuple(names))
 
     async def _variables(self, sql: str, tokens: Sequence[Token]) -> Rows:
@@ -234,15 +237,15 @@ _HAS_SENT_ALL: Final = "Source has sent all binlog to replica; waiting for more 
 
 
 def _index_of(tokens: Sequence[Token], word: str) -> int:
-    return next(index for index, token in enumerate(tokens) if token.text.upper() == word)
+    return next(index for index, token in enumerate(tokens) if token.upper == word)
 
 
 def _name_filter(tokens: Sequence[Token]) -> Callable[[str], bool]:
     """``LIKE 'x%'``, ``WHERE Variable_name = 'x'`` or ``IN ('x', 'y')``: the texts are patterns or names."""
-    texts = [literal(token) for token in tokens if token.kind == "text"]
+    texts = [token.value for token in tokens if token.kind == "text"]
     if not texts:
         return lambda name: True
-    is_like = any(token.text.upper() == "LIKE" for token in tokens)
+    is_like = any(token.upper == "LIKE" for token in tokens)
     patterns = [
         re.compile(like_expression(text) if is_like else re.escape(text), re.IGNORECASE) for text in texts
     ]

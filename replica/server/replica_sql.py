@@ -1,15 +1,14 @@
-"""The little SQL that replicas speak, cut into words and read: SET of user variables, SELECT of a few expressions.
+"""The little SQL that replicas speak: SET of user variables, SELECT of a few expressions.
 
 What the names in it stand for is told by ``Values``; which statements there are, ``answers`` says.
 """
 
-import re
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Final, Protocol
 
 from protocol.conversation.messages import Err
-from protocol.records import record
+
+from ..sql.words import END, Token, WordReader, tokens
 
 _SYNTAX_ERROR: Final = 1064
 _TOO_LONG: Final = 1153
@@ -18,24 +17,8 @@ _LONGEST: Final = 1 << 16
 # Functions within functions; nobody sends any.
 _MOST_NESTED: Final = 10
 
-_TOKEN: Final = re.compile(
-    r"""
-    (?P<space>\s+|/\*.*?(?:\*/|\Z)|--\s[^\n]*)
-    | (?P<hex>[xX]'[0-9a-fA-F]*')
-    | (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    | (?P<system>@@(?:(?:global|session|local)\s*\.\s*)?\w+)
-    | (?P<variable>@(?:\w|[.$])+|@`[^`]*`)
-    | (?P<number>\d+(?:\.\d+)?)
-    | (?P<word>[^\W\d][\w$]*|`[^`]*`)
-    | (?P<mark>:=|[(),=;*.\-+<>!?/%&|])
-    """,
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
-)
-# What else may stand behind a backslash stands for itself; before the wildcards of LIKE the backslash stays.
-_ESCAPES: Final = MappingProxyType(
-    {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-)
-_ESCAPE: Final = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
+# What stands in expressions.
+_MARKS: Final = frozenset({":=", *"(),=;*.-+<>!?/%&|"})
 
 
 class SqlError(Exception):
@@ -44,16 +27,6 @@ class SqlError(Exception):
     def __init__(self, code: int, sqlstate: str, message: str) -> None:
         super().__init__(message)
         self.err = Err(code, sqlstate, message)
-
-
-@record(slots=True, frozen=True)
-class Token:
-    """A word of a statement: ``kind`` is a group of the pattern above, ``start`` and ``end`` are its place."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
 
 
 class Values(Protocol):
@@ -79,103 +52,67 @@ def syntax_error(near: str) -> SqlError:
 
 
 def tokenize(sql: str) -> list[Token]:
-    """The words of a statement, without space, comments and a final semicolon."""
+    """The tokens of a statement, without a final semicolon."""
     if len(sql) > _LONGEST:
         raise SqlError(_TOO_LONG, "08S01", f"a statement of more than {_LONGEST} characters")
-    tokens: list[Token] = []
-    position = 0
-    while position < len(sql):
-        found = _TOKEN.match(sql, position)
-        if found is None:
-            raise syntax_error(sql[position:])
-        position = found.end()
-        kind = found.lastgroup or ""
-        if kind != "space":
-            tokens.append(Token(kind, found[0], found.start(), found.end()))
-    while tokens and tokens[-1].text == ";":
-        tokens.pop()
-    return tokens
+    found = list(tokens(sql))
+    for token in found:
+        if token.kind == "unclosed" or (token.kind == "mark" and token.text not in _MARKS):
+            raise syntax_error(sql[token.start :])
+    while found and found[-1].text == ";":
+        found.pop()
+    return found
 
 
-def literal(token: Token) -> str:
-    """The value of a text or number."""
-    if token.kind == "hex":
-        digits = token.text[2:-1]
-        return bytes.fromhex(digits.rjust(len(digits) + len(digits) % 2, "0")).decode(
-            "utf-8", "surrogateescape"
-        )
-    if token.kind == "text":
-        return _ESCAPE.sub(
-            lambda found: _ESCAPES.get(found[1], found[1]) if found[1] else found[0][0], token.text[1:-1]
-        )
-    return token.text
-
-
-class Expressions:
-    """Reads expressions from words, one after another."""
+class Expressions(WordReader):
+    """Reads expressions from tokens, one after another."""
 
     def __init__(self, sql: str, tokens: Sequence[Token], values: Values) -> None:
+        super().__init__(tokens)
         self._sql = sql
-        self._tokens = tokens
         self._values = values
-        self._next = 0
         self._depth = 0
 
     @property
     def at_end(self) -> bool:
-        """Whether all words have been read."""
-        return self._next >= len(self._tokens)
+        """Whether all tokens have been read."""
+        return self.peek() is END
 
-    def peek(self) -> Token | None:
-        """The next word."""
-        return None if self.at_end else self._tokens[self._next]
-
-    def take(self, *texts: str) -> Token:
-        """The next word, which is one of these, if any are given."""
-        token = self.peek()
-        if token is None or (texts and token.text.upper() not in texts):
-            raise syntax_error(self._sql if token is None else self._sql[token.start :])
-        self._next += 1
+    def take(self, *words: str) -> Token:
+        """The next token, which is one of these, if any are given."""
+        token = self.next()
+        if token is END or (words and token.upper not in words):
+            raise syntax_error(self._sql if token is END else self._sql[token.start :])
         return token
-
-    def skip(self, text: str) -> bool:
-        """Pass over the next word if it is this one."""
-        token = self.peek()
-        is_there = token is not None and token.text.upper() == text
-        self._next += is_there
-        return is_there
 
     async def titled(self) -> tuple[str, str | None]:
         """An expression: the text by which its column goes, and its value."""
-        start = self._tokens[self._next].start if not self.at_end else 0
+        start = self.peek().start
         value = await self.value()
-        title = self._sql[start : self._tokens[self._next - 1].end]
-        if self.skip("AS"):
-            title = literal(self.take()).strip("`")
-        return title, value
+        title = self._sql[start : self.tokens[self.place - 1].end]
+        return (self.take().value if self.skip("AS") else title), value
 
     async def value(self) -> str | None:
         """The value of an expression."""
         token = self.take()
         match token.kind:
             case "text" | "hex" | "number":
-                return literal(token)
+                return token.value
             case "system":
-                return await self._values.system(token.text[2:].rpartition(".")[2].strip().lower())
+                return await self._values.system(token.value.rpartition(".")[2].lower())
             case "variable":
-                return self._values.variable(variable_name(token))
+                return self._values.variable(token.value.lower())
             case "word":
                 return await self._word(token)
         raise syntax_error(self._sql[token.start :])
 
     async def _word(self, token: Token) -> str | None:
-        name = token.text.upper()
+        name = token.upper
         if name == "NULL":
             return None
-        following = self.peek()
         # A character set before a literal: _utf8mb4 X'61'.
-        if name.startswith("_") and following is not None and following.kind in ("text", "hex"):
-            return literal(self.take())
+        if name.startswith("_") and self.peek().kind in ("text", "hex"):
+            return self.take().value
         self.take("(")
         self._depth += 1
         if self._depth > _MOST_NESTED:
@@ -187,8 +124,3 @@ class Expressions:
             arguments.append(await self.value())
         self._depth -= 1
         return await self._values.call(name, arguments)
-
-
-def variable_name(token: Token) -> str:
-    """The name of a user variable; letter case does not matter."""
-    return token.text[1:].strip("`").lower()

@@ -4,7 +4,6 @@ What it does not understand of ALTER TABLE is ``Refused`` if it may change rows,
 the grammars of MySQL 9.7 (sql_yacc.yy: ``alter_list_item``, ``alter_commands``) and MariaDB 11.8.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -150,7 +149,6 @@ _NOT_A_COLUMN: Final = frozenset(
 _NOT_A_COLUMN_BEFORE: Final = MappingProxyType(
     {"PERIOD": ("FOR",), "SYSTEM": ("VERSIONING",), "VECTOR": ("INDEX", "KEY")}
 )
-_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
 
 def table_actions(
@@ -462,12 +460,12 @@ def _literal(item: SqlReader) -> tuple[str | None, bool]:
         sign = item.next().upper.replace("+", "")
     token = item.next()
     if token.kind == "text" and item.peek().upper != "(":
-        return (None, True) if token.value[:2].lower() in ("x'", "b'", "n'") else (token.value, False)
+        return token.value, False
     if token.upper == "NULL":
         return None, False
     if token.upper in ("TRUE", "FALSE"):
         return ("1" if token.upper == "TRUE" else "0"), False
-    if token.kind == "word" and _NUMBER.fullmatch(token.value):
+    if token.kind == "number":
         return sign + token.value, False
     if token.upper == "(":
         item.pass_brackets()
