@@ -1,12 +1,22 @@
 """Rows as Arrow columns, without a tuple or a Python object per value: for files and for Spark (extra ``[arrow]``).
 
-    events with undecoded rows -> batches of them -> where rows begin -> where values stand -> arrays
+    events with undecoded rows -> the places where rows begin -> the places of values -> arrays -> RecordBatches
 
-``rawrows`` is what a decoder leaves undecoded; ``plan``, ``offsets`` and ``offsetcode`` find where each row begins,
-``places`` where the values of a column are. ``numbers``, ``decimals``, ``temporal``, ``binary``, ``text``, ``labels``
-and ``documents`` turn those into arrays, all of a batch at once; ``schema`` says which of them serves a column.
-``metadata`` makes columns of what rows have from their event, ``assemble`` and ``builder`` the batches of one table,
-and ``reader`` those of a stream of events. Nothing here opens files or speaks to a server.
+    rawrows      the undecoded rows that a decoder puts into events
+    buffer       the rows of many events as one run of bytes
+    plan         the layout of a row image, as the next two need it
+    row_starts   the places where rows begin, for many events at once
+    row_walker   the same for few large events, by a compiled loop
+    places       the places of the values of each column
+    schema       the Arrow type and the converter of each column
+    numbers, decimals, temporal, binary, strings, labels, documents    the converters: places -> arrays
+    arrays       what the converters share
+    metadata     columns of the event's facts: operation, time, position, GTID
+    assemble     pending events -> one batch
+    builder      the batches of one table
+    reader       the batches of a stream of events
+
+Nothing here opens files or connects to a server.
 """
 
 import sys
@@ -16,14 +26,16 @@ from protocol.errors import ConfigurationError, MissingExtraError
 try:
     import numpy  # noqa: F401
 
-    # Here, since it takes 100 ms where an array first needs it.
+    # Imported here: otherwise the first array that needs it would take 100 ms.
     import pyarrow.compute  # noqa: F401
 except ImportError:
     raise MissingExtraError("Reading rows as columns", "arrow") from None
 
 if sys.byteorder != "little":
-    # Views of the log's bytes become arrays as they are.
-    raise ConfigurationError("rows can be read as columns only where the lowest byte of a number comes first")
+    # The log's bytes become arrays without conversion.
+    raise ConfigurationError(
+        "rows can be read as Arrow columns on little-endian machines only: read them as tuples instead"
+    )
 
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder

@@ -1,4 +1,4 @@
-"""What the converters of columns have in common: from numpy arrays to Arrow arrays, and what could not be kept."""
+"""What all column converters share: numpy arrays -> Arrow arrays, and the count of values that Arrow cannot hold."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,60 +15,62 @@ from .places import Places
 
 
 class TooLargeError(UnsupportedEventError):
-    """More than 2 GiB of values in one column of a batch; fewer rows may fit."""
+    """A column of a batch has more than 2 GiB of values; a batch of fewer rows may fit."""
 
     def __init__(self) -> None:
-        super().__init__("more than 2 GiB of values in one column, which no Arrow array of these types holds")
+        super().__init__(
+            "a column has more than 2 GiB of values in one batch, more than an Arrow array of its type can hold"
+        )
 
 
-# Offsets of Arrow's strings and lists have 32 bits.
+# The offsets of Arrow's strings and lists have 32 bits.
 MAX_BYTES = (1 << 31) - 1
 
 
 @dataclass(slots=True)
 class Losses:
-    """Values that Arrow cannot hold as they are.
+    """The number of values that Arrow cannot hold as they are.
 
-    ``dates`` are zero, partial and impossible dates, which are null; ``texts`` are strings with bytes that are no
-    character of their set, each of which is U+FFFD.
+    ``dates`` counts zero, partial and impossible dates, which become null. ``texts`` counts strings with bytes that
+    are invalid in their character set; each such byte becomes U+FFFD.
     """
 
     dates: int = 0
     texts: int = 0
 
     def add(self, other: "Losses") -> None:
-        """Count the other ones too."""
+        """Add the counts of ``other``."""
         self.dates += other.dates
         self.texts += other.texts
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowColumn:
-    """The Arrow type of a column, and what makes an array of it from the values' places."""
+    """The Arrow type of a column, and the converter that makes its array from the places of the values."""
 
     type: pa.DataType
     convert: Callable[[Places, Losses], pa.Array]
 
 
 def valid_bits(valid: Flags | None) -> pa.Buffer | None:
-    """The bitmap of an Arrow array of which these values are valid."""
+    """The validity bitmap of an Arrow array; None if all values are valid."""
     if valid is None or valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def fixed_array(arrow_type: pa.DataType, values: npt.NDArray[Any], valid: Flags | None) -> pa.Array:
-    """Values of fixed width, as Arrow wants them in ``values``; a second dimension is of one value's words."""
+    """An array of values of fixed width. ``values`` has Arrow's form; a second dimension has the words of a value."""
     return pa.Array.from_buffers(arrow_type, len(values), [valid_bits(valid), pa.py_buffer(values)])
 
 
 def numbers_array(numbers: npt.NDArray[np.int64], valid: Flags | None = None) -> pa.Array:
-    """What ``take`` is to take. Not by ``pa.array``, which imports numpy.ma: 20 ms."""
+    """Row numbers for Arrow's ``take``. Not made by ``pa.array``, which imports numpy.ma: 20 ms."""
     return fixed_array(pa.int64(), numbers, valid)
 
 
 def object_array(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
-    """Strings or bytes of Python as an array. Raises ``TooLargeError`` beyond 2 GiB, which makes several of them."""
+    """An array of Python strings or bytes. Raises ``TooLargeError`` above 2 GiB, where pyarrow splits them."""
     array = pa.array(values, arrow_type)
     if isinstance(array, pa.ChunkedArray):
         raise TooLargeError
@@ -76,7 +78,7 @@ def object_array(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
 
 
 def offset_buffer(lengths: npt.NDArray[np.integer]) -> pa.Buffer:
-    """The offsets of an array whose values have these lengths. Raises ``TooLargeError`` beyond 2 GiB."""
+    """The offsets of an array whose values have these lengths. Raises ``TooLargeError`` above 2 GiB."""
     if lengths.sum(dtype=np.int64) > MAX_BYTES:
         raise TooLargeError
     offsets = np.zeros(len(lengths) + 1, np.int32)

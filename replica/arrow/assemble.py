@@ -1,7 +1,8 @@
-"""One batch: from pending rows events to the arrays of its columns.
+"""Pending rows events of one table -> one RecordBatch.
 
-Rows that are laid out alike are found together, whatever stands between them; their places are put in the order of
-the log before values are read, so that each column is made once for all rows of the batch.
+All rows of one layout are found together, even if other events come in between. Their places are sorted in the order
+of the log before values are read, so each column is converted once for the whole batch. ``builder`` decides which
+events make a batch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,9 @@ from .rawrows import ImageLayout, RowsLayout
 from .row_starts import find_rows, repeat_and_count
 from .schema import BEFORE, BEFORE_ABSENT, NAMES, BatchColumn
 
-# What is kept of a rows event: its bytes, where the rows begin and end in them, the number of their layout,
-# operation, timestamp, file, position, GTID, event type and size. Plain tuples of plain values: the garbage collector
-# lets go of them, while objects take a fourth of the time that 50,000 small events take.
+# The kept parts of a rows event: its bytes, where the rows begin and end in them, the number of their layout,
+# operation, timestamp, file, position, GTID, event type and size. Plain tuples of plain values, as the garbage
+# collector stops tracking these: with objects it took a fourth of the time of 50,000 small events.
 PendingRows = tuple[bytes, int, int, int, Operation, int, str, int, str | None, int, int]
 
 
@@ -34,7 +35,7 @@ def assemble(
     schema: pa.Schema,
     constants: ConstantTexts,
 ) -> tuple[pa.RecordBatch, Losses]:
-    """The batch of these events, which are of one table. Raises ``DecodeError``; it does not say for which event."""
+    """The batch of these events of one table. Raises ``DecodeError``, which does not name the damaged event."""
     batch = _Batch(pending, layouts, columns, constants)
     if not batch.size:
         return pa.RecordBatch.from_pylist([], schema=schema), batch.losses
@@ -44,7 +45,7 @@ def assemble(
 
 
 class _Alike:
-    """The rows of those events that have one layout. ``events`` are their indexes, ``rows`` those of their rows."""
+    """The rows of all events of one layout. ``events`` are the events' indexes, ``rows`` the rows' in the batch."""
 
     def __init__(
         self, buffer: RowBuffer, layout: RowsLayout, events: Positions, starts: Positions, ends: Positions
@@ -61,7 +62,7 @@ class _Alike:
         self._walk_before = ImageWalk(buffer, layout.images[0], found.images[0])
 
     def place(self, first: Positions) -> None:
-        """Take the rows that the batch has for them; ``first`` is the first row of each of its events."""
+        """Set ``rows``; ``first`` is the index of the first row of each event of the batch."""
         events = self.events
         if events[-1] - events[0] == len(events) - 1:
             begin = int(first[events[0]])
@@ -70,28 +71,28 @@ class _Alike:
             self.rows = repeat_and_count(first[events], self.counts)
 
     def current(self, column: BatchColumn) -> Places | None:
-        """The value as the change leaves it, or what was deleted. None: no image holds the column."""
+        """The column's values after the change, or in the deleted row. None: no row image holds the column."""
         index = self.layout.shown[column.index]
         last = self._walk[-1].find(index)
         if len(self._walk) == 1:
             return last
         before = self._walk[0].find(index)
         if last is None:
-            # An image leaves out what has not changed.
+            # An after image leaves out columns that have not changed.
             return before
         if last.diffs is not None:
             last.before = before
         return last
 
     def before(self, column: BatchColumn) -> Places | None:
-        """The value before an update."""
+        """The column's values before an update. None: the rows are no updates, or the image lacks the column."""
         if len(self._walk) == 1:
             return None
         return self._walk_before.find(self.layout.shown[column.index])
 
 
 class _Batch:
-    """What the arrays of one batch are made from. Columns are to be asked for in the order of the table."""
+    """The rows of one batch. Its columns must be asked for in the order of the table."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class _Batch:
         self.size = int(self.counts.sum())
 
     def column(self, column: BatchColumn) -> pa.Array:
-        """A column of the table."""
+        """The array of a column of the table."""
         return self._convert(column, _Alike.current)
 
     def _convert(self, column: BatchColumn, find: Callable[[_Alike, BatchColumn], Places | None]) -> pa.Array:
@@ -134,7 +135,7 @@ class _Batch:
         return column.arrow.convert(merge(self.buffer, self.size, parts), self.losses)
 
     def before(self) -> pa.Array:
-        """The rows before updates, as a struct."""
+        """The rows before updates as a struct array; null for other changes."""
         arrow_type = pa.struct([column.field for column in self.columns])
         is_update = np.zeros(self.size, np.bool_)
         for group in self._groups:
@@ -146,7 +147,7 @@ class _Batch:
         return pa.Array.from_buffers(arrow_type, self.size, [valid_bits(is_update)], children=children)
 
     def absent(self, held_by: Callable[[RowsLayout], Sequence[ImageLayout]]) -> pa.Array:
-        """The names of the columns that none of an event's images holds, of those that ``held_by`` gives; or null."""
+        """For each row the names of the columns that no image in ``held_by`` of its layout holds; null if none."""
         names: dict[int, tuple[str, ...] | None] = {}
         for group, number in zip(self._groups, dict.fromkeys(self.numbers), strict=True):
             held = {column.index for image in held_by(group.layout) for column in image.columns}
@@ -160,7 +161,7 @@ class _Batch:
         return lists.take(numbers_array(np.repeat(events, self.counts)))
 
     def texts(self, texts: Sequence[str | None]) -> pa.Array:
-        """A string of each event, for each of its rows."""
+        """Repeat each event's string for each of its rows."""
         return texts_by_event(texts, self.counts, self._constants)
 
 

@@ -1,7 +1,8 @@
-"""Columns of bytes, gathered into one run by Arrow itself: BINARY, BLOB, GEOMETRY, VECTOR, strings to be decoded.
+"""Converters for columns of bytes: BINARY, BLOB, GEOMETRY, VECTOR; and the bytes of strings, for ``strings``.
 
-A binary array over the whole buffer, whose every other value is the gap between two wanted ones, costs nothing to
-make; taking its even values copies each wanted value in C++: 20 ns a value, where slicing in Python takes 200.
+Arrow itself gathers the values. A binary array over the whole buffer, whose every other value is the gap between two
+wanted values, costs nothing to make. Taking its even values copies each wanted value in C++: 20 ns a value, where
+slicing in Python takes 200.
 """
 
 from dataclasses import dataclass
@@ -22,27 +23,27 @@ _FLOAT_SIZE = 4
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Values one behind the other: Arrow's offsets (``lengths`` long each) into ``data``; NULLs are empty."""
+    """The bytes of values without gaps: ``data``, and the ``lengths`` of the values in it; NULLs are empty."""
 
     lengths: Positions
     data: pa.Buffer
     valid: Flags | None
 
     def array(self, arrow_type: pa.DataType) -> pa.Array:
-        """As an array of this binary or string type, unchecked."""
+        """The values as an array of this binary or string type. UTF-8 is not checked."""
         return variable_array(arrow_type, self.lengths, self.data, self.valid)
 
 
 def variable_array(
     arrow_type: pa.DataType, lengths: npt.NDArray[np.integer], data: pa.Buffer, valid: Flags | None
 ) -> pa.Array:
-    """Values of these lengths, which lie in ``data`` one behind the other."""
+    """An array of values of these lengths, which lie in ``data`` without gaps."""
     buffers = [valid_bits(valid), offset_buffer(lengths), data]
     return pa.Array.from_buffers(arrow_type, len(lengths), buffers)
 
 
 def gather(places: Places) -> Gathered:
-    """The bytes of variable values; their places must be in the order of the buffer."""
+    """Gather the bytes of variable-length values, whose places must be in the order of the buffer."""
     start, length = places.positions, places.length
     assert length is not None
     valid = places.valid
@@ -67,12 +68,12 @@ def gather(places: Places) -> Gathered:
 
 
 def binary(column: Column) -> ArrowColumn:
-    """The bytes as they are."""
+    """BLOB, VARBINARY, GEOMETRY: the bytes as they are."""
     return ArrowColumn(pa.binary(), lambda places, losses: gather(places).array(pa.binary()))
 
 
 def padded_binary(column: Column) -> ArrowColumn:
-    """BINARY(n), which loses its trailing zero bytes in the log (``Field_string::pack``), padded back to n."""
+    """BINARY(n), padded back to n bytes: the log lacks its trailing zero bytes (``Field_string::pack``)."""
     size = column.metadata
 
     def convert(places: Places, losses: Losses) -> pa.Array:
@@ -91,14 +92,14 @@ def padded_binary(column: Column) -> ArrowColumn:
 
 
 def vector(column: Column) -> ArrowColumn:
-    """VECTOR: a list of 4-byte floats, as many as there are."""
+    """VECTOR: a list of 4-byte floats. Raises ``DecodeError`` for a length that is no multiple of four bytes."""
     arrow_type = pa.list_(pa.float32())
 
     def convert(places: Places, losses: Losses) -> pa.Array:
         length = places.length
         assert length is not None
         if places.is_any(length % _FLOAT_SIZE != 0):
-            raise DecodeError("a VECTOR that is not made of whole floats")
+            raise DecodeError("the length of a VECTOR value is not made of whole floats (4 bytes each)")
         gathered = gather(places)
         count = int(gathered.lengths.sum()) // _FLOAT_SIZE
         floats = pa.Array.from_buffers(pa.float32(), count, [None, gathered.data])

@@ -1,8 +1,8 @@
-"""The rows of many events as one run of bytes, and reading numbers from many places of it at once.
+"""The rows of many events as one run of bytes, and numbers read from many places of it at once.
 
-It knows neither rows nor columns. A numpy view with a stride of one byte holds the number that begins at each byte;
-indexing it with positions gathers them without a loop in Python: 5 ns a number, where a matrix of byte indexes takes
-18.
+This module knows neither rows nor columns. A numpy view with a stride of one byte has at each index the number that
+begins at that byte. Indexing the view with positions gathers numbers without a loop in Python: 5 ns a number, where a
+matrix of byte indexes takes 18.
 """
 
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ Bytes = npt.NDArray[np.uint8]
 Unsigned = npt.NDArray[np.uint64]
 
 _Number = TypeVar("_Number", bound=np.generic)
-# What may be read behind the last value: a NULL has a place but no bytes, and BINARY loses its zeros (a table map
-# has room for lengths up to 1023).
+# Zeros after the data, as reads may go past the last value: a NULL has a place but no bytes, and BINARY lacks its
+# trailing zeros (a table map has room for lengths up to 1023).
 _PADDING = bytes(1024)
 
 
 class RowBuffer:
-    """``data`` is what was given, one behind the other, and zeros behind it; ``size`` is without those."""
+    """``data`` is the given parts, joined, and zeros after them; ``size`` does not count these zeros."""
 
     __slots__ = ("_views", "data", "size")
 
@@ -33,7 +33,7 @@ class RowBuffer:
         self._views: dict[tuple[type, int], npt.NDArray[Any]] = {}
 
     def numbers(self, dtype: type[_Number], offset: int = 0) -> npt.NDArray[_Number]:
-        """A view that holds at index i the number whose first byte is i + ``offset``, little-endian."""
+        """A view whose item i is the little-endian number that begins at byte i + ``offset``."""
         view = self._views.get((dtype, offset))
         if view is None:
             kind = np.dtype(dtype)
@@ -43,11 +43,11 @@ class RowBuffer:
         return view
 
     def pieces(self, size: int, where: Positions) -> Bytes:
-        """The ``size`` bytes (1 to 1023) from each of these places on, as rows of a matrix."""
+        """The ``size`` bytes (1 to 1023) at each of these places, as the rows of a matrix."""
         count = len(self.data) - size + 1
         view = np.ndarray((count,), np.dtype(f"V{size}"), self.data, strides=(1,))
         return view[where].view(np.uint8).reshape(-1, size)
 
     def strided(self, dtype: type[_Number], where: range) -> npt.NDArray[_Number]:
-        """A view of the numbers at places that lie equally far apart."""
+        """A view of the numbers at equally spaced places."""
         return np.ndarray((len(where),), np.dtype(dtype), self.data, where.start, strides=(where.step,))

@@ -1,7 +1,7 @@
-"""Batches of one table's row changes: rows events with undecoded rows in, RecordBatches out.
+"""The batch builder: rows events of one table, with undecoded rows -> RecordBatches.
 
-It is the core of every columnar reader and knows no files, streams and transactions. Events are kept as they are
-until there are enough of them; then all of their rows become columns at once.
+Every columnar reader uses it. It knows no files, streams or transactions. Events are kept undecoded until there are
+enough; then all of their rows become columns at once (``assemble``).
 """
 
 import struct
@@ -21,27 +21,27 @@ from .metadata import ConstantTexts
 from .rawrows import RowsLayout
 from .schema import METADATA_COLUMNS, Images, batch_columns, schema_of
 
-# Arrays of this size are still in the processor's cache from step to step: four times as many rows take 20 % longer
-# each, a fourth of them 5 %.
+# Arrays of this size stay in the processor's cache from step to step: with four times as many rows, a row takes 20 %
+# longer; with a fourth as many, 5 %.
 BATCH_ROWS = 16_384
-# Of the log; a batch takes some three times as much while it is made.
+# Bytes of rows in the log; while a batch is made, it takes about three times as much memory.
 BATCH_BYTES = 32 << 20
-# What may come of damaged rows, as in the decoder.
+# The exceptions that damaged rows may cause, as in the decoder.
 _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, ArithmeticError, DecodeError)
 _OPERATIONS: Final[Mapping[type[RowsEvent], Operation]] = MappingProxyType(
     {WriteRowsEvent: "insert", UpdateRowsEvent: "update", DeleteRowsEvent: "delete"}
 )
-# Until the first batch has shown how many bytes a row takes.
+# A guess of the bytes in a row, until the first batch is made.
 _FIRST_ROW_SIZE = 64
 
 
 class BatchBuilder:
-    """Gathers the rows events of one table, as long as its columns stay the same.
+    """Collects the rows events of one table as long as its columns stay the same, and makes batches of their rows.
 
-    Events come from a decoder with a ``RawRowCompiler``. ``columns`` (None: all), ``images`` and ``metadata`` say
-    what the batches hold, as for ``BinlogFile.arrow``; ``schema`` is theirs. ``losses`` counts what Arrow could not
-    hold of the batches that were made; ``failed_bytes`` is the size of the event for which ``flush`` raised last.
-    Raises ``ConfigurationError`` for names that there are not.
+    Events come from a decoder with a ``RawRowCompiler``. ``columns`` (None: all), ``images`` and ``metadata`` choose
+    the columns of the batches, as for ``BinlogFile.arrow``; ``schema`` is the schema of the batches. ``losses``
+    counts the values in the batches so far that Arrow could not hold. ``failed_bytes`` is the size of the event for
+    which ``flush`` last raised an error. Raises ``ConfigurationError`` for unknown names.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class BatchBuilder:
         self._pending: list[PendingRows] = []
         self._bytes = 0
         self._constants = ConstantTexts()
-        # Of all that is pending; with MINIMAL images there can be very many.
+        # The layouts of all pending rows; with MINIMAL images there can be very many.
         self._layouts: list[RowsLayout] = []
         self._numbers: dict[RowsLayout, int] = {}
 
     def fits(self, table: Table) -> bool:
-        """Whether an event's table has the columns of the batches: only then may the event be appended."""
+        """Whether the table has the columns of the batches; only then may an event of it be appended."""
         if table is self.table:
             return True
         if (table.schema, table.name, table.columns) != (
@@ -85,9 +85,9 @@ class BatchBuilder:
         return True
 
     def append(self, event: RowsEvent, gtid: str | None = None) -> bool:
-        """Take an event, whose ``rows`` are undecoded, and its transaction's GTID; whether it is time to ``flush``.
+        """Take an event with undecoded ``rows``, and the GTID of its transaction. Returns whether to ``flush`` now.
 
-        Nothing is read yet: damage shows in ``flush``.
+        No row is read yet: ``flush`` raises the errors of damaged rows.
         """
         header, operation = event.header, _OPERATIONS[type(event)]
         for raw in event.rows:  # type: ignore[attr-defined]
@@ -117,10 +117,10 @@ class BatchBuilder:
         return number
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """The batches of all that was appended, of about ``batch_rows`` rows each.
+        """The batches of all events so far, of about ``batch_rows`` rows each.
 
-        Raises ``DecodeError`` (with file, position and event type) for an event whose rows are damaged, behind the
-        batches of the events before it. Called again it goes on behind that event.
+        Raises ``DecodeError`` (with file, position and event type) for an event with damaged rows, after the batches
+        of the events before it. The next call continues after that event.
         """
         while self._pending:
             batch, taken = self._next_batch()
@@ -132,7 +132,7 @@ class BatchBuilder:
             yield from self._cut(batch)
 
     def _next_batch(self) -> tuple[pa.RecordBatch, int]:
-        """A batch of as many events as can be read, and how many they are."""
+        """A batch of as many pending events as can be read, and their number."""
         taken = len(self._pending)
         while True:
             pending = self._pending[:taken]
@@ -153,7 +153,7 @@ class BatchBuilder:
             return batch, taken
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """In equal parts, where it came out much larger than it was to be."""
+        """The batch in equal parts, if it has many more rows than it should."""
         rows = batch.num_rows
         parts = max(1, round(rows / self._batch_rows))
         for part in range(parts):
@@ -163,9 +163,9 @@ class BatchBuilder:
 
 
 def check_batch_rows(batch_rows: int) -> None:
-    """Raises ``ConfigurationError`` unless a batch may have so many rows."""
+    """Raises ``ConfigurationError`` unless ``batch_rows`` is at least 1."""
     if batch_rows < 1:
-        raise ConfigurationError(f"batch_rows: {batch_rows} is not a number of rows")
+        raise ConfigurationError(f"batch_rows: must be at least 1, not {batch_rows}")
 
 
 def _size(pending: PendingRows) -> int:

@@ -1,7 +1,8 @@
-"""DECIMAL columns: groups of nine digits, big-endian, to Arrow's two's complement of 128 or 256 bits.
+"""The converter for DECIMAL: big-endian groups of nine digits -> Arrow's two's complement of 128 or 256 bits.
 
-All values of a batch at once. The storage format is that of ``protocol.values.readers``: a group of up to nine digits
-is an integer of up to four bytes; the first bit is set for values >= 0, all others of negative ones are inverted.
+It converts all values of a batch at once. ``protocol.values.readers`` describes the storage format: a group of up to
+nine digits is an integer of up to four bytes. The first bit is set for values >= 0; in negative values all other bits
+are inverted.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from .places import Places
 
 _GROUP_DIGITS = 9
 _MAX_DIGITS_128 = 38
-# What fits into 64 bits with room for the sign.
+# Digits that fit into 64 bits with room for the sign.
 _WORD_DIGITS = 18
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -35,7 +36,10 @@ class _Group:
 
 
 def decimal(column: Column) -> ArrowColumn:
-    """decimal128 up to 38 digits, else decimal256. A group larger than its digits allow raises ``DecodeError``."""
+    """DECIMAL: decimal128 up to 38 digits, else decimal256.
+
+    Converting raises ``DecodeError`` for a group whose number has more digits than the group.
+    """
     precision, scale = column.metadata >> 8, column.metadata & 0xFF
     groups = _groups(precision, scale)
     is_wide = precision > _MAX_DIGITS_128
@@ -51,7 +55,7 @@ def decimal(column: Column) -> ArrowColumn:
 
 
 def _groups(precision: int, scale: int) -> list[_Group]:
-    """The stored groups from the left."""
+    """The groups as stored, from left to right."""
     full_before, lead = divmod(precision - scale, _GROUP_DIGITS)
     full_after, trail = divmod(scale, _GROUP_DIGITS)
     groups, offset = [], 0
@@ -87,7 +91,7 @@ def _group(places: Places, group: _Group, is_negative: Flags) -> npt.NDArray[np.
     digits = places.big_endian(group.offset, group.size).astype(np.uint32, copy=False)
     number: npt.NDArray[np.uint32] = (digits & np.uint32(mask)) ^ inverted
     if places.is_any(number >= 10**group.digits):
-        raise DecodeError("a group of DECIMAL digits is larger than its digits allow")
+        raise DecodeError(f"a group of {group.digits} DECIMAL digits holds a larger number")
     return number
 
 
@@ -117,7 +121,7 @@ def _product(left: Unsigned, right: int) -> tuple[Unsigned, Unsigned]:
 
 
 def _signed(limbs: list[Unsigned], is_negative: Flags, words: int) -> Unsigned:
-    """Two's complement in ``words`` words, side by side."""
+    """The numbers in two's complement, ``words`` words of 64 bits each, side by side."""
     result = np.empty((len(is_negative), words), np.uint64)
     carry: Unsigned | Flags = is_negative
     flip = -is_negative.astype(np.int64)

@@ -1,4 +1,7 @@
-"""JSON columns of MySQL as the text that SELECT gives, value by value; MariaDB's are text in the log already."""
+"""The converter for MySQL's JSON columns: each value becomes the text that SELECT gives.
+
+MariaDB's JSON columns are text in the log and need no converter of their own.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,36 +22,37 @@ from .arrays import ArrowColumn, Losses
 from .places import Places
 from .strings import STRING, string_array
 
-# The type of doubles, somewhere in a document that has any.
+# The type byte of doubles: a document with a double has it somewhere.
 _DOUBLE: Final = b"\x0b"
-# Inside of a container, doubles that Python may write otherwise than the server; in a string it is a false alarm.
+# Doubles within an array or object whose text differs between Python and the server. A match in a string is a false
+# alarm.
 _OTHER_DOUBLE: Final = re.compile(r"[\[ ]-?(?:[0-9][.0-9]*e|[0-9]{16}|NaN|Infinity)")
-# Documents that are made text at once: more take more memory, but not less time.
+# Documents rendered at once: more of them take more memory, but not less time.
 _TOGETHER: Final = 256
 _CONTAINERS: Final = ("{", "[")
-# Before a string that is to be a number, and between two documents. No document has these: invalid bytes of strings
-# are U+DC80 and above.
+# Marks for a string that must become a number, and between two documents. No document has these characters: invalid
+# bytes in strings become U+DC80 and above.
 _UNQUOTED: Final = "\ud800"
 _BETWEEN: Final = "\ud801"
 _QUOTED: Final = re.compile(f'"{_UNQUOTED}([^"]*)"')
 
 
 def _string_or_marked(value: object) -> str:
-    """What has no type in JSON: dates and bytes are strings, a decimal is unquoted afterwards."""
+    """The text of a value without JSON type: dates and bytes become strings, decimals lose their quotes later."""
     if isinstance(value, Decimal):
         return f"{_UNQUOTED}{value:f}"
     return render_json(cast("JsonValue", value), bare=True)
 
 
-# The standard library's encoder spaces and escapes as the server does, and takes a fifth of render_json's time; for
-# many documents at once, a tenth. Other Pythons than CPython have none.
+# The standard library's encoder has the server's spaces and escapes, and takes a fifth of render_json's time; for
+# many documents at once, a tenth. Only CPython has this encoder.
 _encode: Final = c_make_encoder and c_make_encoder(
     None, _string_or_marked, encode_basestring, None, ": ", ", ", False, False, True
 )
 
 
 def document_texts(stored: Sequence[bytes], values: Sequence[JsonValue]) -> list[str]:
-    """The texts that SELECT gives for documents, given their bytes and their values."""
+    """The texts that SELECT gives for documents, from their bytes (``stored``) and their decoded ``values``."""
     if _encode is None or not values:
         return [render_json(value) for value in values]
     elements: list[JsonValue] = [_BETWEEN] * (2 * len(values) - 1)
@@ -66,12 +70,12 @@ def document_texts(stored: Sequence[bytes], values: Sequence[JsonValue]) -> list
 
 
 def document(column: Column) -> ArrowColumn:
-    """JSON. A partial update whose before image is not logged raises ``UnsupportedEventError``."""
+    """JSON. Converting raises ``UnsupportedEventError`` for a partial update whose before image was not logged."""
     return ArrowColumn(STRING, _Documents().convert)
 
 
 class _Documents:
-    """One column's documents. Its decoder remembers what they look like."""
+    """The documents of one column. Its decoder remembers their shapes."""
 
     def __init__(self) -> None:
         self._decode = JsonDecoder().decode
@@ -102,8 +106,8 @@ class _Documents:
                 yield from document_texts([data], [self._decode(data)])
             elif before is None:
                 raise UnsupportedEventError(
-                    "a JSON diff without the document that it changes (binlog_row_image=MINIMAL): read the rows as"
-                    " tuples, or leave the column out with columns="
+                    "the log has a JSON diff without the document that it changes (binlog_row_image=MINIMAL): read "
+                    "the rows as tuples, or leave the column out with columns="
                 )
             else:
                 document = apply_json_diffs(self._decode(before), read_json_diffs(data))

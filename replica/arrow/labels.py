@@ -1,4 +1,7 @@
-"""ENUM and SET columns as their labels: each label, or combination of labels, becomes text once for all values."""
+"""The converters for ENUM and SET with known labels. Each label, or combination of labels, is made text only once.
+
+Columns with unknown labels are numbers: see ``numbers``.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -14,17 +17,17 @@ from .numbers import index, indexes
 from .places import Places
 from .strings import STRING, valid_text
 
-# Combinations of a SET's labels that are kept as text.
+# The number of label combinations of a SET that are kept as text.
 _TEXTS_KEPT = 1 << 16
 
 
 def enum(column: Column) -> ArrowColumn:
-    """The label; 0 is the empty string that marks an invalid value. Its number where labels are not known."""
+    """ENUM: the label; 0 is the empty string, MySQL's invalid value. The label's number if labels are not known."""
     return _labelled(column, enum_label)
 
 
 def label_set(column: Column) -> ArrowColumn:
-    """The comma-joined labels in definition order; the bits where labels are not known."""
+    """SET: the comma-joined labels in definition order; the bits if labels are not known."""
     return _labelled(column, set_labels)
 
 
@@ -51,7 +54,7 @@ def _labelled(column: Column, text_of: Callable[[int, Sequence[str]], str]) -> A
 
 
 def _distinct(stored: Unsigned, size: int) -> tuple[list[int], Positions]:
-    """The distinct values, and for each value which of them it is."""
+    """The distinct values, and for each value its index among them."""
     if size > 2:
         values, which = np.unique(stored, return_inverse=True)
         return values.tolist(), which

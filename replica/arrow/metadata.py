@@ -1,4 +1,4 @@
-"""Columns of what rows have from their event: its operation, time, place and transaction, repeated for each row."""
+"""Metadata columns: the facts of an event (operation, time, position, GTID), repeated for each of its rows."""
 
 from collections.abc import Sequence
 from operator import mul
@@ -11,21 +11,21 @@ from .binary import variable_array
 from .buffer import Positions
 from .strings import STRING, valid_text
 
-# Of the GTIDs of large transactions there can be many, one after the other.
+# Constant columns kept; GTIDs of large transactions would add more and more.
 _CONSTANTS_KEPT = 8
 
 
 class ConstantTexts:
-    """Columns of the same string in each row, as most are, in arrays that all batches share.
+    """Columns with one string in all rows, as most are. All batches share their arrays.
 
-    New memory for each batch would take several times as long as filling it.
+    Allocating memory for each batch would take several times as long as filling it.
     """
 
     def __init__(self) -> None:
         self._arrays: dict[str | None, pa.Array] = {}
 
     def array(self, text: str | None, size: int) -> pa.Array:
-        """``size`` times the text."""
+        """An array of the text, ``size`` times."""
         array = self._arrays.get(text)
         if array is None or len(array) < size:
             if len(self._arrays) >= _CONSTANTS_KEPT:
@@ -36,7 +36,7 @@ class ConstantTexts:
 
 
 def texts_by_event(texts: Sequence[str | None], counts: Positions, constants: ConstantTexts) -> pa.Array:
-    """The string of each event, for each of its rows."""
+    """An array with each event's string for each of its rows."""
     encoded = {text: valid_text(text or "").encode() for text in dict.fromkeys(texts)}
     if len(encoded) == 1:
         return constants.array(texts[0], int(counts.sum()))
@@ -50,12 +50,12 @@ def texts_by_event(texts: Sequence[str | None], counts: Positions, constants: Co
 
 
 def numbers_by_event(numbers: Sequence[int], counts: Positions, arrow_type: pa.DataType) -> pa.Array:
-    """The number of each event, for each of its rows; of a type of 64 bits."""
+    """An array with each event's number for each of its rows; ``arrow_type`` must have 64 bits."""
     return fixed_array(arrow_type, np.repeat(np.array(numbers, np.int64), counts), None)
 
 
 def row_numbers(counts: Positions) -> pa.Array:
-    """The number of each row in its event."""
+    """An array with the number of each row within its event, from 0 on."""
     first = (np.cumsum(counts) - counts).astype(np.uint32)
     rows = np.arange(counts.sum(), dtype=np.uint32) - np.repeat(first, counts)
     return fixed_array(pa.uint32(), rows, None)

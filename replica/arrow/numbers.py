@@ -1,4 +1,4 @@
-"""Columns of numbers: integers, floats, YEAR, BIT; and ENUM and SET where their labels are not known."""
+"""The converters for numbers: integers, FLOAT, DOUBLE, YEAR, BIT; and ENUM and SET whose labels are not known."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ _FIRST_YEAR = 1900
 
 
 def integer(column: Column) -> ArrowColumn:
-    """Without a sign from the log or a description, integers are signed, as in row tuples."""
+    """TINYINT, SMALLINT, INT, BIGINT. Signed unless the log or a lookup says unsigned, as in row tuples."""
     arrow_type, dtype = _INTEGERS[column.type, bool(column.unsigned)]
     return ArrowColumn(arrow_type, partial(_as_stored, arrow_type, dtype))
 
@@ -50,7 +50,7 @@ def _medium_unsigned(places: Places, losses: Losses) -> pa.Array:
 
 
 def _medium(places: Places, losses: Losses) -> pa.Array:
-    # The fourth byte is another value's: it is shifted out, and the sign comes down behind the others.
+    # The fourth byte belongs to another value: shift it out, then shift back with the sign.
     return fixed_array(pa.int32(), places.numbers(np.int32) << 8 >> 8, places.valid)
 
 
@@ -76,7 +76,7 @@ def bit(column: Column) -> ArrowColumn:
 
 
 def index(column: Column) -> ArrowColumn:
-    """The number of an ENUM's label, or the bits of a SET."""
+    """ENUM as the number of its label, or SET as its bits."""
     arrow_type, dtype = (
         (pa.uint16(), np.uint16) if column.type is ColumnType.ENUM else (pa.uint64(), np.uint64)
     )

@@ -1,6 +1,7 @@
-"""Where the values of each column stand, row by row: from where the rows' images begin, column after column.
+"""The places of a column's values in the buffer, found from the places where the rows' images begin.
 
-It knows lengths and NULLs, and nothing of what the bytes mean: ``Places`` is what the converters of values read from.
+It walks over the columns one after another, and knows their lengths and NULLs but not what the bytes mean. The
+converters read the values from ``Places``.
 """
 
 from collections.abc import Sequence
@@ -22,11 +23,11 @@ Rows = slice | Positions
 
 @dataclass(slots=True)
 class Places:
-    """One column's values in a buffer, one for each row.
+    """The places of one column's values in a buffer, one for each row.
 
-    ``start`` and ``offset`` together are their first bytes. Variable columns have a ``length`` (0 for NULLs).
-    ``valid`` is False for NULLs and absent values (None: there are none), whose place may be anywhere in the buffer.
-    Where ``diffs`` is True the value is a JSON diff to the value of ``before``.
+    ``start`` + ``offset`` is the first byte of each value. Variable-length columns have a ``length`` (0 for NULLs).
+    ``valid`` is False for NULLs and absent values, whose place may be anywhere in the buffer; None if all values are
+    valid. Where ``diffs`` is True, the value is a JSON diff to the value of ``before``.
     """
 
     buffer: RowBuffer
@@ -42,14 +43,14 @@ class Places:
 
     @property
     def positions(self) -> Positions:
-        """The first bytes of all values."""
+        """The place of the first byte of each value."""
         place = moved(self.start, self.offset) if self.offset else self.start
         if isinstance(place, range):
             return np.arange(place.start, place.stop, place.step, dtype=np.int64)
         return place
 
     def numbers(self, dtype: type[_Number], offset: int = 0) -> npt.NDArray[_Number]:
-        """The little-endian number that stands ``offset`` bytes behind each value's first byte."""
+        """The little-endian numbers ``offset`` bytes after the first byte of each value."""
         offset += self.offset
         if isinstance(self.start, range):
             where = range(self.start.start + offset, self.start.stop + offset, self.start.step)
@@ -57,7 +58,7 @@ class Places:
         return self.buffer.numbers(dtype, offset)[self.start]
 
     def big_endian(self, offset: int, size: int) -> npt.NDArray[np.uint32] | npt.NDArray[np.uint64]:
-        """The big-endian number of 1 to 8 bytes there; of four bytes if it fits into them, else of eight."""
+        """The big-endian numbers of ``size`` bytes (1 to 8) there; as uint32 if they fit, else as uint64."""
         if size == 1:
             return self.numbers(np.uint8, offset).astype(np.uint32)
         if size == 2:
@@ -69,11 +70,11 @@ class Places:
         return long if size == 8 else long >> np.uint64(64 - 8 * size)
 
     def is_any(self, found: Flags) -> bool:
-        """Whether a value that is there is among those found."""
+        """Whether ``found`` is True for a valid value."""
         return bool((found if self.valid is None else found & self.valid).any())
 
     def values(self) -> list[bytes | None]:
-        """The bytes of variable values one by one."""
+        """The bytes of each value of a variable-length column."""
         assert self.length is not None
         start = self.positions
         data = self.buffer.data
@@ -86,7 +87,7 @@ class Places:
 
 
 class ImageWalk:
-    """The places of one image's columns, for rows that are laid out alike; asked for in the order of the table."""
+    """Finds the places of one row image's columns, for rows of one layout, in the order of the table's columns."""
 
     def __init__(self, buffer: RowBuffer, image: ImageLayout, begins: Positions | range) -> None:
         self._buffer = buffer
@@ -101,7 +102,7 @@ class ImageWalk:
         self._nulls = self._null_bits(begins)
 
     def find(self, index: int) -> Places | None:
-        """The places of the column that is at ``index`` in the table; None if the image does not hold it."""
+        """The places of the column with this index in the table; None if the image does not hold the column."""
         columns = self._image.columns
         while self._next < len(columns) and columns[self._next].index <= index:
             column = columns[self._next]
@@ -112,7 +113,7 @@ class ImageWalk:
         return None
 
     def _null_bits(self, begins: Positions | range) -> list[Bytes | None]:
-        """The bytes of NULL bits, each None if no row has one in it. Rows that lie equally far apart have none."""
+        """The bytes of NULL bits, each None if no row has a NULL in it. Equally spaced rows have no NULLs."""
         if isinstance(begins, range):
             return [None] * self._image.null_bytes
         nulls: list[Bytes | None] = []
@@ -129,7 +130,7 @@ class ImageWalk:
         return None if valid.all() else valid
 
     def _pass(self, column: ColumnLayout) -> Places:
-        """The places of the next column; moves behind it."""
+        """The places of the next column. Moves to the end of its values."""
         valid = self._valid(column)
         if column.length_bytes:
             return self._pass_variable(column, valid)
@@ -155,7 +156,7 @@ class ImageWalk:
         diffs = self._diffs_of(column.index)
         return Places(self._buffer, start, 0, length, valid, diffs)
 
-    # After images of partial updates: value options, then one bit per JSON column if they say so.
+    # The after image of a partial update begins with value options, and a bit for each JSON column if these say so.
 
     def _behind_diff_bits(self, begins: Positions, size: int) -> Positions:
         has_bits = self._buffer.numbers(np.uint8)[begins] & 1
@@ -172,7 +173,7 @@ class ImageWalk:
 
 
 def merge(buffer: RowBuffer, count: int, parts: Sequence[tuple[Rows, Places | None]]) -> Places:
-    """The places of a column in ``count`` rows, from those of some rows each; None is absent."""
+    """Join the places of a column in some of the ``count`` rows each; None: these rows lack the column."""
     if len(parts) == 1 and parts[0][1] is not None and len(parts[0][1]) == count:
         return parts[0][1]
     start, valid = np.zeros(count, np.int64), np.zeros(count, np.bool_)

@@ -1,6 +1,7 @@
-"""What finding the end of a row image takes, worked out once per layout: variable columns, and runs of fixed ones.
+"""The plan of a row image: variable-length columns and runs of fixed-size columns, worked out once per layout.
 
-It is read by the compiled finder and by the one that finds rows of many events at once.
+With the plan both ``row_starts`` (many events at once) and ``row_walker`` (one event) find the end of an image. This
+module reads no rows.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ _PLANS_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class VariablePart:
-    """A variable column: which bit of which byte of the NULL bits is its, and the bytes of its length."""
+    """A variable-length column: the byte and the bit of its NULL bit, and the number of bytes of its length."""
 
     null_byte: int
     null_bit: int
@@ -27,9 +28,10 @@ class VariablePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImagePart:
-    """Fixed columns and the variable one behind them, if there is one.
+    """A run of fixed-size columns, and the variable-length column after them if there is one.
 
-    ``nulls`` are (index of a byte of NULL bits, table of what its 256 values take away from ``fixed_size``).
+    ``nulls`` has pairs: the index of a byte of NULL bits, and a table with the bytes that each of its 256 values
+    takes away from ``fixed_size``.
     """
 
     fixed_size: int
@@ -39,7 +41,7 @@ class ImagePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImagePlan:
-    """One image. ``diff_bytes`` are the bits of a partial update, behind a byte that says whether they are there."""
+    """The plan of one image. ``diff_bytes``: bytes of a partial update's diff bits, which a flag byte precedes."""
 
     diff_bytes: int
     null_mask: bytes
@@ -48,7 +50,7 @@ class ImagePlan:
 
 @lru_cache(_PLANS_KEPT)
 def plan_image(image: ImageLayout) -> ImagePlan:
-    """The plan of a layout; the same object for equal layouts."""
+    """The plan of a layout; equal layouts share one object."""
     parts: list[ImagePart] = []
     fixed: list[ColumnLayout] = []
     for column in image.columns:

@@ -1,7 +1,7 @@
-"""Undecoded rows in place of row tuples: what a decoder puts into its rows events for the columnar readers.
+"""Undecoded rows, which a decoder puts into its rows events in place of row tuples, for the columnar readers.
 
-The decoder finds out everything about a rows event but the values. ``RowsLayout`` is how the rows of some events
-stand in their bytes: the images of each row, the bytes of each column. It reads no row itself.
+The decoder finds out everything about a rows event except the values. ``RowsLayout`` describes how rows are stored:
+the images of a row and the sizes of their columns. This module reads no rows.
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from protocol.wire import bitmap_size
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """A column that an image holds. ``bit`` is that of its NULL, ``index`` its place in the logged table.
+    """A column in a row image. ``bit`` numbers its NULL bit, ``index`` is its index in the logged table.
 
-    A fixed one has a ``size``; a variable one has ``length_bytes`` before its bytes.
+    A fixed-size column has a ``size``. A variable-length column has ``length_bytes`` of length before its bytes.
     """
 
     index: int
@@ -28,7 +28,7 @@ class ColumnLayout:
 class ImageLayout:
     """One row image: NULL bits, then the values of the columns that are not NULL.
 
-    ``diffs`` are the columns that have a bit before all that, in after images of partial updates.
+    ``diffs``: the JSON columns with a diff bit, in the after images of partial updates, where these bits come first.
     """
 
     columns: tuple[ColumnLayout, ...]
@@ -36,17 +36,17 @@ class ImageLayout:
 
     @property
     def null_bytes(self) -> int:
-        """Bytes of the NULL bits."""
+        """The number of bytes of NULL bits."""
         return bitmap_size(len(self.columns))
 
     @property
     def null_mask(self) -> bytes:
-        """Those bits of them that stand for a column: 5.6 sets the others, 8.0 does not."""
+        """A mask of the NULL bits that stand for a column. MySQL 5.6 sets the other bits, 8.0 does not."""
         return ((1 << len(self.columns)) - 1).to_bytes(self.null_bytes, "little")
 
     @property
     def fixed_size(self) -> int | None:
-        """Bytes of an image without NULLs; None where that may differ from row to row."""
+        """The number of bytes of an image without NULLs; None if it differs from row to row."""
         if self.diffs is not None or any(column.length_bytes for column in self.columns):
             return None
         return self.null_bytes + sum(column.size for column in self.columns)
@@ -54,10 +54,10 @@ class ImageLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsLayout:
-    """How rows stand in their bytes; one object for all events that are alike.
+    """How rows are stored; events of one layout share one object.
 
-    ``images`` are one, or the before and the after image. ``shown`` are the places of the table's columns, as the
-    user sees them, in the logged table.
+    ``images`` has the one image of inserts and deletes, or the before and the after image. ``shown`` has for each
+    column that the user sees its index in the logged table.
     """
 
     images: tuple[ImageLayout, ...]
@@ -75,7 +75,7 @@ class RawRows:
 
 
 class RawRowCompiler(RowCompiler):
-    """In place of row readers: what puts ``[RawRows]`` into an event's ``rows``."""
+    """A row compiler whose readers leave rows undecoded: an event's ``rows`` become ``[RawRows]``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class RawRowCompiler(RowCompiler):
         return reader
 
 
-# Combinations of columns in the images of a stream; with MINIMAL images there can be very many.
+# The number of layouts kept; with MINIMAL images a stream can have very many combinations of columns.
 _LAYOUTS_KEPT = 4096
 
 

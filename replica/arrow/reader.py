@@ -1,7 +1,7 @@
-"""A stream of events as batches of one table's row changes: for files, and for whatever else has events in order.
+"""The batch reader: events in the order of the log -> batches of one table's row changes.
 
-It keeps what a row change needs of the events around it (its transaction's GTID), and begins anew where the table's
-columns change. It opens nothing: ``BinlogFile.arrow`` gives it its events.
+It remembers the GTID of the transaction for its rows, and begins a new batch where the table's columns change. It
+opens no files: ``BinlogFile.arrow`` gives it the events.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -27,7 +27,7 @@ from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder, check_batch_rows
 from .schema import METADATA_COLUMNS, Images, schema_of
 
-# Beside rows events, what a reader needs to be shown.
+# The events that a reader needs besides rows events.
 SURROUNDING_EVENTS: Final = (AnonymousGtidEvent, MariadbGtidEvent, QueryEvent)
 _FOLLOWED: Final = frozenset({GtidEvent, *SURROUNDING_EVENTS})
 _ROWS_EVENTS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
@@ -39,11 +39,11 @@ class BatchReader:
         for batch in log.arrow(table="shop.orders"):
             print(batch.num_rows)
 
-    ``events`` are those of a decoder with a ``RawRowCompiler``. ``table`` is ``"schema.table"``. ``schema`` is that
-    of the last batch (None before the first): it changes where the table does. ``losses`` counts the values that
-    Arrow could not hold. Damage raises as reading ``events`` does, behind the batches of what comes before it;
-    damaged rows are passed over where there is ``on_damage``, which is told, and the size of their event. Raises
-    ``ConfigurationError`` for a table without a schema and for names that there are not.
+    ``events`` come from a decoder with a ``RawRowCompiler``. ``table`` is ``"schema.table"``. ``schema`` is the
+    schema of the last batch (None before the first); it changes with the table's columns. ``losses`` counts the
+    values that Arrow could not hold. Damage raises the errors of iterating ``events``, after the batches of the rows
+    before it. With ``on_damage`` an event with damaged rows is skipped, and ``on_damage`` gets the error and the size
+    of the event. Raises ``ConfigurationError`` for a table name without schema, and for unknown names.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class BatchReader:
         on_damage: Callable[[DecodeError, int], None] | None = None,
     ) -> None:
         if "." not in table:
-            raise ConfigurationError(f"table: 'schema.table', not {table!r}")
+            raise ConfigurationError(f"table: must be 'schema.table', not {table!r}")
         schema_of((), images, metadata)
         check_batch_rows(batch_rows)
         self.table = table
@@ -88,7 +88,7 @@ class BatchReader:
 
     def _read(self) -> Generator[pa.RecordBatch, None, None]:
         try:
-            # Of small transactions most events are others: each costs two look-ups here.
+            # In small transactions most events are no rows events: each costs two look-ups here.
             for event in self._events:
                 kind = type(event)
                 if kind in _ROWS_EVENTS:
@@ -99,19 +99,19 @@ class BatchReader:
             yield from self._flush()
         except ReplicaError as error:
             if self._error is None:
-                # The events end in it; what came before it comes first.
+                # Reading has failed: give out the rows before the damage first.
                 with suppress(ReplicaError):
                     yield from self._flush()
             self._error = self._error or error
 
     def _follow(self, event: Event) -> None:
-        """Which transaction the next rows belong to."""
+        """Follow which transaction the next rows belong to."""
         if isinstance(event, AnonymousGtidEvent | MariadbGtidEvent):
             self._gtid = str(event.gtid) if isinstance(event, GtidEvent | MariadbGtidEvent) else None
             self._is_gtid_new = True
         elif isinstance(event, QueryEvent) and event.sql == "BEGIN":
             if not self._is_gtid_new:
-                # This transaction has none: the one before is another's.
+                # This transaction has no GTID: the last one belongs to the transaction before.
                 self._gtid = None
             self._is_gtid_new = False
 

@@ -1,9 +1,9 @@
-"""Where the rows of events begin: three ways, by what the rows are made of and how many events they are in.
+"""Find the places where rows begin, in one of three ways.
 
-Rows of fixed columns without NULLs lie equally far apart, and need no search. Others have to be followed one by one;
-but servers write events of some 8 KB, and so the first rows of all events are found together, then all second ones,
-and so on, each step in numpy. Where few events go on (few and large ones) the compiled loop follows row by row.
-It reads no value.
+Rows of fixed-size columns without NULLs are equally spaced and need no search. Other rows must be followed one after
+another. But servers write events of about 8 KB, so numpy finds the first rows of all events in one step, then all
+second rows, and so on. When only few (large) events are left, a compiled loop (``row_walker``) follows row by row.
+This module reads no values.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _FEWEST_TOGETHER = 12
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """``counts`` are the rows of each event. ``images`` has, for each image of a row, where it begins, in order.
+    """``counts`` is the number of rows of each event. ``images`` has for each row image the places where it begins.
 
-    Where that is a ``range``, they lie equally far apart and hold no NULL.
+    If these places are a ``range``, the rows are equally spaced and hold no NULL.
     """
 
     counts: Positions
@@ -34,9 +34,9 @@ class FoundRows:
 
 
 def find_rows(buffer: RowBuffer, layout: RowsLayout, starts: Positions, ends: Positions) -> FoundRows:
-    """The rows of events, which stand in ``buffer`` from ``starts`` to ``ends``, in this order.
+    """The rows of events of one layout, whose rows are in ``buffer`` from ``starts`` to ``ends``, in this order.
 
-    Raises ``DecodeError`` (``TruncatedError``) when rows do not end where their event does; it does not say which.
+    Raises ``DecodeError`` (``TruncatedError``) if rows do not end where their event ends; the error names no event.
     """
     if not any(image.columns for image in layout.images):
         return _empty_rows(layout, starts, ends)
@@ -50,14 +50,14 @@ def find_rows(buffer: RowBuffer, layout: RowsLayout, starts: Positions, ends: Po
 
 
 def repeat_and_count(starts: Positions, counts: Positions, step: int = 1) -> Positions:
-    """For each i ``counts[i]`` numbers from ``starts[i]`` on, ``step`` apart."""
+    """For each i, ``counts[i]`` numbers from ``starts[i]`` on, in steps of ``step``."""
     before = np.cumsum(counts) - counts
     total = int(counts.sum())
     return np.repeat(starts - before * step, counts) + np.arange(0, total * step, step, dtype=np.int64)
 
 
 def _empty_rows(layout: RowsLayout, starts: Positions, ends: Positions) -> FoundRows:
-    """Rows without any column take no byte: the source logs one such row per event (do_apply_event's loop)."""
+    """Rows without any column take no bytes; the source logs one such row per event (do_apply_event's loop)."""
     left = int((ends - starts).max())
     if left:
         raise overrun(0, left)
@@ -67,7 +67,7 @@ def _empty_rows(layout: RowsLayout, starts: Positions, ends: Positions) -> Found
 def _equal_rows(
     buffer: RowBuffer, layout: RowsLayout, starts: Positions, ends: Positions
 ) -> FoundRows | None:
-    """None where rows are not all alike: variable columns, or a NULL."""
+    """Equally spaced rows; None if there are variable-length columns or NULLs."""
     sizes = [image.fixed_size for image in layout.images]
     row_size = sum(size for size in sizes if size is not None)
     if None in sizes or not row_size or ((ends - starts) % row_size).any():
@@ -86,7 +86,7 @@ def _equal_rows(
 
 
 def moved(place: Positions | range, distance: int) -> Positions | range:
-    """All places so many bytes further on."""
+    """All places, moved by ``distance`` bytes."""
     if isinstance(place, range):
         return range(place.start + distance, place.stop + distance, place.step)
     return place + distance
@@ -104,7 +104,7 @@ def _has_nulls(buffer: RowBuffer, image: ImageLayout, place: Positions | range) 
 
 
 class _Search:
-    """Follows the rows of events that are not all alike. Raises ``IndexError`` where that leads out of the buffer."""
+    """Follows rows of different sizes. Raises ``IndexError`` if damaged rows lead out of the buffer."""
 
     def __init__(
         self, buffer: RowBuffer, plans: tuple[ImagePlan, ...], starts: Positions, ends: Positions
@@ -114,9 +114,9 @@ class _Search:
         self._starts = starts
         self._ends = ends
         self._counts = np.zeros(len(starts), np.int64)
-        # Events of a step, and where each image of their rows begins.
+        # For each step: the events, and the places where the images of one row of each begin.
         self._steps: list[tuple[Positions, list[Positions]]] = []
-        # An event and, flat, where each image of its further rows begins.
+        # For each event that the compiled loop finished: the places where the images of its further rows begin.
         self._rests: list[tuple[int, Positions]] = []
 
     def run(self) -> FoundRows:
@@ -134,7 +134,7 @@ class _Search:
         return self._found()
 
     def _step(self, events: Positions, places: Positions) -> Positions:
-        """One row of each event; where they end."""
+        """Follow one row of each event. Returns the places where these rows end."""
         begins = []
         for plan in self._plans:
             begins.append(places)
@@ -144,7 +144,7 @@ class _Search:
         return places
 
     def _rest(self, event: int, place: int) -> None:
-        """The rows of one event from ``place`` on."""
+        """Follow all rows of one event from ``place`` on."""
         found: list[int] = []
         end = int(self._ends[event])
         find = row_finder(self._plans)
@@ -169,7 +169,7 @@ class _Search:
 
 
 def image_end(buffer: RowBuffer, plan: ImagePlan, places: Positions) -> Positions:
-    """Where images end that begin at ``places``. Raises ``IndexError`` where that leads out of the buffer."""
+    """The ends of the images that begin at ``places``. Raises ``IndexError`` if one is outside of the buffer."""
     if plan.diff_bytes:
         has_bits = buffer.numbers(np.uint8)[places] & 1
         places = places + 1 + has_bits.astype(np.int64) * plan.diff_bytes
@@ -190,7 +190,7 @@ def image_end(buffer: RowBuffer, plan: ImagePlan, places: Positions) -> Position
 def _variable_sizes(
     buffer: RowBuffer, variable: VariablePart, places: Positions, bits: list[Bytes], has_nulls: bool
 ) -> Positions:
-    """Bytes of the values at ``places`` and of their lengths; none for NULLs."""
+    """The sizes of the values at ``places`` with their length bytes; 0 for NULLs."""
     sizes = lengths_at(buffer, variable.length_bytes, places) + variable.length_bytes
     if has_nulls:
         sizes *= (bits[variable.null_byte] & variable.null_bit) == 0
@@ -198,12 +198,12 @@ def _variable_sizes(
 
 
 def null_bits(buffer: RowBuffer, places: Positions, offset: int, mask: int) -> Bytes:
-    """The byte of NULL bits that stands ``offset`` bytes behind the begin of each image."""
+    """The byte of NULL bits ``offset`` bytes after the beginning of each image."""
     return buffer.numbers(np.uint8, offset)[places] & np.uint8(mask)
 
 
 def lengths_at(buffer: RowBuffer, length_bytes: int, places: Positions) -> Positions:
-    """The lengths, of so many bytes each, that stand at ``places``."""
+    """The lengths stored at ``places``, each in ``length_bytes`` bytes."""
     if length_bytes == 1:
         return buffer.numbers(np.uint8)[places].astype(np.int64)
     if length_bytes == 2:

@@ -1,7 +1,7 @@
-"""From a layout to one compiled function that finds where rows begin, one row after the other.
+"""The plan of a row's images -> a compiled function that follows the rows of one event, one after another.
 
-It serves few large events; ``offsets`` has what finds the rows of many events at once. For inserts into a table of
-INT, VARCHAR(10) and nullable DOUBLE the function is
+It is for few large events; ``row_starts`` finds the rows of many events at once. For inserts into a table of INT,
+VARCHAR(10) and nullable DOUBLE the function is
 
     def find_rows(data, position, end, append):
         while position < end:
@@ -13,8 +13,9 @@ INT, VARCHAR(10) and nullable DOUBLE the function is
             position += 8 - t1[b0]
         return position
 
-where t0 and t1 are tables: the bytes that NULLs take away, by a byte of NULL bits. Generated text holds only integers
-and identifiers made here. Sources are registered in linecache, so that tracebacks and debuggers show them.
+where t0 and t1 are tables: for each byte of NULL bits, the number of bytes that these NULLs take away. The generated
+text has only integers and identifiers made here. It is registered in linecache, so that tracebacks and debuggers show
+the source.
 """
 
 import linecache
@@ -33,15 +34,16 @@ _LENGTHS = {
     3: "3 + data[position] + (data[position + 1] << 8) + (data[position + 2] << 16)",
     4: "4 + from_bytes(data[position:position + 4], 'little')",
 }
-# Compiled functions kept, of all streams of a process; each takes some 5 KB.
+# The number of compiled functions that a process keeps; each takes about 5 KB.
 _FUNCTIONS_KEPT = 1024
 
 
 @lru_cache(_FUNCTIONS_KEPT)
 def row_finder(images: tuple[ImagePlan, ...]) -> FindRows:
-    """A function ``(data, position, end, append) -> position`` that appends where each image of each row begins.
+    """A function ``(data, position, end, append) -> position`` that appends the place of each image of each row.
 
-    It returns where the last row ends, which is ``end`` unless the rows are damaged; ``IndexError`` is damage too.
+    It returns the end of the last row, which differs from ``end`` if the rows are damaged. It raises ``IndexError``
+    for damaged rows that lead out of the data.
     """
     namespace: dict[str, Any] = {"from_bytes": int.from_bytes}
     lines = ["def find_rows(data, position, end, append):", "    while position < end:"]
@@ -50,7 +52,7 @@ def row_finder(images: tuple[ImagePlan, ...]) -> FindRows:
     source = "\n".join([*lines, "    return position", ""])
     filename = f"<row finder {crc32(source.encode()):08x}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    exec(compile(source, filename, "exec"), namespace)  # the text is made of our own words only
+    exec(compile(source, filename, "exec"), namespace)  # the text has only integers and names made here
     find_rows: FindRows = namespace["find_rows"]
     return find_rows
 

@@ -1,4 +1,4 @@
-"""The Arrow schema of a table: which type each column has, and what makes its arrays.
+"""The Arrow schema of a table: the Arrow type of each column, and the converter that makes its arrays.
 
 | column | Arrow type |
 |---|---|
@@ -14,8 +14,9 @@
 | JSON | string: the text that SELECT gives |
 | VECTOR | list<float> |
 
-Every column may hold nulls, whatever the table says: a MINIMAL image leaves columns out, and of dates Arrow holds
-only those that exist. A functional index over JSON, which a table map lists and no row holds, is no column here.
+Every column is nullable, also if the table says NOT NULL: a MINIMAL image leaves columns out, and dates that do not
+exist become null. A functional index over JSON (TYPED_ARRAY) is no column here: table maps list it, but rows hold no
+value of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,12 +68,12 @@ def _characters(column: Column) -> ArrowColumn:
 
 
 def _nothing(column: Column) -> ArrowColumn:
-    """A type that has no place in a row: the decoder refuses rows that hold one."""
+    """A column of a type that rows cannot hold: the decoder raises an error for rows that do."""
     return ArrowColumn(pa.null(), lambda places, losses: pa.nulls(len(places)))
 
 
 def _decimal(column: Column) -> ArrowColumn:
-    # Table maps of before 5.1.18 do not say the precision.
+    # Table maps from before MySQL 5.1.18 lack the precision.
     return decimals.decimal(column) if column.metadata else _nothing(column)
 
 
@@ -113,7 +114,7 @@ _MAKERS: Final[Mapping[ColumnType, Callable[[Column], ArrowColumn]]] = MappingPr
 
 @dataclass(frozen=True, slots=True)
 class BatchColumn:
-    """A column of batches. ``index`` is its place among the table's columns, ``name`` is in valid Unicode."""
+    """A column of the batches. ``index`` is its index among the table's columns, ``name`` is valid Unicode."""
 
     index: int
     name: str
@@ -121,12 +122,12 @@ class BatchColumn:
 
     @property
     def field(self) -> pa.Field:
-        """Its field of the schema."""
+        """The column's field in the schema."""
         return pa.field(self.name, self.arrow.type)
 
 
 def batch_columns(table: Table, names: Sequence[str] | None = None) -> tuple[BatchColumn, ...]:
-    """The table's columns, or those named, in the order of the table.
+    """The table's columns, or the named ones, in the order of the table.
 
     Raises ``ConfigurationError`` for a name that the table does not have.
     """
@@ -147,9 +148,9 @@ def batch_schema(
     images: Images = "after",
     metadata: Sequence[str] = METADATA_COLUMNS,
 ) -> pa.Schema:
-    """The schema of a table's batches: its columns, what was asked for of ``METADATA_COLUMNS``, the before image.
+    """The schema of a table's batches: its columns, the chosen ``METADATA_COLUMNS``, with ``both`` the before image.
 
-    Raises ``ConfigurationError`` for names that there are not, or twice.
+    Raises ``ConfigurationError`` for unknown names, and for a column called like a metadata column.
     """
     return schema_of(batch_columns(table, columns), images, metadata)
 
@@ -160,7 +161,7 @@ def schema_of(columns: Sequence[BatchColumn], images: Images, metadata: Sequence
     unknown = set(metadata).difference(METADATA_FIELDS)
     if unknown:
         raise ConfigurationError(
-            f"metadata: {', '.join(sorted(unknown))} is none of {', '.join(METADATA_FIELDS)}"
+            f"metadata: unknown column {', '.join(sorted(unknown))}; there are {', '.join(METADATA_FIELDS)}"
         )
     if images == "both":
         before = pa.struct([column.field for column in columns])
@@ -168,11 +169,12 @@ def schema_of(columns: Sequence[BatchColumn], images: Images, metadata: Sequence
     elif images == "after":
         added = []
     else:
-        raise ConfigurationError(f"images: 'after' or 'both', not {images!r}")
+        raise ConfigurationError(f"images: must be 'after' or 'both', not {images!r}")
     added = [field for name, field in METADATA_FIELDS.items() if name in metadata] + added
     taken = {field.name for field in added}.intersection(column.name for column in columns)
     if taken:
         raise ConfigurationError(
-            f"metadata: the table has a column {', '.join(sorted(taken))} itself: name those that are wanted"
+            f"metadata: the table has a column called {', '.join(sorted(taken))}, as the metadata columns have: "
+            "leave them out by metadata= and images="
         )
     return pa.schema([*fields, *added])

@@ -1,7 +1,8 @@
-"""Columns of character strings: by their own character sets to the UTF-8 that Arrow wants.
+"""The converters for character strings: each column's character set -> Arrow's UTF-8.
 
-UTF-8 is only checked, and a set of one byte a character is converted as a whole; other sets value by value. What
-``protocol.charset`` finds no character for (there a surrogate) is U+FFFD, once for each, and such values are counted.
+UTF-8 is only checked. A character set of one byte a character is converted for all values at once, other sets value
+by value. A byte for which ``protocol.charset`` has no character (there a surrogate) becomes U+FFFD, and values with
+such bytes are counted.
 """
 
 import re
@@ -29,12 +30,12 @@ _ASCII: Final = bytes(range(0x80))
 
 
 def valid_text(text: str) -> str:
-    """The text with U+FFFD for each surrogate, which UTF-8 cannot hold."""
+    """The text with U+FFFD in place of surrogates, which UTF-8 cannot hold."""
     return _SURROGATES.sub(_REPLACEMENT, text)
 
 
 def text(column: Column) -> ArrowColumn:
-    """CHAR, VARCHAR and TEXT. Without a known character set there is none; see ``schema``."""
+    """CHAR, VARCHAR and TEXT with a known character set; without one ``schema`` makes the column binary."""
     charset = known_charset(column)
     assert charset is not None
     assert charset.decode is not None
@@ -48,13 +49,13 @@ def text(column: Column) -> ArrowColumn:
 
 
 def known_charset(column: Column) -> Charset | None:
-    """The character set whose text Python can decode; None for bytes and what the log does not say."""
+    """The column's character set if Python can decode it; None for binary or unknown ones."""
     charset = None if column.charset is None else charset_by_name(column.charset)
     return None if charset is None or charset.decode is None else charset
 
 
 def compressed(column: Column) -> ArrowColumn:
-    """A MariaDB ``COMPRESSED`` column: as its type, behind the compression."""
+    """A MariaDB ``COMPRESSED`` column: uncompressed, then text or binary as its character set says."""
     charset = known_charset(column)
     if charset is None or charset.decode is None:
         return ArrowColumn(pa.binary(), _uncompressed)
@@ -68,7 +69,7 @@ def _uncompressed(places: Places, losses: Losses) -> pa.Array:
 
 
 def string_array(values: Iterable[str | None], losses: Losses) -> pa.Array:
-    """Strings of Python as an array; surrogates are replaced, and their values counted."""
+    """An array of Python strings. Surrogates become U+FFFD, and values with surrogates are counted."""
     values = list(values)
     try:
         return object_array(values, STRING)
@@ -97,7 +98,7 @@ def _is_ascii(data: Bytes) -> bool:
 
 
 def _like_ascii(decode: Decode, places: Places, losses: Losses) -> pa.Array:
-    """A set of several bytes a character of which ASCII is a part."""
+    """Text in a multi-byte character set that contains ASCII."""
     gathered = gather(places)
     return gathered.array(STRING) if _is_ascii(_bytes(gathered)) else _each(decode, places, losses)
 
@@ -108,7 +109,7 @@ def _bytes(gathered: Gathered) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _ByteTable:
-    """A set of one byte a character: whether ASCII is a part of it, each byte's size in UTF-8, what is none of it."""
+    """A character set of one byte a character. ``sizes``: each byte's size in UTF-8; ``is_lost``: no character."""
 
     holds_ascii: bool
     sizes: Bytes
@@ -124,12 +125,12 @@ def _byte_table(decode: Decode) -> _ByteTable:
 
 
 def _one_byte(decode: Decode, places: Places, losses: Losses) -> pa.Array:
-    """All values decoded at once: character i is byte i, so that byte offsets are character offsets."""
+    """Decode all values at once. Character i is byte i, so byte offsets are character offsets."""
     gathered = gather(places)
     data, table = _bytes(gathered), _byte_table(decode)
     if table.holds_ascii and _is_ascii(data):
         return gathered.array(STRING)
-    # A value's size in UTF-8 is that of its characters, each of at most three bytes.
+    # A value's size in UTF-8 is the sum of its characters' sizes, at most three bytes each.
     ends = np.zeros(len(data) + 1, np.int32 if 3 * len(data) <= MAX_BYTES else np.int64)
     np.cumsum(table.sizes[data], out=ends[1:])
     edges = np.zeros(len(places) + 1, np.int64)

@@ -1,7 +1,7 @@
-"""Columns of dates and times: packed bit fields to days and microseconds, all values of a batch at once.
+"""The converters for dates and times: packed bit fields -> days and microseconds, for all values of a batch at once.
 
-The storage formats are those of ``protocol.values.readers``. Bytes that no server stores raise ``DecodeError``.
-Zero, partial and impossible dates become null and are counted (the tuples of events have MySQL's text for them).
+``protocol.values.readers`` describes the storage formats. Bytes that no server stores raise ``DecodeError``. Zero,
+partial and impossible dates become null and are counted; row tuples have MySQL's text for them.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ DATETIME = pa.timestamp("us")
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIME = pa.duration("us")
 
-_MONTHS = 13  # month 0 is that of partial dates
+_MONTHS = 13  # month 0 occurs in partial dates
 _LAST_MONTH = 9999 * _MONTHS + 12
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
@@ -33,7 +33,7 @@ _DATETIME_BIAS = 0x20000
 
 
 class _Calendar(NamedTuple):
-    """By year * 13 + month: the day (since 1970) before the first, and how many days there are (0: no such month)."""
+    """Tables by year * 13 + month: the day (since 1970) before the first, and the days in it (0: no such month)."""
 
     day_before: Positions
     length: Positions
@@ -51,16 +51,16 @@ def _calendar() -> _Calendar:
 
 
 class _Days(NamedTuple):
-    """Days since 1970, right where ``is_real``."""
+    """Days since 1970; undefined where ``is_real`` is False."""
 
     days: Positions
     is_real: Flags
 
 
 def _days(places: Places, year_month: Positions, day: Positions) -> _Days:
-    """``year_month`` is year * 13 + month. Raises ``DecodeError`` for what no server stores."""
+    """``year_month`` is year * 13 + month. Raises ``DecodeError`` for numbers that no server stores."""
     if places.is_any((year_month < 0) | (year_month > _LAST_MONTH) | (day > 31)):
-        raise DecodeError("a year, month and day that cannot be a stored date")
+        raise DecodeError("a date has a year, month or day that no server stores")
     calendar = _calendar()
     year_month = year_month.clip(0, _LAST_MONTH)
     is_real = (day > 0) & (day <= calendar.length[year_month])
@@ -68,7 +68,7 @@ def _days(places: Places, year_month: Positions, day: Positions) -> _Days:
 
 
 def _kept(places: Places, is_real: Flags, losses: Losses) -> Flags | None:
-    """Which values stay; what does not, and is not NULL, is counted."""
+    """The flags of valid values after dates that are not real became null; these are counted in ``losses``."""
     if is_real.all():
         return places.valid
     if places.valid is None:
@@ -85,7 +85,7 @@ def _clock(
 ) -> Positions:
     """Microseconds since midnight."""
     if places.is_any((hour > 23) | (minute > 59) | (second > 59) | (micro >= _SECOND)):
-        raise DecodeError("hours, minutes and seconds that cannot be a stored time of day")
+        raise DecodeError("a DATETIME has hours, minutes or seconds that no server stores")
     return ((hour * 60 + minute) * 60 + second) * _SECOND + micro
 
 
@@ -94,7 +94,7 @@ def _big_endian(places: Places, size: int) -> Positions:
 
 
 def _fraction(fsp: int) -> tuple[int, int]:
-    """Bits of the fraction, and the microseconds that its unit counts."""
+    """The bits of a stored fraction, and the number of microseconds in its unit."""
     size = fraction_size(fsp)
     return 8 * size, 100 ** (3 - size)
 
@@ -114,7 +114,7 @@ def _dates(places: Places, losses: Losses) -> pa.Array:
     stored = (places.numbers(np.uint32) & 0xFFFFFF).astype(np.int64)
     month = stored >> 5 & 15
     if places.is_any(month > 12):
-        raise DecodeError("a month beyond December cannot be a stored date")
+        raise DecodeError("a DATE has a month above 12, which no server stores")
     days, is_real = _days(places, (stored >> 9) * _MONTHS + month, stored & 31)
     return fixed_array(DATE, days.astype(np.int32), _kept(places, is_real, losses))
 
@@ -125,7 +125,7 @@ def datetime2(column: Column) -> ArrowColumn:
     size = 5 + bits // 8
 
     def convert(places: Places, losses: Losses) -> pa.Array:
-        # Eight bytes with the sign bit, which is always set, would be negative.
+        # Eight bytes stay unsigned here: their sign bit, which is always set, would make an int64 negative.
         whole = places.big_endian(0, size)
         micro = (whole & np.uint64((1 << bits) - 1)).astype(np.int64) * unit
         packed = (whole >> np.uint64(bits)).astype(np.int64)
@@ -142,7 +142,7 @@ def _old_datetimes(places: Places, losses: Losses) -> pa.Array:
     date, clock = (part.astype(np.int64) for part in np.divmod(stored, np.uint64(1_000_000)))
     year, month = date // 10_000, date // 100 % 100
     if places.is_any(month > 12):
-        raise DecodeError("a month beyond December cannot be a stored date")
+        raise DecodeError("a DATETIME has a month above 12, which no server stores")
     days, is_real = _days(places, year * _MONTHS + month, date % 100)
     time = _clock(places, clock // 10_000, clock // 100 % 100, clock % 100, np.zeros_like(clock))
     return fixed_array(DATETIME, days * _DAY + time, _kept(places, is_real, losses))
@@ -160,7 +160,7 @@ def timestamp2(column: Column) -> ArrowColumn:
         whole = _big_endian(places, size)
         micro = (whole & ((1 << bits) - 1)) * unit
         if bits and places.is_any(micro >= _SECOND):
-            raise DecodeError("a second or more in the fraction of a TIMESTAMP")
+            raise DecodeError("a TIMESTAMP has a fraction of a second or more, which no server stores")
         moments = (whole >> bits) * _SECOND + micro
         return fixed_array(TIMESTAMP, moments, _kept(places, whole != 0, losses))
 
@@ -185,7 +185,7 @@ def _durations(
     micro: Positions,
 ) -> pa.Array:
     if places.is_any((hours > _MAX_TIME_HOURS) | (minute > 59) | (second > 59) | (micro >= _SECOND)):
-        raise DecodeError("hours, minutes and seconds that cannot be a stored TIME")
+        raise DecodeError("a TIME has hours, minutes or seconds that no server stores")
     length = ((hours * 60 + minute) * 60 + second) * _SECOND + micro
     return fixed_array(TIME, np.where(is_negative, -length, length), places.valid)
 

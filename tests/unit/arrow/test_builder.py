@@ -113,9 +113,9 @@ def test_columns_that_the_decoder_left_out_already() -> None:
     ("options", "message"),
     [
         ({"columns": ["text", "size", "age"]}, "columns: s.t has no column age, size"),
-        ({"metadata": ["_op", "_time"]}, "metadata: _time is none of _op, _ts"),
-        ({"images": "before"}, "images: 'after' or 'both', not 'before'"),
-        ({"batch_rows": 0}, "batch_rows: 0"),
+        ({"metadata": ["_op", "_time"]}, "metadata: unknown column _time; there are _op, _ts"),
+        ({"images": "before"}, "images: must be 'after' or 'both', not 'before'"),
+        ({"batch_rows": 0}, "batch_rows: must be at least 1, not 0"),
     ],
 )
 def test_choices_that_there_are_not(options: dict[str, Any], message: str) -> None:
@@ -125,7 +125,7 @@ def test_choices_that_there_are_not(options: dict[str, Any], message: str) -> No
 
 def test_a_table_with_a_column_called_as_one_of_ours() -> None:
     table = Table("s", "t", (column("_op", ColumnType.LONG), column("_before", ColumnType.LONG)))
-    with pytest.raises(ConfigurationError, match="the table has a column _op itself"):
+    with pytest.raises(ConfigurationError, match="the table has a column called _op"):
         batch_schema(table)
     with pytest.raises(ConfigurationError, match="_before"):
         batch_schema(table, metadata=["_ts"], images="both")
