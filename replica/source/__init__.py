@@ -1,1 +1,1 @@
-"""One server: connecting, asking it facts, finding places in its log, requesting a dump. It decodes no rows."""
+"""One source: connecting, reading its settings, finding places in its log, requesting a dump. Decodes no rows."""

@@ -1,7 +1,7 @@
-"""Column names and signs from the source's information_schema, where the log does not carry them.
+"""Looks up column names, signs, character sets and labels in information_schema for tables whose log has none.
 
-What it finds is the table as it is now, not as it was when the rows were logged: whoever uses it compares count and
-types (``EventDecoder.describe``). Where the user may not see the table, there are no names and one warning.
+It finds the table as it is now, not as it was when the rows were logged; ``EventDecoder.describe`` compares count and
+types. If the user may not see the table, there are no names, and one warning is logged.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ _COLUMNS: Final = (
     "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
     "ORDER BY ORDINAL_POSITION"
 )
-# MariaDB logs columns that information_schema does not list, behind those that it does: the period of a system
-# versioned table, and a hash for each unique key over a BLOB or TEXT.
+# MariaDB logs columns that information_schema does not list, after the listed columns: the period of a
+# system-versioned table, and a hash for each unique key over a BLOB or TEXT.
 _HIDDEN: Final = (
     "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "
     "AND TABLE_TYPE = 'SYSTEM VERSIONED'), (SELECT COUNT(DISTINCT INDEX_NAME) FROM information_schema.STATISTICS "
@@ -40,7 +40,7 @@ _PERIOD: Final = tuple(
 
 
 class ColumnLookup:
-    """Descriptions of tables, fetched over a second connection when they are first asked for, and kept."""
+    """Descriptions of tables, fetched over a second connection at first use, and cached until the next DDL."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -51,41 +51,41 @@ class ColumnLookup:
         self._is_closed = False
 
     async def columns(self, table: Table) -> list[ColumnDescription] | None:
-        """The columns of a table as the log describes it; None where the source does not show them."""
-        # By the whole table map: after an unlogged DDL the same name comes with other columns.
+        """The columns of a table that the log describes; None if information_schema does not show them."""
+        # The key is the whole table map: after an unlogged DDL the same name comes with other columns.
         if table not in self._known:
             self._known[table] = await self._fetch(table)
         return self._known[table]
 
     def is_needed(self, table: Table) -> bool:
-        """Whether a table of the log has no names, and it is not yet known that there are none to be had."""
+        """Whether a table of the log has no names, and a lookup may still find them."""
         return table.names_from is None and table not in self._nameless
 
     def settle(self, table: Table) -> None:
-        """The names that were found were of no use, or none were found: do not ask before the next DDL."""
+        """Do not look this table up again before the next DDL: no names were found, or they did not fit."""
         self._nameless.add(table)
 
     def statement(self, sql: str) -> None:
-        """A statement of the log: if it may have changed a table, what is known is forgotten."""
+        """Note a statement of the log: if it may have changed a table, the cache is cleared."""
         if self._known and not sql.startswith(FRAME):
             self._known.clear()
             self._nameless.clear()
 
     def move(self, options: Options) -> None:
-        """From now on ask another host, the one that the log comes from."""
+        """From now on ask the host of these options, where the log now comes from."""
         if options.address != self._options.address and self._session is not None:
             self._session.abort()
             self._session = None
         self._options = options
 
     def abort(self) -> None:
-        """Close the connection at once; whoever asks just now gets ``ConnectionLostError``."""
+        """Close the connection at once; a pending lookup raises ``ConnectionLostError``."""
         self._is_closed = True
         if self._session is not None:
             self._session.abort()
 
     async def aclose(self) -> None:
-        """Close the connection, and return when it is closed."""
+        """Close the connection and wait until it is closed."""
         self.abort()
         if self._session is not None:
             await self._session.aclose()
@@ -103,7 +103,9 @@ class ColumnLookup:
         names = {"schema": hex_literal(table.schema), "table": hex_literal(table.name)}
         rows = await self._query(_COLUMNS.format(**names))
         if not rows:
-            self._warn(table, "the user sees no such table there: grant it SELECT, unless the table is gone")
+            self._warn(
+                table, "the user cannot see the table: grant SELECT on it, unless the table was dropped"
+            )
             return None
         found = [
             ColumnDescription(
@@ -124,7 +126,7 @@ class ColumnLookup:
 
     async def _query(self, sql: str) -> list[tuple[TextValue, ...]]:
         if self._session is not None:
-            # The server closes an idle connection after wait_timeout, with or without a last word (4031).
+            # The server closes an idle connection after wait_timeout, with or without error 4031.
             with contextlib.suppress(ServerError, ConnectionLostError):
                 return await self._run(self._session, sql)
         self._check_open()
@@ -145,7 +147,7 @@ class ColumnLookup:
         try:
             return await session.query(sql)
         except BaseException:
-            # Refused, lost, or cancelled with the answer still to come: of no use to the next question.
+            # Refused, lost, or cancelled before the answer: this connection cannot be used for the next query.
             session.abort()
             self._session = None
             raise
@@ -154,15 +156,15 @@ class ColumnLookup:
         if not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(
-                "no column names for %s from information_schema (%s); they are @1, @2... here and wherever that is "
-                "so. Names in the log itself need binlog_row_metadata=FULL on the source",
+                "no column names for %s from information_schema (%s): its columns are named @1, @2... This is logged "
+                "once, for the first such table. binlog_row_metadata=FULL on the source puts names into the log",
                 table,
                 reason,
             )
 
 
 def _hidden_columns(missing: int, is_versioned: bool, hashes: int) -> list[ColumnDescription]:
-    """The hidden columns, if they are just as many as are missing; the period's columns may also be listed ones."""
+    """The hidden columns, if their number matches; information_schema may list the period's columns, too."""
     hash_columns = [
         ColumnDescription(f"DB_ROW_HASH_{number}", "bigint", "bigint(20) unsigned", nullable=False)
         for number in range(1, hashes + 1)

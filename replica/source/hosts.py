@@ -1,7 +1,7 @@
-"""Several hosts of which one is wanted: tried in order, each time that a connection is made.
+"""Tries several hosts in order until one works, each time a connection is made.
 
-What is done with a host is the caller's; here it is decided which failures let the next one have its turn, and what
-is told when none is left.
+The caller passes the function that uses a host. This module decides after which errors the next host is tried, and
+which error is raised when all hosts have failed.
 """
 
 import logging
@@ -19,11 +19,11 @@ _Result = TypeVar("_Result")
 
 
 async def first_host(options: Options, use: Callable[[Options], Awaitable[_Result]]) -> _Result:
-    """What ``use`` returns for the first host that it does not fail with; it gets options of one host.
+    """Call ``use`` with the options of each host in turn; return the first result that is not an error.
 
-    A host is passed over whatever its reason, but for mistakes in the options (``ConfigurationError``). When all have
-    failed: ``ConnectionLostError`` if that of one of them may pass, otherwise an error of the first one's type; it
-    names them all. With one host, its own error.
+    Any error passes to the next host, except ``ConfigurationError``. If all hosts fail, the error names them all: a
+    ``ConnectionLostError`` if one of the failures is temporary, otherwise an error of the first failure's type. With
+    a single host its own error is raised.
     """
     hosts = options.each_host()
     if len(hosts) == 1:
@@ -38,7 +38,7 @@ async def first_host(options: Options, use: Callable[[Options], Awaitable[_Resul
             failures.append((one.address, error))
         else:
             for address, reason in failures:
-                _LOGGER.warning("%s is passed over: %s -- going on with %s", address, reason, one.address)
+                _LOGGER.warning("%s cannot be used: %s -- continuing with %s", address, reason, one.address)
             return result
     raise _none_left(failures)
 

@@ -1,7 +1,7 @@
-"""Finding places in a source's log by reading it: for users who may not ask, and for what no statement answers.
+"""Finds places in a source's log by reading the log, if the user lacks the privilege to ask or no statement answers.
 
-Each look is a dump of its own that ends by itself (server id 0 and the flag NON_BLOCK, as ``mysqlbinlog`` does it),
-on a connection of its own, because a dump is the last thing a connection does. Rows are never decoded.
+Each search is a dump that ends at the end of the log (server id 0 and the flag NON_BLOCK, as in ``mysqlbinlog``). It
+has a connection of its own, because a connection can do nothing after a dump. Rows are never decoded.
 """
 
 import re
@@ -21,12 +21,12 @@ from .server_facts import Source, introduce
 from .session import Session
 
 _NUMBERED: Final = re.compile(r"(.*\.)(\d+)", re.DOTALL)
-# Answers whether the scan is at its end; gets each event with the place behind it.
+# Gets each event with the file and the position after it; returns True to end the scan.
 _Visitor = Callable[[Event, str, int], bool]
 
 
 class LogScan:
-    """Looks into the log of one source. Every method raises what a dump raises, ``ConnectionLostError`` included."""
+    """Searches the log of one source. Every method raises the errors of a dump, ``ConnectionLostError`` included."""
 
     def __init__(self, options: Options, source: Source) -> None:
         self._options = options
@@ -35,8 +35,8 @@ class LogScan:
     async def files(self) -> list[str]:
         """The names of all files, oldest first.
 
-        A log is purged from its beginning only, and numbered without gaps: the newest file is found by doubling
-        steps from the oldest one, then by halving them.
+        Logs are purged from their beginning only, and numbered without gaps. So the newest file is found from the
+        oldest one by doubling the step, then by halving it.
         """
         first = await self.first_file()
         found = _NUMBERED.fullmatch(first)
@@ -57,7 +57,7 @@ class LogScan:
         return [name(number) for number in range(int(digits), low + 1)]
 
     async def created(self, file: str) -> int:
-        """When a file was begun, in seconds since 1970 by the source's clock."""
+        """The time at which a file was begun, in seconds since 1970 by the source's clock."""
         timestamp = 0
 
         def visit(event: Event, file: str, position: int) -> bool:
@@ -69,7 +69,7 @@ class LogScan:
         return timestamp
 
     async def end(self) -> BinlogPosition:
-        """Where the log ends now. Reads the newest file."""
+        """The end of the log now. Reads the newest file."""
         end = BinlogPosition((await self.files())[-1], 4)
 
         def visit(event: Event, file: str, position: int) -> bool:
@@ -81,9 +81,9 @@ class LogScan:
         return end
 
     async def first_since(self, file: str, second: int) -> BinlogPosition:
-        """Where the first transaction begins, from the start of a file on, that began in that second or later.
+        """The start of the first transaction, from the start of ``file`` on, that began in that second or later.
 
-        The log's end if there is none.
+        If there is none, the end of the log.
         """
         progress = Progress(file, 4, None, self._source.has_gtids)
 
@@ -130,7 +130,7 @@ class LogScan:
         return True
 
     async def walk(self, file: str, visit: _Visitor) -> None:
-        """Show the visitor every event from the start of ``file`` to the end of the log, but for rows."""
+        """Pass every event except rows to ``visit``, from the start of ``file`` to the end of the log."""
         session = await Session.open(self._options)
         try:
             checksums = await introduce(session, self._source, self._options)

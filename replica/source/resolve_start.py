@@ -1,7 +1,7 @@
-"""Where a dump begins: every kind of ``start`` resolved to a file and position, or to a GTID set.
+"""Resolves each kind of ``start`` to the point where a dump begins: a file and position, or a GTID set.
 
-Asks the source where it may, and reads the log where it may not. MySQL's own checks of a GTID set let sets of
-unknown servers pass, so they are made here first.
+Asks the source if the user has the privilege, and reads the log otherwise. MySQL's own check accepts GTID sets of
+unknown servers, so GTID sets are checked here first. Decodes no rows.
 """
 
 import math
@@ -27,7 +27,7 @@ from .server_facts import (
 )
 from .session import Session
 
-FIRST_POSITION = 4  # behind the magic bytes
+FIRST_POSITION = 4  # after the magic bytes
 _COPY_ANEW = "copy the data anew and start from that copy's GTID set"
 
 
@@ -35,9 +35,10 @@ _COPY_ANEW = "copy the data anew and start from that copy's GTID set"
 class StartPoint:
     """Where a dump begins.
 
-    ``gtid_set`` holds the transactions before it, None if they are not known; with ``by_gtid`` the source is asked
-    for everything else, otherwise for ``file`` from ``position`` on (an empty name: the oldest file). Transactions
-    that began before ``not_before`` (seconds since 1970) are passed over until the first one that did not.
+    ``gtid_set`` holds the transactions before this point, None if they are not known. With ``by_gtid`` the dump asks
+    for all transactions outside ``gtid_set``, otherwise for ``file`` from ``position`` on (an empty name: the oldest
+    file). With ``not_before`` (seconds since 1970) the stream begins with the first transaction that began at that
+    time or later.
     """
 
     file: str = ""
@@ -50,9 +51,9 @@ class StartPoint:
 async def resolve_start(start: Start, session: Session, source: Source, scan: LogScan) -> StartPoint:
     """The point that ``start`` means on this source.
 
-    Raises ``TransactionsUnavailableError`` when the source has purged, or never had, transactions that are needed,
-    ``ConfigurationError`` for a start of the other family, and ``SourceChangedError`` for a
-    position of another server.
+    Raises ``TransactionsUnavailableError`` if the source has purged, or never had, transactions that are needed;
+    ``ConfigurationError`` for a MariaDB GTID set on MySQL or the reverse; ``SourceChangedError`` for a checkpoint
+    without GTIDs from another server.
     """
     if isinstance(start, Checkpoint):
         return await _from_checkpoint(start, session, source)
@@ -66,7 +67,7 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
 
 
 async def _from_now(session: Session, source: Source, scan: LogScan) -> StartPoint:
-    # GTIDs are asked for first: everybody may, and they are exact while others commit.
+    # GTIDs come first: every user may ask for them, and they are exact while others commit.
     if source.has_gtids:
         return StartPoint(gtid_set=await executed_gtids(session, source), by_gtid=True)
     end = await log_end(session, source, scan)
@@ -76,7 +77,7 @@ async def _from_now(session: Session, source: Source, scan: LogScan) -> StartPoi
 async def _from_position(start: BinlogPosition, session: Session, source: Source) -> StartPoint:
     gtid_set: AnyGtidSet | None = None
     if source.is_mariadb:
-        # Positions that lie outside of the log give NULL here, and their error at the dump.
+        # A position outside the log gives NULL here, and an error at the dump.
         sql = f"SELECT BINLOG_GTID_POS({hex_literal(start.file)}, {start.position})"
         rows = await session.query(sql)
         gtid_set = None if rows[0][0] is None else MariadbGtidSet(str(rows[0][0]))
@@ -86,13 +87,13 @@ async def _from_position(start: BinlogPosition, session: Session, source: Source
 async def from_gtids(gtid_set: AnyGtidSet, session: Session, source: Source) -> StartPoint:
     if isinstance(gtid_set, MariadbGtidSet) != source.is_mariadb and gtid_set:
         family = "MariaDB" if source.is_mariadb else "MySQL"
-        raise ConfigurationError(f"start: {gtid_set} is no GTID set of {family}, which the source is")
+        raise ConfigurationError(f"start: the source is {family}, and {gtid_set} is not a {family} GTID set")
     if source.is_mariadb:
         known = gtid_set if isinstance(gtid_set, MariadbGtidSet) else MariadbGtidSet()
         return StartPoint(gtid_set=known, by_gtid=True)
     if not source.has_gtids:
         raise ConfigurationError(
-            "start: the source has gtid_mode other than ON, so it takes no GTID set: give a position"
+            "start: a GTID set needs gtid_mode=ON on the source: give a position instead"
         )
     assert isinstance(gtid_set, GtidSet)
     await _check_gtids(gtid_set, session, source)
@@ -106,11 +107,11 @@ async def _executed(session: Session, source: Source) -> GtidSet:
 
 
 async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> None:
-    """The source takes GTIDs of servers that it knows nothing of without a word; a stream of it would have a gap."""
+    """Refuse a GTID set that would leave a gap. MySQL itself silently accepts GTIDs of servers unknown to it."""
     unknown = gtid_set - await _executed(session, source)
     if unknown:
-        # The source sends transactions before they are committed; semi-synchronous ones may stay so for long. In this
-        # order none of them is missed on its way from one set to the other.
+        # The source sends transactions before they are committed, and semi-synchronous ones may wait long for their
+        # commit. Asked in this order, no transaction is missed while it moves from gtid_owned to gtid_executed.
         unknown -= await owned_gtids(session)
         unknown -= await _executed(session, source)
     if unknown:
@@ -118,7 +119,7 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
             CANNOT_READ_BINLOG,
             "HY000",
             f"the source never had these transactions of the start set, or has lost them: {unknown}",
-            f"it is another server, or was restored to an earlier state; {_COPY_ANEW}",
+            f"this is another server, or it was restored to an earlier state; {_COPY_ANEW}",
         )
     purged = await purged_gtids(session) - gtid_set
     if purged:
@@ -131,10 +132,10 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
 
 
 async def check_held(point: StartPoint, session: Session, source: Source) -> None:
-    """Raise ``TransactionsUnavailableError`` where MariaDB lacks transactions before the point.
+    """Raise ``TransactionsUnavailableError`` if a MariaDB source lacks transactions before the point.
 
-    It would say so itself, in the dump; by then there is no choosing of another host. The rule is its own
-    (``sql_repl.cc``: check_slave_start_position): a domain that it has never had is not lacking.
+    MariaDB itself reports this only in the dump, too late to choose another host. The rule is MariaDB's
+    (``sql_repl.cc``: check_slave_start_position): a domain that the source has never had does not count as missing.
     """
     if not (point.by_gtid and isinstance(point.gtid_set, MariadbGtidSet)):
         return
@@ -157,8 +158,8 @@ async def check_held(point: StartPoint, session: Session, source: Source) -> Non
         raise TransactionsUnavailableError(
             CANNOT_READ_BINLOG,
             "HY000",
-            f"the source does not have these transactions, or not yet: {lacking}",
-            "it lags behind, or was restored to an earlier state",
+            f"the source does not have these transactions of the start set (yet): {lacking}",
+            "the source lags behind, or was restored to an earlier state",
         )
 
 
@@ -170,7 +171,7 @@ async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Sou
 
 
 def is_same_server(identity: tuple[str | None, int | None], source: Source) -> bool:
-    """Whether a source is the server of that uuid (MySQL) or, where there is none, of that server id (MariaDB)."""
+    """Whether the source has this server_uuid (MySQL), or this server_id if there is no uuid (MariaDB)."""
     for then, now in zip(identity, (source.server_uuid, source.server_id), strict=True):
         if then is not None and now is not None:
             return then == now
@@ -178,19 +179,20 @@ def is_same_server(identity: tuple[str | None, int | None], source: Source) -> b
 
 
 def check_same_server(identity: tuple[str | None, int | None], source: Source) -> None:
-    """Raise ``SourceChangedError`` where a position of one server would be looked for in the log of another."""
+    """Raise ``SourceChangedError`` if the source is not the server that a position belongs to."""
     if not is_same_server(identity, source):
         raise SourceChangedError(
-            f"the place to go on is a position of server {identity[0] or identity[1]}, this is "
-            f"{source.server_uuid or source.server_id}: a position is of no use on another server, and there is no "
-            "GTID set to find the place by -- start from a GTID set to be able to change servers"
+            f"the position to resume from belongs to server {identity[0] or identity[1]}, but this is server "
+            f"{source.server_uuid or source.server_id}: a position is of no use on another server, and no GTID set "
+            "is known -- start from a GTID set to be able to change servers"
         )
 
 
 async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartPoint:
-    """The newest file that was begun before that second; no transaction of an older one can have begun later.
+    """The newest file begun before that second: no transaction in an older file can have begun at that second or
+    later.
 
-    A file's FORMAT_DESCRIPTION carries the time at which the file was begun, which is when the one before it ended.
+    The FORMAT_DESCRIPTION of a file carries the time at which the file was begun, and the previous file ended then.
     """
     second = math.floor(start.timestamp())
     files = await log_files(session) or await scan.files()
@@ -211,14 +213,14 @@ async def log_end(session: Session, source: Source, scan: LogScan) -> BinlogPosi
 
 
 async def with_gtids(start: StartPoint, scan: LogScan) -> StartPoint:
-    """The same point with the GTIDs before it, if the log has them. At a file's start, the log itself says them."""
+    """Add the GTIDs before the point, if the log has GTIDs. At a file's start the log itself lists them."""
     if start.gtid_set is not None or start.position == FIRST_POSITION:
         return start
     return replace(start, gtid_set=await scan.gtids_before(BinlogPosition(start.file, start.position)))
 
 
 async def begin_dump(start: StartPoint, session: Session, source: Source, server_id: int) -> None:
-    """Send the dump command; MariaDB takes GTIDs in a variable before it."""
+    """Send the dump command; MariaDB expects the GTID set in a user variable, set before."""
     gtid_set = start.gtid_set if start.by_gtid else None
     if isinstance(gtid_set, GtidSet):
         session.start_dump_gtid(gtid_set.encode(), server_id, source.dump_flags)

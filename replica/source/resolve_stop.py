@@ -1,4 +1,7 @@
-"""Where a stream ends: every kind of ``stop`` resolved to a condition that is asked between transactions."""
+"""Resolves each kind of ``stop`` to a ``StopPoint``, a condition that the stream checks between transactions.
+
+Asks the source, or reads its log, for the end of the log. Does not follow the stream itself.
+"""
 
 import math
 from dataclasses import replace
@@ -18,7 +21,10 @@ from .session import Session
 
 
 async def resolve_stop(stop: Stop, session: Session, source: Source, scan: LogScan) -> StopPoint:
-    """The condition that ``stop`` means on this source; ``ConfigurationError`` for a GTID set that it cannot have."""
+    """The condition that ``stop`` means on this source.
+
+    Raises ``ConfigurationError`` for a GTID set that this source cannot have.
+    """
     if isinstance(stop, BinlogPosition):
         return StopPoint(position=stop)
     if isinstance(stop, datetime):
@@ -26,10 +32,11 @@ async def resolve_stop(stop: Stop, session: Session, source: Source, scan: LogSc
         return point if point.seconds_left(source.now) else await _settled(point, session, source, scan)
     if isinstance(stop, GtidSet | MariadbGtidSet):
         if isinstance(stop, MariadbGtidSet) != source.is_mariadb:
-            raise ConfigurationError(f"stop: {stop} is of the other family of servers than the source")
+            family = "MariaDB" if source.is_mariadb else "MySQL"
+            raise ConfigurationError(f"stop: the source is {family}, and {stop} is not a {family} GTID set")
         if not source.has_gtids:
             raise ConfigurationError(
-                "stop: the source has gtid_mode other than ON, so there is no knowing when a GTID set has come: give "
+                "stop: a GTID set needs gtid_mode=ON on the source, as only then each transaction has a GTID: give "
                 "a position or a time"
             )
         return StopPoint(gtid_set=stop)
@@ -37,7 +44,7 @@ async def resolve_stop(stop: Stop, session: Session, source: Source, scan: LogSc
 
 
 async def settle(point: StopPoint, options: Options, source: Source) -> StopPoint:
-    """The same condition for a time that has come: the end is what the log holds now."""
+    """Complete a stop by time once that time has come: the end is then the log's end."""
     session = await Session.open(options)
     try:
         return await _settled(point, session, source, LogScan(options, source))
@@ -46,10 +53,10 @@ async def settle(point: StopPoint, options: Options, source: Source) -> StopPoin
 
 
 async def _settled(point: StopPoint, session: Session, source: Source, scan: LogScan) -> StopPoint:
-    """The same condition, or that everything has come which the source holds now.
+    """The same condition, or the arrival of everything that the source holds now.
 
-    Position and set are of the same place; a stream knows the one or the other. The position is asked for first, so
-    that the set, taken a moment later, is not reached before it.
+    Position and GTID set describe the same end; a stream knows one or the other. The position is read first: the GTID
+    set, read a moment later, cannot be reached before the position.
     """
     position = await log_end(session, source, scan)
     gtid_set = await executed_gtids(session, source) if source.has_gtids else None

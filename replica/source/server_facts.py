@@ -1,8 +1,7 @@
-"""What a source says of itself, and what a replica tells it before the dump.
+"""Asks a source for its settings, GTID sets and log files, and sends the statements that precede a dump.
 
-The statements are those that real replicas send: MySQL's ``rpl_replica.cc`` (get_master_version_and_clock) and
-MariaDB's ``slave.cc``, which share the older names; MySQL also gets the newer ones. Where to start is not decided
-here.
+The statements are those of real replicas: MySQL's ``rpl_replica.cc`` (get_master_version_and_clock) and MariaDB's
+``slave.cc``, which share the older names; MySQL also gets the newer names. Where to start is not decided here.
 """
 
 import re
@@ -18,7 +17,7 @@ from protocol.records import record
 from ..config.options import Options
 from .session import Session
 
-# Everybody may read these, and a server leaves out those that it does not know.
+# Every user may read these variables, and a server leaves out variables that it does not know.
 _VARIABLES: Final = (
     "binlog_checksum",
     "binlog_format",
@@ -27,10 +26,10 @@ _VARIABLES: Final = (
     "server_id",
     "server_uuid",
 )
-# ER_SOURCE_FATAL_ERROR_READING_BINLOG: the code for whatever a source refuses at a dump, which we do in its place.
+# ER_SOURCE_FATAL_ERROR_READING_BINLOG: the code with which a source refuses a dump. Checks made here use it too.
 CANNOT_READ_BINLOG: Final = 1236
 _MARIADB_UNDERSTANDS_GTIDS: Final = 4  # sql/log_event.h: MARIA_SLAVE_CAPABILITY_GTID
-# Behind each owned GTID stands its thread: "uuid:7#18:6#16". The next uuid follows without a comma on 9.7.
+# gtid_owned adds the thread to each GTID: "uuid:7#18:6#16". On 9.7 the next uuid follows without a comma.
 _OWNER: Final = re.compile(r"#\d+")
 _LAST_OWNER: Final = re.compile(r"#\d+?(?=[0-9a-fA-F]{8}-)")
 _HAS_CHECKSUMS: Final = "SELECT @master_binlog_checksum"
@@ -38,9 +37,9 @@ _HAS_CHECKSUMS: Final = "SELECT @master_binlog_checksum"
 
 @record(frozen=True, slots=True)
 class Source:
-    """Facts about a source. ``clock_offset`` is its clock's lead over ours, in seconds.
+    """Facts about a source. ``clock_offset`` is the lead of its clock over the local clock, in seconds.
 
-    ``has_gtids``: every transaction has one (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
+    ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
     MariaDB.
     """
 
@@ -61,7 +60,7 @@ class Source:
 
     @property
     def dump_flags(self) -> int:
-        """Flags of every dump. Without 0x0002 MariaDB leaves ANNOTATE_ROWS out, and then sizes do not sum up."""
+        """Flags of every dump. Without 0x0002 MariaDB leaves ANNOTATE_ROWS out, and event sizes do not add up."""
         return DumpFlag.MARIADB_ANNOTATE_ROWS if self.is_mariadb else 0
 
     @property
@@ -70,7 +69,7 @@ class Source:
         return time.time() + self.clock_offset
 
     def check(self) -> None:
-        """Raise ``SourceConfigurationError`` when the settings do not allow rows to be streamed."""
+        """Raise ``SourceConfigurationError`` if log_bin or binlog_format does not allow rows to be streamed."""
         if not self.log_bin:
             raise SourceConfigurationError(
                 "log_bin is OFF: the source writes no binary log -- start it with --log-bin (and a --server-id "
@@ -79,12 +78,12 @@ class Source:
         if self.binlog_format != "ROW":
             raise SourceConfigurationError(
                 f"binlog_format is {self.binlog_format}: the source logs statements, not rows -- set "
-                "binlog_format=ROW (SET GLOBAL binlog_format = ROW, for sessions that begin later)"
+                "binlog_format=ROW (SET GLOBAL binlog_format = ROW takes effect for new sessions)"
             )
 
 
 async def ask(session: Session) -> Source:
-    """Ask the source about itself."""
+    """Query the facts about a source."""
     offset = float(await session.query_value("SELECT UNIX_TIMESTAMP()")) - time.time()
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     rows = await session.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
@@ -105,9 +104,9 @@ async def ask(session: Session) -> Source:
 
 
 async def introduce(session: Session, source: Source, options: Options) -> bool:
-    """Tell the source what this replica understands; before any dump.
+    """Tell the source before a dump what this replica understands: checksums, heartbeats, MariaDB's GTIDs.
 
-    Returns whether events carry checksums until the first FORMAT_DESCRIPTION says otherwise.
+    Returns whether events carry checksums up to the first FORMAT_DESCRIPTION, which says it anew.
     """
     for statement in _introduction(source, options):
         await session.query(statement)
@@ -129,7 +128,7 @@ def _set(source: Source, name: str, value: str) -> str:
 
 
 async def identify(session: Session, source: Source, options: Options) -> None:
-    """Give the replica's uuid, by which MySQL tells one replica from another, and register."""
+    """Send the replica's uuid, by which MySQL tells replicas apart, and register."""
     if not source.is_mariadb:
         await session.query(
             f"SET @slave_uuid = '{options.replica_uuid}', @replica_uuid = '{options.replica_uuid}'"
@@ -138,10 +137,11 @@ async def identify(session: Session, source: Source, options: Options) -> None:
 
 
 async def find_twin(source: Source, options: Options) -> DuplicateReplicaError | None:
-    """Whether another replica with our id and uuid is why the source has ended the dump.
+    """The error if the source ended the dump because another replica connected with the same server_id and uuid.
 
-    Later versions and MariaDB say so; MySQL 5.6 just ends the older dump (rpl_master.cc: kill_zombie_dump_threads),
-    and only its list of replicas tells: by then our own entry is gone from it, or has become the twin's.
+    Later versions and MariaDB report this themselves. MySQL 5.6 only ends the older dump (rpl_master.cc:
+    kill_zombie_dump_threads). Its list of replicas shows the cause: by then this replica's own entry is gone from the
+    list, so an entry with the same server_id and uuid is the other replica's.
     """
     if source.is_mariadb or source.version >= (5, 7):
         return None
@@ -155,16 +155,16 @@ async def find_twin(source: Source, options: Options) -> DuplicateReplicaError |
     return DuplicateReplicaError(
         CANNOT_READ_BINLOG,
         "HY000",
-        "another replica with our server_id and uuid has connected, so the source has ended our dump",
-        "give each replica of this source a server_id and a replica uuid of its own",
+        "another replica with the same server_id and uuid has connected, so the source has ended this dump",
+        "give each replica of this source its own server_id and replica uuid",
     )
 
 
 async def is_seeking(source: Source, options: Options, connection_id: int) -> bool:
-    """Whether the source still looks for the first transaction to send over that connection.
+    """Whether the source still searches its log for the first transaction to send over that connection.
 
-    While it does it may be silent for long. It says so in the list of its connections, of which everybody sees their
-    own. A dump that "has sent all" has nothing to look for: then what it sent did not arrive.
+    During the search it may be silent for long. SHOW PROCESSLIST shows the state of the dump, and every user sees
+    their own connections there. A dump that "has sent all" is not searching: then the data it sent did not arrive.
     """
     session = await Session.open(options)
     try:
@@ -179,26 +179,26 @@ async def is_seeking(source: Source, options: Options, connection_id: int) -> bo
 
 
 async def executed_gtids(session: Session, source: Source) -> AnyGtidSet:
-    """All transactions of the source's log. Everybody may ask this."""
+    """All transactions that the source has logged (MariaDB) or executed (MySQL). Every user may ask this."""
     if source.is_mariadb:
         return MariadbGtidSet(await session.query_value("SELECT @@GLOBAL.gtid_binlog_pos"))
     return GtidSet(await session.query_value("SELECT @@GLOBAL.gtid_executed"))
 
 
 async def owned_gtids(session: Session) -> GtidSet:
-    """MySQL: transactions that are just being committed; replicas may have them already."""
+    """MySQL: transactions being committed now; replicas may already have them."""
     owned = await session.query_value("SELECT @@GLOBAL.gtid_owned")
     return GtidSet(_OWNER.sub("", _LAST_OWNER.sub(",", owned)))
 
 
 async def purged_gtids(session: Session) -> GtidSet:
-    """MySQL: transactions that the log does not hold any more, or never held."""
+    """MySQL: transactions that the log no longer holds, or never held."""
     return GtidSet(await session.query_value("SELECT @@GLOBAL.gtid_purged"))
 
 
 async def log_status(session: Session, source: Source) -> tuple[str, int] | None:
-    """File and position of the log's end; None where the user may not ask (REPLICATION CLIENT, BINLOG MONITOR)."""
-    # MySQL renamed it in 8.2 and took the old name away in 8.4; MariaDB knows the old one.
+    """File and position of the log's end; None if the user lacks REPLICATION CLIENT (MariaDB: BINLOG MONITOR)."""
+    # MySQL renamed the statement in 8.2 and removed the old name in 8.4; MariaDB has the old name.
     renamed = not source.is_mariadb and source.version >= (8, 2)
     try:
         rows = await session.query("SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
@@ -208,7 +208,7 @@ async def log_status(session: Session, source: Source) -> tuple[str, int] | None
 
 
 async def log_files(session: Session) -> list[str] | None:
-    """The names of the log's files, oldest first; None where the user may not ask."""
+    """The names of the log's files, oldest first; None if the user lacks the privilege."""
     try:
         return [str(row[0]) for row in await session.query("SHOW BINARY LOGS")]
     except ServerError:

@@ -1,7 +1,7 @@
 """One logged-in connection to a source: queries, registration and the binlog dump, with asyncio.
 
-Moves bytes between ``Transport`` and the state machine in ``protocol.conversation.replica_side``, and limits the
-time that answers take. What to ask a source, and where to start, is decided above.
+Moves bytes between ``Transport`` and the state machine in ``protocol.conversation.replica_side``, and limits the time
+that answers may take. It does not decide which statements to send or where to start.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from .transport import Transport
 class Session:
     """A connection that has logged in.
 
-    Every method raises ``ConnectionLostError`` when the network fails or an answer takes longer than the options'
-    ``connect_timeout``, ``ServerError`` when the server refuses, and ``ProtocolError`` when it talks nonsense.
+    Every method raises ``ConnectionLostError`` if the network fails or an answer takes longer than the options'
+    ``connect_timeout``, ``ServerError`` if the server refuses, ``ProtocolError`` if an answer breaks the protocol.
     """
 
     def __init__(self, transport: Transport, connection: Connection, options: Options) -> None:
@@ -32,7 +32,7 @@ class Session:
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
-        """Connect and log in, within ``connect_timeout``; of several hosts, to the first one that lets us in."""
+        """Connect and log in within ``connect_timeout``; with several hosts, to the first that accepts the login."""
         return await first_host(options, cls._open)
 
     @classmethod
@@ -58,7 +58,7 @@ class Session:
             if transport is not None:
                 transport.abort()
             raise ConnectionLostError(
-                f"no login at {options.address} within {options.connect_timeout:g} s (connect_timeout)"
+                f"{options.address} did not complete the login within {options.connect_timeout:g} s (connect_timeout)"
             ) from None
         except BaseException:
             if transport is not None:
@@ -68,7 +68,7 @@ class Session:
 
     @property
     def options(self) -> Options:
-        """The options that it was opened with, of the one host that it is connected to."""
+        """The options of this connection, with the one host that it is connected to."""
         return self._options
 
     @property
@@ -84,78 +84,78 @@ class Session:
 
     @property
     def compression(self) -> CompressionName:
-        """How everything behind the login is compressed."""
+        """The compression in use after the login."""
         return self._connection.compression
 
     async def query(self, sql: str) -> list[tuple[TextValue, ...]]:
-        """The rows of a statement; none for one without a result set."""
+        """Run a statement and return its rows; an empty list if it has no result set."""
         self._connection.send_query(sql)
         answer = await self._answer()
         return answer.rows if isinstance(answer, ResultSet) else []
 
     async def query_value(self, sql: str) -> str:
-        """The only value of a statement's only row, as text; empty for NULL or no row."""
+        """Run a statement and return the first value of its first row as text; empty for NULL or no row."""
         rows = await self.query(sql)
         value = rows[0][0] if rows else None
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
 
     async def register(self) -> None:
-        """COM_REGISTER_SLAVE: from now on the source lists us among its replicas."""
+        """Send COM_REGISTER_SLAVE: from now on SHOW REPLICAS on the source lists this replica."""
         options = self._options
         port = self._transport.local_port if options.report_port is None else options.report_port
         self._connection.send_register_replica(options.server_id, host=options.report_host, port=port)
         await self._answer()
 
     def start_dump(self, file: str, position: int, server_id: int, flags: int) -> None:
-        """COM_BINLOG_DUMP from a position on; an empty file name is the oldest file."""
+        """Send COM_BINLOG_DUMP from a position; an empty file name means the oldest file."""
         self._connection.send_dump(file, position, server_id, flags)
         self._flush()
 
     def start_dump_gtid(self, gtid_set: bytes, server_id: int, flags: int) -> None:
-        """COM_BINLOG_DUMP_GTID: everything but the transactions of this encoded set."""
+        """Send COM_BINLOG_DUMP_GTID for all transactions outside this encoded set."""
         self._connection.send_dump_gtid(gtid_set, server_id, flags)
         self._flush()
 
     @property
     def connection_id(self) -> int:
-        """What the server calls this connection: the Id of SHOW PROCESSLIST."""
+        """The server's id of this connection: the Id of SHOW PROCESSLIST."""
         return self.handshake.connection_id
 
     def expect_semi_sync(self) -> None:
-        """The source has been told that we acknowledge: the events of the dump will have one more header."""
+        """Expect the semi-sync header before each event; the source has been told that this replica acknowledges."""
         self._connection.semi_sync = True
 
     @property
     def is_semi_sync(self) -> bool:
-        """Whether the source has been told that we acknowledge."""
+        """Whether the source has been told that this replica acknowledges."""
         return self._connection.semi_sync
 
     @property
     def ack_requested(self) -> bool:
-        """Whether the source waits for ``acknowledge``: it has asked for it with the last event that came."""
+        """Whether the source waits for ``acknowledge``: the last event received asked for it."""
         return self._connection.ack_requested
 
     def acknowledge(self, file: str, position: int) -> None:
-        """Tell a semi-synchronous source that everything up to that place is safe here, as it has asked."""
+        """Answer a semi-synchronous source: everything up to this place is safe here."""
         self._connection.ack_requested = False
         self.acknowledge_unasked(file, position)
 
     def acknowledge_unasked(self, file: str, position: int) -> None:
-        """As ``acknowledge``, and what the source has asked for is still to be answered."""
+        """Like ``acknowledge``, but a request of the source stays open."""
         self._connection.send_semi_sync_ack(file, position)
         self._flush()
 
     @property
     def dump_ended(self) -> bool:
-        """Whether the source has ended the dump, and all its events have been taken."""
+        """Whether the source has ended the dump and ``next_events`` has returned all its events."""
         return self._connection.dump_ended
 
     def next_events(self) -> list[bytes]:
-        """All whole raw events at hand; may be empty."""
+        """All complete raw events received; may be empty."""
         return self._connection.next_events()
 
     async def wait(self, limit: float | None) -> bool:
-        """Take in the next bytes that come; False when none have come within ``limit`` seconds (None: for ever)."""
+        """Receive the next bytes; False if none arrive within ``limit`` seconds (None: wait for ever)."""
         try:
             async with asyncio.timeout(limit):
                 await self._receive()
@@ -164,9 +164,9 @@ class Session:
         return True
 
     async def read_events(self, silence: float | None) -> list[bytes]:
-        """All whole raw events at hand, at least one; empty when the source has ended the dump.
+        """Wait for complete raw events and return all received; empty if the source has ended the dump.
 
-        Raises ``SourceSilentError`` when nothing comes for ``silence`` seconds (None: wait for ever).
+        Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds (None: wait for ever).
         """
         while True:
             events = self.next_events()
@@ -176,14 +176,14 @@ class Session:
                 raise self.silent(silence or 0)
 
     def silent(self, seconds: float) -> SourceSilentError:
-        """The error for a source that has said nothing for so long."""
+        """The error for a source that has sent nothing for ``seconds``."""
         return SourceSilentError(
             f"{self._options.address} sent neither events nor heartbeats for {seconds:g} s -- the connection is "
             "dead, or the source is too busy to answer"
         )
 
     def abort(self) -> None:
-        """Close at once; whoever waits for data is woken."""
+        """Close at once; a task that waits for data is woken."""
         if self._connection.phase is Phase.READY:
             self._connection.send_quit()
             self._flush()
@@ -212,7 +212,7 @@ class Session:
                 return
 
     async def _answer(self) -> ConnectionEvent:
-        """The one answer to the command that was sent last."""
+        """The answer to the last command."""
         self._flush()
         limit = self._options.connect_timeout
         try:
@@ -223,7 +223,7 @@ class Session:
             self.abort()
             raise ConnectionLostError(f"{self._options.address} did not answer within {limit:g} s") from None
         except asyncio.CancelledError:
-            # The answer may still come, and would be taken for that to the next command.
+            # A late answer would be taken for the answer to the next command.
             self.abort()
             raise
         assert isinstance(event, Ok | ResultSet)

@@ -1,7 +1,7 @@
-"""Bytes from and to a source over TCP or a Unix socket, with asyncio; TLS from the middle of the conversation on.
+"""Moves bytes to and from a source over TCP or a Unix socket, with asyncio; a connection can change to TLS.
 
-It knows no packets. What arrives is handed on in the chunks in which it came; when more than a few of them wait to
-be read, the socket is left alone, so that TCP holds the source back.
+Bytes are handed on in the chunks in which they arrive. While more than ``_HIGH_WATER`` bytes wait to be read, the
+socket is not read, so that TCP holds the source back. Packets are unknown here.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from ..config.tls import broken_error, handshake_error
 
 # asyncio reads at most 256 KB at once; two of these are in memory at most.
 _HIGH_WATER: Final = 256 << 10
-# Seconds, seconds, probes; milliseconds that what was sent, a probe too, may stay unacknowledged.
+# Seconds, seconds, number of probes; milliseconds that sent data, probes included, may stay unacknowledged.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 
 
 class _Receiver(asyncio.Protocol):
-    """Keeps the chunks that came until they are read."""
+    """Keeps the received chunks until they are read."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -37,7 +37,7 @@ class _Receiver(asyncio.Protocol):
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # It is one by what it can: those of uvloop are not of asyncio's class.
+        # uvloop's transports have the same methods, but are not of asyncio's class.
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
@@ -81,7 +81,7 @@ class _Receiver(asyncio.Protocol):
 
 
 class Transport:
-    """One connection. Errors of the network are ``ConnectionLostError``."""
+    """One connection. Network errors are raised as ``ConnectionLostError``."""
 
     def __init__(self, transport: asyncio.Transport, receiver: _Receiver, address: str) -> None:
         self._transport = transport
@@ -90,7 +90,7 @@ class Transport:
 
     @classmethod
     async def connect(cls, options: Options) -> "Transport":
-        """Connect to the options' host and port, or to their Unix socket. Limits in time are the caller's."""
+        """Connect to the options' host and port, or to their Unix socket. The caller sets the time limit."""
         loop = asyncio.get_running_loop()
         try:
             if options.unix_socket is not None:
@@ -98,24 +98,24 @@ class Transport:
             else:
                 transport, receiver = await loop.create_connection(_Receiver, options.host, options.port)
         except OSError as error:
-            # A host name that cannot be looked up is one too (socket.gaierror).
+            # This includes a host name that cannot be resolved (socket.gaierror).
             raise ConnectionLostError(
-                f"cannot connect to {options.address}: {error.strerror or error} -- is the server running, and "
-                "may it be reached from here?"
+                f"cannot connect to {options.address}: {error.strerror or error} -- is the server running and "
+                "reachable from here?"
             ) from error
         except UnicodeError as error:
-            raise ConfigurationError(f"host: {options.host!r} is no host name") from error
+            raise ConfigurationError(f"host: {options.host!r} is not a valid host name") from error
         _tune(transport)
         return cls(transport, receiver, options.address)
 
     @property
     def local_port(self) -> int:
-        """Our end's TCP port; 0 over a Unix socket."""
+        """The local TCP port; 0 over a Unix socket."""
         name = self._transport.get_extra_info("sockname")
         return int(name[1]) if isinstance(name, tuple) and len(name) > 1 else 0
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Change to TLS as the client. ``host`` is the name that the certificate is compared with."""
+        """Change to TLS as the client. The certificate is compared with the name ``host``."""
         loop = asyncio.get_running_loop()
         try:
             upgraded = await loop.start_tls(self._transport, self._receiver, context, server_hostname=host)
@@ -123,26 +123,26 @@ class Transport:
             raise handshake_error(error, self._address) from error
         except OSError as error:
             raise ConnectionLostError(
-                f"{self._address} closed the connection instead of TLS: {error}"
+                f"{self._address} closed the connection during the TLS handshake: {error}"
             ) from error
         if upgraded is None:
-            raise ConnectionLostError(f"{self._address} closed the connection instead of TLS")
+            raise ConnectionLostError(f"{self._address} closed the connection during the TLS handshake")
         self._transport = self._receiver.transport = upgraded
 
     @property
     def peer_fingerprint(self) -> bytes:
-        """The SHA-256 of the other side's certificate; with TLS only."""
+        """The SHA-256 of the server's certificate; only with TLS."""
         return hashlib.sha256(self._transport.get_extra_info("ssl_object").getpeercert(True)).digest()
 
     def write(self, data: bytes) -> None:
-        """Send; commands are small, so nothing waits for the network."""
+        """Send bytes without waiting for the network: commands are small."""
         if data and not self._transport.is_closing():
             self._transport.write(data)
 
     async def read(self) -> bytes:
-        """The next chunk of at most some 256 KB; empty when the connection has been closed.
+        """The next chunk of at most about 256 KB; empty if the source has closed the connection.
 
-        Other tasks get a turn before each chunk, however many are at hand. A cancelled call loses nothing.
+        Other tasks get a turn before each chunk, even if many chunks are buffered. A cancelled call loses nothing.
         """
         receiver = self._receiver
         if receiver.has_data:
@@ -165,7 +165,7 @@ class Transport:
             receiver.waiter = None
 
     def abort(self) -> None:
-        """Close at once; who reads gets the end."""
+        """Close at once; a pending ``read`` returns empty."""
         self._transport.abort()
 
     async def aclose(self) -> None:
@@ -175,11 +175,11 @@ class Transport:
 
 
 def _tune(transport: asyncio.Transport) -> None:
-    """A peer whose machine vanished is found by keepalive probes; commands leave without waiting for more."""
+    """Set keepalive probes, which detect a vanished peer, and TCP_NODELAY, which sends commands at once."""
     raw = transport.get_extra_info("socket")
     if raw is None or raw.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # An option that this platform lacks is no reason not to connect.
+    # A platform without one of these options can still connect.
     with contextlib.suppress(OSError):
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,6 +1,7 @@
-"""Column types as DDL names them: what a new NOT NULL column has in old rows, and which DEFAULT is stored as written.
+"""Column types as DDL spells them: the implied default of a NOT NULL column, and which DEFAULT is stored as written.
 
-A kind is a type in capitals with its brackets: ``DATETIME(6)``, ``ENUM('a','b')``.
+A kind is a type in capitals with its brackets: ``DATETIME(6)``, ``ENUM('a','b')``. No connection, no decoding of
+rows.
 """
 
 import re
@@ -30,26 +31,26 @@ YEAR_FORM: Final = r"^\d{4}$"
 
 
 def implied_default(kind: str) -> str | None:
-    """What old rows have in a new NOT NULL column without DEFAULT: zero or the empty text. None: not known."""
+    """The value of old rows in a new NOT NULL column without DEFAULT: zero or the empty text; None if unknown."""
     base, _ = kind_parts(kind)
     return "0" if base in _NUMBERS else "" if base in _TEXTS else None
 
 
 def stores_default_as_written(kind: str, default: str) -> bool:
-    """Whether the text of a DEFAULT is the value that rows get, not one that the server rounds, cuts or reshapes."""
+    """Whether rows get the text of a DEFAULT as it is: the server does not round, cut or reformat it."""
     base, size = kind_parts(kind)
     stores = _STORES_AS_WRITTEN.get(base)
     return stores is None or stores(default, size)
 
 
 def kind_parts(kind: str) -> tuple[str, str]:
-    """``("DATETIME", "6")`` of ``DATETIME(6)``; the second part is empty where the kind has no brackets."""
+    """``("DATETIME", "6")`` for ``DATETIME(6)``; the second part is empty if the kind has no brackets."""
     base, _, rest = kind.partition("(")
     return base, rest.removesuffix(")")
 
 
 def kind_length(size: str) -> int:
-    """The length that the brackets give; CHAR and BINARY without brackets have 1."""
+    """The length in the brackets; 1 without brackets (CHAR, BINARY)."""
     return int(size) if size.isdecimal() else 1
 
 
@@ -59,12 +60,12 @@ def kind_labels(size: str) -> Sequence[str]:
 
 
 def time_form(size: str) -> str:
-    """A regular expression for texts that a TIME column of these fractional digits stores as they are."""
+    """A regular expression for the texts that a TIME column with ``size`` fractional digits stores unchanged."""
     return rf"^-?\d{{2,3}}:[0-5]\d:[0-5]\d(\.\d{{0,{int(size or 0)}}}0*)?$"
 
 
 def in_definition_order(value: str, size: str) -> bool:
-    """Whether a SET's text names its labels once and in the order of the definition."""
+    """Whether the text of a SET value names each label once and in the order of the definition."""
     return value == ",".join(label for label in kind_labels(size) if label in value.split(","))
 
 

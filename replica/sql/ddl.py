@@ -1,7 +1,8 @@
-"""What a statement of the log does to tables, as far as a copy of their rows must know. No parser of all of SQL.
+"""Reads DDL: turns a statement of the log into the actions that a copy of the tables must follow.
 
-What it does not understand of ALTER TABLE is ``Refused`` if it may change rows, and nothing if it cannot. Sources:
-the grammars of MySQL 9.7 (sql_yacc.yy: ``alter_list_item``, ``alter_commands``) and MariaDB 11.8.
+It does not parse all of SQL. A part of ALTER TABLE that it does not understand becomes ``Refused`` if it may change
+rows, and is ignored if it cannot. Sources: the grammars of MySQL 9.7 (sql_yacc.yy: ``alter_list_item``,
+``alter_commands``) and MariaDB 11.8.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +17,10 @@ from .words import END, SqlReader
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """``default`` is what rows have that do not say: text, None for NULL. ``is_filled``: only the server knows it.
+    """A column of CREATE TABLE or ALTER TABLE.
 
-    ``kind`` is the type as ``column_kinds`` has it.
+    ``default`` is the value of rows that give none: text, or None for NULL. ``is_filled``: the value is not in the
+    statement, only the server knows it. ``kind`` is the type in the form of ``column_kinds``.
     """
 
     name: str
@@ -31,7 +33,7 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """``is_conditional``: IF NOT EXISTS. ``columns`` is None where they are those of another table."""
+    """A new table. ``is_conditional``: IF NOT EXISTS. ``columns`` is None if they are another table's (LIKE)."""
 
     table: str
     is_conditional: bool = False
@@ -40,21 +42,21 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """The table is no more."""
+    """The table is dropped."""
 
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateTable:
-    """The table is empty."""
+    """The table is emptied."""
 
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """The table has another name."""
+    """The table gets another name."""
 
     table: str
     new_table: str
@@ -62,7 +64,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema:
-    """``is_conditional``: IF NOT EXISTS."""
+    """A new schema. ``is_conditional``: IF NOT EXISTS."""
 
     schema: str
     is_conditional: bool = False
@@ -70,7 +72,7 @@ class CreateSchema:
 
 @dataclass(frozen=True, slots=True)
 class DropSchema:
-    """All tables of a schema are no more."""
+    """A schema is dropped with all its tables."""
 
     schema: str
 
@@ -85,7 +87,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumn:
-    """Another definition, and maybe another name; ``column`` is None where only the name is said."""
+    """A column gets another definition or name; ``column`` is None if the statement gives only the name."""
 
     table: str
     name: str
@@ -95,7 +97,7 @@ class ChangeColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
-    """Another default of a column, for rows to come."""
+    """A column gets another default, which later rows use."""
 
     table: str
     column: ColumnDefinition
@@ -103,7 +105,7 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """A column is no more."""
+    """A column is dropped."""
 
     table: str
     name: str
@@ -111,7 +113,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It changes rows in a way that the log does not show; ``what`` says how."""
+    """The statement changes rows in a way that the log does not show; ``what`` names that part of the statement."""
 
     table: str
     what: str
@@ -145,7 +147,7 @@ _NOT_A_COLUMN: Final = frozenset(
         "PARTITION",
     }
 )
-# Words that may be a column's name, unless one of these follows.
+# A word here may name a column, unless one of its values follows.
 _NOT_A_COLUMN_BEFORE: Final = MappingProxyType(
     {"PERIOD": ("FOR",), "SYSTEM": ("VERSIONING",), "VECTOR": ("INDEX", "KEY")}
 )
@@ -154,9 +156,9 @@ _NOT_A_COLUMN_BEFORE: Final = MappingProxyType(
 def table_actions(
     sql: str, schema: str, *, folds: bool = False, explicit_timestamps: bool = True
 ) -> list[Action]:
-    """What a statement does to tables; ``schema`` is what names without one belong to.
+    """The actions of a statement; ``schema`` is the default schema, which completes names without a schema.
 
-    Names are ``schema.table``; with ``folds`` they are what a server with lower_case_table_names=1 makes of them.
+    Names are ``schema.table``. With ``folds`` they are in lower case, as on a server with lower_case_table_names=1.
     """
     reader = SqlReader(sql, schema, folds, explicit_timestamps)
     first, second = reader.next().upper, reader.peek().upper
@@ -228,8 +230,8 @@ def _alter_table(reader: SqlReader) -> Iterator[Action]:
     ]
     if {new for name, new in changed if name != new} & {name for name, new in changed if name != new}:
         yield Refused(table, "an exchange of columns' names")
-    # Columns that go, or are called otherwise, make room for those that come; and all that is said is of the table
-    # by its old name.
+    # Dropped and renamed columns come first, because a new column may reuse their names. The rename of the table
+    # comes last, because all actions name the table by its old name.
     yield from sorted(actions, key=lambda action: _ALTERATION_ORDER.get(type(action), 2))
 
 
@@ -241,7 +243,7 @@ def _altered(reader: SqlReader) -> str:
 
 
 def _delete_all(reader: SqlReader) -> Iterator[Action]:
-    """The form in which MySQL logs that a MEMORY table is empty: see ``replica.sql.statement_kind.empties_table``."""
+    """MySQL logs an emptied MEMORY table as a DELETE: see ``replica.sql.statement_kind.empties_table``."""
     reader.next()
     table = reader.table()
     if reader.peek() is END:
@@ -265,7 +267,7 @@ _STATEMENTS: Final[tuple[tuple[tuple[str, ...], Callable[[SqlReader], Iterator[A
 
 
 def _with_modifiers(first: str, reader: SqlReader) -> Iterator[Action]:
-    """CREATE OR REPLACE, ALTER ONLINE IGNORE TABLE: MariaDB."""
+    """Statements with modifiers, such as MariaDB's CREATE OR REPLACE and ALTER ONLINE IGNORE TABLE."""
     is_replaced = first == "CREATE" and reader.skip("OR", "REPLACE")
     is_lossy = False
     while reader.peek().upper in ("ONLINE", "OFFLINE", "IGNORE"):
@@ -301,7 +303,7 @@ def _alteration(item: SqlReader, table: str) -> Iterator[Action]:
         while word == "EXCHANGE" and item.peek() is not END and not item.skip("WITH", "TABLE"):
             item.next()
         if what in ("EXCHANGE PARTITION", "CONVERT TABLE") and item.peek() is not END:
-            # The rows of another table go, too.
+            # These statements also change the rows of the other table.
             yield Refused(item.table(), what)
 
 
@@ -345,7 +347,7 @@ def _modify(item: SqlReader, table: str) -> Iterator[Action]:
 
 def _changed(table: str, name: str, column: ColumnDefinition) -> Iterator[Action]:
     if column.is_generated:
-        # Whether the expression is the same as before is not known here.
+        # The old expression is not known here, so it cannot be compared with the new one.
         yield Refused(table, f"a definition of the generated column {column.name}")
     yield ChangeColumn(table, name, column.name, column)
 
@@ -400,13 +402,13 @@ def _columns(reader: SqlReader) -> Iterator[ColumnDefinition]:
 
 
 def _is_no_column(item: SqlReader) -> bool:
-    """Whether what comes is a key, a constraint or the like. Names in quotes are no such words."""
+    """Whether the next item defines a key, a constraint or the like. A quoted name is always a column."""
     word = item.peek().upper
     return word in _NOT_A_COLUMN or item.peek(1).upper in _NOT_A_COLUMN_BEFORE.get(word, ())
 
 
 def _column(item: SqlReader) -> ColumnDefinition:
-    """A column's name, type and what stands behind them."""
+    """Read a column's name, type and attributes."""
     name = item.next().value
     kind = item.next().upper + _size(item)
     is_not_null = is_null = is_filled = has_default = is_generated = False
@@ -427,10 +429,10 @@ def _column(item: SqlReader) -> ColumnDefinition:
             has_default = is_filled = True
     is_old_timestamp = kind.startswith("TIMESTAMP") and not item.explicit_timestamps
     if kind == "SERIAL" or (is_old_timestamp and not (is_null or is_not_null or has_default)):
-        # Such a TIMESTAMP is NOT NULL, and has a default that nobody has said.
+        # Such a TIMESTAMP is NOT NULL with a default that the statement does not show.
         is_filled = True
     elif is_not_null and not has_default:
-        # What a new NOT NULL column has in old rows: the type's own nothing.
+        # In old rows a new NOT NULL column has the type's implied default.
         default = column_kinds.implied_default(kind)
         is_filled = default is None
     elif default is not None:
@@ -441,7 +443,7 @@ def _column(item: SqlReader) -> ColumnDefinition:
 
 
 def _size(item: SqlReader) -> str:
-    """What stands in brackets behind a type, with them."""
+    """The brackets after a type, with their content; empty if there are none."""
     if item.peek().upper != "(":
         return ""
     begin = item.place
@@ -454,7 +456,7 @@ def _size(item: SqlReader) -> str:
 
 
 def _literal(item: SqlReader) -> tuple[str | None, bool]:
-    """What stands behind DEFAULT, and whether it is something else than a plain value."""
+    """The value after DEFAULT, and whether it is an expression instead of a plain value."""
     sign = ""
     if item.peek().upper in ("-", "+"):
         sign = item.next().upper.replace("+", "")

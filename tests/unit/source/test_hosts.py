@@ -182,7 +182,7 @@ async def test_who_is_passed_over_is_logged(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO)
     await try_hosts(refused(), wrong(), None)
     assert caplog.messages == [
-        f"{address} is passed over: {error} -- going on with db2:3306"
+        f"{address} cannot be used: {error} -- continuing with db2:3306"
         for address, error in (("db0:3306", refused()), ("db1:3306", wrong()))
     ]
     caplog.clear()
@@ -239,7 +239,7 @@ async def test_a_round_is_one_attempt() -> None:
     assert [failure.attempt for failure in failures] == [0, 1, 2]
     for failure in failures[1:]:
         assert f"127.0.0.1:{first.port}: 1053" in str(failure.error)
-        assert f"127.0.0.1:{second.port}: no login" in str(failure.error)
+        assert f"127.0.0.1:{second.port} did not complete the login" in str(failure.error)
 
 
 async def test_by_position_only_the_same_server_goes_on() -> None:

@@ -85,10 +85,10 @@ async def test_stop_at_gtids() -> None:
     async with serving(mysql(log, variables=GTIDS_ON)) as source:
         assert values(await collect(source, stop=f"{UUID}:5-6")) == [5, 6]
         assert values(await collect(source, stop=GtidSet(f"{UUID}:1-5"))) == [5]
-        with pytest.raises(replica.ConfigurationError, match="other family"):
+        with pytest.raises(replica.ConfigurationError, match="not a MySQL GTID set"):
             await collect(source, stop=MariadbGtidSet("0-1-5"))
     async with serving(mysql(log)) as source:
-        with pytest.raises(replica.ConfigurationError, match=r"^stop: .* gtid_mode other than ON"):
+        with pytest.raises(replica.ConfigurationError, match=r"^stop: .* gtid_mode=ON"):
             await collect(source, stop=f"{UUID}:5-6")
 
 

@@ -196,5 +196,5 @@ async def test_a_server_without_tls_behind_its_greeting() -> None:
 
 async def test_a_connection_that_ends_instead_of_tls() -> None:
     async with server(lambda reader, writer: _then(b"", reader, writer)) as plain:
-        with pytest.raises(ConnectionLostError, match="instead of TLS"):
+        with pytest.raises(ConnectionLostError, match="during the TLS handshake"):
             await _over_tls(plain.port, tls="required")
