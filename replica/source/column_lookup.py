@@ -21,7 +21,7 @@ from .session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# The character set of these literals is that of the connection.
+# The literals in this statement have the connection's character set.
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLUMN_KEY "
     "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} "

@@ -1,4 +1,4 @@
-"""Quoting for SQL: identifiers, and literals for text and bytes. Also the patterns of LIKE.
+"""Quoting for SQL: identifiers, and literals for text and bytes. Also turns LIKE patterns into regular expressions.
 
 There are two literals for text. ``text_literal`` is readable, for scripts. ``hex_literal`` means the same in any
 sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES), for statements sent to a source.
@@ -14,7 +14,7 @@ ESCAPES: Final = str.maketrans(
 
 
 def quoted(text: str, mark: str) -> str:
-    """Text between quote marks; marks inside are doubled. Nothing else is escaped."""
+    """Text between quote marks. Marks inside are doubled; nothing else is escaped."""
     return mark + text.replace(mark, mark * 2) + mark
 
 
@@ -30,7 +30,7 @@ def text_literal(text: str) -> str:
 
 
 def hex_literal(text: str) -> str:
-    """Text as a hexadecimal literal in utf8mb4; surrogate escapes become the bytes that they stand for."""
+    """Text as a hexadecimal literal in utf8mb4; surrogate escapes become their bytes."""
     return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"
 
 
@@ -40,7 +40,7 @@ def binary_literal(data: bytes) -> str:
 
 
 def like_expression(pattern: str) -> str:
-    r"""A LIKE pattern as a regular expression: ``%`` and ``_`` are wildcards unless a ``\`` stands before them."""
+    r"""A LIKE pattern as a regular expression: ``%`` and ``_`` are wildcards unless ``\`` precedes them."""
     wildcards = {"%": ".*", "_": "."}
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     return f"(?s:{''.join(wildcards.get(part) or re.escape(part[-1]) for part in parts)})"

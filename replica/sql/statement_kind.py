@@ -1,6 +1,6 @@
-"""The kind of a statement in the log: part of a transaction's frame, a change of rows without their rows, or DDL.
+"""Classifies a statement of the log: transaction frame (BEGIN, COMMIT), DML logged as a statement, or DDL.
 
-Told by its first words, and for CREATE TABLE by what else it holds: this is no parser of SQL.
+The first word decides, for CREATE TABLE also whether a SELECT follows. This does not parse SQL.
 """
 
 import re
@@ -12,9 +12,9 @@ from .words import upper_words
 
 StatementKind = Literal["frame", "dml", "ddl"]
 
-#: What servers write themselves between the rows of transactions, and around them.
+#: Statements that servers themselves write around and between the rows of a transaction.
 FRAME: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")
-# SELECT, DO and CALL are logged for the changes that a stored function makes; WITH begins UPDATE and DELETE, too.
+# SELECT, DO and CALL are logged for the changes of a stored function; WITH also begins UPDATE and DELETE.
 _DML: Final = frozenset({"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "SELECT", "WITH", "CALL", "DO"})
 _WITH_OBJECT: Final = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
 _OBJECTS: Final = frozenset(
@@ -33,19 +33,19 @@ _OBJECTS: Final = frozenset(
     }
     | {"SEQUENCE", "SERVER", "TABLESPACE", "PACKAGE"}
 )
-# The object is among so many words; what comes behind is long and says nothing more.
+# The object's type is among so many words; the rest of a long statement is not searched.
 _HEAD: Final = 40
 _WHOLE_TABLE: Final = re.compile(r"DELETE FROM `(?:[^`]|``)+`\.`(?:[^`]|``)+`")
 
 
 def statement_kind(sql: str) -> StatementKind:
-    """``frame`` for what only marks the transaction, ``dml`` for what changes rows, ``ddl`` for everything else."""
+    """``frame`` if a statement only marks a transaction, ``dml`` if it changes rows, ``ddl`` otherwise."""
     if sql.startswith(FRAME):
         return "frame"
     words = upper_words(sql)
     word = _first(words)
     if word == "SET" and next(words, "") == "STATEMENT":
-        # MariaDB's settings for one statement stand before it.
+        # MariaDB: SET STATEMENT ... FOR stands before the statement that it applies to.
         while next(words, "FOR") != "FOR":
             pass
         word = _first(words)
@@ -57,10 +57,10 @@ def _first(words: Iterator[str]) -> str:
 
 
 def _creates_with_rows(words: Iterator[str]) -> bool:
-    """Whether CREATE goes on as [OR REPLACE] TABLE, with a SELECT.
+    """Whether the words after CREATE are [OR REPLACE] TABLE ... SELECT.
 
-    In row format the table is logged without its SELECT, and the rows follow. MySQL 8.0.19: also with TABLE or
-    VALUES ROW().
+    MySQL 8.0.19 and later: also TABLE or VALUES ROW(). In row format servers log the CREATE TABLE without its SELECT,
+    and the rows follow.
     """
     word = next(words, "")
     if word == "OR" and next(words, "") == "REPLACE":
@@ -69,7 +69,7 @@ def _creates_with_rows(words: Iterator[str]) -> bool:
         return False
     before = ""
     for word in words:
-        # Behind a dot, a name may be any word.
+        # After a dot any word may be a name.
         if before != "." and (word in ("SELECT", "TABLE") or (before == "VALUES" and word == "ROW")):
             return True
         before = word
@@ -77,7 +77,7 @@ def _creates_with_rows(words: Iterator[str]) -> bool:
 
 
 def statement_name(sql: str) -> str:
-    """What a statement is called: its first word in capitals, with what it is done to: ``"CREATE TABLE"``."""
+    """A name for a statement: its first word in capitals and the type of its object, such as ``"CREATE TABLE"``."""
     words = upper_words(sql)
     first = _first(words)
     if not first.isalpha():
@@ -90,8 +90,8 @@ def statement_name(sql: str) -> str:
 
 
 def empties_table(sql: str) -> bool:
-    """Whether it has the form in which MySQL up to 5.7 logs that a MEMORY table is empty after a restart.
+    """Whether a statement is the DELETE by which MySQL up to 5.7 logs that a restart emptied a MEMORY table.
 
-    That stands alone, without BEGIN, as no DELETE of a user does; later servers log TRUNCATE TABLE.
+    Unlike a user's DELETE it stands alone, without BEGIN. Later servers log TRUNCATE TABLE.
     """
     return _WHOLE_TABLE.fullmatch(sql) is not None

@@ -1,10 +1,10 @@
-"""The words of SQL statements: the tokenizer, and readers that take one token after another.
+"""Splits SQL statements into tokens, and reads one token after another. Knows no grammar.
 
 The table of token kinds is ``_PATTERN``. Lexical rules: MySQL 9.7, sql_lex.cc, and MariaDB 11.8.
 
 Comments are white space. The marks of a version comment, ``/*!50100``, ``/*M!100100`` and the ``*/``, are white space
-too, so that its contents are read: a server writes a version comment that it did not execute to the log as a plain
-one. Nothing is searched twice: what is never closed goes on to the end of the statement.
+too, so that its contents are read: a server logs a version comment that it did not execute as a plain comment.
+Nothing is searched twice: a quote or comment that is never closed runs to the end of the statement.
 """
 
 import re
@@ -17,18 +17,18 @@ from protocol.records import record
 
 #: ``name``: an identifier in quotes. ``text``: a string. ``hex``, ``bits``: literals such as X'61' and b'01'.
 #: ``variable``: @name. ``system``: @@name. ``number``: digits, maybe with a fraction. ``word``: a keyword or an
-#: identifier without quotes. ``mark``: ``:=`` or one character. ``unclosed``: a quote that nothing closes, and all
-#: that comes behind it. ``end``: behind the last token.
+#: identifier without quotes. ``mark``: ``:=`` or one character. ``unclosed``: a quote that is never closed, and the
+#: rest of the statement. ``end``: after the last token.
 TokenKind = Literal[
     "name", "text", "hex", "bits", "variable", "system", "number", "word", "mark", "unclosed", "end"
 ]
 
 _SPACE: Final = r"[\ \t\n\v\f\r]"
-# Servers take all characters beyond ASCII for letters, the no-break space among them.
+# Servers treat all characters beyond ASCII as letters, the no-break space included.
 _LETTER: Final = r"[0-9A-Za-z_$\x80-\U0010ffff]"
 _BACKTICKS: Final = "`(?:[^`]|``)*+`"
 _DIGITS: Final = "(?:0x[0-9A-Fa-f]+|0b[01]+)"
-# By whether a backslash is an escape character.
+# Index 1 if a backslash is an escape character, else 0.
 _APOSTROPHES: Final = (r"'(?:[^']|'')*+'", r"'(?:[^'\\]|\\.|'')*+'")
 _QUOTES: Final = (r'"(?:[^"]|"")*+"', r'"(?:[^"\\]|\\.|"")*+"')
 _PATTERN: Final = rf"""
@@ -44,7 +44,7 @@ _PATTERN: Final = rf"""
   | (?P<number>[0-9]+(?:\.[0-9]+)?(?!{_LETTER}))
   | (?P<mark>:=|.)
 """
-# Any other character stands for itself. Before the wildcards of LIKE the backslash stays.
+# After a backslash any other character stands for itself. Before the wildcards of LIKE the backslash stays.
 _ESCAPES: Final[Mapping[str, str]] = MappingProxyType(
     {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 )
@@ -54,8 +54,8 @@ _ESCAPES: Final[Mapping[str, str]] = MappingProxyType(
 class Token:
     """A token at ``start`` to ``end`` in the statement. ``text`` is as written.
 
-    ``value`` is what the token means: names and texts without quotes and escapes, the text that a ``hex`` literal is
-    in UTF-8, variables without ``@``; otherwise it is ``text``.
+    ``value`` is the meaning of the token: names and texts without quotes and escapes, a ``hex`` literal decoded as
+    UTF-8, variables without ``@``; for other kinds ``text``.
     """
 
     kind: TokenKind
@@ -66,7 +66,7 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """A word in capitals, or a mark or number; empty for all other kinds: names in quotes are no keywords."""
+        """A word in capitals, or a mark or number; empty for other kinds, because quoted names are no keywords."""
         return self.text.upper() if self.kind in ("word", "mark", "number") else ""
 
 
@@ -74,10 +74,10 @@ END: Final = Token("end", "", "", 0, 0)
 
 
 def tokens(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> Iterator[Token]:
-    """The tokens of a statement, read as they are asked for.
+    """The tokens of a statement, read lazily.
 
-    ``ansi_quotes``: sql_mode has ANSI_QUOTES, double quotes are around names. ``backslash_escapes``: it does not have
-    NO_BACKSLASH_ESCAPES.
+    ``ansi_quotes``: sql_mode has ANSI_QUOTES, so double quotes enclose names. ``backslash_escapes``: sql_mode does
+    not have NO_BACKSLASH_ESCAPES.
     """
     for found in _pattern(ansi_quotes, backslash_escapes).finditer(sql):
         kind, text = found.lastgroup, found[0]
@@ -86,7 +86,7 @@ def tokens(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = Tru
 
 
 def upper_words(sql: str) -> Iterator[str]:
-    """``Token.upper`` of each token, in a quarter of the time: empty for names in quotes, texts and variables."""
+    """``Token.upper`` of each token, in a quarter of the time: empty for quoted names, texts and variables."""
     for found in _pattern(False, True).finditer(sql):
         kind = found.lastgroup
         if kind == "word":
@@ -145,31 +145,31 @@ class WordReader:
         self.place = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """The next token, or one behind it; ``END`` behind the last."""
+        """The next token, or the one ``ahead`` tokens later; ``END`` after the last."""
         place = self.place + ahead
         return self.tokens[place] if place < len(self.tokens) else END
 
     def next(self) -> Token:
-        """The next token, which is passed over."""
+        """Take the next token."""
         token = self.peek()
         self.place += 1
         return token
 
     def skip(self, *words: str) -> bool:
-        """Pass over these words, in capitals, if they come next."""
+        """Take these words, given in capitals, if they come next; False if they do not."""
         if all(self.peek(index).upper == word for index, word in enumerate(words)):
             self.place += len(words)
             return True
         return False
 
     def pass_brackets(self) -> None:
-        """Pass over everything up to the bracket that closes the one passed before, and over that."""
+        """Take all tokens up to the closing bracket; the opening bracket has been taken."""
         depth = 1
         while depth and (token := self.next()) is not END:
             depth += {"(": 1, ")": -1}.get(token.upper, 0)
 
     def item_tokens(self) -> list[Token]:
-        """The next item of a list, up to a comma outside of brackets or the list's end; the comma is passed over."""
+        """Take the next item of a list, up to a comma outside brackets or the list's end, and the comma."""
         begin, depth = self.place, 0
         while (token := self.peek()) is not END:
             if token.upper == "(":
@@ -189,8 +189,8 @@ class WordReader:
 class SqlReader(WordReader):
     """Reads a statement about tables.
 
-    ``schema``: the schema of names without one. ``folds``: names of schemas and tables are in small letters.
-    ``explicit_timestamps``: the statement's explicit_defaults_for_timestamp. ``ansi_quotes`` and
+    ``schema``: the default schema. ``folds``: turn names of schemas and tables to lower case.
+    ``explicit_timestamps``: the value of explicit_defaults_for_timestamp for the statement. ``ansi_quotes`` and
     ``backslash_escapes``: see ``tokens``.
     """
 
@@ -212,19 +212,19 @@ class SqlReader(WordReader):
         self.explicit_timestamps = explicit_timestamps
 
     def table(self) -> str:
-        """A table's name, with its schema."""
+        """Take a table's name; returns ``schema.table``."""
         name = self.next().value
         return self.folded(f"{name}.{self.next().value}" if self.skip(".") else f"{self.schema}.{name}")
 
     def folded(self, name: str) -> str:
-        """The name of a schema or a table as rows have it."""
+        """The name of a schema or table as table maps spell it."""
         return name.lower() if self.folds else name
 
     def item(self) -> "SqlReader":
-        """The next item of a list; its comma is passed over."""
+        """Take the next item of a list, and its comma."""
         return SqlReader(self.item_tokens(), self.schema, self.folds, self.explicit_timestamps)
 
     def items(self) -> "Iterator[SqlReader]":
-        """All items of a list."""
+        """Take all items of a list."""
         while self.peek() is not END and self.peek().upper != ")":
             yield self.item()

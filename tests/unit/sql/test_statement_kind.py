@@ -1,4 +1,4 @@
-"""Statements of the log: which are a part of the frame, which change rows out of sight, and which are DDL."""
+"""Statements of the log: which only mark a transaction, which change rows, and which are DDL."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_everything_else(sql: str) -> None:
     ],
 )
 def test_long_nonsense_takes_no_time(start: str, unit: str) -> None:
-    """Quadratic work would take minutes here."""
+    """With quadratic time this would take minutes."""
     assert statement_kind(start + unit * (200_000 // len(unit))) in ("dml", "ddl")
 
 
