@@ -52,6 +52,20 @@ def test_make_targets_are_there(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
+def test_the_tree_names_every_folder() -> None:
+    [tree] = re.findall(r"```\n(replica/ .*?)\n\n", README, re.DOTALL)
+    root, named = "", set()
+    for line in tree.splitlines():
+        root = line[:11].strip() or root
+        named |= {root + name for name in line[11:44].split()}
+    packages = {
+        path.parent.relative_to(ROOT)
+        for top in ("replica", "protocol")
+        for path in (ROOT / top).rglob("__init__.py")
+    }
+    assert named == {str(path) for path in packages if len(path.parts) > 1}
+
+
 def test_the_demo_prints_what_it_shows() -> None:
     [block] = re.findall(r"```\n(2026-.*?)```", README, re.DOTALL)
     environment = {"PATH": os.environ["PATH"], "COLUMNS": "118"}
