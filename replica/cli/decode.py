@@ -27,7 +27,12 @@ _PROGRESS_STEP: Final = 256
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="binlog or relay log, .index file, or - for standard input")
-    add("-f", "--format", choices=_RENDERERS, help="default: text, as mysqlbinlog -vv prints it")
+    add(
+        "-f",
+        "--format",
+        choices=_RENDERERS,
+        help="default: text, as mysqlbinlog -vv --base64-output=decode-rows prints it",
+    )
     add("--flashback", action="store_true", help="SQL that undoes the changes, the last one first")
     add("--events", action="store_true", help="the table of SHOW BINLOG EVENTS instead")
     add("--hexdump", action="store_true", help="with text: add an annotated hex dump of each event")

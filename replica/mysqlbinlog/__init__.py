@@ -1,1 +1,4 @@
-"""Events as ``mysqlbinlog -vv`` and ``mariadb-binlog -vv`` print them. Other formats are in ``replica.render``."""
+"""Events as ``mysqlbinlog`` and ``mariadb-binlog`` print them with ``-vv --base64-output=decode-rows``.
+
+Other formats are in ``replica.render``.
+"""
