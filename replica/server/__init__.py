@@ -1,8 +1,8 @@
-"""A source made of binlog files: ``BinlogServer`` serves them to replicas, tools and our own client.
+"""A source made of binlog files: ``BinlogServer`` serves them to replicas, to tools and to this library.
 
-    files -> ServedLog -> Dump -> Acceptor -> the network
+    files -> ServedLog -> Dump -> Acceptor -> network
 
-It executes no statement and changes no file.
+The server answers a fixed list of SQL statements, and it changes no file.
 """
 
 from .binlog_server import BinlogServer

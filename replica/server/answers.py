@@ -1,7 +1,7 @@
-"""What a source answers to the statements of replicas, of the servers' tools, and of our own client.
+"""Answers the statements of replicas, of the servers' tools, and of this library, from a table of known statements.
 
-One table of statements, recorded on real replicas. What they make of the answers, MySQL's ``rpl_replica.cc`` and
-MariaDB's ``slave.cc`` say. Everything else is refused as a syntax error.
+The statements were recorded from real replicas, which read the answers in MySQL's ``rpl_replica.cc`` and MariaDB's
+``slave.cc``. Any other statement is refused as a syntax error.
 """
 
 import re
@@ -25,7 +25,7 @@ _ACCESS_DENIED: Final = 1227
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A result set. ``numbers`` are the columns that hold such: clients make numbers of their texts."""
+    """A result set. ``numbers`` names the columns sent with a numeric type, which clients convert to numbers."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[TextValue]] = ()
@@ -34,7 +34,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Client:
-    """What one connection has told: who it is, and its user variables."""
+    """One connection's user, address and user variables."""
 
     connection_id: int
     user: str = ""
@@ -47,8 +47,8 @@ class Client:
 class Answers:
     """Answers one client's statements.
 
-    ``clients`` are all that are connected, ``replicas`` those that are sent the log; ``kill`` ends a connection and
-    says whether there was one.
+    ``clients`` gives all connected clients, ``replicas`` those with a binlog dump. ``kill`` ends the connection with
+    this id; False if there is none.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Answers:
         self._kill = kill
 
     async def answer(self, sql: str) -> Rows | None:
-        """The rows of a statement; None for one that has none. Raises ``SqlError``."""
+        """The result set of a statement; None if its answer is a plain OK. Raises ``SqlError``."""
         tokens = tokenize(sql)
         words = " ".join(token.upper for token in tokens if token.kind == "word")
         self._facts.log.refresh()
@@ -75,7 +75,7 @@ class Answers:
                 return await handler(self, sql, tokens)
         raise syntax_error(sql)
 
-    # What the names in expressions stand for
+    # Values of names in expressions
 
     async def system(self, name: str) -> str | None:
         """``@@name``."""
@@ -86,7 +86,7 @@ class Answers:
         return self._client.variables.get(name)
 
     async def call(self, name: str, arguments: Sequence[str | None]) -> str | None:
-        """A function."""
+        """The result of a function."""
         match name, arguments:
             case "UNIX_TIMESTAMP", []:
                 return str(int(time.time()))
@@ -120,11 +120,11 @@ class Answers:
         while True:
             token = words.take()
             if token.kind != "variable":
-                # Of the session: nothing hangs on it here.
+                # Session variables are ignored: nothing here depends on them.
                 scope = token.value.partition(".")[0].upper()
                 if scope in ("GLOBAL", "PERSIST"):
                     raise SqlError(
-                        _ACCESS_DENIED, "42000", "Access denied: nothing can be set on this server"
+                        _ACCESS_DENIED, "42000", "Access denied: this server has no global variables to set"
                     )
                 return None
             words.take("=", ":=")
@@ -153,7 +153,7 @@ class Answers:
             words.take(",")
 
     async def _no_rows(self, sql: str, tokens: Sequence[Token]) -> Rows:
-        """information_schema.COLUMNS and TABLES: a log does not know which tables there are now."""
+        """information_schema.COLUMNS and TABLES are empty: a log does not say which tables exist now."""
         selected = tokens[1 : _index_of(tokens, "FROM")]
         names = [token.value for token in selected if token.kind in ("word", "name")]
         return Rows(tuple(names))
@@ -227,11 +227,11 @@ class Answers:
         return None
 
 
-# Of what is shown, as the servers have them.
+# Columns of SHOW statements that servers send with a numeric type.
 _NUMBERS: Final = frozenset(
     {"File_size", "Id", "Master_id", "Port", "Position", "Server_Id", "Server_id", "Source_Id", "Time"}
 )
-# Of what is selected: variables, numbers and functions. Texts that look like numbers are none.
+# Kinds of SELECT expressions that may be numbers: variables, literals and functions, but no quoted text.
 _WITH_TYPES: Final = frozenset({"system", "number", "word"})
 _HAS_SENT_ALL: Final = "Source has sent all binlog to replica; waiting for more updates"
 
@@ -241,7 +241,7 @@ def _index_of(tokens: Sequence[Token], word: str) -> int:
 
 
 def _name_filter(tokens: Sequence[Token]) -> Callable[[str], bool]:
-    """``LIKE 'x%'``, ``WHERE Variable_name = 'x'`` or ``IN ('x', 'y')``: the texts are patterns or names."""
+    """The filter of ``LIKE 'x%'``, ``WHERE Variable_name = 'x'`` or ``IN ('x', 'y')``: any quoted text may match."""
     texts = [token.value for token in tokens if token.kind == "text"]
     if not texts:
         return lambda name: True
@@ -253,7 +253,7 @@ def _name_filter(tokens: Sequence[Token]) -> Callable[[str], bool]:
 
 
 _Handler = Callable[[Answers, str, Sequence[Token]], Awaitable[Rows | None]]
-# By the words of a statement, in capitals; the first one that fits counts.
+# Patterns of a statement's words, in capitals; the first match counts.
 _STATEMENTS: Final[tuple[tuple[re.Pattern[str], _Handler], ...]] = tuple(
     (re.compile(pattern), handler)
     for pattern, handler in (

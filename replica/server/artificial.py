@@ -1,6 +1,7 @@
-"""Events that no file holds: what a source says in between, and the format description as it is sent.
+"""Makes the events that a source sends but no file holds: artificial rotates, heartbeats and GTID lists.
 
-Forms as recorded from MySQL 9.7 and MariaDB 11.8; ``rpl_binlog_sender.cc`` and ``sql_repl.cc`` make them there.
+It also adapts the format description for sending. The bytes equal those recorded from MySQL 9.7 and MariaDB 11.8,
+whose ``rpl_binlog_sender.cc`` and ``sql_repl.cc`` make these events.
 """
 
 import struct
@@ -15,11 +16,11 @@ from protocol.wire import encode_lenenc_bytes, encode_lenenc_int
 _HEADER: Final = struct.Struct("<IBIIIH")
 _POSITION_OFFSET: Final = 13
 _FLAGS_OFFSET: Final = 17
-# Behind the binlog version and 50 bytes of the server's.
+# After the binlog version (2 bytes) and the server version (50 bytes).
 _CREATED_OFFSET: Final = EVENT_HEADER_SIZE + 2 + 50
 _POSITION_MASK: Final = 0xFFFFFFFF
 
-# Fields of HEARTBEAT_V2 (control_events.h: OTW_HB_*), of which the last one ends the list.
+# Fields of HEARTBEAT_V2 (control_events.h: OTW_HB_*); the last one ends the list.
 _HEARTBEAT_FILE: Final = b"\x01"
 _HEARTBEAT_POSITION: Final = b"\x02"
 _HEARTBEAT_END: Final = b"\x00"
@@ -29,19 +30,22 @@ def _event(
     event_type: int, server_id: int, body: bytes, position: int, flags: int, *, has_checksum: bool
 ) -> bytes:
     size = EVENT_HEADER_SIZE + len(body) + CHECKSUM_SIZE * has_checksum
-    # No time: it tells replicas that the event is not of the log.
+    # The timestamp 0 tells replicas that the event is not part of the log.
     raw = _HEADER.pack(0, event_type, server_id, size, position, flags) + body
     return raw + crc32(raw).to_bytes(CHECKSUM_SIZE, "little") if has_checksum else raw
 
 
 def rotate(server_id: int, file: str, position: int, *, has_checksum: bool) -> bytes:
-    """What follows is of this file, from this position on."""
+    """An artificial ROTATE: the next events are those of this file, from this position on."""
     body = struct.pack("<Q", position) + file.encode("utf-8", "surrogateescape")
     return _event(EventType.ROTATE, server_id, body, 0, EventFlag.ARTIFICIAL, has_checksum=has_checksum)
 
 
 def heartbeat(server_id: int, file: str, position: int, *, has_checksum: bool) -> bytes:
-    """There is nothing new behind this place. MariaDB puts positions that its header cannot hold into the body."""
+    """A HEARTBEAT: the log has nothing new after this position.
+
+    Positions beyond 32 bits go into the body, as on MariaDB.
+    """
     body = file.encode("utf-8", "surrogateescape")
     if position > _POSITION_MASK:
         body, position = struct.pack("<Q", position) + body, 0
@@ -49,7 +53,7 @@ def heartbeat(server_id: int, file: str, position: int, *, has_checksum: bool) -
 
 
 def heartbeat_v2(server_id: int, file: str, position: int, *, has_checksum: bool) -> bytes:
-    """As ``heartbeat``, for replicas that have asked for the form that holds every position (WL#14190)."""
+    """A HEARTBEAT_V2, for replicas that ask for the form with 64-bit positions (WL#14190)."""
     body = b"".join(
         [
             _HEARTBEAT_FILE,
@@ -64,7 +68,7 @@ def heartbeat_v2(server_id: int, file: str, position: int, *, has_checksum: bool
 
 
 def gtid_list(server_id: int, gtids: Iterable[MariadbGtid], position: int, *, has_checksum: bool) -> bytes:
-    """MariaDB: behind the transactions that the replica has, this is where the log goes on."""
+    """MariaDB's artificial GTID_LIST: the replica's transactions were skipped, the log goes on at this position."""
     entries = [struct.pack("<IIQ", gtid.domain_id, gtid.server_id, gtid.sequence) for gtid in gtids]
     body = len(entries).to_bytes(4, "little") + b"".join(entries)
     return _event(
@@ -78,11 +82,12 @@ def gtid_list(server_id: int, gtids: Iterable[MariadbGtid], position: int, *, ha
 
 
 def format_description(raw: bytes, *, keep_position: bool, keep_created: bool, has_checksums: bool) -> bytes:
-    """A file's first event as it is sent.
+    """A file's format description as it is sent: never with the flag of a file that is still open.
 
-    It does not say that the file is still open. Without its position it is not of the log: the replica's place lies
-    behind it already. ``created`` makes replicas drop their temporary tables, which they need as long as they have
-    read beyond this event before. Servers leave the checksum as it is where events have none.
+    ``keep_position`` is False if the dump starts after this event: with position 0 it does not move the replica's
+    position back. ``keep_created`` is False if the replica has read past this event before: the creation time would
+    make it drop temporary tables that it still needs. If events have no checksum, servers do not update that of this
+    event.
     """
     sent = bytearray(raw)
     sent[_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF

@@ -1,4 +1,7 @@
-"""BinlogServer: listens, lets clients in, and keeps what they share."""
+"""``BinlogServer``: accepts connections, limits their number, and runs one ``ClientSession`` for each.
+
+It knows the listening socket and the TLS keys. What a client asks for is answered in ``client_session``.
+"""
 
 import asyncio
 import contextlib
@@ -20,7 +23,7 @@ from protocol.errors import AuthenticationError, ConfigurationError, ProtocolErr
 
 from ..files.log_files import LogSource
 from .answers import Client
-from .client_session import Conversation, House
+from .client_session import ClientSession, SharedState
 from .gtids import LogGtids
 from .identity import Identity, ServerKeys
 from .peer import ClientGoneError, Peer
@@ -49,7 +52,7 @@ _CAPABILITIES: Final = (
     | Capability.PLUGIN_AUTH_LENENC_CLIENT_DATA
     | Capability.DEPRECATE_EOF
 )
-# MariaDB is told by its leaving LONG_PASSWORD out, and knows no query attributes.
+# Clients recognize MariaDB by the missing LONG_PASSWORD. It has no query attributes.
 _MYSQL_CAPABILITIES: Final = _CAPABILITIES | Capability.LONG_PASSWORD | Capability.QUERY_ATTRIBUTES
 
 
@@ -60,19 +63,20 @@ class BinlogServer:
             print(server.port)
             await server.serve_forever()
 
-    ``files`` is what ``replica.open_binlog`` takes, or a directory. They may grow, and new ones may be added:
-    replicas that wait get what is added within ``poll_interval`` seconds. Family and version are those of the newest
-    file, and so is the server id; the uuid is that of ``auto.cnf`` beside the files, and made up if there is none.
+    ``files`` is what ``replica.open_binlog`` takes, or a directory. Files may grow and new files may be added:
+    waiting replicas get new events within ``poll_interval`` seconds. Family, version and server id are read from the
+    newest file. The server uuid is read from ``auto.cnf`` beside the files, or derived from the server id and the
+    files' base name.
 
-    One user can log in, with a password unless it is ``allow_empty_password``. ``tls`` is True (with a certificate
-    made here), False, or an ``ssl.SSLContext``; ``require_tls`` refuses clients that do without. ``auth_plugin`` is
-    caching_sha2_password where the family and version have it as their default, otherwise mysql_native_password.
-    ``semi_sync``: replicas that ask for it are asked to acknowledge each transaction.
+    One user can log in; its password may be empty only with ``allow_empty_password``. ``tls`` is True (with a
+    self-signed certificate made here), False, or an ``ssl.SSLContext``; ``require_tls`` refuses clients without TLS.
+    ``auth_plugin`` is the default of the family and version: caching_sha2_password (MySQL 8.0 and later) or
+    mysql_native_password. With ``semi_sync``, replicas that support it are asked to acknowledge each transaction.
 
-    Limits: ``max_connections`` at a time, ``max_pending_logins`` of them not yet logged in, ``login_timeout`` seconds
-    for the login, ``idle_timeout`` seconds between commands.
+    Limits: ``max_connections`` at a time, of them ``max_pending_logins`` not yet logged in; ``login_timeout`` seconds
+    for the login, ``idle_timeout`` seconds between two commands.
 
-    Raises ``ConfigurationError`` for files that cannot be served and for what cannot be used.
+    Raises ``ConfigurationError`` for files that cannot be served and for invalid arguments.
     """
 
     def __init__(
@@ -98,15 +102,17 @@ class BinlogServer:
         idle_timeout: float = 28800.0,
     ) -> None:
         if not user:
-            raise ConfigurationError("user: somebody has to be able to log in")
+            raise ConfigurationError("user: the name is empty; name the user that can log in")
         if not password and not allow_empty_password:
             raise ConfigurationError(
-                "password: give one, or allow_empty_password=True to let anybody read the log"
+                "password: the password is empty; set one, or allow_empty_password=True to let anybody read the log"
             )
         if require_tls and not tls:
-            raise ConfigurationError("require_tls needs tls")
+            raise ConfigurationError("require_tls: needs TLS, but tls=False switches it off")
         if not 0 <= port <= _MAX_PORT:
-            raise ConfigurationError(f"port: {port} is none: 0 (any that is free) to {_MAX_PORT}")
+            raise ConfigurationError(
+                f"port: {port} is not a port; use 1 to {_MAX_PORT}, or 0 for any free port"
+            )
         self._log = ServedLog(files)
         identity = Identity.of(self._log, server_id, server_uuid)
         plugin = auth_plugin or _default_plugin(identity)
@@ -122,10 +128,10 @@ class BinlogServer:
         self._poll_interval = poll_interval
         self._idle_timeout = idle_timeout
         self._replicas = Replicas(by_uuid=not identity.is_mariadb)
-        self._house: House | None = None
+        self._shared: SharedState | None = None
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._stays: dict[int, asyncio.Task[None]] = {}
+        self._connections: dict[int, asyncio.Task[None]] = {}
         self._clients: dict[int, Client] = {}
         self._pending = 0
         self._ids = itertools.count(1)
@@ -142,26 +148,26 @@ class BinlogServer:
 
     @property
     def port(self) -> int:
-        """Where it listens; before it is started, what was asked for."""
+        """The port that the server listens on; before ``start()``, the port that was given."""
         return self._port
 
     @property
     def replicas(self) -> Sequence[ConnectedReplica]:
-        """The connections that the log is being sent over."""
+        """The replicas that have a binlog dump running."""
         return tuple(self._replicas)
 
     @property
     def version(self) -> str:
-        """The version of the server that has written the files."""
+        """The version of the server that wrote the newest file, such as "9.7.0"."""
         return self._identity.version
 
     @property
     def server_uuid(self) -> str:
-        """What replicas are told; empty on MariaDB."""
+        """The server uuid that replicas see; empty on MariaDB, which has none."""
         return self._identity.server_uuid
 
     async def start(self) -> None:
-        """Listen. Raises ``ConfigurationError`` where that cannot be."""
+        """Start to listen. Raises ``ConfigurationError`` if the address cannot be used."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
             listener = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
@@ -171,7 +177,7 @@ class BinlogServer:
         listener.setblocking(False)
         self._listener, self._port = listener, int(listener.getsockname()[1])
         facts = Facts(self._log, LogGtids(self._log), self._identity, self.port, self._semi_sync)
-        self._house = House(
+        self._shared = SharedState(
             facts,
             self._replicas,
             lambda: list(self._clients.values()),
@@ -182,14 +188,14 @@ class BinlogServer:
         self._accepting = asyncio.create_task(self._accept(listener))
 
     async def serve_forever(self) -> None:
-        """Return when the server is closed."""
+        """Wait until the server is closed."""
         if self._accepting is not None:
-            # Who cancels the wait alone does not close the server, and is told so.
+            # asyncio.wait() keeps the server running if only this wait is cancelled.
             await asyncio.wait({self._accepting})
 
     async def aclose(self) -> None:
         """Stop listening and end all connections."""
-        tasks = [task for task in (self._accepting, *self._stays.values()) if task is not None]
+        tasks = [task for task in (self._accepting, *self._connections.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -198,7 +204,7 @@ class BinlogServer:
             self._listener.close()
 
     def _kill(self, connection_id: int) -> bool:
-        task = self._stays.get(connection_id)
+        task = self._connections.get(connection_id)
         if task is None:
             return False
         task.cancel()
@@ -212,12 +218,12 @@ class BinlogServer:
             try:
                 sock, address = await loop.sock_accept(listener)
             except OSError as error:
-                # The client has gone again, or there are no handles left.
+                # The client has already left, or the process has no file descriptors left.
                 _LOGGER.warning("a connection could not be accepted: %s", error)
                 await asyncio.sleep(_PAUSE_AFTER_ERROR)
                 continue
             most, most_pending = self._limits
-            if len(self._stays) >= most or self._pending >= most_pending:
+            if len(self._connections) >= most or self._pending >= most_pending:
                 _refuse(sock)
                 continue
             self._begin(sock, str(address[0]))
@@ -226,29 +232,29 @@ class BinlogServer:
         connection_id = next(self._ids)
         self._pending += 1
         task = asyncio.create_task(self._serve(sock, host, connection_id))
-        self._stays[connection_id] = task
-        task.add_done_callback(lambda _: self._stays.pop(connection_id, None))
+        self._connections[connection_id] = task
+        task.add_done_callback(lambda _: self._connections.pop(connection_id, None))
 
     async def _serve(self, sock: socket.socket, host: str, connection_id: int) -> None:
-        assert self._house is not None
+        assert self._shared is not None
         _tune(sock)
         peer = Peer(sock, self._acceptor(connection_id, host), self._keys)
-        conversation = Conversation(self._house, peer, Client(connection_id, host=host))
+        session = ClientSession(self._shared, peer, Client(connection_id, host=host))
         try:
             try:
                 async with asyncio.timeout(self._login_timeout):
-                    await conversation.log_in()
+                    await session.log_in()
             finally:
                 self._pending -= 1
-            self._clients[connection_id] = conversation.client
-            await conversation.run()
+            self._clients[connection_id] = session.client
+            await session.run()
         except (ProtocolError, AuthenticationError) as error:
             _LOGGER.info("%s: %s", host, error)
             await peer.say_goodbye(self._login_timeout)
         except (ClientGoneError, TimeoutError, asyncio.CancelledError):
             pass
         except Exception:
-            _LOGGER.exception("the connection of %s was ended by a defect", host)
+            _LOGGER.exception("a defect of mysql-replica ended the connection of %s", host)
         finally:
             peer.abort()
             self._clients.pop(connection_id, None)
@@ -282,14 +288,14 @@ def _default_plugin(identity: Identity) -> str:
 
 
 def _refuse(sock: socket.socket) -> None:
-    """One packet in place of the greeting, if the socket takes it at once."""
+    """Send ER_CON_COUNT_ERROR in place of the greeting, unless the socket would block."""
     with contextlib.suppress(OSError), sock:
         sock.setblocking(False)
         sock.send(FrameStream().encode(_TOO_MANY_CONNECTIONS.encode()))
 
 
 def _tune(sock: socket.socket) -> None:
-    """What is sent leaves at once; a client whose machine has vanished is found by keepalive probes."""
+    """Send packets at once, and let keepalive probes find a client whose machine is gone."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,7 @@
-"""One client's stay: login, statements, registration, and the dump, until either side ends it."""
+"""One client's connection from login to its end: statements, registration as a replica, and binlog dumps.
+
+It knows commands, no bytes: ``peer`` reads and writes the socket.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +24,7 @@ from protocol.errors import ConfigurationError, DecodeError
 from protocol.position import BinlogPosition
 
 from .answers import Answers, Client
-from .beginning import Beginnings
+from .dump_start import DumpStarts
 from .peer import ClientGoneError, Peer
 from .refusals import DumpRefusedError, Refusals
 from .replica_sql import SqlError
@@ -29,20 +32,20 @@ from .replicas import ConnectedReplica, Replicas
 from .send_dump import Dump, DumpOptions
 from .variables import Facts
 
-# Of MySQL's replicas since 8.0.26, and of all others.
+# User variables that a replica SETs: the name that MySQL uses since 8.0.26, and the older one.
 _REPLICA_UUID: Final = ("replica_uuid", "slave_uuid")
 _HEARTBEAT_PERIOD: Final = ("source_heartbeat_period", "master_heartbeat_period")
 _CHECKSUM: Final = ("source_binlog_checksum", "master_binlog_checksum")
 _SEMI_SYNC: Final = ("rpl_semi_sync_replica", "rpl_semi_sync_slave")
 _NANOSECONDS: Final = 1_000_000_000
 _UNKNOWN_ERROR: Final = 1105
-# What reading files raises that have been damaged or removed meanwhile.
+# Raised when a served file is damaged, or was removed meanwhile.
 _UNREADABLE: Final = (OSError, ConfigurationError, DecodeError)
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """What all conversations of a server share."""
+class SharedState:
+    """What all client sessions of a server share."""
 
     facts: Facts
     replicas: Replicas
@@ -52,28 +55,30 @@ class House:
     idle_timeout: float
 
 
-class Conversation:
-    """One client's. ``log_in`` first, then ``run``; both raise ``ClientGoneError`` and what the acceptor raises."""
+class ClientSession:
+    """One client's session: ``log_in``, then ``run``. Both raise ``ClientGoneError`` and the acceptor's errors."""
 
-    def __init__(self, house: House, peer: Peer, client: Client) -> None:
-        self._house = house
+    def __init__(self, shared: SharedState, peer: Peer, client: Client) -> None:
+        self._shared = shared
         self._peer = peer
         self.client = client
         self._registered: RegisterReplica | None = None
-        self._answers = Answers(house.facts, client, house.clients, lambda: list(house.replicas), house.kill)
+        self._answers = Answers(
+            shared.facts, client, shared.clients, lambda: list(shared.replicas), shared.kill
+        )
 
     async def log_in(self) -> None:
-        """Greet, and return when the client has proved who it is."""
+        """Send the greeting, and return when the client is authenticated."""
         event = await self._peer.next_event()
         assert isinstance(event, LoggedIn)
         self.client.user = event.user
         self.client.tls_cipher = self._peer.cipher
 
     async def run(self) -> None:
-        """Do what the client asks, until it leaves."""
+        """Answer the client's commands until it leaves."""
         acceptor = self._peer.acceptor
         while True:
-            async with asyncio.timeout(self._house.idle_timeout):
+            async with asyncio.timeout(self._shared.idle_timeout):
                 event = await self._peer.next_event()
             if isinstance(event, Query):
                 await self._query(event.sql)
@@ -105,29 +110,29 @@ class Conversation:
 
     async def _dump(self, command: BinlogDump | BinlogDumpGtid) -> None:
         replica = self._replica(command)
-        dump, beginnings = self._make_dump(command, replica)
+        dump, starts = self._make_dump(command, replica)
         variables = self.client.variables
 
         async def send() -> None:
             try:
-                beginning = await beginnings.find(command, variables, dump.tell_place)
+                start = await starts.find(command, variables, dump.make_heartbeat)
             except _UNREADABLE as error:
                 raise Refusals(self._version).unreadable_file(str(error)) from error
-            await dump.run(beginning)
+            await dump.run(start)
 
-        self._house.facts.log.refresh()
+        self._shared.facts.log.refresh()
         sending = asyncio.create_task(send())
         replica.task = sending
-        self._house.replicas.add(replica)
+        self._shared.replicas.add(replica)
         listening = asyncio.create_task(self._listen(replica))
         try:
             await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
             if listening.done() and listening.exception() is None:
-                # All has been sent, and the client's next command has come.
+                # The dump has ended, and the client's next command has come.
                 await asyncio.wait({sending})
         finally:
-            self._house.replicas.remove(replica)
-            # A dump that has ended in order has been told so already; who stops listening has left.
+            self._shared.replicas.remove(replica)
+            # One of the tasks may still run: a dump whose client has left, or the wait for further acknowledgements.
             for task in (sending, listening):
                 task.cancel()
             await asyncio.gather(sending, listening, return_exceptions=True)
@@ -140,9 +145,9 @@ class Conversation:
         dump: Dump,
         replica: ConnectedReplica,
     ) -> None:
-        """What came of a dump: refused, replaced by a twin, left by the client, or ended in order."""
+        """Finish a dump that was refused, replaced (same identity), left by the client, or completed."""
         if replica.was_replaced and self._peer.acceptor.phase is Phase.DUMP:
-            self._peer.acceptor.send_error(Refusals(self._version).twin(dump.place()).err)
+            self._peer.acceptor.send_error(Refusals(self._version).duplicate(dump.place()).err)
             return
         for task in (listening, sending):
             error = None if task.cancelled() else task.exception()
@@ -155,26 +160,26 @@ class Conversation:
 
     @property
     def _version(self) -> str:
-        return self._house.facts.identity.version
+        return self._shared.facts.identity.version
 
     def _make_dump(
         self, command: BinlogDump | BinlogDumpGtid, replica: ConnectedReplica
-    ) -> tuple[Dump, Beginnings]:
-        facts, acceptor = self._house.facts, self._peer.acceptor
+    ) -> tuple[Dump, DumpStarts]:
+        facts, acceptor = self._shared.facts, self._peer.acceptor
         identity = facts.identity
         refusals = Refusals(self._version)
-        beginnings = Beginnings(facts.log, facts.gtids, refusals, identity.server_id, identity.server_uuid)
+        starts = DumpStarts(facts.log, facts.gtids, refusals, identity.server_id, identity.server_uuid)
         acceptor.semi_sync = facts.semi_sync and _first(self.client.variables, _SEMI_SYNC) == "1"
         options = DumpOptions(
             waits=bool(command.server_id) and not command.flags & DumpFlag.NON_BLOCK,
             heartbeat=_heartbeat(self.client.variables),
-            has_long_heartbeats=beginnings.has_long_heartbeats(command.flags, self._version),
+            has_long_heartbeats=starts.has_long_heartbeats(command.flags, self._version),
             has_checksums=_has_checksums(self.client.variables),
-            poll_interval=self._house.poll_interval,
+            poll_interval=self._shared.poll_interval,
             asks_for_acknowledgements=acceptor.semi_sync,
         )
         dump = Dump(facts.log, acceptor, self._peer.flush, replica, options, identity.server_id, refusals)
-        return dump, beginnings
+        return dump, starts
 
     def _replica(self, command: BinlogDump | BinlogDumpGtid) -> ConnectedReplica:
         client = self.client
@@ -188,7 +193,7 @@ class Conversation:
         )
 
     async def _listen(self, replica: ConnectedReplica) -> None:
-        """Take acknowledgements until the client leaves, or the dump has ended and something else comes."""
+        """Read acknowledgements until the client leaves, or until the dump has ended."""
         acceptor = self._peer.acceptor
         while acceptor.phase is Phase.DUMP:
             event = acceptor.next_event()

@@ -1,7 +1,7 @@
-"""Which transactions the served files hold: all of them, those before a place, and the file that a dump begins with.
+"""GTIDs of the served files: of the whole log, of the deleted files, and of everything before a position.
 
-A file says at its beginning what the files before it hold; what it holds itself is read from its GTID events, once,
-and then only what has been added. Reading gives other tasks their turn every 256 KB.
+Each file starts with the GTIDs of the files before it. Its own are read from its GTID events, once; later only the
+added events are read. Other tasks get a turn after every 256 KB.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ _TYPE_OFFSET: Final = 4
 _GTID_TYPES: Final = frozenset(
     {EventType.GTID, EventType.GTID_TAGGED, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID}
 )
-# Of a transaction that has none.
+# In place of the GTID of a transaction that has none.
 ANONYMOUS: Final = None
 
 
 class MariadbState:
-    """The last transaction of each domain, and of each server in it, as ``rpl_binlog_state`` keeps them."""
+    """The last transaction of each domain, and of each server in a domain, as in MariaDB's ``rpl_binlog_state``."""
 
     def __init__(self, gtids: Iterable[MariadbGtid] = ()) -> None:
         self.last = MariadbGtidSet()
@@ -32,12 +32,12 @@ class MariadbState:
             self.add(gtid)
 
     def add(self, gtid: MariadbGtid) -> None:
-        """Take in the next transaction."""
+        """Add the next transaction of the log."""
         self.last.add(gtid)
         self._sequences[gtid.domain_id, gtid.server_id] = gtid.sequence
 
     def has_reached(self, gtid: MariadbGtid) -> bool:
-        """Whether this transaction, or a later one of the same server and domain, is there."""
+        """Whether the log holds this transaction, or a later one of the same server and domain."""
         return self._sequences.get((gtid.domain_id, gtid.server_id), -1) >= gtid.sequence
 
     def last_of(self, domain_id: int) -> MariadbGtid | None:
@@ -45,14 +45,14 @@ class MariadbState:
         return next((gtid for gtid in self.last if gtid.domain_id == domain_id), None)
 
     def gtids(self) -> list[MariadbGtid]:
-        """What a GTID_LIST holds: the last one of each server, and of each domain the very last one at its end."""
+        """The entries of a GTID_LIST: each server's last GTID, by domain, with the domain's last transaction last."""
         last = {gtid.domain_id: gtid.server_id for gtid in self.last}
         found = [MariadbGtid(*key, sequence) for key, sequence in self._sequences.items()]
         return sorted(found, key=lambda gtid: (gtid.domain_id, last[gtid.domain_id] == gtid.server_id))
 
 
 class LogGtids:
-    """The GTIDs of a log, read as far as they are asked for."""
+    """The GTIDs of a log, read when they are first needed."""
 
     def __init__(self, log: ServedLog) -> None:
         self._log = log
@@ -64,20 +64,20 @@ class LogGtids:
         self._is_anonymous = False
 
     async def mode(self) -> str:
-        """gtid_mode, as far as the log tells: whether its last transaction has a GTID."""
+        """gtid_mode, derived from the log: "ON" if its last transaction has a GTID."""
         await self._read_on()
         if self._executed is None or self._is_anonymous:
             return "OFF"
-        # Without GTIDs servers write empty sets since 5.7; a log that has just begun says nothing yet.
+        # Servers without GTIDs write empty sets since 5.7. A log of one file without transactions says nothing yet.
         return "ON" if self._executed or len(self._log.names) == 1 else "OFF"
 
     async def executed(self) -> GtidSet:
-        """MySQL: all transactions up to the log's end."""
+        """MySQL: gtid_executed, all transactions up to the log's end."""
         await self._read_on()
         return GtidSet() if self._executed is None else self._executed.copy()
 
     def purged(self) -> GtidSet:
-        """MySQL: the transactions of files that are not there any more."""
+        """MySQL: gtid_purged, the transactions of deleted files."""
         for name in self._log.names:
             head = self._log.head(name)
             if head is not None and isinstance(head.previous, GtidSet):
@@ -85,17 +85,17 @@ class LogGtids:
         return GtidSet()
 
     async def state(self) -> MariadbState:
-        """MariaDB: the last transactions in the log."""
+        """MariaDB: gtid_binlog_state, the last transactions of the log."""
         await self._read_on()
         return MariadbState() if self._state is None else self._state
 
     async def end(self) -> tuple[str, int]:
-        """File and position of the log's end: behind the last whole event."""
+        """File and position of the log's end, after the last complete event."""
         await self._read_on()
         return self._file, self._position
 
     async def state_at(self, file: str, position: int) -> MariadbGtidSet | None:
-        """MariaDB: all before a place; None if no event begins there (``gtid_state_from_pos``)."""
+        """MariaDB: the GTID state before a position; None if no event starts there (``gtid_state_from_pos``)."""
         head = self._log.head(file) if file in self._log.names else None
         if head is None or not isinstance(head.previous, tuple):
             return None
@@ -118,7 +118,7 @@ class LogGtids:
         return state.last if end == position else None
 
     async def _read_on(self) -> None:
-        """Read what has been added to the newest file that has begun."""
+        """Read the events added to the newest file that is not empty."""
         async with self._lock:
             for name in reversed(self._log.names):
                 head = self._log.head(name)
@@ -150,7 +150,7 @@ class LogGtids:
 async def _gtids(
     events: FileEvents, head: FileHead, file: str
 ) -> AsyncIterator[tuple[Gtid | MariadbGtid | None, int]]:
-    """The transactions that begin from a place on: their GTIDs, and where the events that name them end."""
+    """Each transaction that starts in ``events``: its GTID, and the end position of its GTID event."""
     decoder = head.decoder(file, events.position)
     end = events.position
     while batch := events.read():
@@ -166,7 +166,7 @@ async def _gtids(
 
 
 async def first_gtid(events: FileEvents, head: FileHead, file: str) -> Gtid | MariadbGtid | None:
-    """The first transaction from a place on, if it has a GTID."""
+    """The GTID of the first transaction in ``events``; None if there is none, or it has no GTID."""
     async for gtid, _ in _gtids(events, head, file):
         return gtid
     return None

@@ -1,7 +1,7 @@
-"""Who the served log's source says it is: server id, uuid, version, and with which keys it speaks.
+"""The identity of the served log's source: server id, server uuid and version; and the keys of the server.
 
-Version and id are those that the files name. A uuid stands in no file of the log; servers keep it in ``auto.cnf``,
-and so does a relay.
+Version and server id are read from the binlog files. The uuid is not in them: servers keep it in ``auto.cnf``, and so
+does a relay.
 """
 
 import configparser
@@ -32,13 +32,13 @@ _NAMESPACE: Final = uuid.UUID("5cf2bd5c-52b5-5b3d-9d5f-6f5c3f9a1f3e")
 _KEY_SIZE: Final = 2048
 _MAX_SERVER_ID: Final = 0xFFFFFFFF
 _VALID: Final = datetime.timedelta(days=3650)
-# MariaDB's greeting begins so before version 11, for replicas that take "10" for "1".
+# MariaDB puts this before its version in the greeting until version 11, for replicas that read "10" as "1".
 _OLD_PREFIX: Final = "5.5.5-"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """``version`` is the server's own text; ``server_uuid`` is empty on MariaDB."""
+    """The identity of one source. ``version`` is the server's full text; ``server_uuid`` is empty on MariaDB."""
 
     server_id: int
     server_uuid: str
@@ -47,16 +47,21 @@ class Identity:
 
     @property
     def greeting_version(self) -> str:
-        """The version as the greeting has it."""
+        """The version as it is sent in the greeting."""
         is_old = self.is_mariadb and version_numbers(self.version) < (11, 0, 0)
         return _OLD_PREFIX + self.version if is_old else self.version
 
     @classmethod
     def of(cls, log: ServedLog, server_id: int | None = None, server_uuid: str | None = None) -> "Identity":
-        """That of a log's source, as far as it is not given."""
+        """Read the identity from a log; ``server_id`` and ``server_uuid`` replace what the log says.
+
+        Raises ``ConfigurationError``.
+        """
         head = log.newest_head()
         if server_id is not None and not 0 < server_id <= _MAX_SERVER_ID:
-            raise ConfigurationError(f"server_id: a whole number from 1 to {_MAX_SERVER_ID}, not {server_id}")
+            raise ConfigurationError(
+                f"server_id: {server_id} is out of range; use a whole number from 1 to {_MAX_SERVER_ID}"
+            )
         own_id = head.server_id if server_id is None else server_id
         if head.is_mariadb:
             return cls(own_id, "", head.version, True)
@@ -72,11 +77,11 @@ def _checked_uuid(text: str) -> str:
     try:
         return str(uuid.UUID(text))
     except ValueError:
-        raise ConfigurationError(f"server_uuid: {text!r} is no UUID") from None
+        raise ConfigurationError(f"server_uuid: {text!r} is not a UUID") from None
 
 
 def read_server_uuid(folder: str) -> str | None:
-    """The uuid in a directory's ``auto.cnf``; None if there is none. ``ConfigurationError`` for one that is none."""
+    """The uuid in a directory's ``auto.cnf``; None without that file. ``ConfigurationError`` if it is malformed."""
     path = os.path.join(folder, AUTO_CNF)
     parser = configparser.ConfigParser(interpolation=None)
     try:
@@ -87,19 +92,19 @@ def read_server_uuid(folder: str) -> str | None:
         )
         return str(uuid.UUID(text))
     except (configparser.Error, ValueError, OSError) as error:
-        raise ConfigurationError(f"{path} holds no server-uuid: {error}") from error
+        raise ConfigurationError(f"{path} has no valid server-uuid in its section [auto]: {error}") from error
 
 
 def write_server_uuid(folder: str, server_uuid: str) -> None:
-    """Keep a source's uuid beside its files, as servers do."""
+    """Write a source's uuid into ``auto.cnf`` beside its binlog files, as servers do."""
     replace_file(os.path.join(folder, AUTO_CNF), f"[auto]\nserver-uuid={server_uuid}\n".encode())
 
 
 @dataclass(slots=True)
 class ServerKeys:
-    """The keys of one server: made when they are first needed, and gone with it.
+    """The RSA key and the TLS context of one server, made when they are first needed and never stored.
 
-    ``context`` is for TLS, None for none; with ``given`` its certificate is not known here.
+    ``given`` is the user's own TLS context, whose certificate is not known here.
     """
 
     given: ssl.SSLContext | None = None
@@ -107,18 +112,18 @@ class ServerKeys:
     _key: rsa.RSAPrivateKey | None = field(default=None, repr=False)
     _context: ssl.SSLContext | None = field(default=None, repr=False)
     _fingerprint: bytes | None = field(default=None, repr=False)
-    # Several clients may need them at once, each in a thread of its own.
+    # Several clients may need the keys at once, each in its own thread.
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def private_key(self) -> rsa.RSAPrivateKey:
-        """The RSA key that passwords and, with a certificate of our own, TLS are encrypted with. Takes 0.1 s once."""
+        """The RSA key for passwords and for the self-signed certificate. The first call takes 0.1 s."""
         with self._lock:
             if self._key is None:
                 self._key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_SIZE)
             return self._key
 
     def prepare(self) -> None:
-        """Make what TLS needs."""
+        """Make the TLS context, if it is needed and not made yet."""
         with self._lock:
             if self._context is not None or not self.has_tls:
                 return
@@ -131,17 +136,17 @@ class ServerKeys:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """For TLS; None where there is none, or nothing has been prepared."""
+        """The TLS context; None without TLS, and before ``prepare``."""
         return self._context
 
     @property
     def fingerprint(self) -> bytes | None:
-        """SHA-256 of the certificate, if it is our own."""
+        """SHA-256 of the self-signed certificate; None for a given context."""
         return self._fingerprint
 
 
 def create_certificate(key: rsa.RSAPrivateKey) -> x509.Certificate:
-    """A certificate of this machine that has signed itself."""
+    """A self-signed certificate for localhost, 127.0.0.1 and ::1, valid for ten years."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mysql-replica")])
     now = datetime.datetime.now(datetime.UTC)
     addresses = [ipaddress.ip_address(address) for address in ("127.0.0.1", "::1")]
@@ -159,7 +164,7 @@ def _create_context(certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> ss
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # The only way in is a file; nobody else can read it, and it is gone at once.
+    # load_cert_chain() only takes a file. Only this user can read it, and it is deleted at once.
     with tempfile.NamedTemporaryFile(prefix="mysql-replica-", suffix=".pem") as file:
         file.write(data)
         file.flush()

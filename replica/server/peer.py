@@ -1,7 +1,7 @@
-"""One client's connection with asyncio: bytes between a socket and the state machine ``source_side.Acceptor``.
+"""One client's connection: moves bytes between a socket and the state machine ``source_side.Acceptor``, with asyncio.
 
-Before TLS no more is read than the client's request for it: what follows is TLS already, and would be lost if it were
-read as ours. Hence the plain socket until then, and asyncio's streams from there on.
+Before TLS starts, nothing is read beyond the client's TLS request: the bytes after it are TLS already, and a stream
+reader would buffer them where TLS cannot see them. So a plain socket is used until then, asyncio's streams after.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from protocol.conversation.source_side import Acceptor, AcceptorEvent
 from .identity import ServerKeys
 
 _CHUNK_SIZE: Final = 1 << 16
-# asyncio holds so much of what could not be sent before drain() waits.
+# Bytes that asyncio buffers for a slow client before drain() waits.
 _HIGH_WATER: Final = 1 << 19
 
 
 class ClientGoneError(Exception):
-    """The client has closed the connection, or the network has."""
+    """The client or the network closed the connection."""
 
 
 class Peer:
-    """A client that is connected. Errors of the network are ``ClientGoneError``."""
+    """A connected client. Network errors are raised as ``ClientGoneError``."""
 
     def __init__(self, sock: socket.socket, acceptor: Acceptor, keys: ServerKeys) -> None:
         self.acceptor = acceptor
@@ -35,12 +35,12 @@ class Peer:
 
     @property
     def cipher(self) -> str:
-        """The cipher of TLS; empty without it."""
+        """The name of the TLS cipher; empty without TLS."""
         cipher = self._writer.get_extra_info("cipher") if self._writer is not None else None
         return str(cipher[0]) if cipher else ""
 
     async def next_event(self) -> AcceptorEvent:
-        """The next thing that the client wants. Raises what ``Acceptor.next_event`` raises."""
+        """Wait for the client's next command. Raises what ``Acceptor.next_event`` raises."""
         while True:
             event = self.acceptor.next_event()
             await self.flush()
@@ -62,7 +62,7 @@ class Peer:
         self.acceptor.receive_data(data)
 
     async def flush(self) -> None:
-        """Send what there is to be sent, and wait while the client is slow to take it."""
+        """Send all pending data, and wait while the client is slow to read it."""
         data = self.acceptor.data_to_send()
         if not data:
             return
@@ -76,7 +76,7 @@ class Peer:
             raise ClientGoneError from error
 
     async def say_goodbye(self, seconds: float) -> None:
-        """Send what there is to be sent, as far as the client takes it within so many seconds, and close."""
+        """Send all pending data and close; give up after so many seconds."""
         with contextlib.suppress(ClientGoneError, OSError, TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.flush()

@@ -1,7 +1,7 @@
-"""What a source refuses at a dump, in the words of the servers: code 1236, and which text stands for what.
+"""The errors with which a source refuses or ends a binlog dump (mostly code 1236), in the servers' own words.
 
-Texts as recorded from MySQL 9.7 and MariaDB 11.8, or from ``rpl_binlog_sender.cc``, ``errmsg`` and ``sql_repl.cc``.
-What a replica makes of them, ``protocol.conversation.server_errors`` says.
+Texts were recorded from MySQL 9.7 and MariaDB 11.8, or come from ``rpl_binlog_sender.cc``, ``errmsg`` and
+``sql_repl.cc``. ``protocol.conversation.server_errors`` is how a replica reads them.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from protocol.records import record
 
 CANNOT_READ_BINLOG: Final = 1236
 _MARIADB_SAME_ID: Final = 4052
-# MySQL 8.0.26 took the words out of what it tells.
+# Since this version MySQL's texts say "source" and "replica".
 _NEW_WORDS_SINCE: Final = (8, 0, 26)
 
 _MAX_TEXT: Final = 511  # MYSQL_ERRMSG_SIZE
-# In what is filled in later.
+# Escapes braces in text that goes through str.format_map().
 _BRACES: Final = str.maketrans({"{": "{{", "}": "}}"})
-_TWIN: Final = (
+_DUPLICATE: Final = (
     "A {replica} with the same server_uuid/server_id as this {replica} has connected to the {source}"
 )
 
 
 class DumpRefusedError(Exception):
-    """A dump ends with an ERR packet."""
+    """The dump is refused, or ends, with this ERR packet."""
 
     def __init__(self, err: Err) -> None:
         super().__init__(err.message)
@@ -36,7 +36,7 @@ class DumpRefusedError(Exception):
 
 @record(slots=True, frozen=True)
 class Place:
-    """Where a dump began, and how far it has read."""
+    """Where a dump started, and how far it has read."""
 
     start_file: str
     start_position: int
@@ -46,7 +46,7 @@ class Place:
 
 
 class Refusals:
-    """The refusals of one family and version of servers."""
+    """Makes the errors of one family and version of servers."""
 
     def __init__(self, version: str) -> None:
         self.is_mariadb = is_mariadb_version(version)
@@ -67,21 +67,21 @@ class Refusals:
         return DumpRefusedError(Err(code, "HY000", text[:_MAX_TEXT]))
 
     def no_such_file(self) -> DumpRefusedError:
-        """The first of the three that come often: the file has been purged, or was never there."""
+        """The file was purged, or never existed. One of the three frequent errors."""
         return self._refuse("Could not find first log file name in binary log index file")
 
     def unreadable_file(self, reason: str) -> DumpRefusedError:
-        """The file is there, and no log that can be served."""
+        """The file exists, but is no log that can be served."""
         return self._refuse(f"Could not open log file: {reason}".translate(_BRACES))
 
     def past_end(self, file: str, position: int) -> DumpRefusedError:
-        """The second one."""
+        """The position is past the end of the file. The second of the three frequent errors."""
         if not self.is_mariadb:
             return self._refuse("Client requested {source} to start replication from position > file size")
         return self._impossible(file, position)
 
     def before_first(self, file: str, position: int) -> DumpRefusedError:
-        """A position inside of the magic bytes."""
+        """The position is inside the magic bytes at the start of the file."""
         if not self.is_mariadb:
             return self._refuse("Client requested {source} to start replication from position < 4")
         return self._impossible(file, position)
@@ -91,11 +91,11 @@ class Refusals:
         return self._refuse("Client requested master to start replication from impossible position", place)
 
     def bogus_event(self, place: Place) -> DumpRefusedError:
-        """What stands there is no event, or damaged."""
+        """The bytes at the position are no event, or a damaged one."""
         return self._refuse("bogus data in log event", place)
 
     def large_event(self, place: Place) -> DumpRefusedError:
-        """What stands there would be an event of more than a GB."""
+        """The event at the position would be larger than 1 GiB."""
         return self._refuse(
             "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on {source}", place
         )
@@ -107,19 +107,19 @@ class Refusals:
         )
 
     def no_next_file(self, place: Place) -> DumpRefusedError:
-        """The files behind the one that was read have been removed, or their names have."""
+        """The files after the current one were removed, from the disk or from the index."""
         return self._refuse("could not find next log", place)
 
     def no_checksums(self, place: Place) -> DumpRefusedError:
-        """The replica has not said that it knows checksums, and the file has them."""
+        """The file has checksums, and the replica has not said that it knows them."""
         return self._refuse(
             "{Replica} can not handle replication events with the checksum that {source} is configured to log",
             place,
         )
 
-    def twin(self, place: Place) -> DumpRefusedError:
-        """Another replica with the same identity has come."""
-        return self._refuse(_TWIN, place, _MARIADB_SAME_ID if self.is_mariadb else CANNOT_READ_BINLOG)
+    def duplicate(self, place: Place) -> DumpRefusedError:
+        """Another replica with the same identity has started a dump."""
+        return self._refuse(_DUPLICATE, place, _MARIADB_SAME_ID if self.is_mariadb else CANNOT_READ_BINLOG)
 
     # By GTID on MySQL
 
@@ -131,18 +131,18 @@ class Refusals:
         )
 
     def anonymous(self, file: str, position: int) -> DumpRefusedError:
-        """What is to be sent has no GTID (ER_CANT_REPLICATE_ANONYMOUS_WITH_AUTO_POSITION)."""
+        """A transaction to be sent has no GTID (ER_CANT_REPLICATE_ANONYMOUS_WITH_AUTO_POSITION)."""
         return self._refuse(
             "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file "
             f"{self._folder}{file}, position {position}.".translate(_BRACES)
         )
 
     def malformed_gtids(self) -> DumpRefusedError:
-        """What was sent as a GTID set is none (ER_MALFORMED_GTID_SET_ENCODING)."""
+        """The GTID set in the request is malformed (ER_MALFORMED_GTID_SET_ENCODING)."""
         return self._refuse("Malformed GTID set encoding.", code=1773)
 
     def more_gtids(self) -> DumpRefusedError:
-        """The replica has transactions of this source that the source has not."""
+        """The replica has transactions with this source's uuid that the source lacks."""
         return self._refuse(
             "{Replica} has more GTIDs than the {source} has, using the {source}'s SERVER_UUID. This may indicate "
             "that the the last binary log file was truncated or lost, e.g., after a power failure when sync_binlog "
@@ -153,7 +153,7 @@ class Refusals:
         )
 
     def purged_gtids(self, sent: GtidSet, missing: GtidSet) -> DumpRefusedError:
-        """The third one: what the replica lacks was deleted."""
+        """The replica misses transactions of purged files. The third of the three frequent errors."""
         return self._refuse(
             "Cannot replicate because the {source} purged required binary logs. Replicate the missing transactions "
             "from elsewhere, or provision a new {replica} from backup. Consider increasing the {source}'s binary log "
@@ -164,14 +164,14 @@ class Refusals:
     # By GTID on MariaDB
 
     def malformed_state(self) -> DumpRefusedError:
-        """@slave_connect_state is no set of GTIDs."""
+        """@slave_connect_state is not a list of GTIDs."""
         return self._refuse(
             "Out of memory or malformed slave request when obtaining start position from GTID state",
             code=1105,
         )
 
     def unknown_gtid(self, gtid: MariadbGtid, *, has_diverged: bool) -> DumpRefusedError:
-        """The replica has a transaction that the log has not."""
+        """The replica has a transaction that the log lacks."""
         text = f"Error: connecting slave requested to start from GTID {gtid}, which is not in the master's binlog"
         if has_diverged:
             text += (
@@ -181,14 +181,14 @@ class Refusals:
         return self._refuse(text)
 
     def gtid_in_a_hole(self, gtid: MariadbGtid) -> DumpRefusedError:
-        """In strict mode: there are transactions before and behind it, but not this one."""
+        """In strict mode: the log has transactions before and after this one, but lacks it."""
         return self._refuse(
             f"The binlog on the master is missing the GTID {gtid} requested by the slave (even though both a prior "
             "and a subsequent sequence number does exist), and GTID strict mode is enabled"
         )
 
     def purged_state(self) -> DumpRefusedError:
-        """The third one, in MariaDB's words."""
+        """MariaDB's form of ``purged_gtids``."""
         return self._refuse(
             "Could not find GTID state requested by slave in any binlog files. Probably the slave state is too old "
             "and required binlog files have been purged."

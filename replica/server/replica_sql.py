@@ -1,6 +1,6 @@
-"""The little SQL that replicas speak: SET of user variables, SELECT of a few expressions.
+"""Evaluates the little SQL that replicas send: SET of user variables, SELECT of a few expressions.
 
-What the names in it stand for is told by ``Values``; which statements there are, ``answers`` says.
+``Values`` gives the values of names. The table of statements is in ``answers``.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from ..sql.words import END, Token, WordReader, tokens
 
 _SYNTAX_ERROR: Final = 1064
 _TOO_LONG: Final = 1153
-# Replicas and tools send a few hundred characters; all other clients wait while a statement is cut into words.
+# Replicas and tools send a few hundred characters. Tokenizing a statement blocks all other clients.
 _LONGEST: Final = 1 << 16
-# Functions within functions; nobody sends any.
+# Limit for nested function calls; replicas and tools send none.
 _MOST_NESTED: Final = 10
 
-# What stands in expressions.
+# Operators and punctuation of expressions.
 _MARKS: Final = frozenset({":=", *"(),=;*.-+<>!?/%&|"})
 
 
 class SqlError(Exception):
-    """A statement is answered with an ERR packet."""
+    """The statement is answered with this ERR packet."""
 
     def __init__(self, code: int, sqlstate: str, message: str) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class SqlError(Exception):
 
 
 class Values(Protocol):
-    """What the names in an expression stand for; None is NULL. Unknown ones are a ``SqlError``."""
+    """The values of names in expressions; None is NULL. Raises ``SqlError`` for unknown names."""
 
     async def system(self, name: str) -> str | None:
         """``@@name``, whatever its scope."""
@@ -43,18 +43,18 @@ class Values(Protocol):
 
 
 def syntax_error(near: str) -> SqlError:
-    """What is not understood here, though a server may understand it."""
+    """A syntax error: SQL that this server does not understand, though a real one may."""
     return SqlError(
         _SYNTAX_ERROR,
         "42000",
-        f"this server serves binary logs and understands only what replicas ask; not: '{near[:80]}'",
+        f"this server only serves binary logs, and understands only the SQL of replicas; not: '{near[:80]}'",
     )
 
 
 def tokenize(sql: str) -> list[Token]:
-    """The tokens of a statement, without a final semicolon."""
+    """The tokens of a statement, without a final semicolon. Raises ``SqlError``."""
     if len(sql) > _LONGEST:
-        raise SqlError(_TOO_LONG, "08S01", f"a statement of more than {_LONGEST} characters")
+        raise SqlError(_TOO_LONG, "08S01", f"the statement is longer than {_LONGEST} characters")
     found = list(tokens(sql))
     for token in found:
         if token.kind == "unclosed" or (token.kind == "mark" and token.text not in _MARKS):
@@ -65,7 +65,7 @@ def tokenize(sql: str) -> list[Token]:
 
 
 class Expressions(WordReader):
-    """Reads expressions from tokens, one after another."""
+    """Evaluates expressions from a list of tokens, one after another."""
 
     def __init__(self, sql: str, tokens: Sequence[Token], values: Values) -> None:
         super().__init__(tokens)
@@ -79,21 +79,21 @@ class Expressions(WordReader):
         return self.peek() is END
 
     def take(self, *words: str) -> Token:
-        """The next token, which is one of these, if any are given."""
+        """Take the next token. Raises ``SqlError`` at the end, or if it is none of ``words``, if any are given."""
         token = self.next()
         if token is END or (words and token.upper not in words):
             raise syntax_error(self._sql if token is END else self._sql[token.start :])
         return token
 
     async def titled(self) -> tuple[str, str | None]:
-        """An expression: the text by which its column goes, and its value."""
+        """Evaluate an expression: the name of its column, and its value."""
         start = self.peek().start
         value = await self.value()
         title = self._sql[start : self.tokens[self.place - 1].end]
         return (self.take().value if self.skip("AS") else title), value
 
     async def value(self) -> str | None:
-        """The value of an expression."""
+        """Evaluate an expression: its value, None for NULL."""
         token = self.take()
         match token.kind:
             case "text" | "hex" | "number":

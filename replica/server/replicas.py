@@ -1,4 +1,4 @@
-"""The replicas that are connected: what each has told of itself, how far it has been sent the log, and twins."""
+"""The connected replicas: their identity and progress. A new replica ends the dump of an older duplicate."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from protocol.position import BinlogPosition
 
 @dataclass(slots=True, eq=False)
 class ConnectedReplica:
-    """One connection that the log is sent over.
+    """One replica with a binlog dump.
 
-    ``sent`` is the place up to which it has been sent; ``acknowledged`` the last one that a semi-synchronous replica
-    has acknowledged. ``registered`` is what it has registered with, None if it has not.
+    ``sent`` is the position up to which the log was sent; ``acknowledged`` is the last position that a
+    semi-synchronous replica has acknowledged. ``registered`` is its COM_REGISTER_SLAVE, None if it sent none.
     """
 
     server_id: int
@@ -30,7 +30,7 @@ class ConnectedReplica:
 
 
 class Replicas:
-    """All of them. ``by_uuid``: replicas are told apart as MySQL does it, by their uuids where they have one."""
+    """All connected replicas. ``by_uuid``: as on MySQL, replicas that have a uuid are identified by it."""
 
     def __init__(self, *, by_uuid: bool) -> None:
         self._by_uuid = by_uuid
@@ -40,19 +40,19 @@ class Replicas:
         return iter(self._connected)
 
     def add(self, replica: ConnectedReplica) -> None:
-        """A dump begins. The one of the same identity that is older ends."""
+        """Add a replica whose dump starts, and end the dump of an older replica with the same identity."""
         for other in self._connected:
-            if self._are_twins(replica, other) and other.task is not None:
+            if self._are_duplicates(replica, other) and other.task is not None:
                 other.was_replaced = True
                 other.task.cancel()
         self._connected.append(replica)
 
     def remove(self, replica: ConnectedReplica) -> None:
-        """A dump has ended."""
+        """Remove a replica whose dump has ended."""
         self._connected.remove(replica)
 
-    def _are_twins(self, one: ConnectedReplica, other: ConnectedReplica) -> bool:
-        # Whoever does not wait (mysqlbinlog) has no identity; of MySQL's replicas those without uuids only go by ids.
+    def _are_duplicates(self, one: ConnectedReplica, other: ConnectedReplica) -> bool:
+        # A client that does not wait for more (mysqlbinlog) has server_id 0. On MySQL, ids only count without uuids.
         if not one.server_id or not other.server_id:
             return False
         if self._by_uuid and (one.uuid or other.uuid):

@@ -1,8 +1,8 @@
-"""One dump: from where a replica asks on, event by event, file by file, and for as long as it likes to wait.
+"""Sends one binlog dump: from the start position on, file by file, and then waits for new events if asked to.
 
-    ServedLog -> FileEvents -> Choice -> Acceptor.send_events
+    ServedLog -> FileEvents -> EventFilter -> Acceptor.send_events
 
-``rpl_binlog_sender.cc`` and ``sql_repl.cc`` do the same in servers. What is asked for is resolved in ``beginning``.
+It follows MySQL's ``rpl_binlog_sender.cc`` and MariaDB's ``sql_repl.cc``. ``dump_start`` finds the start position.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from protocol.position import BinlogPosition
 
 from ..transactions.boundary import Progress
 from . import artificial
-from .choosing import Choice
+from .event_filter import EventFilter
 from .refusals import Place, Refusals
 from .replicas import ConnectedReplica
 from .served_log import FIRST_POSITION, MAX_EVENT_SIZE, NO_NUMBER, FileEvents, FileHead, ServedLog, numbered
@@ -29,17 +29,17 @@ _POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN}
 _TYPE_OFFSET: Final = 4
 _FLAGS_OFFSET: Final = 17
-# Behind the position in it.
+# A ROTATE event's file name is after its position.
 _ROTATE_NAME: Final = EVENT_HEADER_SIZE + 8
 
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """What a replica has asked for.
+    """The options of a dump, most of them SET by the replica.
 
-    ``heartbeat``: seconds of silence before a sign of life, None for none. ``has_checksums``: events carry them until
-    the first format description says otherwise; None: the replica does not know of checksums. ``poll_interval``:
-    seconds between two looks at files that may have grown.
+    ``waits``: at the log's end, wait for new events. ``heartbeat``: seconds of silence before a heartbeat, None for
+    no heartbeats. ``has_checksums``: whether events have checksums before the first format description says so; None
+    if the replica does not know checksums. ``poll_interval``: seconds between two looks at files that may have grown.
     """
 
     waits: bool
@@ -51,21 +51,21 @@ class DumpOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a dump begins. ``by_gtid``: at the start of a file, of which ``choice`` leaves out what the replica has.
+class DumpStart:
+    """Where a dump starts. ``by_gtid``: at the start of a file; ``event_filter`` skips what the replica has.
 
     ``keep_created``: the first format description may make the replica drop its temporary tables.
     """
 
     file: str
     position: int
-    choice: Choice
+    event_filter: EventFilter
     by_gtid: bool = False
     keep_created: bool = True
 
 
 class Dump:
-    """Sends one replica the log. ``flush`` moves what the acceptor has to send, and waits while there is too much."""
+    """Sends the log to one replica. ``flush`` sends the acceptor's data, and waits while the replica is slow."""
 
     def __init__(
         self,
@@ -86,36 +86,36 @@ class Dump:
         self._refusals = refusals
         self._has_checksums = bool(options.has_checksums)
         self._file = ""
-        self._start: Beginning | None = None
+        self._start: DumpStart | None = None
         self._sent_at = 0.0
         self._event_position = 0
         self._last_event = b""
         self._acknowledging: _TransactionEnds | None = None
 
-    async def run(self, beginning: Beginning) -> None:
-        """Send everything; returns at the log's end for a replica that does not wait. Raises ``DumpRefusedError``."""
-        self._start = beginning
-        file: str | None = beginning.file
-        position = beginning.position
+    async def run(self, start: DumpStart) -> None:
+        """Send all events; return at the log's end if the replica does not wait. Raises ``DumpRefusedError``."""
+        self._start = start
+        file: str | None = start.file
+        position = start.position
         while file is not None:
-            file = await self._send_file(file, position, beginning)
+            file = await self._send_file(file, position, start)
             position = FIRST_POSITION
         self._acceptor.send_dump_end()
         await self._flush()
 
     def place(self) -> Place:
-        """Where this dump is, for the text of an error."""
+        """The current place of this dump, for an error's text."""
         file, position = ("", 0) if self._start is None else (self._start.file, self._start.position)
         sent = position if self._replica.sent is None else self._replica.sent.position
         return Place(file, position, self._file, self._event_position, sent)
 
-    def tell_place(self, position: int) -> bytes:
-        """A heartbeat that names a place of the file that is being sent."""
+    def make_heartbeat(self, position: int) -> bytes:
+        """A heartbeat event with a position in the current file."""
         make = artificial.heartbeat_v2 if self._options.has_long_heartbeats else artificial.heartbeat
         return make(self._server_id, self._file, position, has_checksum=self._has_checksums)
 
-    async def _send_file(self, file: str, position: int, beginning: Beginning) -> str | None:
-        """All of a file's events; the next file, or None at the end of the log."""
+    async def _send_file(self, file: str, position: int, start: DumpStart) -> str | None:
+        """Send a file's events. Returns the next file; None at the log's end, if the replica does not wait."""
         self._enter(file, position)
         head = self._head(file)
         try:
@@ -123,9 +123,9 @@ class Dump:
         except OSError:
             raise self._refusals.no_such_file() from None
         with events:
-            self._send_description(head, position, beginning)
+            self._send_description(head, position, start)
             decoder = head.decoder(file, events.position)
-            beginning.choice.enter(decoder)
+            start.event_filter.enter(decoder)
             if self._options.asks_for_acknowledgements:
                 self._acknowledging = _TransactionEnds(decoder, file)
             is_checked = position <= FIRST_POSITION
@@ -133,10 +133,10 @@ class Dump:
                 following = self._next_file()
                 is_checked = is_checked or self._is_checked(events, head)
                 if is_checked and await self._send_events(
-                    events, beginning.choice, is_last=following is None
+                    events, start.event_filter, is_last=following is None
                 ):
                     continue
-                if rest := beginning.choice.rest(events.position):
+                if rest := start.event_filter.rest(events.position):
                     self._send(rest)
                     await self._flush()
                 if following is not None:
@@ -153,7 +153,7 @@ class Dump:
         self._event_position = position
         self._last_event = b""
         self._replica.sent = BinlogPosition(file, position)
-        # The state of checksums is still that of the file before.
+        # Whether this event has a checksum is still decided by the file before.
         rotate = artificial.rotate(self._server_id, file, position, has_checksum=self._has_checksums)
         self._send([rotate])
 
@@ -166,24 +166,24 @@ class Dump:
             raise self._refusals.truncated_event(self.place())
         return head
 
-    def _send_description(self, head: FileHead, position: int, beginning: Beginning) -> None:
+    def _send_description(self, head: FileHead, position: int, start: DumpStart) -> None:
         self._has_checksums = head.has_checksums
         if head.has_checksums and self._options.has_checksums is None:
             raise self._refusals.no_checksums(self.place())
-        is_first = self._file == beginning.file
+        is_first = self._file == start.file
         is_within = position > FIRST_POSITION and is_first
         description = artificial.format_description(
             head.description,
             keep_position=not is_within,
-            keep_created=not is_within and (beginning.keep_created or not is_first),
+            keep_created=not is_within and (start.keep_created or not is_first),
             has_checksums=head.has_checksums,
         )
         self._send([description])
 
     def _is_checked(self, events: FileEvents, head: FileHead) -> bool:
-        """Whether a position that a replica has asked for is that of an event, or the end of the file.
+        """Whether the requested position is the start of an event, or the end of the file.
 
-        False as long as it cannot be told, because the event is just being written. Raises ``DumpRefusedError``.
+        False while the event is still being written: ask again. Raises ``DumpRefusedError`` for any other position.
         """
         header = events.header()
         left = events.size - events.position
@@ -200,7 +200,7 @@ class Dump:
         if size > MAX_EVENT_SIZE:
             raise self._refusals.large_event(self.place())
         is_end_right = end == (events.position + size) & _POSITION_MASK
-        # MariaDB 11.4 and later leave the position out inside of transactions.
+        # MariaDB 11.4 and later write no position into the events of a transaction.
         may_be_right = is_end_right or (head.is_mariadb and not end and kind in _KNOWN_TYPES)
         if size > left:
             if is_end_right or (may_be_right and is_growing):
@@ -211,7 +211,7 @@ class Dump:
         return True
 
     def _next_file(self) -> str | None:
-        """The file behind the one that is sent, if it has begun."""
+        """The file after the current one; None if there is none, or it holds no event yet."""
         try:
             following = self._log.next_file(self._file)
         except LookupError:
@@ -219,7 +219,7 @@ class Dump:
         return following if following is None or self._is_begun(following) else None
 
     def _check_following(self, file: str) -> None:
-        """Whether it is the file that the last event names; by their numbers, as files may have been renamed."""
+        """Refuse a next file other than the ROTATE event named. Only numbers are compared: files may be renamed."""
         raw = self._last_event
         if not raw or raw[_TYPE_OFFSET] != EventType.ROTATE or raw[_FLAGS_OFFSET] & EventFlag.ARTIFICIAL:
             return
@@ -230,31 +230,31 @@ class Dump:
             raise self._refusals.no_next_file(self.place())
 
     def _is_begun(self, file: str) -> bool:
-        """Whether it is its turn, once the one before has been sent; what is wrong with it is told then."""
+        """Whether the file can be sent next. True for a broken file, too: the error comes when it is opened."""
         if file != self._log.names[-1]:
-            # Others have come behind it: what it lacks now, it will not get.
+            # Later files exist: nothing will be added to this one.
             return True
         try:
             return self._log.head(file) is not None
         except ConfigurationError:
             return True
 
-    async def _send_events(self, events: FileEvents, choice: Choice, *, is_last: bool) -> bool:
-        """Send what is at hand; whether there was anything."""
+    async def _send_events(self, events: FileEvents, event_filter: EventFilter, *, is_last: bool) -> bool:
+        """Send the next batch of events; return whether there was one."""
         start = events.position
         try:
             batch = events.read()
         except DecodeError:
             raise self._refusals.bogus_event(self.place()) from None
         if batch and is_last and self._options.waits and batch[-1][_TYPE_OFFSET] == EventType.ROTATE:
-            # It names a file that is not there yet, and a heartbeat may not go back behind it (13122).
+            # The ROTATE names a file that does not exist yet; a later heartbeat must not go back before it (13122).
             events.position -= len(batch.pop())
         if not batch:
             return False
         self._event_position = events.position - len(batch[-1])
         self._last_event = batch[-1]
         self._replica.sent = BinlogPosition(self._file, events.position)
-        if chosen := choice.choose(batch, start):
+        if chosen := event_filter.select(batch, start):
             self._send(chosen)
         else:
             self._send_heartbeat(events.position)
@@ -273,7 +273,7 @@ class Dump:
                 self._acceptor.send_events((raw,))
 
     async def _wait(self, position: int) -> None:
-        """Wait until the files may have grown; once a heartbeat is due, send it."""
+        """Wait ``poll_interval`` seconds, or until the next heartbeat is due; send a heartbeat that is due now."""
         pause = self._options.poll_interval
         self._replica.is_waiting = True
         try:
@@ -285,19 +285,19 @@ class Dump:
         self._log.refresh()
 
     def _send_heartbeat(self, position: int) -> float | None:
-        """Send one if it is due; the seconds until the next one, None if none is wanted."""
+        """Send a heartbeat if it is due. Returns the seconds until the next one, None without heartbeats."""
         heartbeat = self._options.heartbeat
         if heartbeat is None:
             return None
         left = self._sent_at + heartbeat - asyncio.get_running_loop().time()
         if left > 0:
             return left
-        self._send([self.tell_place(position)])
+        self._send([self.make_heartbeat(position)])
         return heartbeat
 
 
 class _TransactionEnds:
-    """Which events end a transaction: those that a semi-synchronous replica is asked to acknowledge."""
+    """Finds the last event of each transaction, which a semi-synchronous replica is asked to acknowledge."""
 
     def __init__(self, decoder: EventDecoder, file: str) -> None:
         self._decoder = decoder
@@ -305,7 +305,7 @@ class _TransactionEnds:
         self._progress = Progress(file, FIRST_POSITION, None, has_gtids=False)
 
     def is_end(self, raw: bytes) -> bool:
-        """Whether this event, the next one, ends a transaction."""
+        """Whether this event, the next one of the file, ends a transaction."""
         if raw[4:5] in ROW_CODES:
             return False
         was_open = self._progress.in_transaction

@@ -1,7 +1,7 @@
-"""The files that are served: which there are, what stands at their beginnings, and their events from a place on.
+"""The served binlog files: their names, what their first events say, and their raw events from a position on.
 
-The files may grow, and new ones may follow, while they are served; nothing is locked and nothing written. Reading
-waits for the disk: 256 KB at a time, mostly out of the page cache.
+Files may grow and new files may appear while they are served. Nothing is locked and nothing is written. A read blocks
+the event loop for 256 KB at a time, mostly from the page cache.
 """
 
 import glob
@@ -29,15 +29,15 @@ from protocol.wire import unpack_event_header, unpack_u32
 from ..files.log_files import LogFile, LogSource, Readable, find_log_files, unreadable
 
 FIRST_POSITION: Final = len(BINLOG_MAGIC)
-#: Of a name that does not end in one.
+#: In place of the number of a file name without one.
 NO_NUMBER: Final = -1
-#: max_allowed_packet ends at 1 GiB; what an event adds to one row or statement stays far below 1 MiB.
+#: max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
 MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
 _CHUNK_SIZE: Final = 1 << 18
 _SIZE_OFFSET: Final = 9
 _TYPE_OFFSET: Final = 4
-# Servers since these versions begin each file with what the files before it hold.
+# Since these versions each file starts with the GTIDs of the files before it.
 _MYSQL_LISTS_SINCE: Final = (5, 6, 5)
 _MARIADB_LISTS_SINCE: Final = (10, 0, 2)
 _GTID_LISTS: Final = frozenset({EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST})
@@ -45,7 +45,7 @@ _GTID_LISTS: Final = frozenset({EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID
 
 @record(slots=True, frozen=True)
 class FileHead:
-    """What the beginning of a file tells. ``previous`` are the GTIDs of the files before it, None if it has none."""
+    """What a file's first events say. ``previous`` are the GTIDs of the files before it, None if it names none."""
 
     description: bytes
     version: str
@@ -55,16 +55,16 @@ class FileHead:
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether MariaDB has written it."""
+        """Whether MariaDB wrote the file."""
         return is_mariadb_version(self.version)
 
     @property
     def first_event(self) -> int:
-        """The position of the first event behind the format description."""
+        """The position of the first event after the format description."""
         return FIRST_POSITION + len(self.description)
 
     def decoder(self, file: str, position: int) -> EventDecoder:
-        """For single events of this file."""
+        """A decoder for single events of this file, at ``position``; it does not verify checksums."""
         decoder = EventDecoder(file=file, position=FIRST_POSITION, verify_checksum=False)
         decoder.decode(self.description)
         decoder.position = position
@@ -72,9 +72,9 @@ class FileHead:
 
 
 class FileEvents:
-    """Whole raw events of one file, from ``position`` on, which is that of the next one.
+    """Reads the complete raw events of one file. ``position`` is that of the next event.
 
-    Raises ``DecodeError`` where no event can stand. It has to be closed.
+    Raises ``DecodeError`` for a size that no event can have. Must be closed.
     """
 
     def __init__(self, path: str, position: int = FIRST_POSITION) -> None:
@@ -94,11 +94,11 @@ class FileEvents:
 
     @property
     def size(self) -> int:
-        """Bytes that the file has now."""
+        """The size of the file now, in bytes."""
         return os.fstat(self._handle).st_size
 
     def read(self) -> list[bytes]:
-        """The next events, together at most 256 KB or a single one; none where no whole one is there yet."""
+        """The next events: at most 256 KB together, or one larger event; none if the next is not complete yet."""
         data = os.pread(self._handle, _CHUNK_SIZE, self.position)
         events: list[bytes] = []
         start, size = 0, len(data)
@@ -117,30 +117,32 @@ class FileEvents:
     def _read_large(self, data: bytes) -> tuple[list[bytes], int]:
         (length,) = unpack_u32(data, _SIZE_OFFSET)
         if not EVENT_HEADER_SIZE <= length <= MAX_EVENT_SIZE:
-            raise DecodeError(f"an event of {length} bytes", self._name, self.position, data[_TYPE_OFFSET])
+            raise DecodeError(
+                f"the event's size is {length} bytes", self._name, self.position, data[_TYPE_OFFSET]
+            )
         if self.position + length > self.size:
             return [], 0
         raw = os.pread(self._handle, length, self.position)
         return ([raw], length) if len(raw) == length else ([], 0)
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, which are read again by ``read``."""
+        """The next bytes, without moving ``position``."""
         return os.pread(self._handle, size, self.position)
 
     def magic(self) -> bytes:
-        """The bytes that say that the file is a log; fewer where they are not written yet."""
+        """The magic bytes at the start of the file; fewer if they are not written yet."""
         return os.pread(self._handle, len(BINLOG_MAGIC), 0)
 
     def header(self) -> tuple[int, ...] | None:
-        """The six numbers of the next event's header; None where there is no whole one yet."""
+        """The six fields of the next event's header; None if it is not complete yet."""
         data = self.peek(EVENT_HEADER_SIZE)
         return unpack_event_header(data) if len(data) == EVENT_HEADER_SIZE else None
 
 
 class ServedLog:
-    """The files in order. ``source`` is what ``replica.open_binlog`` takes, or a directory with files in it.
+    """The files in order. ``source`` is what ``replica.open_binlog`` takes, or a directory of binlog files.
 
-    Raises ``ConfigurationError`` when there are none, or none with a beginning that can be read.
+    Raises ``ConfigurationError`` if there are no files.
     """
 
     def __init__(self, source: LogSource | Iterable[LogSource]) -> None:
@@ -149,23 +151,23 @@ class ServedLog:
         self._paths: dict[str, str] = {}
         self._names: list[str] = []
         self._heads: dict[str, FileHead] = {}
-        self._resolved = ""  # what a directory has stood for
+        self._resolved = ""  # the index file or pattern that a directory was resolved to
         self._seen: tuple[object, ...] | None = None
         self.refresh()
 
     @property
     def names(self) -> list[str]:
-        """The files' names, oldest first, as ``refresh`` has found them."""
+        """The names of the files, oldest first, as of the last ``refresh``."""
         return self._names
 
     def refresh(self) -> None:
-        """Look which files there are now. Files that cannot be listed at the moment are those that there were."""
+        """List the files again. If that fails at the moment, the known files are kept."""
         source = self._source
         if not isinstance(source, str | os.PathLike):
             state: tuple[object, ...] = ()
         else:
             source = self._resolved = self._resolve(os.fspath(source))
-            # An index does not change where files are deleted.
+            # Deleting a file changes its directory, not the index.
             state = (source, *_state_of(source), *_state_of(os.path.dirname(source) or "."))
         if state == self._seen:
             return
@@ -179,7 +181,7 @@ class ServedLog:
         self._seen = state
 
     def _resolve(self, path: str) -> str:
-        """An index file or a pattern; as long as files are served, other logs may come into their directory."""
+        """An index file or a pattern. If a second index appears in the directory later, the first one is kept."""
         try:
             return _in_directory(path)
         except ConfigurationError:
@@ -190,20 +192,20 @@ class ServedLog:
     def _use(self, files: list[LogFile]) -> None:
         for file in files:
             if file.path is None:
-                raise ConfigurationError(f"{file.name}: files are served by their paths")
+                raise ConfigurationError(f"{file.name}: open files cannot be served; give their paths")
         paths = {file.name: file.path for file in files if file.path is not None}
         if len(paths) < len(files):
-            raise ConfigurationError("files: two of them have the same name")
-        # An index still names the oldest ones where these were deleted by hand.
+            raise ConfigurationError("files: two files have the same name")
+        # The index still names the oldest files if they were deleted by hand.
         there = dict(dropwhile(lambda item: not os.path.exists(item[1]), paths.items()))
         self._paths = there or paths
         self._names = list(self._paths)
         self._heads = {name: head for name, head in self._heads.items() if name in self._paths}
 
     def next_file(self, name: str) -> str | None:
-        """The file behind this one, which may have been removed meanwhile; None if it is the last one.
+        """The file after this one, which itself may have been removed meanwhile; None if it is the last one.
 
-        Raises ``LookupError`` when it was removed and its follower, too: what comes next is not what follows.
+        Raises ``LookupError`` if the file after it was removed as well: there would be a gap.
         """
         names = self._names
         if name in names:
@@ -214,25 +216,25 @@ class ServedLog:
         raise LookupError(name)
 
     def open(self, name: str, position: int = FIRST_POSITION) -> FileEvents:
-        """A file's events from a position on."""
+        """Open a file, to read its events from a position on. Raises ``KeyError`` and ``OSError``."""
         return FileEvents(self._paths[name], position)
 
     def path(self, name: str) -> str:
-        """Where a file is."""
+        """The path of a file."""
         return self._paths[name]
 
     def size(self, name: str) -> int:
-        """Bytes that a file has now; 0 where it has been removed."""
+        """The size of a file now, in bytes; 0 if it was removed."""
         try:
             return os.stat(self._paths[name]).st_size
         except OSError:
             return 0
 
     def head(self, name: str) -> FileHead | None:
-        """The beginning of a file; None where it is not written yet. ``ConfigurationError`` if it is no log."""
+        """A file's first events; None if they are not written yet. Raises ``ConfigurationError`` if it is no log."""
         if name not in self._heads:
             if name not in self._paths:
-                raise ConfigurationError(f"{name} has been removed")
+                raise ConfigurationError(f"{name}: the file was removed")
             head = _read_head(self._paths[name])
             if head is None:
                 return None
@@ -240,25 +242,27 @@ class ServedLog:
         return self._heads[name]
 
     def newest_head(self) -> FileHead:
-        """The beginning of the newest file that has one."""
+        """The first events of the newest file that has any. Raises ``ConfigurationError`` if no file has."""
         for name in reversed(self._names):
             if (head := self.head(name)) is not None:
                 return head
-        raise ConfigurationError(f"{self._paths[self._names[-1]]} holds no event yet: wait until it does")
+        raise ConfigurationError(
+            f"{self._paths[self._names[-1]]} holds no event yet: wait until its server has written one"
+        )
 
 
 def _in_directory(path: str) -> str:
-    """What stands for the files of a directory: its index file, or what looks like one of them."""
+    """The index file of a directory, or a pattern for its binlog files; any other path as it is."""
     if not os.path.isdir(path):
         return path
     found = glob.glob(os.path.join(glob.escape(path), "*.index"))
     if len(found) > 1:
-        raise ConfigurationError(f"{path} has several index files: name one of them")
+        raise ConfigurationError(f"{path} has several index files: give the path of one of them")
     return found[0] if found else os.path.join(glob.escape(path), "*.[0-9]*[0-9]")
 
 
 def numbered(name: str) -> tuple[str, int]:
-    """What all files of a log are called, and which of them this one is."""
+    """Base name and number of a binlog file name; ``NO_NUMBER`` without a number."""
     base, _, digits = name.rpartition(".")
     return (base, int(digits)) if digits.isdecimal() else (name, NO_NUMBER)
 
@@ -281,14 +285,14 @@ def _read_head(path: str) -> FileHead | None:
         try:
             first = events.read()
             if len(first) == 1:
-                # A larger one may follow.
+                # The next event may be larger than one chunk.
                 first += events.read()
         except DecodeError as error:
             raise ConfigurationError(f"{path} is no binary log: {error.reason}") from error
     if not first:
         return None
     description = first[0]
-    # With checksums off it has one all the same; what is older has none.
+    # A format description has a checksum even if checksums are off; that of an older server has none.
     if description[_TYPE_OFFSET] != EventType.FORMAT_DESCRIPTION:
         raise ConfigurationError(f"{path} does not begin with a FORMAT_DESCRIPTION event")
     version = server_version_of(description)
@@ -303,13 +307,13 @@ def _read_head(path: str) -> FileHead | None:
 
 
 def _with_previous(head: FileHead, events: list[bytes]) -> FileHead | None:
-    """The head with the GTIDs that stand behind it; None where these are not written yet."""
+    """The head with the GTIDs in the next events; None if that event is not written yet."""
     if not events:
         since = _MARIADB_LISTS_SINCE if head.is_mariadb else _MYSQL_LISTS_SINCE
         return None if version_numbers(head.version) >= since else head
     for raw in events:
         if raw[_TYPE_OFFSET] == EventType.MARIADB_START_ENCRYPTION:
-            raise ConfigurationError("encrypted binary logs are not served: decrypt them first")
+            raise ConfigurationError("the binary log is encrypted: decrypt it before it is served")
         if raw[_TYPE_OFFSET] in _GTID_LISTS:
             event = head.decoder("", head.first_event).decode(raw)
             if isinstance(event, PreviousGtidsEvent):
@@ -323,4 +327,4 @@ def _check_magic(path: str, magic: bytes) -> None:
     if magic == ENCRYPTED_BINLOG_MAGIC:
         raise ConfigurationError(f"{path} is encrypted: decrypt it before it is served")
     if not BINLOG_MAGIC.startswith(magic):
-        raise ConfigurationError(f"{path} is no binary log: it begins with {magic.hex(' ')}")
+        raise ConfigurationError(f"{path} is no binary log: it starts with the bytes {magic.hex(' ')}")

@@ -1,6 +1,6 @@
-"""System variables of the source that is played, as far as replicas, tools and clients ask for them.
+"""The system variables of the served source, as far as replicas, tools and clients ask for them.
 
-A table: name -> how its value is found. SHOW prints the values as they are here, SELECT prints switches as 1 and 0.
+A table maps each name to the function that computes its value. SHOW prints ON and OFF, SELECT prints 1 and 0 instead.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +30,7 @@ _SWITCHES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What variables are computed from."""
+    """The facts that variables are computed from."""
 
     log: ServedLog
     gtids: LogGtids
@@ -82,7 +82,7 @@ _COMMON: Final[_Variables] = MappingProxyType(
     {
         "autocommit": _fixed("ON"),
         "binlog_checksum": _checksum,
-        # What the log holds is as it is; who asks wants to know whether rows can be had.
+        # Files may hold statements, too. Clients ask in order to know whether they can get rows.
         "binlog_format": _fixed("ROW"),
         "log_bin": _fixed("ON"),
         "lower_case_table_names": _fixed("0"),
@@ -114,7 +114,7 @@ _MARIADB: Final[_Variables] = MappingProxyType(
         "gtid_strict_mode": _fixed("0"),
     }
 )
-# Servers without the plugin do not know these, and replicas take that for a no.
+# Only with semi_sync: without the plugin a server does not know these variables, and replicas do not ask for it.
 _SEMI_SYNC: Final[Mapping[bool, _Variables]] = MappingProxyType(
     {
         False: MappingProxyType({"rpl_semi_sync_source_enabled": _fixed("ON")}),
@@ -124,7 +124,7 @@ _SEMI_SYNC: Final[Mapping[bool, _Variables]] = MappingProxyType(
 
 
 def variables_of(facts: Facts) -> dict[str, Callable[[Facts], Awaitable[str]]]:
-    """Those of this source."""
+    """The variables of this source."""
     is_mariadb = facts.identity.is_mariadb
     found = {**_COMMON, **(_MARIADB if is_mariadb else _MYSQL)}
     if facts.semi_sync:
@@ -133,7 +133,7 @@ def variables_of(facts: Facts) -> dict[str, Callable[[Facts], Awaitable[str]]]:
 
 
 async def selected(facts: Facts, name: str) -> str:
-    """What ``SELECT @@name`` gives."""
+    """The value of ``SELECT @@name``. Raises ``SqlError`` for an unknown variable."""
     read = variables_of(facts).get(name)
     if read is None:
         raise SqlError(_UNKNOWN_VARIABLE, "HY000", f"Unknown system variable '{name}'")

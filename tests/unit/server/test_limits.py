@@ -186,14 +186,14 @@ async def test_no_more_than_so_many_connections(files: Path) -> None:
         async with logged_in(server), logged_in(server):
             with pytest.raises(ServerError, match="1040"):
                 await Session.open(options_for(server))
-        await until(lambda: not server._stays)
+        await until(lambda: not server._connections)
         async with logged_in(server):
             pass
 
 
 async def test_idle_connections_are_closed(files: Path) -> None:
     async with serving(files, idle_timeout=0.1) as server, logged_in(server) as session:
-        await until(lambda: not server._stays)
+        await until(lambda: not server._connections)
         with pytest.raises(replica.ConnectionLostError):
             await session.query("SELECT 1")
 
@@ -273,7 +273,7 @@ async def test_malformed_packets(
     async with asyncio.timeout(600), serving(files, login_timeout=30) as server:
         for _ in range(rounds):
             await asyncio.gather(*(throw(server, generator) for _ in range(20)))
-        await until(lambda: not server._stays)
+        await until(lambda: not server._connections)
         assert server._pending == 0
         assert not server.replicas
         assert rows_in(await dumped(server)) == [1, 2, 3, 4, 5, 6]
@@ -339,7 +339,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> No
             received = 0
             while received < 66:
                 received += len(await slow.read_events(10))
-        await until(lambda: not server._stays)
+        await until(lambda: not server._connections)
 
 
 async def test_closing_ends_everything(files: Path) -> None:
@@ -354,7 +354,7 @@ async def test_closing_ends_everything(files: Path) -> None:
             await asyncio.sleep(0)
         await forever
         assert await pending.is_closed()
-        assert not server._stays
+        assert not server._connections
         with pytest.raises(replica.ConnectionLostError):
             await read_for_ever(session)
         with pytest.raises(replica.ConnectionLostError, match="is the server running"):
@@ -403,7 +403,7 @@ def test_files_that_cannot_be_served(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigurationError, match=words):
             serve(path, **given)
-    with open(path, "rb") as file, pytest.raises(ConfigurationError, match="by their paths"):
+    with open(path, "rb") as file, pytest.raises(ConfigurationError, match="open files cannot be served"):
         serve(file)
 
 

@@ -1,6 +1,7 @@
-"""Where a dump begins: what a replica asks for, made a file, a position and what to leave out, or refused.
+"""Finds where a binlog dump starts: the replica's request becomes a file, a position and an event filter.
 
-The checks and their order are those of ``Binlog_sender::check_start_file`` and of MariaDB's ``init_binlog_sender``.
+Or the request is refused. The checks and their order are those of MySQL's ``Binlog_sender::check_start_file`` and of
+MariaDB's ``init_binlog_sender``.
 """
 
 from collections.abc import Mapping
@@ -12,17 +13,17 @@ from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 
-from .choosing import BehindState, Everything, TellPlace, WithoutGtids
+from .event_filter import AfterGtidState, AllEvents, MakeHeartbeat, WithoutGtids
 from .gtids import LogGtids, MariadbState, first_gtid
 from .refusals import Refusals
-from .send_dump import Beginning
+from .send_dump import DumpStart
 from .served_log import FIRST_POSITION, FileHead, ServedLog
 
 _LONG_HEARTBEATS_SINCE: Final = (8, 0, 26)
 
 
-class Beginnings:
-    """Finds where dumps begin in one log. Every method raises ``DumpRefusedError``."""
+class DumpStarts:
+    """Finds where dumps of one log start. Methods raise ``DumpRefusedError``."""
 
     def __init__(
         self, log: ServedLog, gtids: LogGtids, refusals: Refusals, server_id: int, server_uuid: str
@@ -37,23 +38,23 @@ class Beginnings:
         self,
         command: BinlogDump | BinlogDumpGtid,
         variables: Mapping[str, str | None],
-        tell: TellPlace,
-    ) -> Beginning:
-        """Of a dump that was asked for.
+        make_heartbeat: MakeHeartbeat,
+    ) -> DumpStart:
+        """The start of the dump that ``command`` asks for.
 
-        ``variables`` are what the replica has SET, by name; ``tell`` makes the event that names a place.
+        ``variables`` are the user variables that the replica has SET. ``make_heartbeat`` tells it a position.
         """
         if isinstance(command, BinlogDumpGtid):
-            return await self._by_gtids(command, tell)
+            return await self._by_gtids(command, make_heartbeat)
         state = variables.get("slave_connect_state")
         if self._refusals.is_mariadb and state is not None:
             return await self._by_state(state, variables)
         file = command.file or self._log.names[0]
         self._check_position(file, command.position)
-        return Beginning(file, command.position, Everything())
+        return DumpStart(file, command.position, AllEvents())
 
     def has_long_heartbeats(self, flags: int, version: str) -> bool:
-        """Whether heartbeats are of the second form."""
+        """Whether heartbeats are HEARTBEAT_V2 events."""
         is_asked = bool(flags & DumpFlag.HEARTBEAT_V2) and not self._refusals.is_mariadb
         return is_asked and version_numbers(version) >= _LONG_HEARTBEATS_SINCE
 
@@ -66,23 +67,23 @@ class Beginnings:
         if position > size:
             raise self._refusals.past_end(file, position)
 
-    async def _by_gtids(self, command: BinlogDumpGtid, tell: TellPlace) -> Beginning:
+    async def _by_gtids(self, command: BinlogDumpGtid, make_heartbeat: MakeHeartbeat) -> DumpStart:
         try:
             sent = GtidSet.decode(command.gtid_set) if command.gtid_set else GtidSet()
         except DecodeError:
             raise self._refusals.malformed_gtids() from None
         if self._refusals.is_mariadb or await self._gtids.mode() != "ON":
             raise self._refusals.no_gtids()
-        choice = WithoutGtids(sent, tell, self._refusals)
+        event_filter = WithoutGtids(sent, make_heartbeat, self._refusals)
         if command.file:
             self._check_position(command.file, command.position)
-            return Beginning(command.file, command.position, choice)
+            return DumpStart(command.file, command.position, event_filter)
         await self._check_gtids(sent)
         name, head = self._file_before(sent)
         with self._log.open(name, head.first_event) as events:
             first = await first_gtid(events, head, name)
         is_new = not (isinstance(first, Gtid) and first in sent)
-        return Beginning(name, FIRST_POSITION, choice, by_gtid=True, keep_created=is_new)
+        return DumpStart(name, FIRST_POSITION, event_filter, by_gtid=True, keep_created=is_new)
 
     async def _check_gtids(self, sent: GtidSet) -> None:
         ours = GtidSet()
@@ -96,14 +97,14 @@ class Beginnings:
             raise self._refusals.purged_gtids(sent, missing)
 
     def _file_before(self, sent: GtidSet) -> tuple[str, FileHead]:
-        """The last file that begins with transactions that the replica has."""
+        """The newest file before which the replica misses no transaction."""
         for name in reversed(self._log.names):
             head = self._log.head(name)
             if head is not None and isinstance(head.previous, GtidSet) and head.previous <= sent:
                 return name, head
         raise self._refusals.no_gtids()
 
-    async def _by_state(self, text: str, variables: Mapping[str, str | None]) -> Beginning:
+    async def _by_state(self, text: str, variables: Mapping[str, str | None]) -> DumpStart:
         try:
             wanted = {gtid.domain_id: gtid for gtid in MariadbGtidSet(text)}
         except ConfigurationError:
@@ -115,12 +116,12 @@ class Beginnings:
         name, previous = self._file_before_state(wanted)
         for gtid in previous:
             if wanted.get(gtid.domain_id) == gtid:
-                # Its domain goes on with the first transaction of this file: nothing is to be left out.
+                # The domain continues with its first transaction in this file: nothing has to be skipped.
                 del wanted[gtid.domain_id]
         strict = variables.get("slave_gtid_strict_mode") not in (None, "0")
-        behind = BehindState(wanted, known, self._server_id, self._refusals, strict=strict)
-        is_new = behind.has_begun
-        return Beginning(name, FIRST_POSITION, behind, by_gtid=True, keep_created=is_new)
+        behind = AfterGtidState(wanted, known, self._server_id, self._refusals, strict=strict)
+        is_new = behind.is_done
+        return DumpStart(name, FIRST_POSITION, behind, by_gtid=True, keep_created=is_new)
 
     def _check_known(self, gtid: MariadbGtid, known: MariadbState, ignores_duplicates: bool) -> None:
         last = known.last_of(gtid.domain_id)
@@ -129,7 +130,7 @@ class Beginnings:
         raise self._refusals.unknown_gtid(gtid, has_diverged=last.sequence >= gtid.sequence)
 
     def _file_before_state(self, wanted: Mapping[int, MariadbGtid]) -> tuple[str, tuple[MariadbGtid, ...]]:
-        """The last file in front of which nothing lies that the replica lacks."""
+        """The newest file before which the replica misses no transaction."""
         for name in reversed(self._log.names):
             head = self._log.head(name)
             if head is None:
@@ -141,7 +142,7 @@ class Beginnings:
 
 
 def _is_before(previous: tuple[MariadbGtid, ...], wanted: Mapping[int, MariadbGtid]) -> bool:
-    """``contains_all_slave_gtid``: of a domain's entries the last one is its last transaction."""
+    """MariaDB's ``contains_all_slave_gtid``: a domain's last entry is its last transaction."""
     for index, gtid in enumerate(previous):
         mine = wanted.get(gtid.domain_id)
         if mine is None:

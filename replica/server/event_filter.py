@@ -1,9 +1,9 @@
-"""Which events of the files a replica is sent: without the transactions that it has.
+"""Skips the transactions that a replica already has: decides which events of the files are sent.
 
-One class per family, as the servers do it: MySQL's ``Binlog_sender::skip_event`` and MariaDB's
-``send_event_to_slave``. Where something was left out the replica is told the place behind it. One thing is otherwise
-here: MariaDB leaves ANNOTATE_ROWS out for replicas that have not asked for it, and as the events behind it have no
-positions since 11.4, a replica that lost its connection there goes on at a wrong place. All replicas understand it.
+One class per family follows the server: MySQL's ``Binlog_sender::skip_event``, MariaDB's ``send_event_to_slave``.
+After skipped events the replica is told the position. One thing differs from MariaDB, which skips ANNOTATE_ROWS for
+replicas that have not asked for it: since 11.4 the events after it have no positions, so that a replica that loses
+its connection there resumes at a wrong position. Here ANNOTATE_ROWS is always sent; all replicas understand it.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from .refusals import Refusals
 
 _TYPE_OFFSET: Final = 4
 _GTID: Final = frozenset({EventType.GTID, EventType.GTID_TAGGED})
-# Sent whatever transaction was left out before: it is of none.
+# Belongs to no transaction: sent even after a skipped one.
 _OUTSIDE: Final = frozenset({EventType.ROTATE})
-# Log_event::is_part_of_group: what may stand between the GTID and the end of a group without a commit.
+# Log_event::is_part_of_group: events between the GTID and the last event of a group that has no commit.
 _INSIDE: Final = frozenset(
     {
         *(code[0] for code in ROW_CODES),
@@ -37,31 +37,31 @@ _INSIDE: Final = frozenset(
 _COMMITTING: Final = frozenset({EventType.XID, EventType.XA_PREPARE})
 _COMMIT: Final = (b"\0COMMIT", b"\0ROLLBACK")
 
-# Tells a place: makes the event that says that the log goes on there.
-TellPlace = Callable[[int], bytes]
+# Makes a heartbeat event that tells the replica this position.
+MakeHeartbeat = Callable[[int], bytes]
 
 
-class Choice(Protocol):
-    """Chooses from the events of one dump, in order."""
+class EventFilter(Protocol):
+    """Selects from the events of one dump, in order."""
 
     def enter(self, decoder: EventDecoder) -> None:
         """What comes next is of another file."""
 
-    def choose(self, events: list[bytes], position: int) -> list[bytes]:
-        """What is sent of these events, the first of which stands at ``position``."""
+    def select(self, events: list[bytes], position: int) -> list[bytes]:
+        """The events to send out of ``events``, the first of which is at ``position``."""
 
     def rest(self, position: int) -> list[bytes]:
-        """What is sent where there is nothing more to choose from for now."""
+        """The events to send at the end of the log as it is now."""
 
 
-class Everything:
+class AllEvents:
     """All events."""
 
     def enter(self, decoder: EventDecoder) -> None:
         """Nothing changes."""
 
-    def choose(self, events: list[bytes], position: int) -> list[bytes]:
-        """Just these."""
+    def select(self, events: list[bytes], position: int) -> list[bytes]:
+        """All of them."""
         return events
 
     def rest(self, position: int) -> list[bytes]:
@@ -70,26 +70,26 @@ class Everything:
 
 
 class WithoutGtids:
-    """MySQL: without the transactions of a set. Heartbeats (``tell``) say where those end that are left out.
+    """MySQL: skips the transactions of a GTID set. A heartbeat tells the replica where skipped transactions end.
 
-    Of a transaction without a GTID nobody can tell whether the replica has it: it is refused.
+    A transaction without a GTID is refused: the set does not say whether the replica has it.
     """
 
-    def __init__(self, gtids: GtidSet, tell: TellPlace, refusals: Refusals) -> None:
+    def __init__(self, gtids: GtidSet, make_heartbeat: MakeHeartbeat, refusals: Refusals) -> None:
         self._gtids = gtids
-        self._tell = tell
+        self._make_heartbeat = make_heartbeat
         self._refusals = refusals
         self._decoder = EventDecoder()
         self._is_skipping = False
-        self._is_untold = False
+        self._owes_position = False
 
     def enter(self, decoder: EventDecoder) -> None:
         """What comes next is of another file."""
         self._decoder = decoder
         self._is_skipping = False
 
-    def choose(self, events: list[bytes], position: int) -> list[bytes]:
-        """What is sent of these events."""
+    def select(self, events: list[bytes], position: int) -> list[bytes]:
+        """The events of all other transactions. Raises ``DumpRefusedError`` for a transaction without a GTID."""
         chosen: list[bytes] = []
         for raw in events:
             kind = raw[_TYPE_OFFSET]
@@ -99,26 +99,26 @@ class WithoutGtids:
             elif kind == EventType.ANONYMOUS_GTID:
                 raise self._refusals.anonymous(self._decoder.file, position)
             if self._is_skipping and kind not in _OUTSIDE:
-                self._is_untold = True
+                self._owes_position = True
             else:
                 chosen += (*self.rest(position), raw)
             position += len(raw)
         return chosen
 
     def rest(self, position: int) -> list[bytes]:
-        """The end of what was left out, if that has not been told yet."""
-        if not self._is_untold:
+        """A heartbeat with the end of the skipped transactions, if none has been sent since."""
+        if not self._owes_position:
             return []
-        self._is_untold = False
-        return [self._tell(position)]
+        self._owes_position = False
+        return [self._make_heartbeat(position)]
 
 
-class BehindState:
-    """MariaDB: of each domain what comes behind the replica's last transaction.
+class AfterGtidState:
+    """MariaDB: skips each domain up to and including the replica's last transaction in it.
 
-    ``state`` are these transactions, ``known`` what the log holds in all. A GTID_LIST with the source's
-    ``server_id`` tells the place where a domain goes on. ``strict``: it is an error if the log passes over a
-    transaction of the replica.
+    ``state`` holds these last transactions by domain, ``known`` the state of the whole log. A GTID_LIST with the
+    source's ``server_id`` tells the replica the position where a domain continues. ``strict``: the dump is refused
+    if the log has later transactions of a domain, but not the replica's last one.
     """
 
     def __init__(
@@ -131,13 +131,14 @@ class BehindState:
         strict: bool,
     ) -> None:
         self._state = state
-        self._unknown = {domain for domain in state if known.last_of(domain) is None}
+        self._unseen_domains = {domain for domain in state if known.last_of(domain) is None}
         self._server_id = server_id
         self._refusals = refusals
         self._strict = strict
         self._decoder = EventDecoder()
-        self._skips_to: Callable[[bytes], bool] | None = None  # the end of the group that is left out
-        self._is_untold = False
+        # Whether an event is the last one of the group that is being skipped; None if no group is.
+        self._ends_skipped_group: Callable[[bytes], bool] | None = None
+        self._owes_position = False
         self._passed = MariadbState()
 
     def enter(self, decoder: EventDecoder) -> None:
@@ -145,40 +146,40 @@ class BehindState:
         self._decoder = decoder
 
     @property
-    def has_begun(self) -> bool:
-        """Whether all that was asked to be left out lies behind."""
+    def is_done(self) -> bool:
+        """Whether there is nothing more to skip."""
         return not self._state
 
-    def choose(self, events: list[bytes], position: int) -> list[bytes]:
-        """What is sent of these events. ``DumpRefusedError`` where the log does not hold the replica's place."""
-        if not self._state and self._skips_to is None:
+    def select(self, events: list[bytes], position: int) -> list[bytes]:
+        """The events to send. Raises ``DumpRefusedError`` if the log lacks the replica's last transaction."""
+        if not self._state and self._ends_skipped_group is None:
             return events
         chosen: list[bytes] = []
         for raw in events:
             position += len(raw)
             if raw[_TYPE_OFFSET] == EventType.MARIADB_GTID and self._state:
-                self._meet(raw)
-            if self._skips_to is None:
+                self._begin_group(raw)
+            if self._ends_skipped_group is None:
                 chosen.append(raw)
-            elif self._skips_to(raw):
-                self._skips_to = None
-            if self._is_untold and self._skips_to is None:
-                chosen.append(self._tell(position))
-                self._is_untold = False
+            elif self._ends_skipped_group(raw):
+                self._ends_skipped_group = None
+            if self._owes_position and self._ends_skipped_group is None:
+                chosen.append(self._gtid_list(position))
+                self._owes_position = False
         return chosen
 
     def rest(self, position: int) -> list[bytes]:
-        """Nothing: what is left out belongs to a domain that goes on later."""
+        """Nothing: a GTID_LIST is only sent where a domain continues."""
         return []
 
-    def _tell(self, position: int) -> bytes:
+    def _gtid_list(self, position: int) -> bytes:
         has_checksum = self._decoder.checksum_enabled
         return artificial.gtid_list(
             self._server_id, self._passed.gtids(), position, has_checksum=has_checksum
         )
 
-    def _meet(self, raw: bytes) -> None:
-        """The next transaction: is it left out, and is it where its domain goes on?"""
+    def _begin_group(self, raw: bytes) -> None:
+        """Decide whether the next transaction is skipped, and whether its domain continues after it."""
         event = self._decoder.decode(raw)
         assert isinstance(event, MariadbGtidEvent)
         gtid = event.gtid
@@ -187,17 +188,17 @@ class BehindState:
         if wanted is None:
             return
         is_same = gtid.server_id == wanted.server_id
-        if gtid.domain_id in self._unknown:
-            # Nothing of this domain was in the log when the replica came.
-            self._unknown.discard(gtid.domain_id)
+        if gtid.domain_id in self._unseen_domains:
+            # The log held nothing of this domain when the dump started.
+            self._unseen_domains.discard(gtid.domain_id)
             if not is_same or gtid.sequence > wanted.sequence:
                 raise self._refusals.unknown_gtid(wanted, has_diverged=gtid.sequence >= wanted.sequence)
         if not is_same or gtid.sequence <= wanted.sequence:
-            self._skips_to = _ends_statement if event.is_standalone else self._commits
+            self._ends_skipped_group = _ends_statement if event.is_standalone else self._commits
         if is_same and gtid.sequence >= wanted.sequence:
             if self._strict and gtid.sequence > wanted.sequence:
                 raise self._refusals.gtid_in_a_hole(wanted)
-            self._is_untold = True
+            self._owes_position = True
             del self._state[gtid.domain_id]
 
     def _commits(self, raw: bytes) -> bool:
