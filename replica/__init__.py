@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from .config.reconnect import Failure, ReconnectPolicy
     from .config.status import StatusHook, StreamStatus
     from .config.tls import TlsMode
+    from .sql.xa import Xid
     from .statistics.collect import LogStatistics
     from .statistics.summaries import (
         LagStatistics,
@@ -116,7 +117,6 @@ if TYPE_CHECKING:
     from .stream.binlog_stream import BinlogStream
     from .transactions.replay import TransactionRestarted
     from .transactions.transaction import FileTransaction, FileTransactions, Transaction, Transactions
-    from .transactions.units import Xid
 
 __all__ = [
     "connect",
@@ -235,7 +235,7 @@ _LATER: Final = MappingProxyType(
     {
         "CheckpointStore": "config.checkpoint",
         "FileCheckpointStore": "config.checkpoint",
-        "Xid": "transactions.units",
+        "Xid": "sql.xa",
         "Failure": "config.reconnect",
         "ReconnectPolicy": "config.reconnect",
         "TransactionRestarted": "transactions.replay",

@@ -31,11 +31,12 @@ from protocol.binlog.events import (
 from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import EventFlag, EventType, RowsFlag
 
+from ..sql.xa import Xid
 from .hexdump import mariadb_hexdump
 from .query import DELIMITER
 from .rows import name_bytes, quoted_name
 from .statements import statement_text
-from .writer import Spool, TextWriter, timestamp_text, xid_text
+from .writer import Spool, TextWriter, timestamp_text
 
 _OPENING = b"""\
 /*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=1*/;
@@ -207,7 +208,7 @@ class MariadbText(TextWriter):
         yield from self._set(b"/*M!100001 SET @@session.server_id=%d*/", event.gtid.server_id)
         yield b"/*M!100001 SET @@session.gtid_seq_no=%d*/%b" % (event.gtid.sequence, _END)
         if event.gtid_flags & _PREPARED_XA and event.xid is not None:
-            yield b"XA START %b%b" % (xid_text(*event.xid), _END)
+            yield b"XA START %b%b" % (str(Xid(*event.xid)).encode(), _END)
         elif not event.gtid_flags & _STANDALONE:
             yield b"START TRANSACTION\n" + _END
 
@@ -249,7 +250,7 @@ class MariadbText(TextWriter):
 
     @_body.register
     def _xa_prepare(self, event: XaPrepareEvent) -> Iterator[bytes]:
-        xid = xid_text(event.format_id, event.gtrid, event.bqual)
+        xid = str(Xid(event.format_id, event.gtrid, event.bqual)).encode()
         yield b"\tXID = %b\nXA PREPARE %b\n%b\n" % (xid, xid, DELIMITER)
 
     @_body.register

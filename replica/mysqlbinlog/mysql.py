@@ -38,11 +38,12 @@ from protocol.errors import DecodeError
 from protocol.inflate import payload_events
 from protocol.wire import unpack_event_header
 
+from ..sql.xa import Xid, prepare_statement
 from .hexdump import mysql_hexdump
 from .query import DELIMITER, is_transaction_frame
 from .rows import name_bytes
 from .statements import statement_text
-from .writer import TextWriter, timestamp_text, xid_text
+from .writer import TextWriter, timestamp_text
 
 _OPENING = b"""\
 # The proper term is pseudo_replica_mode, but we use this compatibility alias
@@ -231,9 +232,9 @@ class MysqlText(TextWriter):
     @_body.register
     def _xa_prepare(self, event: XaPrepareEvent) -> Iterator[bytes]:
         self._in_transaction = False
-        xid = xid_text(event.format_id, event.gtrid, event.bqual)
-        statement = b"XA COMMIT %b ONE PHASE" % xid if event.one_phase else b"XA PREPARE %b" % xid
-        yield b"\tXA PREPARE %b\n%b\n%b\n" % (xid, statement, DELIMITER)
+        xid = Xid(event.format_id, event.gtrid, event.bqual)
+        statement = prepare_statement(xid, event.one_phase)
+        yield b"\tXA PREPARE %b\n%b\n%b\n" % (str(xid).encode(), statement.encode(), DELIMITER)
 
     @_body.register
     def _transaction_context(self, event: TransactionContextEvent) -> Iterator[bytes]:

@@ -53,11 +53,6 @@ def timestamp_text(timestamp: int) -> bytes:
     return b"%02d%02d%02d %2d:%02d:%02d" % (*date, moment.tm_hour, moment.tm_min, moment.tm_sec)
 
 
-def xid_text(format_id: int, gtrid: bytes, bqual: bytes) -> bytes:
-    """An xid as XA statements take it."""
-    return b"X'%b',X'%b',%d" % (gtrid.hex().encode(), bqual.hex().encode(), format_id)
-
-
 class TextWriter:
     """Base of the two families' writers: one event after the other to a binary stream."""
 

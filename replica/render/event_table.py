@@ -42,8 +42,8 @@ from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import EventFlag, EventType
 
 from ..mysqlbinlog.statements import user_value
-from ..mysqlbinlog.writer import xid_text
 from ..sql.quoting import identifier
+from ..sql.xa import Xid, prepare_statement
 
 _COLUMNS: Final = ("Log_name", "Pos", "Event_type", "Server_id", "End_log_pos", "Info")
 _WIDTHS: Final = (16, 10, 20, 10, 11)
@@ -151,7 +151,7 @@ def _gtid(event: GtidEvent, is_mariadb: bool) -> str:
 def _mariadb_gtid(event: MariadbGtidEvent, is_mariadb: bool) -> str:
     begin = ""
     if event.xid is not None and event.gtid_flags & _XA_FLAG:
-        begin = f"XA START {xid_text(*event.xid).decode()} "
+        begin = f"XA START {Xid(*event.xid)} "
     elif not event.is_standalone:
         begin = "BEGIN "
     commit_id = "" if event.commit_id is None else f" cid={event.commit_id}"
@@ -177,8 +177,8 @@ def _rows(event: Any, is_mariadb: bool) -> str:
 
 
 def _xa_prepare(event: XaPrepareEvent, is_mariadb: bool) -> str:
-    xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()
-    return f"XA COMMIT {xid} ONE PHASE" if event.one_phase else f"XA PREPARE {xid}"
+    xid = Xid(event.format_id, event.gtrid, event.bqual)
+    return prepare_statement(xid, event.one_phase)
 
 
 def _payload(event: TransactionPayloadEvent, is_mariadb: bool) -> str:

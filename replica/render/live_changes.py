@@ -31,7 +31,7 @@ from protocol.binlog.events import (
 )
 from protocol.constants import EventFlag
 
-from ..mysqlbinlog.writer import xid_text
+from ..sql.xa import Xid
 from ..statistics.layout import Line, Role, Span, cell_width, cut, fill, line_width, printable
 from ..transactions.replay import TransactionRestarted
 from .change_text import change_fields
@@ -127,7 +127,7 @@ class ChangeRenderer:
         self._source = " ".join(printable_words(event.sql))
 
     def _prepared(self, event: XaPrepareEvent) -> None:
-        xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()
+        xid = Xid(event.format_id, event.gtrid, event.bqual)
         if self._is_shown:
             self._note(f"committed as {xid}" if event.one_phase else f"prepared as {xid}", "comment")
         self._end(event)

@@ -44,8 +44,8 @@ from protocol.charset import charset_of_collation
 from protocol.constants import RowsFlag
 from protocol.errors import UnsupportedEventError
 
-from ..mysqlbinlog.writer import xid_text
 from ..sql.quoting import binary_literal, identifier
+from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, prepare_statement
 from ..transactions.replay import TransactionRestarted
 from .sql_rows import RowStatements
 from .sql_session import SqlSession
@@ -62,7 +62,7 @@ _INSERT_ID: Final = 2
 _CREATE_TABLE: Final = re.compile(r"\s*CREATE\s+(OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
 # MySQL logs CREATE TABLE ... SELECT so; for a client, no INSERT may follow.
 _START_TRANSACTION: Final = re.compile(r"\s+START TRANSACTION\s*$")
-_FRAMES: Final = ("XA END", "XA COMMIT", "XA ROLLBACK", "SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
+_FRAMES: Final = ("XA END", XA_COMMIT, XA_ROLLBACK, "SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
 # Statements that leave all rows as they are: there is nothing to undo.
 _WITHOUT_ROWS: Final = re.compile(
     r"\s*(XA\s+END|SAVEPOINT|RELEASE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|GRANT|REVOKE|SET\s+PASSWORD"
@@ -164,7 +164,7 @@ class _Writer:
             return
         xid = event.xid if event.gtid_flags & _XA_FLAG else None
         # With sql_mode=ORACLE, BEGIN begins a block.
-        self.begin(event, "START TRANSACTION" if xid is None else f"XA START {xid_text(*xid).decode()}")
+        self.begin(event, "START TRANSACTION" if xid is None else f"XA START {Xid(*xid)}")
 
     def query(self, event: QueryEvent) -> None:
         sql = event.sql
@@ -280,8 +280,8 @@ class _Redo(_Writer):
         self.write(behind)
 
     def xa_prepare(self, event: XaPrepareEvent) -> None:
-        xid = xid_text(event.format_id, event.gtrid, event.bqual).decode()
-        self._end(f"XA COMMIT {xid} ONE PHASE" if event.one_phase else f"XA PREPARE {xid}")
+        xid = Xid(event.format_id, event.gtrid, event.bqual)
+        self._end(prepare_statement(xid, event.one_phase))
 
     def restart(self) -> None:
         self._end("ROLLBACK")

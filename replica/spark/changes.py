@@ -24,6 +24,7 @@ from protocol.binlog.events import (
 )
 from protocol.errors import RolledBackToSavepointError, StatementFormatError
 from replica.arrow.rawrows import RawRows
+from replica.sql.xa import ends_prepared
 from replica.transactions.units import Outcome, TransactionGrouper, Unit
 
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
@@ -97,7 +98,7 @@ class _Transaction:
             None if gtid is None else str(gtid),
             commit_micros(unit.begin),
             self.xid,
-            None if xa is None else f"X'{xa.gtrid.hex()}',X'{xa.bqual.hex()}',{xa.format_id}",
+            None if xa is None else str(xa),
             unit.outcome or "open",
         )
 
@@ -213,7 +214,7 @@ class ChangeReader:
             if self._on_statement == "fail":
                 raise
         if isinstance(event, QueryEvent) and (
-            _is_xa_end(event.sql) or len(unit.ddl) > transaction.statements
+            ends_prepared(event.sql) or len(unit.ddl) > transaction.statements
         ):
             transaction.statements = len(unit.ddl)
             transaction.held.append((event, inner, -1))
@@ -228,7 +229,3 @@ def commit_micros(begin: Event) -> int:
 def _has_rows(rows: RawRows) -> bool:
     """Whether the event has rows. A row image without any column takes no byte, and such an event holds one row."""
     return rows.end > rows.start or not any(image.columns for image in rows.layout.images)
-
-
-def _is_xa_end(sql: str) -> bool:
-    return sql.startswith(("XA COMMIT", "XA ROLLBACK"))

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from protocol.binlog.events import EventHeader, QueryEvent
 from protocol.constants import ColumnType
 from replica.arrow.strings import valid_text
+from replica.sql.xa import XA_COMMIT, XA_ROLLBACK
 
 from ..spool.pieces import LogPiece
 from . import json_text, variant
@@ -274,6 +275,6 @@ def _flags(array: pa.Array) -> Flags:
 
 def statement_operation(sql: str) -> str:
     """The ``op`` of a statement."""
-    if sql.startswith("XA COMMIT"):
+    if sql.startswith(XA_COMMIT):
         return "xa_commit"
-    return "xa_rollback" if sql.startswith("XA ROLLBACK") else "ddl"
+    return "xa_rollback" if sql.startswith(XA_ROLLBACK) else "ddl"

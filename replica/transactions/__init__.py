@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .transaction import FileTransactions as FileTransactions
     from .transaction import Transaction as Transaction
     from .transaction import Transactions as Transactions
-    from .units import Xid as Xid
 
 # Reading files takes the places alone.
 _LATER: Final = MappingProxyType(
@@ -21,7 +20,6 @@ _LATER: Final = MappingProxyType(
         "FileTransactions": "transaction",
         "Transaction": "transaction",
         "Transactions": "transaction",
-        "Xid": "units",
     }
 )
 __getattr__ = importer(__name__, _LATER)

@@ -14,7 +14,8 @@ from protocol.errors import LostEventsError, TransactionOutcomeError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
 
-from .units import Outcome, TransactionGrouper, Unit, Xid
+from ..sql.xa import Xid
+from .units import Outcome, TransactionGrouper, Unit
 
 _NO_CHANGES: Final[tuple[Change, ...]] = ()
 

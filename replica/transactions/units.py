@@ -5,13 +5,12 @@
 Where units begin and end, ``progress`` knows. What stands between them belongs to none.
 """
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from protocol.binlog.events import (
     AnonymousGtidEvent,
@@ -49,6 +48,7 @@ from protocol.position import Checkpoint
 from protocol.records import record
 
 from ..sql.statement_kind import empties_table, statement_kind
+from ..sql.xa import XA_ROLLBACK, Xid, statement_xid
 from .boundary import Progress
 from .replay import TransactionRestarted
 
@@ -58,9 +58,6 @@ Outcome = Literal["commit", "rollback", "prepared", "restarted"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Microseconds since then, in 7 bytes; tagged GTID events have 8, more than a datetime can hold.
 _LATEST: Final = 1 << 55
-_XID: Final = re.compile(
-    r"XA (?:START|COMMIT|ROLLBACK) X'([0-9a-f]*)',X'([0-9a-f]*)',([0-9]+)", re.IGNORECASE
-)
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
 # Of MariaDB's GTID event: a two-phase ALTER TABLE that only begins here, and one that has failed.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
@@ -69,14 +66,6 @@ _GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 _ANNOUNCING: Final = _GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
 _FILE_STARTS: Final = frozenset({FormatDescriptionEvent, RotateEvent})
 _RARE: Final = frozenset({IncidentEvent, TransactionRestarted})
-
-
-class Xid(NamedTuple):
-    """The id of an XA transaction, as XA START named it: ``gtrid``, ``bqual``, and ``format_id`` behind them."""
-
-    format_id: int
-    gtrid: bytes
-    bqual: bytes
 
 
 @record(slots=True, eq=False)
@@ -139,8 +128,7 @@ class Unit:
 
     def _note_statement(self, event: QueryEvent) -> None:
         sql = event.sql
-        if sql.startswith("XA ") and (found := _XID.match(sql)):
-            self.xid = Xid(int(found[3]), bytes.fromhex(found[1]), bytes.fromhex(found[2]))
+        self.xid = statement_xid(sql) or self.xid
         begin = self.begin
         if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & (_START_ALTER | _ROLLBACK_ALTER):
             return
@@ -169,7 +157,7 @@ class Unit:
     def _outcome(self, event: Event) -> Outcome:
         if isinstance(event, XaPrepareEvent):
             return "commit" if event.one_phase else "prepared"
-        if isinstance(event, QueryEvent) and (event.sql == "ROLLBACK" or event.sql.startswith("XA ROLLBACK")):
+        if isinstance(event, QueryEvent) and (event.sql == "ROLLBACK" or event.sql.startswith(XA_ROLLBACK)):
             return "rollback"
         flags = self.begin.extra_flags if isinstance(self.begin, MariadbGtidEvent) else 0
         if flags & _START_ALTER:

@@ -13,7 +13,7 @@ import pytest
 from protocol.errors import RolledBackToSavepointError, StatementFormatError, TransactionOutcomeError
 from protocol.gtid import parse_gtid_set
 from replica import Change
-from replica.transactions.units import Xid
+from replica.sql.xa import Xid
 from tests.support.servers import Server
 
 from .support.streams import SECONDS, end_of_log, executed

@@ -30,10 +30,11 @@ from protocol.gtid import Gtid, GtidSet, MariadbGtid
 from protocol.position import Checkpoint
 from protocol.rows.column import Column
 from protocol.rows.table import Table
+from replica.sql.xa import Xid
 from replica.transactions.boundary import Progress
 from replica.transactions.replay import TransactionRestarted
 from replica.transactions.transaction import Transaction, Transactions
-from replica.transactions.units import Outcome, Xid
+from replica.transactions.units import Outcome
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 FILE = "binlog.000001"

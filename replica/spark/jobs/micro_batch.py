@@ -13,7 +13,6 @@ The driver holds a micro-batch: ``maxBytesPerTrigger`` (64m unless told otherwis
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,11 +31,11 @@ from replica.spark.jobs.job_state import JobState, TableState
 from replica.spark.jobs.kept_table import KeptTable, Step, table_path
 from replica.spark.packed import PackedItem, PackedRows, repack, unpack
 from replica.sql import ddl
+from replica.sql.xa import statement_xid
 
 _LOGGER: Final = logging.getLogger(__name__)
 # deltalake works outside of Python's lock; more threads than that are not faster.
 _THREADS: Final = 4
-_XA_END: Final = re.compile(r"XA (?:COMMIT|ROLLBACK) X'([0-9a-f]*)',X'([0-9a-f]*)',([0-9]+)", re.IGNORECASE)
 
 TableKind = Callable[[str, str], KeptTable]
 
@@ -187,10 +186,9 @@ class Batch:
             self._state.prepared.setdefault(xa, []).append((name, repack(packed, part)))
 
     def _xa_end(self, item: PackedItem) -> None:
-        found = _XA_END.match(item.sql or "")
-        assert found is not None
-        xa = f"X'{found[1].lower()}',X'{found[2].lower()}',{found[3]}"
-        parts = self._state.prepared.pop(xa, [])
+        xid = statement_xid(item.sql or "")
+        assert xid is not None
+        parts = self._state.prepared.pop(str(xid), [])
         if item.op != "xa_commit":
             return
         for name, data in parts:

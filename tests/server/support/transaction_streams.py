@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from replica import BinlogStream, Change
-from replica.transactions.units import Outcome, Xid
+from replica.sql.xa import Xid
+from replica.transactions.units import Outcome
 from tests.support.servers import Server
 
 from .streams import SECONDS, end_of_log, stream_of
