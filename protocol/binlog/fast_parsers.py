@@ -15,6 +15,7 @@ from ..errors import TruncatedError
 from ..gtid import new_mariadb_gtid
 from ..wire import NULL_LENGTH, HeaderFields, Reader, unpack_u64, utf8_text
 from . import mariadb_bodies, transaction_bodies
+from .commit_time import ORIGINAL_FOLLOWS
 from .events import (
     AnnotateRowsEvent,
     AnonymousGtidEvent,
@@ -44,7 +45,6 @@ _ANONYMOUS: Final = int(EventType.ANONYMOUS_GTID)
 _LOGICAL_CLOCK: Final = 2
 _TIME_BITS: Final = 56
 _TIME_MASK: Final = (1 << _TIME_BITS) - 1
-_OTHER_TIME: Final = 1 << 55
 _OTHER_VERSION: Final = 1 << 31
 _TWO_BYTES: Final = 0xFC
 
@@ -82,7 +82,7 @@ def gtid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -
     if (
         not is_usual
         or mark != _LOGICAL_CLOCK
-        or time & _OTHER_TIME
+        or time & ORIGINAL_FOLLOWS
         or version & _OTHER_VERSION
         or (sequence < 1 and header[1] != _ANONYMOUS)
     ):

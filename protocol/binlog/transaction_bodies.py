@@ -11,6 +11,7 @@ from ..constants import EventType
 from ..errors import DecodeError
 from ..gtid import Gtid, GtidSet, new_gtid
 from ..wire import Reader, utf8_text
+from .commit_time import ORIGINAL_FOLLOWS
 from .events import (
     AnonymousGtidEvent,
     EventHeader,
@@ -26,7 +27,6 @@ from .tagged_fields import read_message, read_signed, read_text, read_unsigned
 _GTID_HEADER = struct.Struct("<B16sq")
 _CLOCK = struct.Struct("<qq")
 _LOGICAL_CLOCK = 2
-_LATER_BIT_7_BYTES = 1 << 55
 _LATER_BIT_4_BYTES = 1 << 31
 
 
@@ -56,7 +56,7 @@ def _checked_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
 def _read_details(event: AnonymousGtidEvent, body: Reader) -> None:
     """Commit timestamps (WL#7319), length (WL#10549), server versions (WL#11441), commit group ticket (8.0.29)."""
     if body.remaining >= 7:
-        event.immediate_commit_timestamp, event.original_commit_timestamp = _pair(body, 7, _LATER_BIT_7_BYTES)
+        event.immediate_commit_timestamp, event.original_commit_timestamp = _pair(body, 7, ORIGINAL_FOLLOWS)
     if body.remaining:
         event.transaction_length = body.lenenc_int()
     if body.remaining >= 4:

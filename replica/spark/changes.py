@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from protocol.binlog.commit_time import commit_microseconds
 from protocol.binlog.events import (
     AnonymousGtidEvent,
     DeleteRowsEvent,
@@ -36,8 +37,6 @@ _WITH_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent}
 _INSIDE: Final = _WITH_ROWS | {TableMapEvent}
 _BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 _SAYING_NOTHING: Final = _BEGINNING | {TableMapEvent}
-# Commit timestamps are microseconds since 1970 in 7 bytes. Tagged GTID events have 8: more than any time needs.
-_LATEST: Final = 1 << 55
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class _Transaction:
         gtid = unit.gtid
         return TransactionFacts(
             None if gtid is None else str(gtid),
-            commit_micros(unit.begin),
+            commit_microseconds(unit.begin),
             self.xid,
             None if xa is None else str(xa),
             unit.outcome or "open",
@@ -218,12 +217,6 @@ class ChangeReader:
         ):
             transaction.statements = len(unit.ddl)
             transaction.held.append((event, inner, -1))
-
-
-def commit_micros(begin: Event) -> int:
-    """The commit time of the transaction that begins with this event, in microseconds; see ``Unit.commit_time``."""
-    committed = begin.original_commit_timestamp if isinstance(begin, AnonymousGtidEvent) else None
-    return committed if committed and committed < _LATEST else begin.header.timestamp * 1_000_000
 
 
 def _has_rows(rows: RawRows) -> bool:

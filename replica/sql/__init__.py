@@ -1,1 +1,1 @@
-"""SQL text that binary logs and replicas hold: words, kinds of statements, DDL, quoting, XA ids. No connection, no events."""
+"""SQL text of binary logs and replicas: words, kinds of statements, DDL, quoting, XA ids. No events."""

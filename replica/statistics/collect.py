@@ -12,6 +12,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Final
 
+from protocol.binlog.commit_time import is_commit_time
 from protocol.binlog.events import (
     AnonymousGtidEvent,
     DeleteRowsEvent,
@@ -55,8 +56,6 @@ from .summaries import (
 _MINUTE: Final = 60
 _NEVER: Final = 1 << 62
 _MICROSECONDS: Final = 1_000_000
-# Of a commit time stamp: tagged GTID events have 8 bytes for it, more than a datetime can hold.
-_LATEST: Final = 1 << 55
 _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 _NOT_CUTTING: Final = int(EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
 # Table objects that are known by identity; a log with many DDLs makes new ones.
@@ -384,7 +383,7 @@ class LogStatistics:
                 # As it stands in the log; its events may have been compressed there.
                 opened.bytes = begin.transaction_length
             original, immediate = begin.original_commit_timestamp, begin.immediate_commit_timestamp
-            if original and immediate and 0 < original < _LATEST and immediate < _LATEST:
+            if is_commit_time(original) and is_commit_time(immediate):
                 end, committed = original // _MICROSECONDS, immediate // _MICROSECONDS
                 if original != immediate:
                     lag = (immediate - original) / _MICROSECONDS

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from protocol.binlog.commit_time import commit_microseconds
 from protocol.binlog.events import (
     AnonymousGtidEvent,
     Change,
@@ -56,8 +57,6 @@ from .replay import TransactionRestarted
 Outcome = Literal["commit", "rollback", "prepared", "restarted"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Microseconds since then, in 7 bytes; tagged GTID events have 8, more than a datetime can hold.
-_LATEST: Final = 1 << 55
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
 # Of MariaDB's GTID event: a two-phase ALTER TABLE that only begins here, and one that has failed.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
@@ -99,12 +98,7 @@ class Unit:
 
     @property
     def commit_time(self) -> datetime:
-        begin = self.begin
-        # 0 where the transaction comes from a server before 8.0.1.
-        committed = begin.original_commit_timestamp if isinstance(begin, AnonymousGtidEvent) else None
-        if committed and committed < _LATEST:
-            return _EPOCH + timedelta(microseconds=committed)
-        return _EPOCH + timedelta(seconds=begin.header.timestamp)
+        return _EPOCH + timedelta(microseconds=commit_microseconds(self.begin))
 
     @property
     def is_over(self) -> bool:
