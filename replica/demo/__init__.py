@@ -1,4 +1,4 @@
-"""The demo: half an hour of a small shop, recorded on a MySQL 9.7, and a source on this machine that serves it."""
+"""The demo: the binary log of half an hour of a small shop, recorded on MySQL 9.7, and a local source to serve it."""
 
 from .log import LOG_NAME, installed_log, recorded_log
 from .source import DemoSource

@@ -1,7 +1,7 @@
 """The recorded log of the demo: 224 transactions in ``shop.customers``, ``shop.orders`` and ``shop.order_items``.
 
-``tests/tools/record_demo.py`` recorded it. It has GTIDs, full metadata and full row images; columns of JSON, ENUM,
-DECIMAL and DATETIME; inserts, updates, deletes, and a column that is added in the middle.
+``tests/tools/record_demo.py`` recorded it. It has GTIDs, full metadata and full row images; JSON, ENUM, DECIMAL and
+DATETIME columns; inserts, updates, deletes, and an ALTER TABLE in the middle that adds a column.
 """
 
 from contextlib import AbstractContextManager
@@ -13,16 +13,16 @@ LOG_NAME: Final = "shop.binlog"
 
 
 def recorded_log() -> AbstractContextManager[Path]:
-    """The path of the log, for a ``with``: out of a zipped package it is a copy that is gone afterwards."""
+    """The path of the log, as a context manager: from a zipped package it is a temporary copy."""
     return as_file(files(__package__) / LOG_NAME)
 
 
 def installed_log() -> Path | None:
-    """Where the log is for good; None in a zipped package, in which it is nowhere."""
+    """The path of the installed log; None if the package is zipped."""
     path = files(__package__) / LOG_NAME
     return path if isinstance(path, Path) else None
 
 
 def read_log() -> bytes:
-    """The log's content, some 130 KB."""
+    """The log's content, about 130 KB."""
     return (files(__package__) / LOG_NAME).read_bytes()

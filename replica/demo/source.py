@@ -1,6 +1,6 @@
-"""A source for who has no server at hand: ``BinlogServer`` on a free port of this machine, with the recorded log.
+"""A source without a database server: ``BinlogServer`` serves the recorded log on a free port of this machine.
 
-It is the product's own server and speaks as a MySQL does: login, registration, both dumps.
+Clients see a MySQL source: login, registration as a replica, binlog dumps by position and by GTID.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from ..server import BinlogServer
 from .log import read_log
 
 USER: Final = "demo"
-#: The name that the log is served under: one with a number, as every file of a source has.
+#: The name under which the log is served: like every binlog file name it ends in a number.
 SERVED_NAME: Final = "shop.000001"
 
 _HOST: Final = "127.0.0.1"
@@ -23,13 +23,13 @@ _PASSWORD_BYTES: Final = 9
 
 
 class DemoSource:
-    """Serves the demo's log for as long as it is entered; ``dsn`` is what ``replica.connect`` takes.
+    """A context manager that serves the demo's log. ``dsn`` is the address for ``replica.connect``.
 
         with DemoSource() as source:
             ...  # source.dsn, from this process or others
 
-    As ``async with`` it runs in the loop at hand, as ``with`` in a thread of its own. The password is made up anew;
-    only this machine reaches the port. ``tls``: as ``BinlogServer`` has it.
+    With ``async with`` the server runs in the current event loop, with ``with`` in a thread of its own. The password
+    is random, and the port is on the loopback interface. ``tls``: as for ``BinlogServer``.
     """
 
     def __init__(self, *, tls: bool = True) -> None:
@@ -45,7 +45,7 @@ class DemoSource:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0 when it does not."""
+        """The port that the server listens on; 0 while it is not running."""
         return 0 if self._server is None else self._server.port
 
     @property
@@ -55,17 +55,17 @@ class DemoSource:
 
     @property
     def password(self) -> str:
-        """That of the user ``demo``."""
+        """The password of the user ``demo``."""
         return self._password
 
     @property
     def version(self) -> str:
-        """The version of the server that the log comes from."""
+        """The version of the server that wrote the log; empty while the source is not running."""
         return "" if self._server is None else self._server.version
 
     @property
     def dsn(self) -> str:
-        """Its whole DSN, with the password."""
+        """The DSN of the source, with the password."""
         return f"mysql://{USER}:{self._password}@{self.address}"
 
     async def __aenter__(self) -> Self:

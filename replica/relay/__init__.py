@@ -1,6 +1,6 @@
-"""A relay: one connection to a source, whose log is written into files that equal the source's byte for byte.
+"""A relay copies a source's binary log over one connection, into files equal to the source's byte for byte.
 
-    Session -> raw events -> RelayFolder; replica.server serves the files on to many readers
+    Session -> raw events -> RelayFolder; replica.server serves the files to many replicas
 
 No event is decoded.
 """
