@@ -1,1 +1,1 @@
-"""The shared decoder: raw binlog events in, typed events out. It never imports the conversation."""
+"""The binary log: raw events in, typed events out. This package never imports the client/server protocol."""

@@ -1,8 +1,8 @@
-"""Which events carry a CRC32 behind them, as a small state machine, and the check itself.
+"""Checksums of events: which algorithm a FORMAT_DESCRIPTION event announces, and the CRC32 check itself.
 
-The state starts as the replica's SET asked for, and changes at each FORMAT_DESCRIPTION event, which itself always
-carries four bytes (``log_event.cc``: Format_description_event::write); an artificial ROTATE before it belongs to
-the old state.
+The algorithm holds from that event on. The event itself always ends in four checksum bytes
+(``log_event.cc``: Format_description_event::write). An artificial ROTATE before it still follows the old algorithm.
+The decoder keeps this state.
 """
 
 from zlib import crc32
@@ -10,7 +10,7 @@ from zlib import crc32
 from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
 
 CRC32_ALGORITHM = 1
-# The CRC32 of any data with its own little-endian CRC32 behind it; saves a slice and an unpack per event.
+# The CRC32 of any data followed by its own little-endian CRC32; saves a slice and an unpack per event.
 CRC32_RESIDUE = 0x2144DF1C
 
 _FLAGS_OFFSET = 17
@@ -19,8 +19,8 @@ _VERSION_SIZE = 50
 # First versions that write the algorithm into the format description (log_event.cc: checksum_version_split_*).
 _MYSQL_SINCE = (5, 6, 1)
 _MARIADB_SINCE = (5, 3, 0)
-# Their event names 35 types or more, that of an older server fewer: a version that says otherwise is damaged, and
-# the check must not be left out on its word. What is fixed before the types takes 57 bytes.
+# Format descriptions since then list 35 event types or more, older ones fewer. So a long event with an older version
+# is damaged, and its checksum must still be checked. The fixed fields before the list take 57 bytes.
 _MIN_SIZE_SINCE = EVENT_HEADER_SIZE + 57 + 35 + 1 + CHECKSUM_SIZE
 
 
@@ -31,7 +31,7 @@ def server_version_of(format_description: bytes) -> str:
 
 
 def version_numbers(server_version: str) -> tuple[int, int, int]:
-    """``"8.0.36-log"`` -> (8, 0, 36); parts that are no numbers count as 0 (``do_server_version_split``)."""
+    """``"8.0.36-log"`` -> (8, 0, 36); parts without a number count as 0 (``do_server_version_split``)."""
     parts = server_version.removeprefix("5.5.5-").split(".", 2)
     numbers = []
     for part in (*parts, "", "")[:3]:
@@ -58,7 +58,7 @@ def algorithm_of(format_description: bytes) -> int | None:
 
 
 def hides_checksums(format_description: bytes) -> bool:
-    """Whether that there are none is itself damage: with the algorithm CRC32 in it, its own would be right."""
+    """Whether an event that announces no checksums is damaged: with CRC32 as algorithm its own checksum fits."""
     algorithm = len(format_description) - CHECKSUM_SIZE - 1
     with_checksums = bytearray(format_description)
     with_checksums[algorithm] = CRC32_ALGORITHM
@@ -66,9 +66,9 @@ def hides_checksums(format_description: bytes) -> bool:
 
 
 def crc32_matches(event: bytes) -> bool:
-    """Whether the last four bytes of ``event`` are the CRC32 of those before.
+    """Whether the last four bytes of ``event`` are the CRC32 of the bytes before them.
 
-    The BINLOG_IN_USE flag of a file that is still open was not set when the checksum was made.
+    The checksum is computed without the BINLOG_IN_USE flag, which is set while the file is open.
     """
     if crc32(event) == CRC32_RESIDUE:
         return True

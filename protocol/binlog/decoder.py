@@ -1,8 +1,8 @@
-"""The event decoder: raw events in, typed events out, with the state that lies between them.
+"""The event decoder: raw events in, typed events out; it keeps the state that later events depend on.
 
-State is the format description (checksums, header sizes), the file and position, and the table maps that rows
-events refer to. It never asks a server and never sees a packet; a stream, a file reader and a Spark task all
-stand before it.
+The state is the format description (checksums, header sizes), the file and position, and the table maps that rows
+events refer to. The decoder never asks a server and never sees a packet; streams, file readers and Spark tasks feed
+it raw events.
 """
 
 import struct
@@ -61,9 +61,9 @@ _new = object.__new__
 _WRONG_CHECKSUM = "the checksum does not match the event"
 _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
 _STATEMENT_END = 1
-# Table id in 6 bytes and flags: what table maps and rows events begin with.
+# Table maps and rows events begin with a table id of 6 bytes and flags.
 _unpack_table_id = struct.Struct("<IHH").unpack_from
-_BEHIND_TABLE_ID = EVENT_HEADER_SIZE + 8
+_AFTER_TABLE_ID = EVENT_HEADER_SIZE + 8
 _WITH_TABLE_ID = frozenset(
     {
         *ROWS_FORMATS,
@@ -73,7 +73,7 @@ _WITH_TABLE_ID = frozenset(
         EventType.PRE_GA_DELETE_ROWS,
     }
 )
-# QUERY begins with thread and execution time; what stands behind them is kept, if it is short.
+# QUERY begins with thread id and execution time; the bytes after these are the key of a cache of short statements.
 _unpack_thread = struct.Struct("<II").unpack_from
 _STATEMENT = EVENT_HEADER_SIZE + 8
 _LONG_STATEMENT = 512
@@ -82,7 +82,7 @@ _STATEMENTS_KEPT = 256
 _ARTIFICIAL = int(EventFlag.ARTIFICIAL)
 _IGNORABLE = int(EventFlag.IGNORABLE)
 _SHAPES_KEPT = 4096
-# A rows event without a table: it only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
+# The table id of a rows event that only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
 _DUMMY_TABLE_ID = 0x00FFFFFF
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _HEARTBEATS = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
@@ -91,19 +91,19 @@ _CHANGING_STATE = _HEARTBEATS | {
     EventType.FORMAT_DESCRIPTION,
     EventType.MARIADB_QUERY_COMPRESSED,
 }
-# Every other statement might be a DDL, after which a table's description is asked for again.
+# Every other statement may be DDL; after it the description of a table has to be given again.
 _CHANGING_NO_TABLE = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _WITH_ORIGINAL_SIZE = 1
 
 
 class EventDecoder:
-    """Turns raw events of one binlog stream or file into events.
+    """Decodes the raw events of one binlog stream or file.
 
-    ``file`` and ``position`` say where the next event stands; both follow rotates and sizes. ``wants_table`` is
-    asked once per table (schema, name): rows of tables that it rejects are not decoded. ``columns`` maps
-    ``"schema.table"`` to the only column names wanted. With ``on_schema_mismatch="positional"`` a description that
-    does not fit leaves the names ``@1``... instead of raising. ``cells`` replaces what values become, and
-    ``row_compiler`` what rows become.
+    ``file`` and ``position`` are the place of the next event; ROTATE events and event sizes advance them.
+    ``wants_table`` is called once for each table map (schema, name): rows of tables that it rejects are not decoded.
+    ``columns`` maps ``"schema.table"`` to the names of the columns to decode. With
+    ``on_schema_mismatch="positional"`` a description that does not fit leaves the names ``@1``... instead of raising.
+    ``cells`` replaces the readers of values, ``row_compiler`` the readers of rows.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class EventDecoder:
         self.file = file
         self.position = position
         self.checksum_enabled = False
-        self.payload_offset = 0  # where the last event of ``payload_events`` begins, in the plain payload
+        self.payload_offset = 0  # offset of the last event of ``payload_events`` in the uncompressed payload
         self.format_description: FormatDescriptionEvent | None = None
         self._mariadb = mariadb
         self._verify_checksum = verify_checksum
@@ -135,7 +135,7 @@ class EventDecoder:
         self._known: dict[bytes, MappedTable] = {}
         self._row_readers = RowReaders(cells, row_compiler)
         self._fragments: list[bytes] = []
-        self._is_odd = False
+        self._has_old_layout = False
         self._statements: dict[bytes, tuple[int, str, str, bytes]] = {}
         self._parsers: dict[int, FrequentParser] = {
             **FREQUENT_PARSERS,
@@ -144,7 +144,7 @@ class EventDecoder:
             EventType.QUERY: self._query,
         }
         self._frequent = self._parsers
-        # Other types whose meaning hangs on the decoder's state.
+        # Further types that need the decoder's state.
         self._special: dict[int, Callable[[EventHeader, int, Reader], Event | None]] = {
             EventType.PRE_GA_WRITE_ROWS: self._pre_ga_rows,
             EventType.PRE_GA_UPDATE_ROWS: self._pre_ga_rows,
@@ -155,28 +155,29 @@ class EventDecoder:
     def decode(
         self, raw: bytes, position: int | None = None, header: HeaderFields | None = None
     ) -> Event | None:
-        """One whole event, header and checksum included; None for rows and table maps that are not wanted.
+        """Decode one complete raw event, with header and checksum; None for rows and table maps that are not wanted.
 
-        ``position`` overrides where the event starts, for files, whose offsets are known; ``header`` are the numbers
-        of its header, where they have been unpacked. Raises ``DecodeError`` (``TruncatedError``, ``ChecksumError``,
-        ``UnsupportedEventError``, ``MissingTableMapError``) with file, position and event type filled in; the
-        decoder can be given the next event afterwards.
+        ``position`` is the event's offset if it is known, as in files; ``header`` has its header fields if they are
+        unpacked already. Raises ``DecodeError`` (``TruncatedError``, ``ChecksumError``, ``UnsupportedEventError``,
+        ``MissingTableMapError``) with file, position and event type; afterwards the decoder accepts the next event.
         """
         if header is None:
             try:
                 header = unpack_event_header(raw)
             except struct.error:
-                raise TruncatedError(f"{len(raw)} bytes are no event", self.file, self.position) from None
+                raise TruncatedError(f"{len(raw)} bytes are not an event", self.file, self.position) from None
         _, event_type, _, size, next_position, flags = header
         if position is None:
             position = self.position
-            # Where the source says nothing, the sum of sizes holds. It also does beyond 4 GiB, where
+            # If the source gives no next_position, the sum of the sizes counts. It also counts beyond 4 GiB, where
             # next_position is cut to 32 bits.
             if next_position and (position + size) & 0xFFFFFFFF != next_position and not flags & _ARTIFICIAL:
                 position = max(next_position - size, 0)
         try:
             if size != len(raw):
-                raise TruncatedError(f"an event of {size} bytes in {len(raw)}")
+                raise TruncatedError(
+                    f"the header announces an event of {size} bytes, but there are {len(raw)}"
+                )
             parse = self._frequent.get(event_type)
             if parse is None or flags & _ARTIFICIAL:
                 return self._decode(raw, new_header(header), position)
@@ -194,10 +195,10 @@ class EventDecoder:
         return event
 
     def decode_batch(self, batch: Sequence[LocatedEvent], events: list[Event]) -> None:
-        """``decode`` for whole events that follow one another, without what it does anew for each one.
+        """``decode`` for a batch of consecutive events, which saves the steps that are the same for each event.
 
-        What is wanted is appended to ``events``, also when one of them raises; the batch holds no event that
-        changes how those behind it are read (``RawEventReader.read_batch``).
+        Wanted events are appended to ``events``; if an event raises, those before it have been appended. The batch
+        must hold no event that changes how later events are read (``RawEventReader.read_batch``).
         """
         parser_of, file = self._frequent.get, self.file
         trailer = CHECKSUM_SIZE if self.checksum_enabled else 0
@@ -221,10 +222,10 @@ class EventDecoder:
     def describe(self, table_id: int, columns: Sequence[ColumnDescription] | None) -> Table:
         """Give a mapped table the names, signs and character sets that its table map lacks.
 
-        None says that no description is to be had: the names stay ``@1``... The description is kept until a
-        statement may have changed tables. Raises ``SchemaMismatchError`` when count, types or signs differ (unless
-        positional names were asked for), ``ConfigurationError`` when the columns asked for are not among the names,
-        and ``MissingTableMapError`` when the table is not mapped.
+        None means that no description exists: the names stay ``@1``... The description is kept until a statement
+        that may have changed tables. Raises ``SchemaMismatchError`` if the count, types or signs of the columns
+        differ (unless ``on_schema_mismatch`` is ``"positional"``), ``ConfigurationError`` if a column of ``columns``
+        is not among the names, and ``MissingTableMapError`` if the table is not mapped.
         """
         mapped = self._tables.get(table_id)
         if mapped is None:
@@ -240,10 +241,10 @@ class EventDecoder:
         return mapped.table
 
     def payload_events(self, event: TransactionPayloadEvent) -> Iterator[Event]:
-        """The events inside of a compressed transaction, with the payload's file and position.
+        """The events inside a compressed transaction, with the payload event's file and position.
 
-        They are decompressed piece by piece, so that the size of the transaction does not matter. Raises as
-        ``decode`` does, and ``MissingExtraError`` without zstd.
+        The payload is decompressed piece by piece, so the size of the transaction does not matter. Raises the errors
+        of ``decode``, and ``MissingExtraError`` without zstd.
         """
         raw_events = payload_events(event.payload, event.compression_type)
         self.payload_offset = 0
@@ -257,7 +258,7 @@ class EventDecoder:
             raise self._located(error, event.header.type, event.position) from error.__cause__
 
     def _decode_inner(self, raw: bytes, position: int) -> Event | None:
-        """An event without a checksum that stands inside of another one."""
+        """Decode an event inside another event; it has no checksum."""
         outer, self.checksum_enabled = (self.checksum_enabled, self.position), False
         try:
             return self.decode(raw, position)
@@ -269,7 +270,7 @@ class EventDecoder:
         return PreGaRowsEvent(header, self.file, start, table_id, flags, body.rest())
 
     def _partial_row_data(self, header: EventHeader, start: int, body: Reader) -> Event | None:
-        """MDEV-32570: number of fragments, number of this one, flags, the whole size in the first one."""
+        """MDEV-32570: count of fragments, number of this fragment, flags, the total size in the first fragment."""
         fragments, number, flags = body.uint(4), body.uint(4), body.u8()
         if flags & _WITH_ORIGINAL_SIZE:
             body.skip(8)
@@ -285,7 +286,7 @@ class EventDecoder:
         return self._decode_inner(whole, start)
 
     def _decode(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
-        """Events of the types that are not frequent, or that are not of the log."""
+        """Decode events without a fast parser, and artificial events."""
         if header.type == _FORMAT_DESCRIPTION:
             event: Event | None = self._format_description(raw, header, start)
         else:
@@ -297,8 +298,8 @@ class EventDecoder:
         return event
 
     def _follow(self, header: EventHeader, start: int, event: Event | None) -> None:
-        """State that later events stand on: where they are, and what is known of tables."""
-        # A format description without a position is repeated for a dump that starts behind it.
+        """Update the state for later events: file, position, and known tables."""
+        # A format description without a position is the source's repetition for a dump from a later position.
         is_repeated = header.type == _FORMAT_DESCRIPTION and not header.next_position
         if not (is_repeated or header.type in _HEARTBEATS or header.flags & _ARTIFICIAL):
             self.position = start + header.size
@@ -315,9 +316,9 @@ class EventDecoder:
             if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
                 raise ChecksumError(_WRONG_CHECKSUM)
         if end < self._header_size:
-            raise TruncatedError("no room for the header and a checksum")
-        if self._is_odd:
-            raw = self._in_usual_form(raw[:end], event_type)
+            raise TruncatedError("the event has no room for its header and a checksum")
+        if self._has_old_layout:
+            raw = self._in_current_layout(raw[:end], event_type)
             end = len(raw)
         frequent = self._parsers.get(event_type)
         if frequent is not None:
@@ -331,10 +332,10 @@ class EventDecoder:
             return parse(header, self.file, start, body)
         if header.flags & _IGNORABLE:
             return UnknownEvent(header, self.file, start, body.rest())
-        raise UnsupportedEventError("an event type that is not known, and not flagged as ignorable")
+        raise UnsupportedEventError("the event type is unknown, and the source did not flag it as ignorable")
 
-    def _in_usual_form(self, raw: bytes, event_type: int) -> bytes:
-        """With a header of 19 bytes and table ids of 6, whatever the format description says."""
+    def _in_current_layout(self, raw: bytes, event_type: int) -> bytes:
+        """The event with a header of 19 bytes and a table id of 6 bytes, whatever the format description says."""
         body = raw[self._header_size :]
         if self._table_id_size == 4 and event_type in _WITH_TABLE_ID:
             body = body[:4] + b"\0\0" + body[4:]
@@ -343,10 +344,10 @@ class EventDecoder:
     def _format_description(self, raw: bytes, header: EventHeader, start: int) -> FormatDescriptionEvent:
         algorithm = algorithm_of(raw)
         if algorithm not in (None, 0, CRC32_ALGORITHM):
-            raise DecodeError(f"checksum algorithm {algorithm} is not known")
+            raise DecodeError(f"the format description announces the unknown checksum algorithm {algorithm}")
         end = len(raw) if algorithm is None else len(raw) - CHECKSUM_SIZE - 1
-        # With checksums off it has one all the same, but a source that repeats it for a dump from a later
-        # position changes it and leaves the old one there (rpl_binlog_sender.cc).
+        # This event has a checksum even with checksums off. But a source that repeats the event for a dump from a
+        # later position changes it without updating the checksum (rpl_binlog_sender.cc).
         has_valid_checksum = algorithm == CRC32_ALGORITHM or (algorithm is not None and header.next_position)
         is_damaged = not crc32_matches(raw) if has_valid_checksum else hides_checksums(raw)
         if is_damaged and self._verify_checksum:
@@ -358,13 +359,13 @@ class EventDecoder:
         self._mariadb = is_mariadb_version(server_version_of(raw))
         self._header_size = event.header_size
         self._table_id_size = _table_id_size(event.post_header_sizes)
-        self._is_odd = (self._header_size, self._table_id_size) != (EVENT_HEADER_SIZE, 6)
-        self._frequent = {} if self._is_odd else self._parsers
+        self._has_old_layout = (self._header_size, self._table_id_size) != (EVENT_HEADER_SIZE, 6)
+        self._frequent = {} if self._has_old_layout else self._parsers
         self._tables.clear()
         return event
 
     def _query(self, header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> QueryEvent:
-        """A statement. Those that begin and end transactions differ in thread and time alone, if at all."""
+        """QUERY. BEGIN, COMMIT and the like are cached, because they differ in thread id and time only."""
         known = self._statements.get(raw[_STATEMENT:end]) if end < _LONG_STATEMENT else None
         if known is None:
             return self._new_query(header, file, position, raw, end)
@@ -390,12 +391,12 @@ class EventDecoder:
     def _table_map(
         self, header: HeaderFields, file: str, position: int, raw: bytes, end: int
     ) -> TableMapEvent | None:
-        if end < _BEHIND_TABLE_ID:
-            raise TruncatedError("no room for a table id")
+        if end < _AFTER_TABLE_ID:
+            raise TruncatedError("the event has no room for a table id")
         table_id, high, flags = _unpack_table_id(raw, EVENT_HEADER_SIZE)
         if high:
             table_id |= high << 32
-        shape = raw[_BEHIND_TABLE_ID:end]
+        shape = raw[_AFTER_TABLE_ID:end]
         mapped = self._known.get(shape) or self._new_table(shape)
         self._tables[table_id] = mapped
         if not mapped.is_wanted:
@@ -421,19 +422,19 @@ class EventDecoder:
         return mapped
 
     def _show(self, mapped: MappedTable) -> None:
-        """Apply the user's choice of columns, once the names are known."""
+        """Apply ``columns`` to the table, once the column names are known."""
         shown = map_table(mapped.logged, self._columns.get(str(mapped.logged)))
         mapped.table, mapped.selected = shown.table, shown.selected
 
     def _rows(self, header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> RowsEvent | None:
-        if end < _BEHIND_TABLE_ID:
-            raise TruncatedError("no room for a table id")
+        if end < _AFTER_TABLE_ID:
+            raise TruncatedError("the event has no room for a table id")
         table_id, high, flags = _unpack_table_id(raw, EVENT_HEADER_SIZE)
         if high:
             table_id |= high << 32
         mapped = self._tables.get(table_id)
         if mapped is None and not (table_id == _DUMMY_TABLE_ID and flags & _STATEMENT_END):
-            raise MissingTableMapError(f"rows of table id {table_id}, which no table map describes")
+            raise MissingTableMapError(f"rows of table id {table_id} have no table map")
         if flags & _STATEMENT_END:
             self._tables.clear()
         if mapped is None or not mapped.is_wanted:
@@ -441,14 +442,14 @@ class EventDecoder:
         rows_format = ROWS_FORMATS[header[1]]
         known = mapped.readers.get(rows_format)
         if known is not None:
-            # All events of a table but the first: RowReaders.reader() without its Reader.
-            start = _BEHIND_TABLE_ID + known.prefix_size
-            read_rows = known.by_prefix.get(raw[_BEHIND_TABLE_ID:start])
+            # The fast path for all events of a table except the first: RowReaders.reader() without a Reader.
+            start = _AFTER_TABLE_ID + known.prefix_size
+            read_rows = known.by_prefix.get(raw[_AFTER_TABLE_ID:start])
             if read_rows is not None and start <= end and not rows_format.is_compressed:
                 try:
                     rows = read_rows(raw, start, end)
                 except (IndexError, struct.error) as error:
-                    raise TruncatedError("the data ends inside of a row") from error
+                    raise TruncatedError("the data ends inside a row") from error
                 event = _new(rows_format.event_class)
                 event.header_fields = header
                 event.file = file
@@ -459,7 +460,7 @@ class EventDecoder:
                 event.extra = b""
                 event.rows = rows
                 return event
-        body = Reader(raw, _BEHIND_TABLE_ID, end)
+        body = Reader(raw, _AFTER_TABLE_ID, end)
         extra, read_rows = self._row_readers.reader(mapped, rows_format, body)
         if rows_format.is_compressed:
             body = Reader(uncompress_event_part(body.rest()))
@@ -472,7 +473,7 @@ class EventDecoder:
         try:
             return read_rows(body.data, body.position, body.end)
         except (IndexError, struct.error) as error:
-            raise TruncatedError("the data ends inside of a row") from error
+            raise TruncatedError("the data ends inside a row") from error
 
     def _located(self, error: ReplicaError, event_type: int, start: int) -> ReplicaError:
         if isinstance(error, DecodeError) and error.file is None:
@@ -484,15 +485,15 @@ def _damaged(error: Exception) -> DecodeError:
     return DecodeError(f"the event's content is damaged: {error}")
 
 
-def _with_caches_of_its_own(function: Any) -> FunctionType:
-    """The same function again. What CPython learns of a function's code (PEP 659) holds for one class of events."""
+def _copy_with_own_caches(function: Any) -> FunctionType:
+    """A copy of the function, so that CPython specializes its code (PEP 659) for one class of events."""
     return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
 
 
-_ROWS_PARSERS = {kind: _with_caches_of_its_own(EventDecoder._rows) for kind in ROWS_FORMATS}
+_ROWS_PARSERS = {kind: _copy_with_own_caches(EventDecoder._rows) for kind in ROWS_FORMATS}
 
 
 def _table_id_size(post_header_sizes: bytes) -> int:
-    """Table ids have 4 bytes where TABLE_MAP's post-header has 6 (before 5.1.4), else 6 bytes."""
+    """Size of table ids: 4 bytes if TABLE_MAP's post-header has 6 (servers before 5.1.4), else 6."""
     index = EventType.TABLE_MAP - 1
     return 4 if len(post_header_sizes) > index and post_header_sizes[index] == 6 else 6

@@ -1,8 +1,9 @@
-"""Encrypted binlog files, decrypted as they are read.
+"""Decrypts binlog files of MySQL and MariaDB while they are read.
 
-MySQL (WL#10957, ``rpl_log_encryption.cc``, ``stream_cipher.cc``) encrypts the whole file behind a header of 512
-bytes: the file's password, encrypted with a key of the keyring, makes the key of an AES-256-CTR stream. MariaDB
-(``log_event.cc``, Log_event_writer) encrypts each event behind START_ENCRYPTION by itself. Keys come from ``keys``.
+MySQL (WL#10957, ``rpl_log_encryption.cc``, ``stream_cipher.cc``) encrypts everything after a header of 512 bytes.
+The header holds the file's password, encrypted with a key of the keyring; the password gives the key of an
+AES-256-CTR stream. MariaDB (``log_event.cc``, Log_event_writer) encrypts each event after START_ENCRYPTION
+separately. ``keys`` reads the keys; this module opens no file.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ _SIZE_OFFSET: Final = 9
 
 @record(slots=True, frozen=True)
 class EncryptionHeader:
-    """What stands at the start of an encrypted MySQL log: how its password was encrypted, and with which key."""
+    """The start of an encrypted MySQL log: the encrypted password of the file, and the id of the key for it."""
 
     key_id: str
     encrypted_password: bytes
@@ -39,12 +40,12 @@ class EncryptionHeader:
 
     @classmethod
     def parse(cls, data: bytes) -> "EncryptionHeader":
-        """Read the 512 bytes, magic included. Raises ``DecodeError`` (``TruncatedError``)."""
+        """Read the 512 bytes, magic bytes included. Raises ``DecodeError`` (``TruncatedError``)."""
         reader = Reader(data)
         reader.skip(len(ENCRYPTED_BINLOG_MAGIC))
         version = reader.u8()
         if version != _VERSION:
-            raise DecodeError(f"an encrypted log whose header is of version {version}; {_VERSION} is known")
+            raise DecodeError(f"the encryption header has version {version}; only {_VERSION} can be read")
         fields: dict[int, bytes] = {}
         while reader.remaining and (kind := reader.u8()) != _FIELD_END:
             if kind == _FIELD_KEY_ID:
@@ -54,58 +55,59 @@ class EncryptionHeader:
             elif kind == _FIELD_IV:
                 fields[kind] = reader.take(_BLOCK)
             else:
-                raise DecodeError(f"an encrypted log whose header has an unknown field {kind}")
+                raise DecodeError(f"the encryption header has the unknown field {kind}")
         if len(fields) != 3:
-            raise DecodeError("an encrypted log whose header lacks the key's id, the password or its IV")
+            raise DecodeError("the encryption header lacks the key's id, the password or the password's IV")
         key_id = utf8_text(fields[_FIELD_KEY_ID])
         return cls(key_id, fields[_FIELD_PASSWORD], fields[_FIELD_IV])
 
     def decrypting(self, read: ReadBytes, master_key: bytes) -> ReadBytes:
-        """A ``read`` of the plain file, from its magic on, over one that stands behind this header."""
+        """A ``read`` function of the decrypted file; the given ``read`` starts after this header."""
         if len(master_key) != _MASTER_KEY_SIZE:
             raise ConfigurationError(f"keyring: a replication key has 32 bytes, not {len(master_key)}")
         unlock = Cipher(algorithms.AES(master_key), modes.CBC(self.iv)).decryptor()
         password = unlock.update(self.encrypted_password) + unlock.finalize()
         material = hashlib.sha512(password).digest()
-        # Half of the counter block is the IV's, the other half counts from 0.
+        # The first half of the counter block is the IV, the second half counts from 0.
         counter = material[32:40] + bytes(8)
         update = Cipher(algorithms.AES(material[:32]), modes.CTR(counter)).decryptor().update
         return lambda size: update(read(size))
 
     def wrong_key(self) -> ConfigurationError:
-        """The error for a key that does not give a binlog file."""
+        """The error for a key with which the decrypted bytes are no binlog file."""
         return ConfigurationError(f"keyring: the key given for {self.key_id!r} does not open the log")
 
 
 class EventDecryptor:
-    """Decrypts the events behind a START_ENCRYPTION event of MariaDB; ``body`` is that event's.
+    """Decrypts the events after MariaDB's START_ENCRYPTION event, whose body is ``body``.
 
-    Each event is encrypted from its fifth byte on, under the nonce and the event's offset, with its timestamp in the
-    place of its size. That place is then given back to the size, and what came out there stands in front.
+    The IV is the nonce and the event's offset. The server writes the timestamp over the size, encrypts everything
+    from the fifth byte on, moves the four encrypted bytes in the place of the size to the front, and puts the plain
+    size back.
     """
 
     def __init__(self, key_of: Callable[[int], bytes], body: bytes) -> None:
         reader = Reader(body)
         scheme = reader.u8()
         if scheme != _SCHEME:
-            raise DecodeError(f"events encrypted by scheme {scheme}; {_SCHEME} is known")
+            raise DecodeError(f"the events are encrypted with scheme {scheme}; only {_SCHEME} can be read")
         self.key_version = reader.uint(4)
         self._nonce = reader.take(_NONCE_SIZE)
         self._algorithm = algorithms.AES(key_of(MARIADB_LOG_KEY))
         self._mode = _cbc
 
     def use_counter_mode(self) -> None:
-        """file_key_management_encryption_algorithm=aes_ctr, which the log does not tell."""
+        """Decrypt as with file_key_management_encryption_algorithm=aes_ctr, which the log does not record."""
         self._mode = _ctr
 
     def wrong_key(self) -> ConfigurationError:
-        """The error for a key that does not give events."""
-        return ConfigurationError(f"key_file: key {MARIADB_LOG_KEY} in it does not open the log")
+        """The error for a key with which the decrypted bytes are no events."""
+        return ConfigurationError(f"key_file: key {MARIADB_LOG_KEY} of the key file does not open the log")
 
     def decrypt(self, raw: bytes, position: int) -> bytes:
-        """The plain event of an encrypted one at that offset of the file.
+        """The decrypted event of an encrypted event at this offset of the file.
 
-        Of its first ``ENCRYPTED_PREFIX_SIZE`` bytes alone the plain header comes out, with nothing behind it.
+        The first ``ENCRYPTED_PREFIX_SIZE`` bytes of an event are enough to decrypt its header.
         """
         iv = self._nonce + (position & 0xFFFFFFFF).to_bytes(4, "little")
         moved = raw[4:_SIZE_OFFSET] + raw[:4] + raw[_SIZE_OFFSET + 4 :]
@@ -122,7 +124,7 @@ class EventDecryptor:
 
 
 def _cbc(algorithm: algorithms.AES, iv: bytes, data: bytes) -> bytes:
-    """AES-CBC without padding; what is left over behind the last block is masked (``my_crypt.cc``, MyCTX_nopad)."""
+    """AES-CBC without padding; the bytes after the last whole block are masked (``my_crypt.cc``, MyCTX_nopad)."""
     whole = len(data) - len(data) % _BLOCK
     decryptor = Cipher(algorithm, modes.CBC(iv)).decryptor()
     plain = decryptor.update(data[:whole]) + decryptor.finalize()

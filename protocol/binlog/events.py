@@ -1,7 +1,7 @@
-"""The event dataclasses: what users see of the binary log. They hold values and no parsing.
+"""The event classes that users receive, one for each kind of binlog event. They hold values; parsing is elsewhere.
 
 Every event has ``header``, ``file`` (binlog file name, empty if not known) and ``position`` (byte offset of its
-start in that file). Events are slotted but not frozen: freezing triples the cost of making one.
+start in that file). Events have slots but are not frozen: a frozen class triples the cost of a new event.
 """
 
 from collections.abc import Iterator
@@ -21,19 +21,19 @@ from .event import new_header as new_header
 
 @record(slots=True)
 class UnknownEvent(Event):
-    """An event that this library does not know and the source flagged as ignorable. ``body`` is undecoded."""
+    """An unknown event that the source flagged as ignorable. ``body`` is undecoded."""
 
     body: bytes
 
 
 @record(slots=True)
 class FormatDescriptionEvent(Event):
-    """First event of each file: who wrote it and how.
+    """First event of each file: the server that wrote the file, and the layout of events.
 
-    ``binlog_version`` is 4 since MySQL 5.0; ``server_version`` the text of ``SELECT VERSION()``; ``created`` seconds
-    since 1970, 0 unless the server was started with this file. ``header_size`` (19) and ``post_header_sizes`` (a byte
-    per event type) say how events are laid out; ``checksum_algorithm`` is 0 (off), 1 (CRC32) or None (a server before
-    checksums).
+    ``binlog_version`` is 4 since MySQL 5.0; ``server_version`` is the text of ``SELECT VERSION()``; ``created`` is in
+    seconds since 1970, and 0 unless the server's start created this file. ``header_size`` (19) and
+    ``post_header_sizes`` (a byte per event type) give the layout of events; ``checksum_algorithm`` is 0 (off), 1
+    (CRC32) or None (a server before checksums).
     """
 
     binlog_version: int
@@ -46,7 +46,7 @@ class FormatDescriptionEvent(Event):
 
 @record(slots=True)
 class RotateEvent(Event):
-    """The log goes on at ``next_position`` of ``next_file``."""
+    """The log continues at ``next_position`` of ``next_file``."""
 
     next_file: str
     next_position: int
@@ -54,7 +54,7 @@ class RotateEvent(Event):
 
 @record(slots=True)
 class StopEvent(Event):
-    """The source was shut down in order."""
+    """The source was shut down normally."""
 
 
 @record(slots=True)
@@ -76,7 +76,7 @@ class QueryEvent(Event):
 
 @record(slots=True)
 class IntvarEvent(Event):
-    """A number for the next statement: ``variable`` says what its ``value`` is: 1 LAST_INSERT_ID, 2 INSERT_ID."""
+    """A number for the next statement: ``value`` is LAST_INSERT_ID (``variable`` 1) or INSERT_ID (``variable`` 2)."""
 
     variable: int
     value: int
@@ -84,7 +84,7 @@ class IntvarEvent(Event):
 
 @record(slots=True)
 class RandEvent(Event):
-    """The two seeds of RAND() for the next statement, ``seed1`` and ``seed2``."""
+    """The seeds of RAND() in the next statement: ``seed1`` and ``seed2``."""
 
     seed1: int
     seed2: int
@@ -92,11 +92,11 @@ class RandEvent(Event):
 
 @record(slots=True)
 class UserVarEvent(Event):
-    """A user variable for the next statement, whose name behind the ``@`` is ``name``.
+    """A user variable of the next statement; ``name`` is its name without the ``@``.
 
     ``value`` is None, bytes (a string in ``collation``), float, int or Decimal; ``value_type`` is the server's
-    Item_result: 0 string, 1 real, 2 integer, 4 decimal. ``raw_value`` are the bytes as logged; ``var_flags`` bit 0
-    says that an integer is unsigned.
+    Item_result: 0 string, 1 real, 2 integer, 4 decimal. ``raw_value`` has the logged bytes; bit 0 of ``var_flags``
+    marks an unsigned integer.
     """
 
     name: str
@@ -109,11 +109,12 @@ class UserVarEvent(Event):
 
 @record(slots=True)
 class LoadEvent(Event):
-    """LOAD DATA of servers before 5.0.3 (types 6 and 12): how the file is read, and into what.
+    """LOAD DATA of servers before 5.0.3 (types 6 and 12): the file, its format and the target table.
 
-    ``file_name`` is read into ``fields`` (all columns if empty) of ``table_name`` in ``schema``, without its first
+    ``file_name`` is loaded into ``fields`` (all columns if empty) of ``table_name`` in ``schema``, without the first
     ``skip_lines`` lines. ``separators`` are fields-terminated-by, enclosed-by, lines-terminated-by, lines-starting-by
-    and escaped-by; ``option_flags`` those of sql_ex. ``thread_id`` and ``exec_time`` (seconds) as for ``QueryEvent``.
+    and escaped-by; ``option_flags`` are the flags of sql_ex. ``thread_id`` and ``exec_time`` (seconds) are as in
+    ``QueryEvent``.
     """
 
     thread_id: int
@@ -129,7 +130,7 @@ class LoadEvent(Event):
 
 @record(slots=True)
 class CreateFileEvent(LoadEvent):
-    """LOAD DATA before 5.0.3 with the first ``block`` of its file, which further events call ``file_id``."""
+    """LOAD DATA before 5.0.3 with the first ``block`` of its file; later events refer to the file by ``file_id``."""
 
     file_id: int
     block: bytes
@@ -137,7 +138,7 @@ class CreateFileEvent(LoadEvent):
 
 @record(slots=True)
 class AppendBlockEvent(Event):
-    """The next ``block`` of a LOAD DATA file, which ``file_id`` names."""
+    """The next ``block`` of the LOAD DATA file ``file_id``."""
 
     file_id: int
     block: bytes
@@ -150,23 +151,23 @@ class BeginLoadQueryEvent(AppendBlockEvent):
 
 @record(slots=True)
 class ExecuteLoadEvent(Event):
-    """The file of a LOAD DATA before 5.0.3, which ``file_id`` names, is complete."""
+    """The file ``file_id`` of a LOAD DATA before 5.0.3 is complete."""
 
     file_id: int
 
 
 @record(slots=True)
 class DeleteFileEvent(Event):
-    """The file of a LOAD DATA, which ``file_id`` names, is not needed any more: the statement failed."""
+    """The LOAD DATA file ``file_id`` is no longer needed: the statement failed."""
 
     file_id: int
 
 
 @record(slots=True)
 class ExecuteLoadQueryEvent(QueryEvent):
-    """LOAD DATA as a statement; the file's name stands from ``name_start`` to ``name_end`` of its bytes.
+    """LOAD DATA as a statement; its bytes ``name_start`` to ``name_end`` are the file's name.
 
-    The file is that of ``file_id``; ``duplicates`` is 0 (error), 1 (IGNORE) or 2 (REPLACE).
+    ``file_id`` is the file; ``duplicates`` is 0 (error), 1 (IGNORE) or 2 (REPLACE).
     """
 
     file_id: int
@@ -177,9 +178,9 @@ class ExecuteLoadQueryEvent(QueryEvent):
 
 @record(slots=True)
 class IncidentEvent(Event):
-    """Something was lost on the source: ``incident`` 1 says that events are missing from the log.
+    """The source lost something: ``incident`` 1 means that events are missing from its log.
 
-    ``message`` are the server's own words (may be empty).
+    ``message`` is the server's own text (may be empty).
     """
 
     incident: int
@@ -197,12 +198,12 @@ class XidEvent(Event):
 class AnonymousGtidEvent(Event):
     """Begin of a transaction without GTID; base of ``GtidEvent`` (``control_events.h``: Gtid_event).
 
-    ``gtid_flags`` bit 0 says that the transaction may hold statements. ``last_committed`` and ``sequence_number`` are
-    the logical clock by which replicas apply in parallel. ``original_commit_timestamp`` is when the transaction was
-    committed on the server where it came into being, ``immediate_commit_timestamp`` on the one whose log this is:
-    microseconds since 1970, None before 8.0.1. ``transaction_length`` is its size in the log, in bytes with this
-    event, None before 8.0.2; ``original_server_version`` and ``immediate_server_version`` are as in 80036, None
-    before 8.0.14; ``commit_group_ticket`` is of group commit, None where it is not logged.
+    Bit 0 of ``gtid_flags`` says that the transaction may hold statements. ``last_committed`` and ``sequence_number``
+    are the logical clock by which replicas apply in parallel. ``original_commit_timestamp`` is the time of the commit
+    on the server that committed first, ``immediate_commit_timestamp`` on the server that wrote this log: microseconds
+    since 1970, None before 8.0.1. ``transaction_length`` is the size of the transaction in the log, in bytes with
+    this event, None before 8.0.2. ``original_server_version`` and ``immediate_server_version`` are numbers like
+    80036, None before 8.0.14. ``commit_group_ticket`` belongs to group commit, None where it is not logged.
     """
 
     gtid_flags: int
@@ -217,10 +218,10 @@ class AnonymousGtidEvent(Event):
 
 
 class _LazyGtid(AnonymousGtidEvent):
-    """The GTID as it was unpacked, until somebody looks at it: making it takes 0.3 us a transaction."""
+    """Keeps the unpacked GTID fields and makes the ``Gtid`` at first use, which saves 0.3 us a transaction."""
 
     __slots__ = ("gtid_fields",)
-    # The source's UUID in bytes and the sequence, or the Gtid made of them.
+    # The source's UUID in bytes and the sequence until ``gtid`` is first read, then the Gtid.
     gtid_fields: Any
 
     @property
@@ -245,9 +246,9 @@ class GtidEvent(_LazyGtid):
 
 @record(slots=True)
 class XaPrepareEvent(Event):
-    """XA PREPARE, or XA COMMIT ... ONE PHASE (``one_phase``): the end of a group whose rows stand before it.
+    """XA PREPARE, or XA COMMIT ... ONE PHASE (``one_phase``): the end of the transaction whose rows precede it.
 
-    The xid is (``format_id``, ``gtrid``, ``bqual``); whether a prepared one is committed is a later statement.
+    The xid is (``format_id``, ``gtrid``, ``bqual``); a later statement commits or rolls back a prepared transaction.
     """
 
     one_phase: bool
@@ -258,10 +259,11 @@ class XaPrepareEvent(Event):
 
 @record(slots=True)
 class TransactionContextEvent(Event):
-    """Group replication's certification data of the transaction before it.
+    """Group replication's certification data of the preceding transaction.
 
-    ``server_uuid`` and ``thread_id`` are where it came into being; ``gtid_specified`` whether the session had set its
-    GTID. ``snapshot_version`` (an encoded GTID set), ``write_set`` and ``read_set`` (hashes) are as logged.
+    ``server_uuid`` and ``thread_id`` name the server and session of the transaction; ``gtid_specified`` says whether
+    the session had set its GTID. ``snapshot_version`` (an encoded GTID set), ``write_set`` and ``read_set`` (hashes)
+    are as logged.
     """
 
     server_uuid: str
@@ -286,7 +288,7 @@ class ViewChangeEvent(Event):
 
 @record(slots=True)
 class TransactionPayloadEvent(Event):
-    """A whole transaction, compressed; streams and files give out the events inside instead.
+    """A whole compressed transaction; streams and files return the events inside instead.
 
     ``compression_type`` is 0 (zstd) or 255 (none), ``payload`` the bytes as logged, ``uncompressed_size`` in bytes.
     """
@@ -298,7 +300,7 @@ class TransactionPayloadEvent(Event):
 
 @record(slots=True)
 class PreviousGtidsEvent(Event):
-    """All GTIDs in the log files before this one: ``gtid_set``."""
+    """``gtid_set`` has all GTIDs of the log files before this file."""
 
     gtid_set: GtidSet
 
@@ -313,20 +315,20 @@ class HeartbeatEvent(Event):
 
 @record(slots=True)
 class RowsQueryEvent(Event):
-    """The statement behind the following rows, ``sql`` (with binlog_rows_query_log_events)."""
+    """``sql`` is the statement that changed the following rows (with binlog_rows_query_log_events)."""
 
     sql: str
 
 
 @record(slots=True)
 class MariadbGtidEvent(Event):
-    """Begin of an event group on MariaDB, ``gtid``.
+    """Begin of the MariaDB event group ``gtid``.
 
     ``gtid_flags`` as in MariaDB's ``Gtid_log_event``: 1 standalone, 2 group commit id, 4 transactional, 8 allow
     parallel, 16 waited, 32 DDL, 64 prepared XA, 128 completed XA. ``commit_id`` is None without flag 2; ``xid`` is
-    (format id, gtrid, bqual) for XA. ``extra_flags`` are those of 10.8 and later, with ``alter_sequence`` the
-    GTID's sequence of the START ALTER that a COMMIT or ROLLBACK ALTER belongs to, and ``extra_engines`` how many more
-    engines took part; ``thread_id`` is the session's, where it is logged. None where there is no such value.
+    (format id, gtrid, bqual) for XA. ``extra_flags`` exist since 10.8. ``alter_sequence`` is the GTID sequence of the
+    START ALTER that a COMMIT or ROLLBACK ALTER belongs to; ``extra_engines`` is the number of further engines in the
+    transaction; ``thread_id`` is the session's id. Values that are not logged are None.
     """
 
     gtid: MariadbGtid
@@ -340,15 +342,15 @@ class MariadbGtidEvent(Event):
 
     @property
     def is_standalone(self) -> bool:
-        """A group of one event without a commit (DDL)."""
+        """Whether the group is a single event without a commit (DDL)."""
         return bool(self.gtid_flags & 1)
 
 
 @record(slots=True)
 class MariadbGtidListEvent(Event):
-    """The last GTID of each domain and server in the log files before this one: ``gtids``.
+    """``gtids`` has the last GTID of each domain and server in the log files before this file.
 
-    ``list_flags`` are the upper four bits of the number of them (MariaDB's ``Gtid_list_log_event``).
+    ``list_flags`` are the upper four bits of the logged count (MariaDB's ``Gtid_list_log_event``).
     """
 
     gtids: tuple[MariadbGtid, ...]
@@ -357,7 +359,7 @@ class MariadbGtidListEvent(Event):
 
 @record(slots=True)
 class AnnotateRowsEvent(Event):
-    """MariaDB: the statement behind the following rows, ``sql`` (with binlog_annotate_row_events)."""
+    """MariaDB: ``sql`` is the statement that changed the following rows (with binlog_annotate_row_events)."""
 
     sql: str
 
@@ -371,9 +373,9 @@ class BinlogCheckpointEvent(Event):
 
 @record(slots=True)
 class StartEncryptionEvent(Event):
-    """MariaDB: what follows in this file is encrypted.
+    """MariaDB: the rest of this file is encrypted.
 
-    ``scheme`` is 1, ``key_version`` that of the key, ``nonce`` 12 bytes from which the others' are made.
+    ``scheme`` is 1, ``key_version`` the key's version, ``nonce`` the 12 bytes that begin the IV of each event.
     """
 
     scheme: int
@@ -383,10 +385,10 @@ class StartEncryptionEvent(Event):
 
 @record(slots=True)
 class PartialRowDataEvent(Event):
-    """MariaDB 12.3: a fragment of a rows event that was too large for a packet, but not the last one.
+    """MariaDB 12.3: a fragment, but not the last, of a rows event that was too large for a packet.
 
-    It is ``number`` (from 1 on) of ``fragments``, and holds ``data``. The decoder joins them, and returns the rows
-    event itself in place of the last.
+    ``data`` is fragment ``number`` (from 1 on) of ``fragments``. The decoder joins the fragments and returns the rows
+    event in the place of the last fragment.
     """
 
     fragments: int
@@ -396,7 +398,7 @@ class PartialRowDataEvent(Event):
 
 @record(slots=True)
 class TableMapEvent(Event):
-    """Describes the ``table`` of the rows events behind it that name ``table_id``; ``table_map_flags`` as logged."""
+    """Describes the ``table`` of the following rows events with this ``table_id``; ``table_map_flags`` as logged."""
 
     table_id: int
     table_map_flags: int
@@ -408,10 +410,10 @@ Operation = Literal["insert", "update", "delete"]
 
 @record(slots=True)
 class Change:
-    """One row's change.
+    """The change of one row.
 
     ``op`` is ``"insert"``, ``"update"`` or ``"delete"``, ``table`` the ``Table``. ``before`` and ``after`` are dicts
-    by column name, without the columns that the image lacks; None where there is no such image.
+    by column name, without the columns that the image lacks; None if the change has no such image.
     """
 
     op: Operation
@@ -429,10 +431,10 @@ def _image(table: Table, row: Row) -> dict[str, object]:
 
 @record(slots=True)
 class RowsEvent(Event):
-    """Base of the rows events: what they have in common (``rows_event.h``: Rows_event).
+    """Base of the rows events (``rows_event.h``: Rows_event).
 
-    ``table`` is the ``Table`` that they change, and ``table_id`` its number in the log. ``rows_flags`` bit 0 marks
-    the last rows event of a statement. ``extra`` is the undecoded extra row info.
+    ``table`` is the changed ``Table``, ``table_id`` its number in the log. Bit 0 of ``rows_flags`` marks the last
+    rows event of a statement. ``extra`` is the undecoded extra row information.
     """
 
     table_id: int
@@ -447,9 +449,9 @@ class RowsEvent(Event):
 
 @record(slots=True)
 class PreGaRowsEvent(Event):
-    """Rows of the 5.1 development trees before 5.1.18, undecoded: their table maps lack what reading them takes.
+    """Undecoded rows of the 5.1 development trees before 5.1.18, whose table maps lack the metadata for decoding.
 
-    ``table_id`` and ``rows_flags`` as for ``RowsEvent``; ``body`` is what stands behind them.
+    ``table_id`` and ``rows_flags`` as in ``RowsEvent``; ``body`` is the rest of the event.
     """
 
     table_id: int
@@ -459,7 +461,7 @@ class PreGaRowsEvent(Event):
 
 @record(slots=True)
 class WriteRowsEvent(RowsEvent):
-    """Inserted rows: ``rows`` are tuples of values in column order, as ``Table.columns`` has them."""
+    """Inserted rows: ``rows`` are tuples of values in the order of ``table.columns``."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -483,7 +485,7 @@ class UpdateRowsEvent(RowsEvent):
 
 @record(slots=True)
 class DeleteRowsEvent(RowsEvent):
-    """Deleted rows: ``rows`` are tuples of values in column order, as ``Table.columns`` has them."""
+    """Deleted rows: ``rows`` are tuples of values in the order of ``table.columns``."""
 
     rows: list[Row] = field(default_factory=list)
 

@@ -1,8 +1,8 @@
-"""The events that nearly every transaction has, read straight from the raw event: GTIDs, texts, XID.
+"""Fast parsers for the events of nearly every transaction, straight from the raw bytes: GTIDs, statement texts, XID.
 
-All other types are read through a ``Reader`` (``bodies``). Here one unpack takes the numbers of a body, and an event
-is filled slot by slot, which takes a third of the time of a constructor with keywords. What does not have the form
-that servers write today is left to the parser that reads every form.
+``parsers`` reads the other types through a ``Reader``. Here one unpack takes all numbers of a body, and an event
+is filled slot by slot, which takes a third of the time of a constructor with keywords. A body of another form than
+current servers write goes to the general parser of its type.
 """
 
 import struct
@@ -27,16 +27,16 @@ from .events import (
     new_header,
 )
 
-# The header's numbers, the file, where the event starts in it, the raw event, and where its body ends.
+# Arguments: header fields, file name, the event's offset in the file, the raw event, and the end of its body.
 FrequentParser = Callable[[HeaderFields, str, int, bytes, int], Event | None]
 
 _new = object.__new__
 _BODY: Final = EVENT_HEADER_SIZE
 _XID_END: Final = _BODY + 8
 
-# The body of GTID since 8.0.14: flags, source id, sequence, 2, logical clock, time stamp in 7 bytes, length of the
-# transaction in 1 byte or behind 0xFC in 2, server version. The first byte of the length is read as the eighth of
-# the time stamp. A second time stamp or version, where the transaction came from another source, stands in between.
+# The body of GTID since 8.0.14: flags, source id, sequence, 2, logical clock, timestamp in 7 bytes, length of the
+# transaction in 1 byte or as 0xFC and 2 bytes, server version. The first byte of the length is unpacked as the eighth
+# byte of the timestamp. A transaction from another source has a second timestamp or version, each after the first.
 _unpack_gtid = struct.Struct("<B16sqBqqQI").unpack_from
 _unpack_longer_gtid = struct.Struct("<B16sqBqqQHI").unpack_from
 _GTID_END: Final = _BODY + 54
@@ -48,7 +48,7 @@ _TIME_MASK: Final = (1 << _TIME_BITS) - 1
 _OTHER_VERSION: Final = 1 << 31
 _TWO_BYTES: Final = 0xFC
 
-# MariaDB's: sequence, domain, flags; then the commit id, or zeros.
+# The body of MARIADB_GTID: sequence, domain, flags; then the commit id, or zeros.
 _unpack_mariadb_gtid = struct.Struct("<QIBB").unpack_from
 _unpack_commit_id = struct.Struct("<QIBQ").unpack_from
 _MARIADB_GTID_END: Final = _BODY + 19
@@ -60,7 +60,7 @@ _XA: Final = 64 | 128
 def xid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> XidEvent:
     """XID."""
     if end < _XID_END:
-        raise TruncatedError(f"an XID event that ends at its byte {end}")
+        raise TruncatedError(f"an XID event ends at byte {end}, before its number does")
     event = _new(XidEvent)
     event.header_fields = header
     event.file = file
@@ -134,7 +134,7 @@ def mariadb_gtid(header: HeaderFields, file: str, position: int, raw: bytes, end
 def rows_query(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> RowsQueryEvent:
     """ROWS_QUERY. The one-byte length before the text is cut off at 255 and ignored, as in ``Rows_query_event``."""
     if end <= _BODY:
-        raise TruncatedError("a ROWS_QUERY event without a body")
+        raise TruncatedError("a ROWS_QUERY event has no body")
     return RowsQueryEvent(new_header(header), file, position, utf8_text(raw[_BODY + 1 : end]))
 
 

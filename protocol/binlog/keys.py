@@ -1,9 +1,9 @@
-"""Keys that binlog files are encrypted with, out of the files in which servers keep them.
+"""Parses the files in which servers keep the keys of encrypted binlog files.
 
-MySQL: the file of ``component_keyring_file`` (JSON, ``json_reader.cc``) and of its forerunner, the plugin
+MySQL: the file of ``component_keyring_file`` (JSON, ``json_reader.cc``) and of its predecessor, the plugin
 ``keyring_file`` (``keyring_key.cc``, ``buffered_file_io.cc``). MariaDB: the key file of ``file_key_management``
-(``parser.cc``), plain or encrypted by ``openssl enc``. It takes bytes and opens no file. What few need
-is imported when it is needed.
+(``parser.cc``), plain or encrypted by ``openssl enc``. This module takes bytes and opens no file. Modules that few
+logs need are imported inside functions.
 """
 
 import re
@@ -24,7 +24,7 @@ _DIGEST_SIZES: Final = {b"1.0": 0, b"2.0": 32}
 
 _OPENSSL_MAGIC: Final = b"Salted__"
 _SALT_SIZE: Final = 8
-# Of file_key_management_digest, the default first.
+# The values of file_key_management_digest, the default first.
 _DIGESTS: Final = ("sha1", "sha256", "sha512", "sha384", "sha224")
 _BLOCK: Final = 16
 _KEY_LINE: Final = rb"\s*([0-9]{1,10});([0-9a-fA-F]+)(?![0-9a-fA-F])"
@@ -32,9 +32,9 @@ _KEY_LINE: Final = rb"\s*([0-9]{1,10});([0-9a-fA-F]+)(?![0-9a-fA-F])"
 
 @record(slots=True, frozen=True)
 class LogKeys:
-    """The keys at hand. ``keyring`` is MySQL's, by key id; ``key_file`` MariaDB's, by key number.
+    """The keys that the user gave: ``keyring`` has MySQL's by key id, ``key_file`` MariaDB's by key number.
 
-    ``any_key`` is a replication key of MySQL that is tried whatever its id.
+    ``any_key`` is a replication key of MySQL that is used for every key id not in ``keyring``.
     """
 
     keyring: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -42,7 +42,7 @@ class LogKeys:
     any_key: bytes | None = field(default=None, repr=False)
 
     def mysql_key(self, key_id: str) -> bytes:
-        """The replication key with this id. ``ConfigurationError`` when it is not at hand."""
+        """The replication key with this id. ``ConfigurationError`` if it was not given."""
         key = self.keyring.get(key_id, self.any_key)
         if key is None:
             known = ", ".join(name for name in self.keyring if name.startswith("MySQLReplicationKey"))
@@ -59,7 +59,7 @@ class LogKeys:
         return key
 
     def mariadb_key(self, key_id: int) -> bytes:
-        """The key of this number. ``ConfigurationError`` when it is not at hand."""
+        """The key with this number. ``ConfigurationError`` if it was not given."""
         key = self.key_file.get(key_id)
         if key is None:
             held = f"the key file holds {sorted(self.key_file)}" if self.key_file else "no key file is given"
@@ -70,7 +70,7 @@ class LogKeys:
 
 
 def parse_keyring(data: bytes) -> dict[str, bytes]:
-    """All keys of a keyring file by their ids, in either of MySQL's formats. ``ConfigurationError`` if it is none."""
+    """All keys of a keyring file by id, in either of MySQL's formats. ``ConfigurationError`` for any other file."""
     if data.startswith(_OLD_KEYRING):
         return _parse_old_keyring(data)
     import json
@@ -80,7 +80,7 @@ def parse_keyring(data: bytes) -> dict[str, bytes]:
         return {str(entry["data_id"]): bytes.fromhex(entry["data"]) for entry in document["elements"]}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigurationError(
-            "keyring: the file is none of component_keyring_file or keyring_file"
+            "keyring: the file has neither the format of component_keyring_file nor that of keyring_file"
         ) from None
 
 
@@ -89,7 +89,7 @@ def _parse_old_keyring(data: bytes) -> dict[str, bytes]:
     digest_size = _DIGEST_SIZES.get(data[len(_OLD_KEYRING) : version_end])
     if digest_size is None:
         raise ConfigurationError(
-            f"keyring: a keyring_file of version {data[len(_OLD_KEYRING) : version_end]!r}"
+            f"keyring: the keyring_file has the unknown version {data[len(_OLD_KEYRING) : version_end]!r}"
         )
     end = len(data) - digest_size
     if data[end - len(_OLD_KEYRING_END) : end] != _OLD_KEYRING_END:
@@ -106,7 +106,7 @@ def _parse_old_keyring(data: bytes) -> dict[str, bytes]:
 
 
 def _old_key(reader: Reader) -> tuple[str, bytes]:
-    """One key: five sizes (the whole, id, type, user, key; ``size_t`` each), the four parts, padding to 8 bytes."""
+    """One key: five sizes (entry, id, type, user, key; ``size_t`` each), the four parts, padding to 8 bytes."""
     start = reader.position
     whole, *sizes = (reader.uint(8) for _ in range(5))
     key_id, _, _, masked = (reader.take(size) for size in sizes)
@@ -118,7 +118,7 @@ def _old_key(reader: Reader) -> tuple[str, bytes]:
 
 
 def parse_key_file(data: bytes, secret: bytes = b"", iterations: int = 0) -> dict[int, bytes]:
-    """The keys of a MariaDB key file by number: lines of ``number;hexadecimal key``, and comments behind ``#``.
+    """The keys of a MariaDB key file by number: lines of ``number;hexadecimal key``, and comments after ``#``.
 
     An encrypted file needs ``secret``, the server's file_key_management_filekey; ``iterations`` is its
     file_key_management_use_pbkdf2. Raises ``ConfigurationError`` when it cannot be read.
@@ -129,7 +129,7 @@ def parse_key_file(data: bytes, secret: bytes = b"", iterations: int = 0) -> dic
         raise ConfigurationError(
             "key_file: the file is encrypted: give its secret (file_key_management_filekey)"
         )
-    # The digest is not written down; with a wrong one the padding is wrong, or what comes out are no lines of keys.
+    # The file does not name the digest. A wrong digest gives wrong padding, or text that is no list of keys.
     for digest in _DIGESTS:
         plain = _decrypt_openssl(data, secret, digest, iterations)
         if plain is not None:
@@ -148,14 +148,14 @@ def _parse_key_lines(data: bytes) -> dict[int, bytes]:
         found = re.match(_KEY_LINE, line)
         if not found or len(found[2]) not in [size * 2 for size in _KEY_SIZES]:
             raise ConfigurationError(
-                f"key_file: line {number} is no key (number;16, 24 or 32 bytes in hexadecimal)"
+                f"key_file: line {number} has no key of the form number;hexadecimal of 16, 24 or 32 bytes"
             )
         keys[int(found[1])] = bytes.fromhex(found[2].decode("ascii"))
     return keys
 
 
 def _decrypt_openssl(data: bytes, secret: bytes, digest: str, iterations: int) -> bytes | None:
-    """What ``openssl enc -aes-256-cbc`` has encrypted; None when the padding shows that the key is wrong."""
+    """The plain text of ``openssl enc -aes-256-cbc``; None if the padding shows that the key is wrong."""
     salt_end = len(_OPENSSL_MAGIC) + _SALT_SIZE
     salt, encrypted = data[len(_OPENSSL_MAGIC) : salt_end], data[salt_end:]
     if len(salt) != _SALT_SIZE or not encrypted or len(encrypted) % _BLOCK:

@@ -1,4 +1,4 @@
-"""Bodies of the events that only MariaDB writes, but for its rows events.
+"""Parsers of the event bodies that only MariaDB writes, except rows events.
 
 Layouts: MariaDB's ``sql/log_event.h`` and ``log_event.cc`` (Gtid_log_event, Gtid_list_log_event, ...).
 """
@@ -25,7 +25,7 @@ _EXTRA_THREAD_ID = 16
 
 
 def gtid(header: EventHeader, file: str, position: int, body: Reader) -> MariadbGtidEvent:
-    """From ``Gtid_log_event``: optional parts stand behind the 13 fixed bytes, in the order of their flags.
+    """MARIADB_GTID (``Gtid_log_event``): optional parts follow the 13 fixed bytes, in the order of their flags.
 
     The body is padded with zero bytes to 19 (GTID_HEADER_LEN), which read as no extra flags.
     """
@@ -62,7 +62,7 @@ def gtid_list(header: EventHeader, file: str, position: int, body: Reader) -> Ma
     word = body.uint(4)
     count = word & 0x0FFFFFFF
     if count * 16 > body.remaining:
-        raise DecodeError(f"a GTID list of {count} entries in {body.remaining} bytes")
+        raise DecodeError(f"a GTID list announces {count} entries in {body.remaining} bytes")
     gtids = tuple(MariadbGtid(body.uint(4), body.uint(4), body.uint(8)) for _ in range(count))
     return MariadbGtidListEvent(header, file, position, gtids, word >> 28)
 

@@ -1,8 +1,8 @@
-"""A parse function per event type, and the dict of all of them but rows events, table maps and format descriptions.
+"""``BODY_PARSERS``: the parse function of each event type that needs no decoder state.
 
-The types that most of a log consists of are read by ``frequent``. Each function takes the event's three common
-fields and a ``Reader`` over its body, without the checksum. Bodies tolerate fields that later servers append, as the
-servers themselves do; a body that is too short is an error.
+``fast_parsers`` reads the types that make up most of a log; the decoder itself reads rows events, table maps and
+format descriptions. Each function takes the event's three common fields and a ``Reader`` over its body, without the
+checksum. Fields that later servers append are ignored, as servers do; a body that is too short is an error.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,10 @@ _FILE_NAME_LIMIT = 512
 def _rotate(header: EventHeader, file: str, position: int, body: Reader) -> RotateEvent:
     next_position, name = body.uint(8), body.rest()
     if not name or len(name) > _FILE_NAME_LIMIT or b"\0" in name:
-        raise DecodeError(f"the next binlog file's name has {len(name)} bytes and is none")
+        raise DecodeError(
+            f"the next binlog file's name has {len(name)} bytes; "
+            f"1 to {_FILE_NAME_LIMIT} bytes without zeros are allowed"
+        )
     return RotateEvent(header, file, position, utf8_text(name), next_position)
 
 
@@ -39,7 +42,7 @@ _HEARTBEAT_END, _HEARTBEAT_FILE, _HEARTBEAT_POSITION = range(3)
 
 
 def _heartbeat_v2(header: EventHeader, file: str, position: int, body: Reader) -> HeartbeatEvent:
-    """Fields of (type, length, value), numbers length-encoded, so that positions above 4 GiB fit (WL#14190)."""
+    """Fields of type, length and value; numbers are length-encoded, so that positions above 4 GiB fit (WL#14190)."""
     event = HeartbeatEvent(header, file, position, "", 0)
     while body.remaining and (field := body.lenenc_int()) != _HEARTBEAT_END:
         value = body.lenenc_bytes()
@@ -53,14 +56,16 @@ def _heartbeat_v2(header: EventHeader, file: str, position: int, body: Reader) -
 def parse_format_description(
     header: EventHeader, file: str, position: int, body: Reader, algorithm: int | None
 ) -> FormatDescriptionEvent:
-    """FORMAT_DESCRIPTION. ``algorithm`` is the checksum algorithm; its byte is not part of ``body`` any more."""
+    """FORMAT_DESCRIPTION. ``algorithm`` is the checksum algorithm; ``body`` ends before that byte."""
     binlog_version = body.uint(2)
     if binlog_version != _BINLOG_VERSION:
-        raise DecodeError(f"binlog version {binlog_version}; only version 4 (MySQL 5.0 and later) is read")
+        raise DecodeError(f"the binlog version is {binlog_version}; only 4 (MySQL 5.0 and later) can be read")
     server_version = utf8_text(body.take(50).split(b"\0", 1)[0])
     created, header_size = body.uint(4), body.u8()
     if header_size < 19:
-        raise DecodeError(f"event headers of {header_size} bytes")
+        raise DecodeError(
+            f"the format description announces event headers of {header_size} bytes, less than 19"
+        )
     return FormatDescriptionEvent(
         header, file, position, binlog_version, server_version, created, header_size, body.rest(), algorithm
     )

@@ -1,4 +1,4 @@
-"""Status variables of QUERY events: the session state that a statement ran under.
+"""Parses the status variables of QUERY events: the session state in which a statement ran.
 
 Layout: MySQL's ``libs/mysql/binlog/event/statement_events.h`` (Q_*_CODE), MariaDB's ``sql/log_event.h``.
 """
@@ -26,14 +26,14 @@ def _number(size: int) -> Callable[[Reader], int]:
 
 
 def _terminated_catalog(reader: Reader) -> str:
-    """5.0.0 to 5.0.3 wrote a zero byte behind the catalog's name."""
+    """Servers 5.0.0 to 5.0.3 wrote a zero byte after the catalog's name."""
     name = _text(reader)
     reader.skip(1)
     return name
 
 
 def _database_names(reader: Reader) -> tuple[str, ...]:
-    """Databases that the statement touched; 254 stands for "too many to list"."""
+    """Databases that the statement touched; the count 254 means "too many to list"."""
     count = reader.u8()
     if count == _MAX_DATABASES:
         return ()
@@ -41,7 +41,7 @@ def _database_names(reader: Reader) -> tuple[str, ...]:
 
 
 def _alter_flags(reader: Reader) -> tuple[int, ...]:
-    """Extra GTID flags; a COMMIT or ROLLBACK ALTER (bits 2 and 3) adds the START ALTER's sequence number."""
+    """Extra GTID flags; with a COMMIT or ROLLBACK ALTER (bits 2 and 3) also the START ALTER's sequence number."""
     flags = reader.u8()
     return (flags, reader.uint(8)) if flags & 0x0C else (flags,)
 
@@ -83,8 +83,8 @@ _VARIABLES: dict[int, tuple[str, Callable[[Reader], StatusValue]]] = {
 def parse_status_variables(data: bytes) -> dict[str, StatusValue]:
     """Status variables by name, in logged order.
 
-    A code of a later server ends the reading, as servers do it: its length is not known. Raises ``TruncatedError``
-    when a known one does not fit.
+    Parsing stops at the first unknown code, as in servers, because its length is unknown. Raises ``TruncatedError``
+    if a known variable does not fit.
     """
     reader = Reader(data)
     variables: dict[str, StatusValue] = {}

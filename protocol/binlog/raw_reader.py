@@ -1,8 +1,8 @@
-"""One binlog file's bytes to raw events, with their offsets, in bounded memory.
+"""Splits the bytes of one binlog file into raw events with their offsets, in bounded memory.
 
-It stands on a ``read(size) -> bytes`` function and opens nothing itself. It knows the magic bytes, an event's header
-and how a file is encrypted, and nothing of an event's content: that is the decoder's. Behind damage it finds the next
-event by what a header can be. The header's layout is MySQL's ``binlog_event.h``.
+The bytes come from a ``read(size) -> bytes`` function; this module opens no file. It knows the magic bytes, the event
+header and the encryption of a file; the decoder knows the events' content. After damage it searches for the next
+bytes that can be an event header. The header's layout is in MySQL's ``binlog_event.h``.
 """
 
 import re
@@ -25,29 +25,29 @@ from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches
 from .keys import LogKeys
 
 if TYPE_CHECKING:
-    # Its ciphers take 20 ms to import, and few logs are encrypted.
+    # The ciphers take 20 ms to import, and few logs are encrypted.
     from .encryption import EventDecryptor
 
 TornTail = Literal["stop", "raise"]
 
 CHUNK_SIZE: Final = 1 << 20
-# Memory for more at once comes from the kernel anew each time, and clearing it takes 5 % of reading a file.
+# The kernel maps larger pieces anew at each read and clears them, which takes 5 % of the time of reading a file.
 _READ_SIZE: Final = 1 << 17
-# max_allowed_packet ends at 1 GiB; what an event adds to one row or statement stays far below 1 MiB.
+# max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
 MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
 _TYPE_OFFSET: Final = 4
 _OLDEST_HEADER_SIZE: Final = 13
 _START_V3_SIZE: Final = 56
 _SERVER_VERSION_SIZE: Final = 50
-# log_event.cc, Format_description_event: the versions whose event types are permuted.
+# log_event.cc, Format_description_event: the server versions with permuted event types.
 _OTHER_TYPES: Final = r"5\.(1\.[1-5]-a_drop5|1\.4-a_drop6|2\.[0-2]-a_drop6)"
 _POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN, EventType.START_V3}
-# Others that were or are written: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
+# The further flags that servers write or wrote: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
 _KNOWN_FLAGS: Final = sum(EventFlag) | 0x0002 | 0x0010 | 0x4000
 _CHANGING_STATE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION})
-# Types that a batch does not hold: the same, and what is more than an event, or none, of the log.
+# Types that end a batch: those that change the reader's state, and those that hold several log events or none.
 _NOT_IN_BATCHES: Final = _CHANGING_STATE | {
     EventType.ROTATE,
     EventType.HEARTBEAT,
@@ -55,24 +55,24 @@ _NOT_IN_BATCHES: Final = _CHANGING_STATE | {
     EventType.TRANSACTION_PAYLOAD,
     EventType.MARIADB_PARTIAL_ROW_DATA,
 }
-# In bytes: events are decoded so far ahead of the user, which takes little memory.
+# Bytes of a batch: events are decoded this far ahead of the user, which takes little memory.
 _BATCH_SIZE: Final = 1 << 12
-# In relay logs these may come with the position of another file.
+# In relay logs these may carry a position in another file.
 _ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})
 
 
 class RawEventReader:
-    """The raw events of one binlog or relay log file, one at a time, decrypted.
+    """The decrypted raw events of one binlog or relay log file, one at a time.
 
-    ``position`` is the offset of the next event, ``event_position`` that of the last one read; both are those of the
-    plain file, of which ``read`` begins to read at ``base``. With ``torn="stop"`` a file whose last event is cut
-    short, or that ends in zeros, ends before that, and ``torn_bytes`` counts what was left over; ``"raise"`` makes it
-    a ``TruncatedError``. ``has_checksums`` says whether events carry CRC32: as the format description has it, or, if
-    that is damaged or not there, as an event has shown (None: none has).
+    ``position`` is the offset of the next event, ``event_position`` the offset of the last event read. Both are
+    offsets in the decrypted file; ``read`` starts at the offset ``base``. With ``torn="stop"`` an incomplete last
+    event, or zeros at the end, end the file, and ``torn_bytes`` counts the bytes left over; ``"raise"`` raises
+    ``TruncatedError`` instead. ``has_checksums`` says whether events carry a CRC32, as the format description says
+    or, if that is damaged or missing, as the first event with a right CRC32 shows (None until then).
 
-    Raises at once, where the bytes are no binlog file of version 4, ``DecodeError`` (``UnsupportedEventError`` for
-    the formats of servers before 5.0, which it names). Where a key is missing or wrong, it or the first
-    ``read_event`` raises ``ConfigurationError``.
+    The constructor raises ``DecodeError`` if the bytes are no binlog file of version 4 (``UnsupportedEventError``
+    for formats of servers before 5.0, which the message names). If a key is missing or wrong, the constructor or the
+    first ``read_event`` raises ``ConfigurationError``.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class RawEventReader:
         self._torn = torn
         self._keys = keys or LogKeys()
         self._decryptor: EventDecryptor | None = None
-        self._header: HeaderFields | None = None  # of the last event that was read
+        self._header: HeaderFields | None = None  # header of the last event read
         self._buffer = b""
-        self._base = base  # the file's offset of the buffer's first byte
-        self._start = 0  # of the last event, in the buffer
-        self._next = 0  # of the next event, in the buffer
+        self._base = base  # offset of the buffer's first byte in the file
+        self._start = 0  # offset of the last event in the buffer
+        self._next = 0  # offset of the next event in the buffer
         self._open()
 
     @property
@@ -107,7 +107,7 @@ class RawEventReader:
     def read_event(self) -> bytes | None:
         """The next raw event, header and checksum included; None at the end of the file.
 
-        Raises ``DecodeError`` where no event stands, and then again until ``resynchronize`` was called.
+        Raises ``DecodeError`` if there is no event at this place, and again until ``resynchronize`` is called.
         """
         start = self._start = self._next
         self.event_position = self._base + start
@@ -122,7 +122,9 @@ class RawEventReader:
             if not size and self._is_zero_tail():
                 self._end()
                 return None
-            raise self._error(f"an event of {size} bytes", None if self._decryptor else header[1])
+            raise self._error(
+                f"the header announces an event of {size} bytes", None if self._decryptor else header[1]
+            )
         if len(self._buffer) - start < size:
             if not self._fill(size):
                 self._cut_short(size)
@@ -135,15 +137,15 @@ class RawEventReader:
             header = unpack_event_header(raw)
         self._header = header
         if self.has_checksums is None or header[1] in _CHANGING_STATE:
-            self._follow(raw)
+            self._update_state(raw)
         return raw
 
     def read_batch(self) -> list[LocatedEvent]:
-        """The next events, as far as they need no care: a dozen bytecodes an event instead of two hundred.
+        """The next ordinary events of the buffer: a dozen bytecodes an event instead of two hundred.
 
-        Empty where ``read_event`` has to look: at the end of what was read of the file, at damage, in encrypted
-        files, and at what is no plain part of the log or more than one: FORMAT_DESCRIPTION, START_ENCRYPTION, ROTATE,
-        TRANSACTION_PAYLOAD, MARIADB_PARTIAL_ROW_DATA and heartbeats.
+        The batch is empty where ``read_event`` has to be called: at the end of the buffer, at damage, in encrypted
+        files, and at events that change the reader's state or are not exactly one log event (FORMAT_DESCRIPTION,
+        START_ENCRYPTION, ROTATE, TRANSACTION_PAYLOAD, MARIADB_PARTIAL_ROW_DATA, heartbeats).
         """
         batch: list[LocatedEvent] = []
         if self._decryptor is not None or self.has_checksums is None:
@@ -163,22 +165,23 @@ class RawEventReader:
         return batch
 
     def bytes_of(self, position: int, size: int) -> bytes:
-        """An event of the last batch, again."""
+        """The bytes of an event of the last batch."""
         start = position - self._base
         return self._buffer[start : start + size]
 
     def step_back(self, raw: bytes, position: int, header: HeaderFields) -> None:
-        """Go back to an event of the last batch, as the last one that was read."""
+        """Make an event of the last batch the last event read; reading continues after it."""
         self.event_position = position
         self._start = position - self._base
         self._next = self._start + len(raw)
         self._header = header
 
     def resynchronize(self) -> int:
-        """Move on from the event that could not be read or decoded to the next one; the number of bytes passed over.
+        """Skip the event that could not be read or decoded; returns the number of bytes up to the next event.
 
-        What can be an event is told by its header, and by its checksum or, without checksums, by its position or its
-        follower's. A candidate whose position does not fit is looked at only if it is smaller than 1 MiB.
+        A candidate counts as an event if its header is possible and its checksum is right; without checksums its
+        position or the next event's position must be right. A candidate with a wrong position is only examined if it
+        is smaller than 1 MiB.
         """
         end = self._own_end()
         self._next = max(self._start, self.event_position + 1 - self._base) if end is None else end
@@ -187,12 +190,12 @@ class RawEventReader:
         self._header = None
         return self.position - self.event_position
 
-    def _follow(self, raw: bytes) -> None:
-        """What the next events' form hangs on."""
+    def _update_state(self, raw: bytes) -> None:
+        """Note checksums and encryption, which decide how the next events are read."""
         event_type = raw[_TYPE_OFFSET]
         if event_type == EventType.FORMAT_DESCRIPTION:
             algorithm = algorithm_of(raw)
-            # Since there are checksums this event has a right one, whatever it says of the others.
+            # Servers with checksums always give this event a right one, even if the other events have none.
             is_known = algorithm is None or crc32_matches(raw)
             self.has_checksums = algorithm == CRC32_ALGORITHM if is_known else None
         elif self.has_checksums is None and crc32_matches(raw):
@@ -200,10 +203,10 @@ class RawEventReader:
         if event_type == EventType.MARIADB_START_ENCRYPTION and self._decryptor is None:
             self._start_decrypting(raw)
 
-    # Buffer: it holds the last event, for resynchronize(), and what has been read behind it.
+    # The buffer holds the last event, for resynchronize(), and the bytes read after it.
 
     def _have(self, end: int) -> bool:
-        """Read on until the buffer holds its first ``end`` bytes; False when the file ends before."""
+        """Read until the buffer has ``end`` bytes; False if the file ends before."""
         missing = end - len(self._buffer)
         if missing <= 0:
             return True
@@ -222,11 +225,11 @@ class RawEventReader:
         self._next -= count
 
     def _fill(self, size: int) -> bool:
-        """Have ``size`` bytes of the next event and nothing before it."""
+        """Read ``size`` bytes of the next event, and drop the bytes before it; False if the file ends before."""
         self._drop(self._start)
         return self._have(size)
 
-    # Where the file begins and ends.
+    # The file's beginning and end.
 
     def _open(self) -> None:
         magic_size = len(BINLOG_MAGIC)
@@ -239,8 +242,10 @@ class RawEventReader:
             self._end()
             self._buffer = b""
         elif not self._is_event(0, None):
-            # What goes on in mid-life, such as a later piece of a file that was split, begins with an event.
-            raise self._error(f"no binary log: it begins with {self._buffer[:magic_size].hex(' ')}")
+            # A later piece of a file that was split has no magic bytes but begins with an event.
+            raise self._error(
+                f"no binary log: the file begins with the bytes {self._buffer[:magic_size].hex(' ')}"
+            )
 
     def _open_encrypted(self) -> None:
         if not self._have(ENCRYPTION_HEADER_SIZE):
@@ -265,11 +270,11 @@ class RawEventReader:
             raise header.wrong_key()
 
     def _refuse_old_version(self) -> None:
-        """Binlog versions 1 (3.23) and 3 (4.0, 4.1) begin with START_V3; some trees before 5.1 had other types."""
+        """Refuse binlog versions 1 (3.23) and 3 (4.0, 4.1), which begin with START_V3, and trees with other types."""
         self._have(self._next + EVENT_HEADER_SIZE + 2 + _SERVER_VERSION_SIZE)
         event = self._buffer[self._next :]
         event_type = int.from_bytes(event[_TYPE_OFFSET : _TYPE_OFFSET + 1], "little")
-        # In version 1 the header ends behind the size.
+        # In version 1 the header ends after the size.
         is_short = int.from_bytes(event[9:13], "little") < EVENT_HEADER_SIZE + _START_V3_SIZE
         body = event[_OLDEST_HEADER_SIZE if is_short else EVENT_HEADER_SIZE :]
         server = body[2 : 2 + _SERVER_VERSION_SIZE].split(b"\0", 1)[0].decode("ascii", "replace")
@@ -279,7 +284,7 @@ class RawEventReader:
                 f"binlog version {version} of server {server}: versions before 4 (MySQL 5.0) cannot be read"
             )
         elif event_type == EventType.FORMAT_DESCRIPTION and _has_other_types(server):
-            reason = f"a log of server {server}, a development tree that numbered events in its own way"
+            reason = f"the log is from server {server}, a development tree with its own event numbers"
         else:
             return
         raise UnsupportedEventError(reason, self.file, self.position, event_type)
@@ -288,18 +293,19 @@ class RawEventReader:
         left = len(self._buffer) - self._next
         if left and self._torn == "raise":
             raise TruncatedError(
-                f"the file ends {left} bytes behind its last event", self.file, self.position
+                f"the file ends with {left} bytes of an incomplete event", self.file, self.position
             )
         self.torn_bytes += left
         self._next = len(self._buffer)
 
     def _cut_short(self, size: int) -> None:
-        """The file ends inside of an event: it is torn, unless the size that says so is damage."""
+        """The file ends inside an event: the file is torn, or the event's size is damaged."""
         left = len(self._buffer) - self._start
         header = self._header_at(self._start)
         if not self._is_torn(header) and left >= ENCRYPTED_PREFIX_SIZE:
             raise self._error(
-                f"an event of {size} bytes, of which the file holds {left}", header and header[1]
+                f"the header announces an event of {size} bytes, but the file holds only {left} of them",
+                header and header[1],
             )
         self._end()
 
@@ -308,11 +314,11 @@ class RawEventReader:
             return False
         if _ends_at(header, self.event_position + header[3]):
             return True
-        # Without the right position it takes more: what it holds must not be the events behind it.
+        # The position is not right: the header must follow the previous event, and no event may be inside this one.
         return self._may_follow(header, self._header) and self._search(self._start + 1) is None
 
     def _is_zero_tail(self) -> bool:
-        """Whether nothing but zeros is left, as power losses leave it. What is zero is forgotten."""
+        """Whether only zeros are left, as after a power loss. The zeros are dropped from the buffer."""
         self._drop(self._start)
         zeros = 0
         while not self._buffer.strip(b"\0"):
@@ -322,7 +328,9 @@ class RawEventReader:
             if not self._buffer:
                 self.torn_bytes += zeros
                 if self._torn == "raise":
-                    raise TruncatedError(f"the file ends in {zeros} zeros", self.file, self.event_position)
+                    raise TruncatedError(
+                        f"the file ends with {zeros} zero bytes", self.file, self.event_position
+                    )
                 return True
         return False
 
@@ -347,14 +355,14 @@ class RawEventReader:
                 raise decryptor.wrong_key()
 
     def _is_decrypted(self) -> bool:
-        """Whether the next event's position is right, or 0 as that of a relay log's first rotate."""
+        """Whether the next event's position is right, or 0 as in a relay log's first ROTATE."""
         header = self._header_at(self._next)
         return header is not None and (not header[4] or _ends_at(header, self.position + header[3]))
 
-    # Damage: what can be an event, and where the next one is.
+    # Damage: the search for the next event.
 
     def _header_at(self, offset: int) -> HeaderFields | None:
-        """The header at this place of the buffer; None if the file ends before it or it can be none."""
+        """The header at this offset of the buffer; None if the file is too short or no header has these values."""
         if not self._have(offset + EVENT_HEADER_SIZE):
             return None
         header = unpack_event_header(self._buffer, offset)
@@ -373,14 +381,14 @@ class RawEventReader:
         return header if possible else None
 
     def _fits(self, header: HeaderFields, position: int, previous: HeaderFields | None) -> bool:
-        """Whether a header's position can be that of this place, which lies behind an event with ``previous``."""
+        """Whether a header's ``next_position`` fits this position, or the header ``previous`` of the event before."""
         return _ends_at(header, position + header[3]) or self._may_follow(header, previous)
 
     @staticmethod
     def _may_follow(header: HeaderFields, previous: HeaderFields | None) -> bool:
-        """Whether a header's position follows from the one before it, if there is one.
+        """Whether a header's ``next_position`` follows from the previous header's; False without a previous header.
 
-        Relay logs and parts of a log have their source's positions; inside of transactions MariaDB 11.4 has none.
+        Relay logs and parts of a log carry their source's positions; MariaDB 11.4 has none inside transactions.
         """
         if previous is None:
             return False
@@ -390,7 +398,7 @@ class RawEventReader:
         return not previous[4] or previous[1] in _ELSEWHERE or _ends_at(header, previous[4] + size)
 
     def _is_event(self, offset: int, previous: HeaderFields | None) -> bool:
-        """Whether an event stands at this place of the buffer, behind one with the header ``previous`` if known."""
+        """Whether there is an event at this offset of the buffer; ``previous`` is the header before, if known."""
         header = self._header_at(offset)
         if header is None:
             return False
@@ -409,7 +417,7 @@ class RawEventReader:
         return crc32_matches(raw)
 
     def _is_followed(self, offset: int, header: HeaderFields) -> bool:
-        """Whether the end of the file, or an event whose position follows from this one's, comes behind."""
+        """Whether the file ends after this event, or the next event's position follows from this event's."""
         end = offset + header[3]
         if not self._have(end + 1):
             return len(self._buffer) == end
@@ -417,7 +425,7 @@ class RawEventReader:
         return follower is not None and self._fits(follower, self._base + end, header)
 
     def _own_end(self) -> int | None:
-        """Where the event that could not be decoded ends, if that is the end of the file or the start of an event."""
+        """The end of the event that could not be decoded, if the file ends or another event starts there."""
         header = self._header_at(self._start)
         if header is None:
             return None
@@ -427,29 +435,29 @@ class RawEventReader:
         follower = self._header_at(end)
         if follower is None:
             return None
-        # With the right position it is an event, though it may be damaged, too.
+        # An event with the right position counts, even if it is damaged, too.
         is_right = _ends_at(follower, self._base + end + follower[3]) or (
             header[4] and _ends_at(follower, header[4] + follower[3])
         )
         return end if is_right or self._is_event(end, header) else None
 
     def _find_event(self) -> None:
-        """Move to the first event from ``_next`` on; to the end of the file if there is none."""
-        while (found := self._search(self._next)) is None:
-            # The first bytes of a header may stand at the buffer's end.
+        """Move to the first event from ``_next`` on, or to the end of the file if there is none."""
+        while (start := self._search(self._next)) is None:
+            # The buffer may end with the first bytes of a header.
             searched = max(self._next, len(self._buffer) - ENCRYPTED_PREFIX_SIZE + 1)
             self._drop(min(searched, len(self._buffer)))
             self._next = 0
             if not self._have(len(self._buffer) + 1):
-                found = len(self._buffer)
+                start = len(self._buffer)
                 break
-        self._next = found
+        self._next = start
 
     def _search(self, offset: int) -> int | None:
-        """The place of the first event in the buffer, from ``offset`` on."""
+        """The offset of the first event in the buffer, from ``offset`` on; None if there is none."""
         pattern = _candidate_pattern(is_encrypted=self._decryptor is not None)
-        while found := pattern.search(self._buffer, offset):
-            offset = found.start()
+        while match := pattern.search(self._buffer, offset):
+            offset = match.start()
             if self._is_event(offset, None):
                 return offset
             offset += 1
@@ -466,7 +474,7 @@ def _has_other_types(server_version: str) -> bool:
 
 @cache
 def _candidate_pattern(is_encrypted: bool) -> re.Pattern[bytes]:
-    """Any place whose bytes could be a header: type, high bytes of size and flags. Headers may overlap."""
+    """Matches bytes that could be a header, by the type and the high bytes of size and flags. Matches may overlap."""
     if is_encrypted:
         return re.compile(rb"(?=.{12}[\x00-\x40].{7})", re.DOTALL)
     types = b"".join(re.escape(bytes([value])) for value in sorted(_KNOWN_TYPES))

@@ -1,7 +1,7 @@
-"""Rows events: header and images to rows, through the compiled reader of the table's shape.
+"""Finds the compiled row reader of a rows event, from the event's post-header and the table's shape.
 
-It knows which columns an event holds and which the user wants; how values are read is ``cells`` and ``rowcode``.
-Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes versions 1 and 2 alike.
+This module knows which columns an event holds and which the user wants; ``rows.cells`` and ``rows.compiler`` know how
+to read values. Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes versions 1 and 2 in the same way.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ RowsEventClass = type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsE
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsFormat:
-    """How a rows event type is laid out.
+    """The layout of a rows event type.
 
-    ``has_extra``: extra row information stands between flags and number of columns (version 2). ``is_compressed``:
-    the rows are (MariaDB's log_bin_compress). ``is_partial``: after images may hold JSON diffs (WL#2955).
+    ``has_extra``: extra row information follows the flags (version 2). ``is_compressed``: the rows are compressed
+    (MariaDB's log_bin_compress). ``is_partial``: after images may hold JSON diffs (WL#2955).
     """
 
     event_class: RowsEventClass
@@ -34,7 +34,7 @@ class RowsFormat:
 
     @property
     def has_two_images(self) -> bool:
-        """Before and after, each with its own columns."""
+        """Whether rows have a before and an after image, each with its own columns."""
         return self.event_class is UpdateRowsEvent
 
 
@@ -54,16 +54,16 @@ ROWS_FORMATS: dict[int, RowsFormat] = {
     EventType.MARIADB_DELETE_ROWS_COMPRESSED: RowsFormat(DeleteRowsEvent, True, True),
 }
 _NO_CELL = Cell()
-# Combinations of columns per table: with MINIMAL images a wide table can have very many.
+# Row readers kept for each table: with MINIMAL images a wide table can have very many combinations of columns.
 _IMAGES_KEPT = 1024
 
 
 @dataclass(slots=True)
 class KnownImages:
-    """Row readers of one table and rows format, by the bytes between an event's flags and its rows.
+    """Row readers of one table and rows format; the key is the bytes between an event's flags and its rows.
 
-    ``prefix_size`` is how many they are without extra row information. Readers are also known by the bytes behind
-    that information, which may differ from event to event (partition ids).
+    ``prefix_size`` is the number of these bytes in events without extra row information. Readers are also stored
+    under the bytes after that information, because it may differ from event to event (partition ids).
     """
 
     prefix_size: int = 0
@@ -74,9 +74,9 @@ class KnownImages:
 class MappedTable:
     """A table map that rows events may refer to.
 
-    ``logged`` has the columns of the log, with what is known of them; ``table`` is what the user sees, and
-    ``selected`` the indexes of its columns in the logged table. ``readers`` are kept for all events of the table.
-    ``is_wanted`` is False where the user's filter rejects the table: its rows are passed over unread.
+    ``logged`` has all logged columns, ``table`` the columns that the user sees, and ``selected`` the indexes of these
+    in ``logged``. ``readers`` are kept for all events of the table. ``is_wanted`` is False if the user's filter
+    rejects the table: its rows are skipped.
     """
 
     logged: Table
@@ -107,22 +107,22 @@ def read_extra(rows_format: RowsFormat, reader: Reader) -> bytes:
         return b""
     length = reader.uint(2)
     if length < 2:
-        raise DecodeError(f"extra row information of {length} bytes, its own length included")
+        raise DecodeError(f"the extra row information has {length} bytes, less than its 2-byte length field")
     return reader.take(length - 2)
 
 
 class RowReaders:
-    """Finds the compiled reader for an event; keeps them for all tables of a stream."""
+    """Finds the compiled reader of a rows event, and keeps the readers in the mapped tables."""
 
     def __init__(self, cells: CellTable | None = None, compiler: RowCompiler | None = None) -> None:
         self._cells = cells or CellTable()
         self._compiler = compiler or RowCompiler()
 
     def reader(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> tuple[bytes, RowReader]:
-        """Extra row information and row reader of an event; moves ``body`` from behind the flags to the first row.
+        """Extra row information and row reader of an event; moves ``body`` from after the flags to the first row.
 
-        What it finds out is in ``mapped.readers`` from then on. Raises ``DecodeError`` when the event's number of
-        columns is not the table map's.
+        The reader is stored in ``mapped.readers``. Raises ``DecodeError`` if the event's number of columns differs
+        from the table map's.
         """
         known = mapped.readers.get(rows_format)
         if known is None:
@@ -143,7 +143,9 @@ class RowReaders:
         count = body.lenenc_int()
         columns = mapped.logged.columns
         if count != len(columns):
-            raise DecodeError(f"rows of {count} columns for {mapped.logged}, which has {len(columns)}")
+            raise DecodeError(
+                f"a rows event has {count} columns, but its table {mapped.logged} has {len(columns)} columns"
+            )
         image_count = 2 if rows_format.has_two_images else 1
         bitmaps_start = body.skip(bitmap_size(count) * image_count)
         key = body.data[start : body.position]
@@ -169,6 +171,6 @@ class RowReaders:
         return Image(cells, present, selected, required)
 
     def _partial(self, image: Image, columns: Sequence[Column]) -> Image:
-        """Every JSON column of the table has a bit that says "diff", whether the image holds it or not."""
+        """Every JSON column of the table has a bit that marks a diff, even if the image lacks the column."""
         json = tuple(index for index, column in enumerate(columns) if column.type is ColumnType.JSON)
         return replace(image, diffs=json, apply_diff=self._cells.apply_diff)

@@ -1,7 +1,7 @@
-"""Bodies of the events around statement-based logging: variables for the next statement, LOAD DATA, incidents.
+"""Parsers of QUERY, of the events around statement-based logging (variables, LOAD DATA), and of INCIDENT.
 
 Layouts: MySQL's ``statement_events.h``, ``load_data_events.h`` and ``control_events.h``; for types 6, 8, 10 and 12
-MySQL 5.7's, the last that knew them.
+those of MySQL 5.7, the last version with these types.
 """
 
 import struct
@@ -35,7 +35,7 @@ _UNSIGNED = 1
 
 
 def query(header: EventHeader, file: str, position: int, body: Reader) -> QueryEvent:
-    """QUERY. One unpack instead of five reads: every transaction of MySQL 5.x to 9.x begins with one."""
+    """QUERY, with one unpack instead of five reads: every transaction of MySQL 5.x to 9.x begins with a QUERY."""
     start = body.skip(_QUERY_HEADER.size)
     data = body.data
     thread_id, exec_time, schema_length, error_code, status_size = _QUERY_HEADER.unpack_from(data, start)
@@ -61,7 +61,7 @@ def execute_load_query(header: EventHeader, file: str, position: int, body: Read
     schema, sql = _schema(body, schema_length), body.rest()
     if not name_start <= name_end <= len(sql):
         raise DecodeError(
-            f"the file name of LOAD DATA stands at {name_start} to {name_end} of {len(sql)} bytes"
+            f"the file name of LOAD DATA is at bytes {name_start} to {name_end} of a statement of {len(sql)} bytes"
         )
     return ExecuteLoadQueryEvent(
         header,
@@ -91,7 +91,7 @@ def rand(header: EventHeader, file: str, position: int, body: Reader) -> RandEve
 
 
 def user_var(header: EventHeader, file: str, position: int, body: Reader) -> UserVarEvent:
-    """USER_VAR; the flags behind the value exist since 5.1.50 or so, and say whether an integer is unsigned."""
+    """USER_VAR. Since about 5.1.50 flags follow the value; they say whether an integer is unsigned."""
     name = utf8_text(body.take(body.uint(4)))
     if body.u8():
         return UserVarEvent(header, file, position, name, None)
@@ -112,14 +112,14 @@ def _user_value(value_type: int, raw: bytes, flags: int) -> bytes | float | int 
         return int.from_bytes(raw, "little", signed=not flags & _UNSIGNED)
     if value_type == _DECIMAL and len(raw) > 2:
         return _decimal(raw)
-    raise DecodeError(f"a user variable of type {value_type} with {len(raw)} bytes")
+    raise DecodeError(f"a user variable has the impossible type {value_type} with {len(raw)} bytes")
 
 
 def _decimal(raw: bytes) -> Decimal:
-    """Precision, scale, then the binary form; a value too short for them is damage."""
+    """Precision, scale, then the binary form of the number."""
     precision, scale = raw[0], raw[1]
     if not 0 < precision <= 81 or scale > precision:
-        raise DecodeError(f"a user variable of DECIMAL({precision},{scale})")
+        raise DecodeError(f"a user variable has the impossible type DECIMAL({precision},{scale})")
     return decimal_reader(precision, scale)(raw.ljust(2 + 40, b"\0"), 2)
 
 
@@ -129,7 +129,7 @@ def incident(header: EventHeader, file: str, position: int, body: Reader) -> Inc
 
 
 def _load_parts(header: EventHeader, body: Reader) -> tuple[LoadParts, int]:
-    """All fields of a LOAD but its file's name, and the file id, which only CREATE_FILE has."""
+    """All fields of a LOAD event except the file name, and the file id, which only CREATE_FILE has."""
     thread_id, exec_time, skip_lines = body.uint(4), body.uint(4), body.uint(4)
     body.skip(2)
     field_count = body.uint(4)

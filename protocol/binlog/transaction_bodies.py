@@ -1,4 +1,4 @@
-"""Bodies of the events that frame transactions on MySQL: GTIDs, XA, compressed payloads, group replication.
+"""Parsers of the events that frame MySQL's transactions: GTIDs, XA, compressed payloads, group replication.
 
 Layouts: MySQL's ``control_events.h`` (Gtid_event, XA_prepare_event, Transaction_context_event, View_change_event)
 and ``transaction_payload_event.h`` with its codec.
@@ -31,7 +31,7 @@ _LATER_BIT_4_BYTES = 1 << 31
 
 
 def gtid(header: EventHeader, file: str, position: int, body: Reader) -> AnonymousGtidEvent:
-    """GTID and ANONYMOUS_GTID. Each server version appended fields; what is not there is None."""
+    """GTID and ANONYMOUS_GTID. Later server versions appended fields; a field that is missing is None."""
     start = body.skip(_GTID_HEADER.size)
     flags, source_id, sequence = _GTID_HEADER.unpack_from(body.data, start)
     event: AnonymousGtidEvent
@@ -47,9 +47,9 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
 
 
 def _checked_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
-    """The GTID of an event. Raises ``DecodeError`` for a sequence number that none can have."""
+    """The GTID of an event. Raises ``DecodeError`` for a sequence number below 1."""
     if sequence < 1:
-        raise DecodeError(f"a GTID with sequence number {sequence}")
+        raise DecodeError(f"a GTID has the impossible sequence number {sequence}")
     return new_gtid(source_id, sequence, tag)
 
 
@@ -66,7 +66,7 @@ def _read_details(event: AnonymousGtidEvent, body: Reader) -> None:
 
 
 def _pair(body: Reader, size: int, later_bit: int) -> tuple[int, int]:
-    """The immediate source's value and the original one's, which follows only where it differs."""
+    """The immediate source's value and the original source's value, which is logged only if it differs."""
     immediate = body.uint(size)
     if immediate & later_bit:
         return immediate & ~later_bit, body.uint(size)
@@ -74,10 +74,10 @@ def _pair(body: Reader, size: int, later_bit: int) -> tuple[int, int]:
 
 
 def _read_source_id(body: Reader) -> bytes:
-    """Sixteen numbers, not bytes: those from 128 on take two bytes."""
+    """Sixteen variable-length numbers: those above 127 take two bytes."""
     octets = [read_unsigned(body) for _ in range(16)]
     if max(octets) > 255:
-        raise DecodeError("a source id that is none")
+        raise DecodeError("a GTID's source id has a number above 255")
     return bytes(octets)
 
 
@@ -101,15 +101,15 @@ _TAGGED_NEEDED = frozenset({"gtid_flags", "source_id", "sequence"})
 
 
 def gtid_tagged(header: EventHeader, file: str, position: int, body: Reader) -> GtidEvent:
-    """GTID_TAGGED (8.3): a GTID event in the format of ``serialization``."""
+    """GTID_TAGGED (8.3): a GTID event in the format of ``tagged_fields``."""
     values = read_message(body, _TAGGED_READERS)
     named = {_TAGGED_FIELDS[field_id][0]: value for field_id, value in values.items()}
     if not named.keys() >= _TAGGED_NEEDED:
-        raise DecodeError("a GTID event without flags, source id or sequence number")
+        raise DecodeError("a GTID_TAGGED event lacks its flags, source id or sequence number")
     source_id, sequence, tag = named.pop("source_id"), named.pop("sequence"), named.pop("tag", "")
     flags = named.pop("gtid_flags")
     if not (isinstance(source_id, bytes) and isinstance(sequence, int) and isinstance(tag, str)):
-        raise DecodeError("a GTID that is none")
+        raise DecodeError("a GTID_TAGGED event has fields of the wrong type")
     gtid = _checked_gtid(source_id, sequence, tag)
     event = GtidEvent(header, file, position, int(str(flags)), gtid=gtid)
     for name, value in named.items():
@@ -131,7 +131,9 @@ def xa_prepare(header: EventHeader, file: str, position: int, body: Reader) -> X
     one_phase, format_id = body.u8(), body.uint(4)
     gtrid_length, bqual_length = body.uint(4), body.uint(4)
     if gtrid_length > 64 or bqual_length > 64:
-        raise DecodeError(f"an xid of {gtrid_length} and {bqual_length} bytes")
+        raise DecodeError(
+            f"an XA xid has parts of {gtrid_length} and {bqual_length} bytes; 64 are allowed for each"
+        )
     gtrid, bqual = body.take(gtrid_length), body.take(bqual_length)
     return XaPrepareEvent(header, file, position, bool(one_phase), format_id, gtrid, bqual)
 
@@ -144,7 +146,7 @@ _UNCOMPRESSED = 255
 def transaction_payload(
     header: EventHeader, file: str, position: int, body: Reader
 ) -> TransactionPayloadEvent:
-    """TRANSACTION_PAYLOAD: (type, length, value) fields, an end mark, the payload (WL#3549)."""
+    """TRANSACTION_PAYLOAD: fields of type, length and value, an end mark, the payload (WL#3549)."""
     fields: dict[int, int] = {}
     while (field := body.lenenc_int()) != _PAYLOAD_END:
         fields[field] = Reader(body.lenenc_bytes()).lenenc_int()

@@ -46,7 +46,7 @@ def find_rows(buffer: RowBuffer, layout: RowsLayout, starts: Positions, ends: Po
     try:
         return _Search(buffer, tuple(map(plan_image, layout.images)), starts, ends).run()
     except IndexError:
-        raise TruncatedError("the data ends inside of a row") from None
+        raise TruncatedError("the data ends inside a row") from None
 
 
 def repeat_and_count(starts: Positions, counts: Positions, step: int = 1) -> Positions:

@@ -154,7 +154,7 @@ def test_mariadb_log_without_its_key() -> None:
         read_all(data, None)
     with pytest.raises(ConfigurationError, match=r"encrypted with key 1; the key file holds \[2, 3\]"):
         read_all(data, LogKeys(key_file={3: LOG_KEY, 2: LOG_KEY}))
-    with pytest.raises(ConfigurationError, match="key 1 in it does not open the log"):
+    with pytest.raises(ConfigurationError, match="key 1 of the key file does not open the log"):
         read_all(data, LogKeys(key_file={1: bytes(16)}))
     with pytest.raises(ConfigurationError, match="not 5"):
         read_all(data, LogKeys(key_file={1: bytes(5)}))
@@ -230,7 +230,7 @@ def test_key_file() -> None:
     )
     assert parse_key_file(data) == {1: LOG_KEY, 2: b"\x0f\xf0" * 16, 3: bytes(24)}
     for line in (b"1:00", b"x;" + b"0" * 32, b"1;" + b"0" * 34, b"1;" + b"0" * 33, b"1;" + b"0" * 62 + b"zz"):
-        with pytest.raises(ConfigurationError, match="line 2 is no key"):
+        with pytest.raises(ConfigurationError, match="line 2 has no key"):
             parse_key_file(b"# keys\n" + line)
 
 

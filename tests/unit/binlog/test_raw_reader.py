@@ -229,10 +229,10 @@ def test_a_piece_without_its_beginning(checksum: bool) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"no binlog at all, but some text that is longer than a header", "it begins with 6e 6f 20 62"),
-        (b"\xfebim", "it begins with fe 62 69 6d"),
-        (bytes(100), "it begins with 00 00 00 00"),
-        (b"\x1f\x8b\x08\x00", "it begins with 1f 8b 08 00"),
+        (b"no binlog at all, but some text that is longer than a header", "begins with the bytes 6e 6f 20 62"),
+        (b"\xfebim", "begins with the bytes fe 62 69 6d"),
+        (bytes(100), "begins with the bytes 00 00 00 00"),
+        (b"\x1f\x8b\x08\x00", "begins with the bytes 1f 8b 08 00"),
     ],
 )
 def test_what_is_no_binlog(data: bytes, message: str) -> None:

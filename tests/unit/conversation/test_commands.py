@@ -1,4 +1,4 @@
-"""Commands encode as servers read them, parse back, and refuse what does not fit their fields."""
+"""Commands encode as servers read them, parse back, and refuse values that do not fit their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed packets: packed, cut anywhere, numbered as servers do, damaged, and larger than they say."""
+"""Compressed packets: packing, cuts anywhere, the servers' numbering, damage, and content larger than announced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.fake_source import MARIADB_CAPABILITIES, MYSQL_CAPABILITIES, 
 from tests.support.feeding import all_cuts, check_parser
 from tests.support.packed_packets import ALGORITHMS, codec_of, frame, packed, packet, stream_of
 
-# page_protocol_basic_compression_packet: one packet, several frames in one, and one that is not compressed.
+# page_protocol_basic_compression_packet: one frame, several frames in one packet, and an uncompressed packet.
 DOCUMENTED_QUERY = bytes.fromhex(
     "220000003200 00789cd3636060602e4ecd494d2e51503230343236313533b7b0c4cd520200 0cd10a6c".replace(" ", "")
 )
@@ -74,7 +74,7 @@ def test_what_is_sent_is_read(name: CompressionName) -> None:
         reader.receive(wire)
         assert reader.read() == payload
         assert reader.buffered == 0
-        # The answer goes on with the number of the next packet, also where fewer frames than packets were sent.
+        # The answer takes the number of the next packet, even if fewer frames than packets were sent.
         reader.sequence = reader._packets.sequence
         writer.receive(reader.encode(b"answer" * 20))
         assert writer.read() == b"answer" * 20
@@ -88,7 +88,7 @@ def test_what_does_not_become_smaller_is_sent_as_it_is() -> None:
 
 
 def as_a_server(name: CompressionName, payloads: list[bytes], seed: int) -> bytes:
-    """Frames as net_serv.cc has them: flushed here and there, and packets cut where a buffer was full."""
+    """Frames as net_serv.cc sends them: flushes at random, and packets cut where a buffer was full."""
     generator = random.Random(seed)
     wire, buffer = [], b""
     number = frame_number = 1
@@ -167,7 +167,7 @@ def test_frames_are_numbered_on_or_as_their_packet() -> None:
     assert read(packet(two, 0), packet(frame(b"c", 1), 1)) == [b"a", b"b", b"c"]
     with pytest.raises(ProtocolError, match="frame number 3 came where 2 was due"):
         read(packet(two, 0), packet(frame(b"c", 3), 1))
-    # Within a packet, and in the middle of a frame, nobody flushes.
+    # No peer flushes within a packet or in the middle of a frame.
     with pytest.raises(ProtocolError, match="frame number 1 came where 3 was due"):
         read(packet(two, 0), packet(frame(b"c", 2) + frame(b"d", 1), 1))
     with pytest.raises(ProtocolError, match="frame number 1 came where 2 was due"):
@@ -217,7 +217,7 @@ def test_what_does_not_hold_what_it_says(name: CompressionName) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_bomb_takes_no_memory(name: CompressionName) -> None:
-    """50 MB in some kilobytes, which claim to be 1,000 bytes, or the 16 MB that a packet can announce."""
+    """50 MB compressed to some kilobytes, in packets that announce 1,000 bytes or 16 MB, the most possible."""
     bomb = codec_of(name).compress(bytes(50 << 20))
     for size, limit in ((1000, 4 << 20), (MAX_FRAME_PAYLOAD, 3 * MAX_FRAME_PAYLOAD)):
         stream = stream_of(name)
@@ -233,7 +233,7 @@ def test_a_bomb_takes_no_memory(name: CompressionName) -> None:
 
 
 def test_many_packets_are_uncompressed_one_at_a_time() -> None:
-    """However much they hold: what was read is given away before the next one is touched."""
+    """However much the packets hold: the events of one packet are returned before the next is decompressed."""
     payload = b"\0" + bytes(MAX_FRAME_PAYLOAD - 10)
     wire = b"".join(packed("zlib", frame(payload, index), index) for index in range(8))
     assert len(wire) < 1 << 20
@@ -270,7 +270,7 @@ def test_a_payload_over_the_limit_is_refused_from_its_header_on() -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_flipped_bits_end_in_typed_errors(name: CompressionName) -> None:
-    """What zlib packs has a checksum; MySQL's zstd has none, and there a byte may come out wrong."""
+    """zlib data has a checksum; MySQL's zstd data has none, so a byte may be decompressed wrong."""
     payloads = [b"\0event %d " % index + bytes(100) for index in range(5)]
     wire = b"".join(packed(name, frame(payload, index), index) for index, payload in enumerate(payloads))
     errors = 0
@@ -297,7 +297,7 @@ def test_flipped_bits_end_in_typed_errors(name: CompressionName) -> None:
 def log_in(
     name: CompressionName, behind: bytes = b"", **options: object
 ) -> tuple[Connection, FakeSource, HandshakeResponse]:
-    """A connection that has logged in; ``behind`` comes in one piece with the OK."""
+    """A connection that has logged in; ``behind`` arrives in one piece with the OK."""
     client, source = connect(compression=[name], **options)
     source.greet()
     assert isinstance(client.next_event(), Handshake)
@@ -343,7 +343,7 @@ def test_a_compressed_conversation(name: CompressionName) -> None:
 
 
 def test_a_packet_in_one_piece_with_the_ok() -> None:
-    """init_connect has failed: the server says so, in a packet numbered behind the client's last one."""
+    """init_connect failed: the server's ERR packet has the number after the client's last packet."""
     refusal = Err(1184, "08S01", "Aborted connection: init_connect command failed")
     for number in (0, 2):
         behind = packet(frame(refusal.encode(), 3 if number else 0), number)
@@ -366,7 +366,7 @@ def test_acknowledgements_are_packets_of_their_own() -> None:
     frames = stream_of("zlib")
     frames.receive(client.data_to_send())
     assert SemiSyncAck.parse(frames.read() or b"") == SemiSyncAck("binlog.000001", 400)
-    # MySQL's source clears both counters and sets that of the frames to 1.
+    # MySQL's source clears both counters and then sets the frame counter to 1.
     client.receive_data(packet(frame(b"\0\xef\0three", 1), 0) + packet(frame(b"\0\xef\0four", 1), 1))
     got: list[bytes] = []
     while run := client.next_events():

@@ -1,4 +1,4 @@
-"""Whole conversations with a source: cut anywhere they mean the same, damaged they raise errors of the tree."""
+"""A source's side of whole connections: any cut gives the same events, and damage raises errors of the tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENT = bytes(range(19)) + b"an event"
 
 
 def _script() -> list[bytes]:
-    """What a source sends in a whole conversation, step by step, each after a command or answer of the client."""
+    """The bytes that a source sends on a whole connection, one item after each command or answer of the client."""
     client, source = connect()
     steps = []
 
@@ -58,7 +58,7 @@ COMMANDS: list[Callable[[Connection], None]] = [
 
 
 def _replay(steps: list[list[bytes]]) -> list[object]:
-    """What a client makes of the steps, each given in pieces."""
+    """The events of a client that receives each step in pieces."""
     client, _ = connect()
     commands = iter(COMMANDS)
     seen: list[object] = []

@@ -1,4 +1,4 @@
-"""Ed25519 from a password: published vectors, another implementation, and the plugins of MariaDB that stand on it."""
+"""Ed25519 from a password: published vectors, another implementation, and MariaDB's plugins that use it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_plugin_signs_the_nonce() -> None:
 
 @pytest.mark.parametrize("cost", range(4))
 def test_parsec_signs_both_nonces(cost: int) -> None:
-    """What MariaDB's server_parsec.cc checks."""
+    """The client's answer passes the checks of MariaDB's server_parsec.cc."""
     question = b"P" + bytes([cost]) + bytes(range(18))
     plugin = create_plugin("parsec", Credentials("pw-é".encode()))
     assert plugin.start(NONCE) == b""
@@ -128,7 +128,7 @@ def test_nonces_of_another_size_are_refused(name: str, size: int) -> None:
         create_plugin(name, Credentials(b"pw")).start(bytes(size))
 
 
-# Who may choose the cost could keep us busy for hours.
+# A server that may choose any cost could keep the client busy for hours.
 @pytest.mark.parametrize(
     "question",
     [

@@ -1,4 +1,4 @@
-"""No password in what we show: an error forced at each step of each login, then its text, traceback and log."""
+"""Passwords never appear in the text, traceback or log of an error, forced at each step of each login."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.fake_source import NONCE, FakeSource, Message
 from tests.support.password_leaks import assert_silent, chain, forms
 
 SECRET = "Tr0ub4dor-ünd-3"
-# Holds passwords of 85 bytes.
+# Encrypts passwords of up to 85 bytes.
 SMALL_KEY = (
     rsa.generate_private_key(public_exponent=65537, key_size=1024)
     .public_key()
@@ -46,7 +46,7 @@ def switch(name: str) -> AuthSwitchRequest:
 
 @dataclass(frozen=True)
 class Step:
-    """What the server says after its greeting, until the client has had enough."""
+    """A login: the server's answers after its greeting, until the client raises an error."""
 
     answers: tuple[Message | bytes, ...]
     greeted: str = "mysql_native_password"
@@ -96,7 +96,7 @@ def test_an_error_at_each_step(name: str, caplog: pytest.LogCaptureFixture) -> N
         assert isinstance(client.next_event(), Handshake)
         client.next_event()
         for answer in step.answers:
-            # One packet of the client's stands between two of the server's.
+            # Between two packets of the server there is one packet of the client.
             source.frames.sequence = client._frames.sequence
             source.send(answer)
             client.next_event()

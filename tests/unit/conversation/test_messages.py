@@ -1,4 +1,4 @@
-"""Messages parse, encode and refuse; and the packets of the corpus mean what it says they mean."""
+"""Messages parse, encode and refuse malformed payloads; the corpus's packets parse to what the corpus says."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_auth_messages() -> None:
     ],
 )
 def test_ok(ok: Ok) -> None:
-    # Trailing bytes are the text; a zero is an empty one.
+    # Trailing bytes are the text; a single zero byte is an empty text.
     assert check_parser(Ok.parse, ok.encode(), open_ended=True, trailing=(b"A", b"\xff")) == ok
     assert Ok.parse(ok.encode() + b"\0") == ok
 
@@ -165,7 +165,7 @@ def test_ok_with_a_text() -> None:
 def test_ok_with_session_state() -> None:
     ok = Ok(status=0x4002, info="info", session_state=b"\0\x02\x01x")
     payload = ok.encode(TRACKING)
-    # Without text and state an OK packet is whole after the warnings, whatever its flags say.
+    # An OK packet without text and session state is complete after the warnings, whatever its flags say.
     assert check_parser(lambda data: Ok.parse(data, TRACKING), payload, shortest=7) == ok
     for size in range(8, len(payload)):
         with pytest.raises(ProtocolError):
@@ -235,7 +235,7 @@ def test_all_packets_of_the_seed_vectors_are_tested_here() -> None:
         "ok_41",
         "eof_41",
     }
-    # None of them is marked doubtful; the slips that some notes tell of are in the articles' prose, not the bytes.
+    # No packet is marked as doubtful; the mistakes that some notes mention are in the articles' prose, not the bytes.
     assert packets <= tested
 
 
@@ -313,7 +313,7 @@ def test_seed_ok_and_eof() -> None:
     assert eof.encode() == payload
 
 
-# What packets.json holds that is no whole message of this conversation, and why.
+# Entries of packets.json that are no complete message of a replica's connection, and why.
 NO_MESSAGE = {
     "rust_should_parse_stmt_packet_None_4637": "answers COM_STMT_PREPARE, which a replica never sends",
     "rust_should_parse_handshake_packet_None_4686": "the tail of a greeting only",
@@ -336,7 +336,7 @@ EXCHANGE_RESULTS = {
 
 def _payload(vector: dict[str, Any]) -> bytes:
     data = bytes.fromhex(vector["hex"])
-    # One vector is a frame and not marked so; another plug-in's name made its length wrong.
+    # One vector is a frame but not marked as one; its length is wrong, because the plugin's name was changed.
     return data[4:] if vector["framed"] or vector["name"] == "gomysql_TestReadPluginName_119" else data
 
 

@@ -1,4 +1,4 @@
-"""Statements behind query attributes, as MySQL's clients write them."""
+"""Statements after query attributes, as MySQL's clients send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replica's state machine against a source in memory."""
+"""The replica's state machine, connected to a source in memory."""
 
 from __future__ import annotations
 
@@ -306,13 +306,13 @@ def test_the_password_is_in_no_repr() -> None:
     client.next_event()
     shown = [repr(client), repr(source.read_login()), *(repr(value) for value in vars(client).values())]
     client_without_password = [text for text in shown if PASSWORD not in text]
-    # The password itself is the one attribute that shows it.
+    # Only the attribute that holds the password shows it.
     assert len(shown) - len(client_without_password) == 1
     assert PASSWORD not in repr(client)
 
 
 def test_an_idle_connection_that_the_server_closes() -> None:
-    # MySQL 9.7 numbers the notice 0, whatever was due.
+    # MySQL 9.7 gives the notice the number 0, whatever number is due.
     for asked in (False, True):
         client, source = ready()
         if asked:
@@ -444,7 +444,7 @@ def test_semi_sync_events() -> None:
     client, source = dumping(semi_sync=True)
     events = [EVENT + bytes([index]) for index in range(6)]
     source.send(b"\0\xef\0" + events[0], b"\0\xef\0" + events[1], b"\0\xef\x01" + events[2])
-    # The source counts from 1 again behind an event that wants to be acknowledged.
+    # The source counts from 1 again after an event that asks for an acknowledgement.
     source.frames.sequence = 1
     source.send(b"\0\xef\0" + events[3], b"\0\xef\x01" + events[4])
     source.frames.sequence = 1

@@ -1,4 +1,4 @@
-"""Text result sets: their packets, and what a query is answered with."""
+"""Text result sets: their packets, and the answers to a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusals as the servers word them: each gets its error and tells what to do."""
+"""The servers' own error texts: each becomes the right error class with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers' halves of the plugins against the clients' halves, and against answers of those who do not know."""
+"""The servers' halves of the plugins: with the clients' halves, and with answers made without the password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source's state machine against the replica's, and against clients that do not keep to the protocol."""
+"""The source's state machine: together with the replica's, and with clients that violate the protocol."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_full_path_over_tls_and_over_a_secure_transport() -> None:
 
 
 def said_before_refusing(user: str, **options: Any) -> list[bytes]:
-    """What a server tells a client with a wrong password, without the frames' headers and the user's name."""
+    """A server's answers to a client with a wrong password, without frame headers and user name."""
     pair = Pair(password="wrong", user=user, **options)
     said = []
     while pair.server.phase is not Phase.CLOSED:
@@ -131,7 +131,7 @@ def test_tls_is_required() -> None:
 
 
 def test_no_more_is_read_than_the_request_for_tls() -> None:
-    """What comes behind it is TLS; the driver must not read it as ours."""
+    """After the request for TLS come TLS bytes; the driver must not pass them to ``receive_data()``."""
     pair = Pair(want_tls=True)
     pair.move()
     pair.client.next_event()
@@ -186,7 +186,7 @@ def response(capabilities: Capability = WITHOUT_TLS, **given: Any) -> HandshakeR
 
 
 def answered(payload: bytes, plugin: str = PLUGINS[0]) -> Acceptor:
-    """A server that has got this answer to its greeting."""
+    """A server that has received this answer to its greeting."""
     accounts = {USER: Account(StoredPassword.of(PASSWORD), plugin)}
     server = Acceptor(Handshake("9.7.4", 7, OFFERED, NONCE + b"\0", plugin), accounts)
     server.data_to_send()
@@ -268,7 +268,7 @@ def test_other_answers() -> None:
 
 
 def command(payload: bytes, pair: Pair) -> bytes | None:
-    """The server's own answer to a command that our client does not send."""
+    """The server's answer to a command that this library's client never sends."""
     pair.server.receive_data(FrameStream().encode(payload))
     assert pair.server.next_event() is NEED_DATA
     frames = FrameStream()

@@ -1,4 +1,4 @@
-"""Both sides of a compressed conversation joined in memory, and what damaged packets do to the server's."""
+"""Both sides of a compressed connection, joined in memory, and damaged packets sent to the server's side."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_dump_that_is_refused(name: CompressionName) -> None:
 @pytest.mark.parametrize("version", ["9.7.4", "11.8.6-MariaDB"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_acknowledgements(name: CompressionName, version: str) -> None:
-    """Also where more has been sent behind the event that is to be acknowledged."""
+    """Acknowledgements arrive even if the source has sent more after the event that asked for one."""
     pair = dumping(name, semi_sync=True, version=version)
     for number in range(300):
         more = [EVENT + bytes([index]) * 100 for index in range(number % 3)]
@@ -131,7 +131,7 @@ def test_acknowledgements(name: CompressionName, version: str) -> None:
 
 def test_what_is_offered_is_understood() -> None:
     assert available_compressions() == ALL_COMPRESSIONS
-    # Nobody who does not ask gets it.
+    # A client that does not ask for compression gets none.
     pair = logged_in(capabilities=COMPRESSING)
     assert pair.client.compression == "uncompressed"
     assert pair.ask(lambda client: client.send_query("SELECT 1")) == Query("SELECT 1")

@@ -1,4 +1,4 @@
-"""What a client may send instead of what it should: cut anywhere, damaged, random: it ends in errors of the tree."""
+"""Bytes that a client should not send (cut anywhere, damaged, random): they raise only errors of the tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVENT = bytes(range(19)) + b"an event"
 
 
 def _script() -> list[bytes]:
-    """What a client sends in a whole conversation, each after the server's answer to the one before."""
+    """The bytes that a client sends on a whole connection, one item after each answer of the server."""
     capabilities = OFFERED & ~Capability.SSL & ~Capability.QUERY_ATTRIBUTES
     frames = FrameStream()
     frames.sequence = 1
@@ -45,7 +45,7 @@ def _script() -> list[bytes]:
 
 
 def _replay(steps: list[list[bytes]]) -> tuple[list[object], bytes]:
-    """What a server makes of the steps, each given in pieces, and what it sends."""
+    """The events and the output of a server that receives each step in pieces."""
     accounts = {USER: Account(StoredPassword.of(PASSWORD))}
     server = Acceptor(Handshake("9.7.4", 7, OFFERED, NONCE + b"\0", PLUGIN), accounts)
     seen: list[object] = []
