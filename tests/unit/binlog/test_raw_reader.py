@@ -229,7 +229,10 @@ def test_a_piece_without_its_beginning(checksum: bool) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"no binlog at all, but some text that is longer than a header", "begins with the bytes 6e 6f 20 62"),
+        (
+            b"no binlog at all, but some text that is longer than a header",
+            "begins with the bytes 6e 6f 20 62",
+        ),
         (b"\xfebim", "begins with the bytes fe 62 69 6d"),
         (bytes(100), "begins with the bytes 00 00 00 00"),
         (b"\x1f\x8b\x08\x00", "begins with the bytes 1f 8b 08 00"),
