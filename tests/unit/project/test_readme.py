@@ -1,4 +1,4 @@
-"""What the README says that can be checked without a server: its length, the tests that it names, its options."""
+"""The README and CONTRIBUTING.md as far as they can be checked without a server: length, files, options, targets."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from replica.cli import COMMANDS
 from tests.support.places import ROOT
 
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / ".github" / "CONTRIBUTING.md").read_text()
+BOTH = README + CONTRIBUTING
 
 
 def test_it_is_short_and_shows_code_early() -> None:
@@ -23,7 +25,7 @@ def test_it_is_short_and_shows_code_early() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(set(re.findall(r"`((?:tests|docker|replica|protocol)/[\w./]*)`", README)))
+    "path", sorted(set(re.findall(r"`((?:tests|docker|replica|protocol)/[\w./]*)`", BOTH)))
 )
 def test_what_it_names_is_there(path: str) -> None:
     assert (ROOT / path).exists()
@@ -47,7 +49,7 @@ def test_every_command_is_there() -> None:
     assert set(re.findall(r"`([a-z]+)[ `]", cells)) == {command.name for command in COMMANDS}
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"`make ([\w-]+)", README))))
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"`make\s([\w-]+)", BOTH))))
 def test_make_targets_are_there(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
