@@ -38,10 +38,10 @@ servers:
 	    test "$$CI" != true || exit 1; \
 	    echo "No servers can be started here: the server tests will be skipped."; }
 
-test: $(STAMP) servers  ## the whole test suite, server tests included where Docker can be had
+test: $(STAMP) servers  ## the test suite but for its long tests, server tests included where Docker can be had
 	$(VENV)/bin/pytest $(PARALLEL)
 
-test-long: $(STAMP) servers  ## the whole test suite in its long forms
+test-long: $(STAMP) servers  ## the whole test suite, in its long forms
 	$(VENV)/bin/pytest $(PARALLEL) --long
 
 bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="--quick" shows that it works
@@ -50,7 +50,7 @@ bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="-
 	$(VENV)/bin/pip install --quiet --editable '.[test,bench]'
 	$(VENV)/bin/python -m tests.benchmarks $(ARGS)
 
-bench-spark: $(STAMP)  ## what Spark makes of binary logs, and what else it could; ARGS="--without-peer" needs no server
+bench-spark: $(STAMP)  ## what Spark makes of binary logs, and what else it could; ARGS="--without-peer" leaves the peer out
 	docker/up.sh
 	docker/images/build.sh mysql:9.7
 	$(VENV)/bin/pip install --quiet --editable '.[test,bench]'
