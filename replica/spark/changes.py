@@ -24,11 +24,11 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.errors import RolledBackToSavepointError, StatementFormatError
-from replica.arrow.rawrows import RawRows
-from replica.sql.xa import ends_prepared
-from replica.transactions.units import Outcome, TransactionGrouper, Unit
 
+from ..arrow.rawrows import RawRows
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
+from ..sql.xa import ends_prepared
+from ..transactions.units import Outcome, TransactionGrouper, Unit
 
 OnStatement = Literal["fail", "ignore"]
 # Undecoded rows of one transaction; a larger transaction is read twice.

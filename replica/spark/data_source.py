@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 from protocol.binlog.events import TableMapEvent
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.rows.table import Table
-from replica.files.binlog_file import KeyFile, open_binlog
-from replica.files.log_files import LogFile, find_log_files
 
+from ..files.binlog_file import KeyFile, open_binlog
+from ..files.log_files import LogFile, find_log_files
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.pieces import LogPiece

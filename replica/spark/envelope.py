@@ -32,10 +32,10 @@ import pyarrow.compute as pc
 
 from protocol.binlog.events import EventHeader, QueryEvent
 from protocol.constants import ColumnType
-from replica.arrow.strings import valid_text
-from replica.sql.xa import XA_COMMIT, XA_ROLLBACK
 
+from ..arrow.strings import valid_text
 from ..spool.pieces import LogPiece
+from ..sql.xa import XA_COMMIT, XA_ROLLBACK
 from . import json_text, variant
 from .changes import PlacedChange, TransactionFacts
 from .gather import SEQ_TYPE, GatheredRows, seq_array, seq_number

@@ -16,8 +16,8 @@ from protocol.binlog.events import RowsEvent
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
-from replica.arrow import BatchBuilder, Losses
 
+from ..arrow import BatchBuilder, Losses
 from ..spool.pieces import LogPiece, RowLayouts
 from .changes import PlacedChange
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.render.json_lines import plain, time_text
+from ..render.json_lines import plain, time_text
 
 STRING: Final = pa.string()
 _NULL: Final = "null"

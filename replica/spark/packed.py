@@ -23,9 +23,9 @@ import pyarrow as pa
 from protocol.binlog.events import QueryEvent
 from protocol.binlog.query_status import parse_status_variables
 from protocol.errors import DecodeError
-from replica.arrow.strings import valid_text
-from replica.render.json_lines import time_text
 
+from ..arrow.strings import valid_text
+from ..render.json_lines import time_text
 from ..spool.pieces import LogPiece
 from .changes import PlacedChange
 from .envelope import statement_operation

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Final
 
 from protocol.errors import ConfigurationError
-from replica.arrow import Images
-from replica.files.log_files import read_whole
 
+from ..arrow import Images
+from ..files.log_files import read_whole
 from ..spool.pieces import ReadSettings
 from .changes import OnStatement
 from .envelope import RowFormat

@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.rows.table import Table
-from replica.config.options import Options
 
+from ..config.options import Options
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset, parse_time
 from .partition import LogPartition

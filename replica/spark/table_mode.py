@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.rows.table import Table
-from replica.arrow import Images, batch_schema
 
+from ..arrow import Images, batch_schema
 from ..spool.pieces import LogPiece
 from ..sql.quoting import identifier
 from .gather import SEQ_TYPE, GatheredRows

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.render.json_lines import time_text
-
+from ..render.json_lines import time_text
 from .json_text import decimal_texts
 
 BINARY: Final = pa.binary()

@@ -24,8 +24,8 @@ from protocol.binlog.events import (
 from protocol.constants import EventFlag
 from protocol.errors import ProtocolError
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid
-from replica.transactions.boundary import Progress
 
+from ..transactions.boundary import Progress
 from .offsets import Offset
 from .spool import Segment, Spool
 

@@ -11,10 +11,10 @@ from protocol.binlog.events import Event, QueryEvent, TableMapEvent
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.rows.description import describe_table
 from protocol.rows.table import Table
-from replica.config.options import Options
-from replica.source.column_lookup import ColumnLookup
-from replica.sql.statement_kind import FRAME
 
+from ..config.options import Options
+from ..source.column_lookup import ColumnLookup
+from ..sql.statement_kind import FRAME
 from .descriptions import described, table_of
 from .offsets import Key, file_number
 from .spool import Spool

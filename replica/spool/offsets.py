@@ -16,7 +16,8 @@ from typing import Final, TypeVar
 
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
-from replica.source.server_facts import Source
+
+from ..source.server_facts import Source
 
 VERSION: Final = 1
 _KEYS: Final = ("version", "server_uuid", "server_id", "epoch", "file", "position", "gtid_set")

@@ -19,11 +19,11 @@ from protocol.constants import BINLOG_MAGIC
 from protocol.errors import TruncatedError
 from protocol.rows.compiler import Image, Row, RowCompiler, RowReader
 from protocol.wire import HeaderFields, ReadBytes
-from replica.arrow import RawRowCompiler
-from replica.arrow.rawrows import RawRows, RowsLayout
-from replica.config.table_filter import table_filter
-from replica.files.log_files import LogFile, OpenLogFile, behind, read_whole
 
+from ..arrow import RawRowCompiler
+from ..arrow.rawrows import RawRows, RowsLayout
+from ..config.table_filter import table_filter
+from ..files.log_files import LogFile, OpenLogFile, behind, read_whole
 from .descriptions import Names, described
 
 _CHUNK_SIZE: Final = 1 << 17

@@ -20,8 +20,8 @@ from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import QueryEvent
 from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.errors import DecodeError
-from replica.files.log_files import LogFile
 
+from ..files.log_files import LogFile
 from .offsets import file_number
 from .pieces import LogPiece
 

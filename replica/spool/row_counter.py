@@ -5,9 +5,9 @@ from typing import Final
 import numpy as np
 
 from protocol.binlog.events import RowsEvent
-from replica.arrow.buffer import RowBuffer
-from replica.arrow.row_starts import find_rows
 
+from ..arrow.buffer import RowBuffer
+from ..arrow.row_starts import find_rows
 from .pieces import RowLayouts
 
 # For fewer bytes, calls of numpy cost more than decoding the rows one by one.

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.sql.column_kinds import (
+from ...sql.column_kinds import (
     YEAR_FORM,
     in_definition_order,
     kind_labels,

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.errors import SchemaMismatchError
-from replica.spark.table_mode import own_columns
+
+from ..table_mode import own_columns
 
 Key = tuple[Any, ...]
 Numbers = npt.NDArray[np.int64]

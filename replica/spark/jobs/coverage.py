@@ -13,11 +13,12 @@ from typing import Final
 
 from protocol.binlog.events import QueryEvent
 from protocol.errors import ConfigurationError
-from replica.config.options import Options
-from replica.source.dump import Greeted
-from replica.spool.offsets import file_number
-from replica.sql import ddl
-from replica.stream.binlog_stream import BinlogStream
+
+from ...config.options import Options
+from ...source.dump import Greeted
+from ...spool.offsets import file_number
+from ...sql import ddl
+from ...stream.binlog_stream import BinlogStream
 
 SYSTEM_SCHEMAS: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 _TABLES: Final = (

@@ -5,7 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from replica.spark.jobs.changes_per_key import (
+from .changes_per_key import (
     KeyEvents,
     column_names,
     complete,
@@ -13,7 +13,7 @@ from replica.spark.jobs.changes_per_key import (
     lacks_values,
     last_events,
 )
-from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
+from .kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
 
 # No table that is kept has a column of that name.
 _IS_DELETED: Final = "_op"

@@ -9,7 +9,8 @@ import os
 from typing import Final
 
 from protocol.errors import CheckpointError
-from replica.spark.jobs.spark_session import State, local_path
+
+from .spark_session import State, local_path
 
 _SINK_LOG: Final = "_spark_metadata"
 

@@ -15,7 +15,8 @@ from typing import Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from protocol.errors import ConfigurationError, ReplicaError
-from replica.spark.jobs.spark_session import Pace, State, state_of
+
+from .spark_session import Pace, State, state_of
 
 Note = Callable[[str], None]
 

@@ -20,9 +20,10 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
-from replica.spark.jobs.changes_per_key import column_names
-from replica.spark.json_text import decimal_texts
-from replica.sql.quoting import quoted
+
+from ...sql.quoting import quoted
+from ..json_text import decimal_texts
+from .changes_per_key import column_names
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")

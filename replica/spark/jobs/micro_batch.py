@@ -23,15 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.errors import ConfigurationError, LostEventsError, SchemaMismatchError
-from replica.spark.jobs import job_state
-from replica.spark.jobs.changed_values import changes_values
-from replica.spark.jobs.changes_per_key import column_names
-from replica.spark.jobs.coverage import SYSTEM_SCHEMAS
-from replica.spark.jobs.job_state import JobState, TableState
-from replica.spark.jobs.kept_table import KeptTable, Step, table_path
-from replica.spark.packed import PackedItem, PackedRows, repack, unpack
-from replica.sql import ddl
-from replica.sql.xa import statement_xid
+
+from ...sql import ddl
+from ...sql.xa import statement_xid
+from ..packed import PackedItem, PackedRows, repack, unpack
+from . import job_state
+from .changed_values import changes_values
+from .changes_per_key import column_names
+from .coverage import SYSTEM_SCHEMAS
+from .job_state import JobState, TableState
+from .kept_table import KeptTable, Step, table_path
 
 _LOGGER: Final = logging.getLogger(__name__)
 # deltalake works outside of Python's lock; more threads than that are not faster.

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.errors import SchemaMismatchError
-from replica.spark.gather import SEQ_TYPE
-from replica.spark.jobs.changes_per_key import column_names, complete, key_events, lacks_values, versions
-from replica.spark.jobs.kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
+
+from ..gather import SEQ_TYPE
+from .changes_per_key import column_names, complete, key_events, lacks_values, versions
+from .kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 OWN_FIELDS: Final = (

@@ -25,14 +25,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from protocol.errors import ConfigurationError
 from protocol.gtid import parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint
-from replica.config.options import Options
-from replica.source.dump import Greeted
-from replica.source.resolve_start import StartPoint, with_gtids
-from replica.spark.jobs.kept_table import PLANTED, table_path
-from replica.spark.jobs.micro_batch import Target
-from replica.spark.packed import PackedItem, repack, unpack, without_durations
-from replica.spark.table_mode import spark_type
-from replica.spool.offsets import Offset, file_number
+
+from ...config.options import Options
+from ...source.dump import Greeted
+from ...source.resolve_start import StartPoint, with_gtids
+from ...spool.offsets import Offset, file_number
+from ..packed import PackedItem, repack, unpack, without_durations
+from ..table_mode import spark_type
+from .kept_table import PLANTED, table_path
+from .micro_batch import Target
 
 _SUFFIX: Final = ".parquet"
 _CHUNK_ROWS: Final = 1 << 16

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
-from replica.config.table_filter import table_filter
-from replica.spark.jobs.job_arguments import (
+
+from ...config.table_filter import table_filter
+from .job_arguments import (
     Note,
     add_run_arguments,
     add_source_arguments,
@@ -18,7 +19,7 @@ from replica.spark.jobs.job_arguments import (
     source_options,
     state_from,
 )
-from replica.spark.jobs.spark_session import (
+from .spark_session import (
     Pace,
     State,
     absolute,
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from replica.spark.jobs.job_state import JobState
-    from replica.spark.jobs.micro_batch import TableKind, Target
-    from replica.spark.jobs.seed import Seed
-    from replica.spark.packed import PackedItem
-    from replica.spark.source_options import SourceOptions
+    from ..packed import PackedItem
+    from ..source_options import SourceOptions
+    from .job_state import JobState
+    from .micro_batch import TableKind, Target
+    from .seed import Seed
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _FILES_QUERY: Final = "files"
@@ -76,12 +77,12 @@ class TableJob:
     ) -> "StreamingQuery":
         """Follow a live source."""
         require_delta()
-        from replica.spark.jobs import job_state
-        from replica.spark.jobs.coverage import check_log, folds_names
-        from replica.spark.jobs.kept_table import check_free
-        from replica.spark.jobs.seed import start_options
-        from replica.spark.source_options import parse_options
-        from replica.spark.stream_reader import connection_options
+        from ..source_options import parse_options
+        from ..stream_reader import connection_options
+        from . import job_state
+        from .coverage import check_log, folds_names
+        from .kept_table import check_free
+        from .seed import start_options
 
         spark, target = open_session(spark), absolute(target)
         state = state or state_of(target)
@@ -111,13 +112,13 @@ class TableJob:
     ) -> None:
         """Keep the tables of files, to a target that is not there yet."""
         require_delta()
-        from replica.spark.data_source import log_files
-        from replica.spark.jobs import job_state
-        from replica.spark.jobs.coverage import files_begin
-        from replica.spark.jobs.kept_table import check_free
-        from replica.spark.jobs.micro_batch import run_batch
-        from replica.spark.jobs.seed import behind
-        from replica.spark.source_options import parse_options
+        from ..data_source import log_files
+        from ..source_options import parse_options
+        from . import job_state
+        from .coverage import files_begin
+        from .kept_table import check_free
+        from .micro_batch import run_batch
+        from .seed import behind
 
         spark, target = open_session(spark), absolute(target)
         options = _source(source, is_live=False)
@@ -160,8 +161,8 @@ class TableJob:
         note(f"{target}: done")
 
     def _target(self, path: str, options: "SourceOptions") -> "Target":
-        from replica.spark.jobs.coverage import SYSTEM_SCHEMAS
-        from replica.spark.jobs.micro_batch import Target
+        from .coverage import SYSTEM_SCHEMAS
+        from .micro_batch import Target
 
         wants_table = table_filter(options.settings.tables, options.settings.exclude_tables)
 
@@ -180,7 +181,7 @@ class _EachBatch:
         self._begin = begin
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
-        from replica.spark.jobs.micro_batch import run_batch
+        from .micro_batch import run_batch
 
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         assert query is not None
@@ -188,7 +189,7 @@ class _EachBatch:
 
 
 def _items(rows: "Iterable[Row]") -> "list[PackedItem]":
-    from replica.spark.packed import PACKED_SCHEMA, PackedItem
+    from ..packed import PACKED_SCHEMA, PackedItem
 
     return [PackedItem(*(row[name] for name in PACKED_SCHEMA.names)) for row in rows]
 
@@ -205,8 +206,8 @@ def _by_partition(frame: "DataFrame") -> "Iterator[list[PackedItem]]":
 
 def _plant(text: str, kept: "Target", begin: "JobState", parsed: "SourceOptions") -> "Seed":
     """Begin with a seed."""
-    from replica.spark.jobs.job_state import TableState
-    from replica.spark.jobs.seed import plant, read_seed
+    from .job_state import TableState
+    from .seed import plant, read_seed
 
     seed = read_seed(text, kept.wants, _only_table(parsed))
     plant(seed, kept)
