@@ -1,21 +1,26 @@
-"""Jobs: whole pipelines from a log to tables that people query, on Spark.
+"""Jobs on Spark: whole pipelines from a binary log to tables that people query.
 
     changelog    every change, append-only, as Parquet or Delta
     mirror       tables as they are now, in Delta
     history      all states that rows have had, with their times, in Delta
-    pipeline     the demo: a recorded log, served, to ``mirror``; ``make pipeline``
+    pipeline     the demo: ``mirror`` of a recorded log, which a local server sends; ``make pipeline``
 
-Each is a module with functions to import, a subcommand (``mysql-replica spark changelog``) and a script
-(``python -m replica.spark.jobs.changelog``, or the file given to ``spark-submit``). A script has no package around
-it, so modules here import by absolute name; and since ``--help`` must work without the extras, functions import them.
+Each of the first three is a module with functions to import, a subcommand (``mysql-replica spark changelog``) and a
+script (``python -m replica.spark.jobs.changelog``, or the file given to ``spark-submit``). ``spark-submit`` runs the
+file without its package, so these modules import by absolute names; all others import relatively. ``--help`` must
+work without the extras, so pyspark and deltalake, and modules that need them, are imported in functions.
 
-    arguments    what jobs have in common on a command line
-    session      a SparkSession, where state lives, how a query runs and ends
-    table_job    what mirror and history are besides the kind of their tables
-    keeper       a micro-batch to steps of single tables; its own modules, from the log to Delta:
-                 coverage, seed      where to begin
-                 sql_reader, ddl     what statements do to tables
-                 changes_per_key     rows to what they are for each key
-                 kept_table          a table in Delta, and its two kinds: current_table, past_table
-                 job_state           what must be known from one micro-batch to the next
+    job_arguments     the command line arguments that all jobs share
+    spark_session     the SparkSession, the folders of a job's state, running and ending a query
+    delta_append      appending to a Delta table exactly once, for ``changelog``
+    file_sink         checks of Spark's file sink, for ``changelog``
+    table_job         the common part of ``mirror`` and ``history``
+    coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
+    micro_batch       a micro-batch -> steps of single tables
+    changes_per_key   rows -> the changes of each key
+    changed_values    whether a change of a column's type changes stored values
+    kept_table        a table in Delta; its two kinds are ``current_table`` and ``past_table``
+    job_state         the state that a job keeps from one micro-batch to the next
+
+Statements are read by ``replica.sql.ddl``.
 """

@@ -1,7 +1,7 @@
-"""Which values a change of a column's type alters, where neither the log nor the Arrow types show it.
+"""Whether an ALTER of a column's type changes stored values, when neither the log nor the Arrow types show it.
 
-Kinds of columns are those of ``replica.sql.column_kinds``. Where Arrow has other types for the old kind and the new
-one, ``kept_table`` says what becomes of values; this module is about the rest.
+Column kinds are those of ``replica.sql.column_kinds``. If the Arrow type changes with the kind, ``kept_table``
+converts the values or refuses; this module is for kinds of one Arrow type, such as VARCHAR(10) and VARCHAR(5).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,13 +24,13 @@ _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
 def changes_values(kind: str, values: pa.Array, *, is_nullable: bool = True) -> bool:
-    """Whether the server has other values than these in a column that is of this kind now.
+    """Whether the server has changed some of these values when it gave their column this kind.
 
-    Much of that it only does out of strict mode, as to shorten texts; to round times, or to give texts their form as
-    labels, it does without a word.
+    Some changes, such as shortening texts, only happen outside of strict mode. Others, such as rounding times or
+    normalizing labels, always happen, without a warning.
     """
     if values.null_count:
-        # Dates that no calendar has are null, too.
+        # A null may also be a date that no calendar has.
         if not is_nullable and not pa.types.is_temporal(values.type):
             return True
         values = values.drop_null()
@@ -83,7 +83,7 @@ def _year(values: pa.Array, size: str) -> bool:
 
 
 def _enum(values: pa.Array, size: str) -> bool:
-    # An empty one is what is left of a label that was none.
+    # The empty string is MySQL's value for an invalid label.
     return not pa.types.is_string(values.type) or bool(
         {*pc.unique(values).to_pylist()} - {*kind_labels(size), ""}
     )

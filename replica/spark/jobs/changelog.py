@@ -5,9 +5,10 @@
     query = changelog.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW"}, "/lake/changes")
     changelog.load(spark, {"path": "/logs/binlog.*"}, "/lake/changes")
 
-Rows are those of the envelope and ``day``, the day of ``ts`` in UTC; folders are ``schema=.../table=.../day=...``.
-A stream writes each change once, however often it is killed. Parquet is then to be read through Spark, which knows
-what its file sink has committed; a Delta table's own log knows for every reader. In Delta rows are JSON text.
+The columns are those of the envelope and ``day``, the day of ``ts`` in UTC; folders are
+``schema=.../table=.../day=...``. A stream writes each change exactly once, however often it is killed. Parquet
+written by a stream must be read through Spark, which knows the files that its sink has committed; a Delta table has a
+log of its own for any reader. In Delta, rows are JSON text.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -60,10 +61,10 @@ def start(
     state: State | None = None,
     pace: Pace | None = None,
 ) -> "StreamingQuery":
-    """Follow a live source; ``source`` are options of ``mysql-binlog``. The query that is returned may be stopped.
+    """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
 
-    It goes on where it ended when it is started again with the same ``state`` (default: ``_state`` in the target).
-    Raises ``CheckpointError`` if target and state are not of each other, as the query itself does for a Delta table.
+    Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. Raises
+    ``CheckpointError`` if the state belongs to another target; for a Delta table the query itself raises it.
     """
     spark, target = open_session(spark), absolute(target)
     state = state or state_of(target)
@@ -81,7 +82,7 @@ def start(
 def load(
     spark: "SparkSession | None", source: Mapping[str, str], target: str, *, format: Format = "parquet"
 ) -> None:
-    """Write what files hold, or a live source now, to a target that is not there yet."""
+    """Write the changes of files, or of a live source's log as it is now, to a target that does not exist yet."""
     spark, target = open_session(spark), absolute(target)
     with our_errors():
         frame = with_day(read_batch(spark, _for_format(source, format)))
@@ -94,7 +95,7 @@ def load(
 
 
 def with_day(frame: "DataFrame") -> "DataFrame":
-    """The changes and the day of each in UTC, whatever the session's time zone is."""
+    """The changes with the column ``day``: the day of each in UTC, whatever the session's time zone is."""
     from pyspark.sql import functions
 
     seconds = functions.unix_seconds("ts")
@@ -104,13 +105,15 @@ def with_day(frame: "DataFrame") -> "DataFrame":
 
 def _for_format(source: Mapping[str, str], format: Format) -> dict[str, str]:
     if any(name.lower() == "schemamode" and value.lower() != "envelope" for name, value in source.items()):
-        raise ConfigurationError("schemaMode: a changelog holds any table's changes: leave it out")
+        raise ConfigurationError(
+            "schemaMode: a changelog needs schemaMode=envelope, as it has rows of any table: leave the option out"
+        )
     if format != "delta":
         return dict(source)
     require_delta()
     given = {name.lower(): value for name, value in source.items()}
     if given.get("rowformat", "json").lower() != "json":
-        raise ConfigurationError("rowFormat: Delta tables have rows as JSON text (json)")
+        raise ConfigurationError("rowFormat: must be json for a Delta table, or left out")
     return {"rowFormat": "json", **source}
 
 
@@ -127,7 +130,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace, note: Note) -> None:
-    # What cannot be is said before a JVM is started.
+    # Mistakes in the options are reported before a JVM starts.
     source = _for_format(source_options(options), options.format)
     state, pace = state_from(options, options.target), pace_from(options)
     with session_for("mysql-replica changelog", options.master) as spark:
@@ -145,7 +148,7 @@ JOB: Final = Job(
     "Append every change to a Parquet or Delta table",
     _add_arguments,
     _run,
-    "Started again, it goes on where it ended. The state is in TARGET/_state: to begin anew delete the target.",
+    "Started again, it continues where it ended. The state is in TARGET/_state: to begin anew, delete the target.",
 )
 
 if __name__ == "__main__":

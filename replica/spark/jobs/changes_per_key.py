@@ -1,12 +1,12 @@
-"""Changes of one table, in the order of the log, to what they are for each key: pure Arrow, no Spark and no Delta.
+"""Row changes of one table, in the order of the log -> the changes of each key. Pure Arrow, no Spark and no Delta.
 
-    complete      rows of MINIMAL images -> whole rows: what they lack is what the row had before
-    key_events    rows -> what happens to which key: an update that changes the key deletes one and makes another
-    last_events   -> what is left of it at the end, for ``mirror``
-    versions      -> each state with its interval, for ``history``
+    complete      rows of MINIMAL images -> whole rows: missing columns have the values of the row before
+    key_events    rows -> the events of keys: an update that changes the key deletes one and creates another
+    last_events   -> the last event of each key, for ``mirror``
+    versions      -> each state of a row with its interval, for ``history``
 
-Rows are those of packed mode: the table's columns, ``_op`` and the other facts, ``_before`` and the lists of columns
-that images lack.
+Rows are those of packed mode: the table's columns, ``_op`` and the other facts, ``_before``, and the lists of columns
+that row images lack.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ from ..table_mode import own_columns
 
 Key = tuple[Any, ...]
 Numbers = npt.NDArray[np.int64]
-# Rows with these keys, in any order; the keys' columns among their columns.
+# Reads the rows with these keys, in any order, with all their columns.
 ReadRows = Callable[[pa.Table], pa.Table]
 
 _NOWHERE: Final = -1
 
 
 def column_names(rows: pa.Table) -> list[str]:
-    """The table's own columns."""
+    """The names of the table's own columns."""
     return [field.name for field in own_columns(rows.schema)]
 
 
@@ -39,7 +39,7 @@ def column_names(rows: pa.Table) -> list[str]:
 
 
 def lacks_values(rows: pa.Table) -> bool:
-    """Whether the row of some insert or update is not whole."""
+    """Whether the row of an insert or update lacks columns."""
     has_absent = pc.and_(pc.is_valid(rows["_absent"]), pc.not_equal(rows["_op"], "delete"))
     return bool(pc.any(has_absent).as_py())
 
@@ -47,11 +47,10 @@ def lacks_values(rows: pa.Table) -> bool:
 def complete(
     name: str, rows: pa.Table, key: Sequence[str], read_rows: ReadRows, defaults: Mapping[str, pa.Scalar]
 ) -> pa.Table:
-    """The rows with all values of what each change leaves.
+    """The rows, with the columns that their row images lack filled in.
 
-    What an update's image lacks is what the row had before: the change before in ``rows``, else what ``read_rows``
-    finds. What an insert's image lacks is the column's default. Raises ``SchemaMismatchError`` where there is no
-    saying.
+    In an update's row such a column has the value of the row before: from an earlier change in ``rows``, else from
+    ``read_rows``. In an insert's row it has the column's default. Raises ``SchemaMismatchError`` if neither is known.
     """
     if not lacks_values(rows):
         return rows
@@ -59,7 +58,7 @@ def complete(
 
 
 class _Completion:
-    """Where each value of each row comes from: a row of these, or of those that are read. One row after another."""
+    """Finds for each value of each row, row by row, where it comes from: from these rows, or from rows to be read."""
 
     def __init__(
         self, name: str, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, pa.Scalar]
@@ -70,7 +69,7 @@ class _Completion:
         self._names = column_names(rows)
         self._defaults = defaults
         self._number = {column: index for index, column in enumerate(self._names)}
-        # Of each key: for each column the number of the row that its value is in, and the key that it had at first.
+        # Key -> for each column the number of the row that has its value; and the key that the row had at first.
         self._current: dict[Key, tuple[list[int], Key | None]] = {}
         self._unknown: set[Key] = set()
 
@@ -112,8 +111,8 @@ class _Completion:
         for column in absent or ():
             if column not in self._defaults:
                 raise SchemaMismatchError(
-                    f"{self._name}: an INSERT's row lacks {column}, whose value is the column's default, and the log "
-                    "does not say which: SET GLOBAL binlog_row_image=FULL on the source, and seed the table anew"
+                    f"{self._name}: an INSERT's row lacks {column}, so its value is the column's default, which is "
+                    "not known: SET GLOBAL binlog_row_image=FULL on the source, and seed the table anew"
                 )
             whole[self._number[column]] = _NOWHERE - 1
         return whole
@@ -149,8 +148,8 @@ class _Completion:
         missing = next((key for key in wanted if key not in self._places), None)
         if missing is not None:
             raise SchemaMismatchError(
-                f"{self._name}: an update lacks some of the row with the key {missing!r}, and the target has no such "
-                "row: seed the table anew"
+                f"{self._name}: an update of the row with the key {missing!r} lacks columns (binlog_row_image), and "
+                "the target has no such row to take them from: seed the table anew"
             )
         return found
 
@@ -164,7 +163,7 @@ class _Completion:
             if name in base_rows.schema.names:
                 parts.append(base_rows[name].combine_chunks().cast(field.type))
             else:
-                # A column that the target has not got yet: nobody has written it before.
+                # The target does not have the column yet: no row has had a value in it.
                 parts.append(pa.nulls(base_rows.num_rows, field.type))
             default = self._defaults.get(name)
             parts.append(
@@ -181,14 +180,15 @@ def _tuples(rows: pa.Table, names: Sequence[str]) -> list[Key]:
     return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
 
-# What happens to keys.
+# The events of keys.
 
 
 @dataclass(frozen=True, slots=True)
 class KeyEvents:
-    """``keys`` has the key's columns; beside them the number of the row, and whether the key is deleted by it.
+    """Events of keys, in the order of the log.
 
-    In the order of the log.
+    ``keys`` has the columns of the key, ``rows`` the number of the row that causes each event, ``is_deletion``
+    whether the row deletes the key.
     """
 
     keys: pa.Table
@@ -196,12 +196,12 @@ class KeyEvents:
     is_deletion: npt.NDArray[np.bool_]
 
     def take(self, indexes: Numbers) -> "KeyEvents":
-        """Some of them."""
+        """The events with these indexes."""
         return KeyEvents(self.keys.take(pa.array(indexes)), self.rows[indexes], self.is_deletion[indexes])
 
 
 def key_events(name: str, rows: pa.Table, key: Sequence[str]) -> KeyEvents:
-    """What each row does to which keys. Raises ``SchemaMismatchError`` for rows whose key is not known."""
+    """The events of keys that the rows cause. Raises ``SchemaMismatchError`` for rows whose key is not known."""
     names = list(key)
     keys = rows.select(names)
     before = rows["_before"].combine_chunks()
@@ -220,7 +220,7 @@ def key_events(name: str, rows: pa.Table, key: Sequence[str]) -> KeyEvents:
     if not len(moved):
         return KeyEvents(keys.combine_chunks(), numbers, is_deletion)
     old_keys = pa.Table.from_arrays(olds, schema=keys.schema).take(pa.array(moved))
-    # The old key is deleted before the new one is made.
+    # The old key is deleted before the new one is created.
     order = np.argsort(np.concatenate([numbers * 2 + 1, moved * 2]), kind="stable")
     both = KeyEvents(
         pa.concat_tables([keys, old_keys]).combine_chunks(),
@@ -231,7 +231,7 @@ def key_events(name: str, rows: pa.Table, key: Sequence[str]) -> KeyEvents:
 
 
 def last_events(events: KeyEvents) -> KeyEvents:
-    """The last one of each key."""
+    """The last event of each key."""
     names = events.keys.schema.names
     numbered = pa.Table.from_arrays(
         [*events.keys.columns, pa.array(np.arange(len(events.rows)))],
@@ -242,10 +242,10 @@ def last_events(events: KeyEvents) -> KeyEvents:
 
 
 def versions(events: KeyEvents) -> tuple[Numbers, Numbers, Numbers]:
-    """The states that keys pass through, from the events of ``key_events``.
+    """The versions (states with an interval) that the events of ``key_events`` make.
 
-    Numbers of the events that make a version; for each the number of the event that ends it, or -1; and the numbers
-    of the first events of all keys.
+    Returns the indexes of the events that begin a version; for each of these the index of the event that ends the
+    version, or -1; and the indexes of the first events of all keys.
     """
     names = list(map(str, range(events.keys.num_columns)))
     numbered = pa.Table.from_arrays(
@@ -271,8 +271,8 @@ def _check_known(name: str, column: str, values: pa.Array, wanted: npt.NDArray[n
         is_null = is_null & wanted
     if is_null.any():
         raise SchemaMismatchError(
-            f"{name}: a row's key column {column} is not in the log, or is a date that no calendar has: such a table "
-            "cannot be kept -- exclude it"
+            f"{name}: a row's key column {column} is not in the log, or is a date that no calendar has: the row "
+            "cannot be found by its key -- exclude the table"
         )
 
 

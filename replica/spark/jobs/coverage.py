@@ -1,8 +1,8 @@
-"""Whether a live source's log reaches back to the CREATE TABLE of all tables that are to be kept: asked once, before
-a job without a seed begins.
+"""Check that a live source's log reaches back to the CREATE TABLE of every table that a job keeps.
 
-Tables that were made before the log begins are found by their creation time, at once. For the others the log is read
-up to the last CREATE TABLE that is looked for, without any rows.
+A job without a seed does this once, before it begins. A table created before the log begins is found by its creation
+time in information_schema. For the other tables the log is read, without rows, up to their last CREATE TABLE. This
+module does not apply statements: ``micro_batch`` does.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ Wants = Callable[[str], bool]
 
 
 def check_log(options: Options, wants: Wants) -> bool:
-    """Raises ``ConfigurationError``, which names tables, unless the log has seen all of them begin.
+    """Raises ``ConfigurationError``, which names tables, unless the log has the CREATE TABLE of all wanted ones.
 
-    Returns whether the log begins where the server's life does.
+    Returns whether the log begins with the server's first binlog file.
     """
     with ThreadPoolExecutor(1) as pool:
-        # A notebook has an event loop of its own in this thread.
+        # In a thread of its own: a notebook already runs an event loop in this one.
         return pool.submit(lambda: asyncio.run(_check(options, wants))).result()
 
 
 def folds_names(options: Options) -> bool:
-    """Whether a live source has names of tables in small letters, whatever statements say."""
+    """Whether a live source stores table names in lower case (lower_case_table_names=1)."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: asyncio.run(_ask_folds(options))).result()
 
@@ -58,7 +58,7 @@ async def _folds(greeted: Greeted) -> bool:
 
 
 def files_begin(names: Iterable[str]) -> bool:
-    """Whether the first of these files is the first that a server writes."""
+    """Whether the first of these files is a server's first binlog file."""
     return next((file_number(name) == 1 for name in names), False)
 
 
@@ -76,15 +76,15 @@ async def _check(options: Options, wants: Wants) -> bool:
     wanted = {name: time for name, time in created.items() if wants(name)}
     older = [name for name, time in wanted.items() if time is not None and float(time) < begun]
     if older:
-        raise _unreached(older, f"the log begins with {first} after they were made")
+        raise _unreached(older, f"the log begins with {first}, after these tables were created")
     missing = set(wanted) - await _creations(options, set(wanted), Creations(is_birth, folds))
     if missing:
-        raise _unreached(sorted(missing), f"there is no such statement from {first} on")
+        raise _unreached(sorted(missing), f"the log, which begins with {first}, has no such statement")
     return is_birth
 
 
 async def _creations(options: Options, wanted: set[str], found: "Creations") -> set[str]:
-    """Those of the tables that the log sees begin."""
+    """The tables whose creation the log has."""
     selection = replace(options, start="earliest", stop="now", tables=(), events=(QueryEvent,))
     async with BinlogStream(selection) as stream:
         async for event in stream:
@@ -96,7 +96,7 @@ async def _creations(options: Options, wanted: set[str], found: "Creations") -> 
 
 
 class Creations:
-    """Tables that statements of a log have made."""
+    """The tables that the statements of a log have created."""
 
     def __init__(self, is_birth: bool, folds: bool = False) -> None:
         self.tables: set[str] = set()
@@ -106,7 +106,7 @@ class Creations:
         self._folds = folds
 
     def add(self, sql: str, schema: str) -> None:
-        """The next statement."""
+        """Take the next statement."""
         for action in ddl.table_actions(sql, schema, folds=self._folds):
             if isinstance(action, ddl.CreateTable):
                 name = action.table
@@ -135,6 +135,6 @@ class Creations:
 def _unreached(names: list[str], why: str) -> ConfigurationError:
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     return ConfigurationError(
-        f"the log does not reach back to the CREATE TABLE of {shown}: {why} -- give the state of the tables at a "
+        f"the log does not reach back to the CREATE TABLE of {shown}: {why} -- give the state of these tables at a "
         "checkpoint (--seed), or exclude them"
     )

@@ -1,4 +1,7 @@
-"""A table of ``mirror``: the source's rows as they are now. One MERGE a micro-batch: last change per key."""
+"""A table of ``mirror`` in Delta: the source's rows as they are now.
+
+Each step is one MERGE with the last change of each key. ``kept_table`` has the common part of kept tables.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,17 +18,17 @@ from .changes_per_key import (
 )
 from .kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
 
-# No table that is kept has a column of that name.
+# A kept table has no column of this name.
 _IS_DELETED: Final = "_op"
 
 
 class CurrentTable(KeptTable):
-    """See ``KeptTable``."""
+    """A kept table with the present rows only. See ``KeptTable``."""
 
     def apply(
         self, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, str | None], step: Step
     ) -> None:
-        """One MERGE."""
+        """Apply changes by one MERGE."""
         if self.is_taken(step):
             return
         if lacks_values(rows):
@@ -41,7 +44,7 @@ class CurrentTable(KeptTable):
                     same_key(key),
                     source_alias="source",
                     target_alias="target",
-                    # Otherwise the range of the keys in the source leaves out files of the target.
+                    # Else MERGE skips files of the target by the range of the source's keys; see has_wide_decimals.
                     streamed_exec=has_wide_decimals(rows.schema.field(name).type for name in key),
                     commit_properties=step.properties(),
                 )
@@ -52,12 +55,12 @@ class CurrentTable(KeptTable):
             )
 
     def clear(self, micros: int, step: Step) -> None:
-        """No rows."""
+        """Delete all rows."""
         self.clear_out(step)
 
 
 def merge_source(rows: pa.Table, events: KeyEvents) -> pa.Table:
-    """The row that each event leaves; of deletions only the key."""
+    """The source of a MERGE: the row after each event, and of a deletion only the key."""
     names = column_names(rows)
     taken = rows.select(names).take(pa.array(events.rows))
     columns = [events.keys[name] if name in events.keys.schema.names else taken[name] for name in names]

@@ -1,15 +1,15 @@
-"""Appending to a Delta table from Spark, through ``deltalake``: exactly once, and never through the driver's memory.
+"""Append a Spark stream to a Delta table through ``deltalake``: exactly once, without rows in the driver's memory.
 
     executors   rows -> Parquet files in the table's folder        ``DeltaWriter.write``, once per partition of Spark
-    driver      what these files are -> one commit in its log      ``DeltaWriter.commit``, once per micro-batch
+    driver      the names of these files -> one commit             ``DeltaWriter.commit``, once per micro-batch
 
-``write_deltalake`` would want all rows of a micro-batch in the driver; here it gets the names of files. This is
-Spark's own way for a data source to write, which needs no pandas as ``mapInArrow`` does.
+``write_deltalake`` needs all rows of a micro-batch in the driver; here the driver only gets the names of files. This
+is Spark's writer API for data sources, which needs no pandas, unlike ``mapInArrow``.
 
-A commit carries the streaming query's id and the number of the micro-batch as its application transaction. deltalake
-writes that down, and refuses it only beside another one of the same query: that a micro-batch is there already is for
-us to see, before it is written again and before it is committed. A kill before the commit leaves files that no commit
-names: nobody reads them, and ``vacuum`` deletes them.
+A commit has the id of the streaming query and the number of the micro-batch as its application transaction. deltalake
+stores it, but only refuses it beside a concurrent commit of the same query. So this module itself checks, before
+writing and before committing, whether the table has the micro-batch. A kill before the commit leaves files that no
+commit names: no reader sees them, and ``vacuum`` deletes them.
 """
 
 import contextlib
@@ -41,34 +41,34 @@ from protocol.errors import CheckpointError, ConfigurationError
 
 NAME: Final = "mysql-replica-delta"
 _QUERY_ID: Final = "sql.streaming.queryId"
-# What a task holds of all its files before it writes row groups, and how many files it has open.
+# The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
 _HELD_BYTES: Final = 64 << 20
 _OPEN_FILES: Final = 100
 _APPEND_ONLY: Final = MappingProxyType({"delta.appendOnly": "true"})
-# Of a folder's name.
+# The folder name of a null partition value, and the longest partition value in a folder name.
 _DEFAULT: Final = "__HIVE_DEFAULT_PARTITION__"
 _PATH_TEXT: Final = 100
-# The column whose range is in the table's log.
+# The column whose minimum and maximum the table's log has for each file.
 _TIME: Final = "ts"
 
 Values = tuple[str | None, ...]
 
 
 class AppendToDelta:
-    """For ``foreachBatch``: appends each micro-batch once. The table is made if it is not there."""
+    """A function for ``foreachBatch`` that appends each micro-batch once. It creates the table if there is none."""
 
     def __init__(self, target: str, partitions: Sequence[str]) -> None:
         self._target = target
         self._partitions = partitions
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Raises ``CheckpointError`` for a table that this query has not begun."""
+        """Append a micro-batch. Raises ``CheckpointError`` for a table that another query began."""
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         assert query is not None
         done = committed(self._target, query)
         if done is None and batch > 0:
             raise CheckpointError(
-                f"{self._target}: the state is that of a query which goes on at batch {batch}, and this table has "
+                f"{self._target}: the state belongs to a query that continues at batch {batch}, but this table has "
                 "nothing of it -- give the state of this table, or delete the state to begin anew"
             )
         if done is None or done < batch:
@@ -81,7 +81,7 @@ def _has(table: DeltaTable, query: str, batch: int) -> bool:
 
 
 def committed(target: str, query: str) -> int | None:
-    """The last micro-batch of a query that the table has; None if none, or if there is no table."""
+    """The number of the query's last micro-batch in the table; None if there is none, or no table."""
     try:
         return DeltaTable(target).transaction_version(query)
     except TableNotFoundError:
@@ -89,7 +89,7 @@ def committed(target: str, query: str) -> int | None:
 
 
 def open_table(target: str, schema: pa.Schema, partitions: Sequence[str]) -> None:
-    """Make the table if it is not there. Raises ``ConfigurationError`` if it has other columns than the rows."""
+    """Create the table if there is none. Raises ``ConfigurationError`` if its columns are not those of the rows."""
     try:
         table = DeltaTable(target)
     except TableNotFoundError:
@@ -103,13 +103,15 @@ def open_table(target: str, schema: pa.Schema, partitions: Sequence[str]) -> Non
         return
     names = [field.name for field in table.schema().fields]
     if names != schema.names or table.metadata().partition_columns != list(partitions):
-        raise ConfigurationError(f"target: {target} is a Delta table with other columns: {', '.join(names)}")
+        raise ConfigurationError(
+            f"target: {target} is a Delta table with other columns ({', '.join(names)}) -- give another folder"
+        )
 
 
 def append(
     frame: DataFrame, target: str, partitions: Sequence[str], transaction: Transaction | None = None
 ) -> None:
-    """Append rows in one commit. Raises ``ConfigurationError`` if the table has other columns."""
+    """Append rows by one commit. Raises ``ConfigurationError`` if the table has other columns."""
     open_table(target, to_arrow_schema(frame.schema, timezone="UTC"), partitions)
     frame.sparkSession.dataSource.register(DeltaFiles)
     options = {"target": target, "partitions": json.dumps(list(partitions))}
@@ -119,16 +121,16 @@ def append(
 
 
 def create_table(frame: DataFrame, target: str, partitions: Sequence[str]) -> None:
-    """A new table with these rows. Raises ``ConfigurationError`` if there is one."""
+    """Create a table with these rows. Raises ``ConfigurationError`` if there is a table already."""
     if DeltaTable.is_deltatable(target):
         raise ConfigurationError(
-            f"target: {target} is a Delta table already -- give a folder that is not there yet"
+            f"target: {target} is a Delta table already -- give a folder that does not exist yet"
         )
     append(frame, target, partitions)
 
 
 class DeltaFiles(DataSource):
-    """What ``append`` writes to, as Spark sees it."""
+    """The data source that ``append`` writes to; Spark's side of ``DeltaWriter``."""
 
     @classmethod
     def name(cls) -> str:
@@ -136,7 +138,7 @@ class DeltaFiles(DataSource):
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> "DeltaWriter":
-        """For one ``append``."""
+        """The writer for one ``append``."""
         options = self.options
         transaction = (options["query"], int(options["batch"])) if "query" in options else None
         partitions = tuple(json.loads(options["partitions"]))
@@ -147,7 +149,7 @@ class DeltaFiles(DataSource):
 
 @dataclass(slots=True)
 class WrittenFile:
-    """A file of one partition of the table; ``stats`` as the table's log has them."""
+    """A file of one partition of the table; ``stats`` is the JSON text for the table's log."""
 
     path: str
     size: int
@@ -157,13 +159,13 @@ class WrittenFile:
 
 @dataclass
 class WrittenFiles(WriterCommitMessage):
-    """What a task has written."""
+    """The files that a task has written."""
 
     files: list[WrittenFile]
 
 
 class DeltaWriter(DataSourceArrowWriter):
-    """``write`` runs on executors, ``commit`` and ``abort`` on the driver, each in a process of its own."""
+    """Writes a micro-batch: ``write`` on executors, ``commit`` and ``abort`` on the driver, in separate processes."""
 
     def __init__(
         self, target: str, partitions: tuple[str, ...], schema: pa.Schema, transaction: tuple[str, int] | None
@@ -174,14 +176,14 @@ class DeltaWriter(DataSourceArrowWriter):
         self._transaction = transaction
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
-        """Rows to files that no commit names yet."""
+        """Write rows to files, which no commit names yet."""
         files = _PartitionedFiles(self._filesystem(), self._partitions)
         for batch in iterator:
             files.add(batch)
         return WrittenFiles(files.finish())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All files of all tasks, at once."""
+        """Commit the files of all tasks at once."""
         now = int(time.time() * 1000)
         files = [
             AddAction(
@@ -198,11 +200,11 @@ class DeltaWriter(DataSourceArrowWriter):
             self._append(DeltaTable(self._target), files, None)
             return
         query, batch = self._transaction
-        # The first micro-batch is empty, and says whose table this is.
+        # The first micro-batch is empty, but its commit marks the table as this query's.
         if not files and batch > 0:
             return
-        # Spark runs this in a process that may outlive a killed driver and the next run's look at the table. Both
-        # have the same transaction: who comes later is stopped here, or is refused by deltalake.
+        # Spark runs this in a process that may outlive a killed driver, and commit after the next run has checked the
+        # table. Both commits have the same transaction: the later one stops here, or deltalake refuses it.
         table = DeltaTable(self._target)
         if _has(table, query, batch):
             self.abort(messages)
@@ -224,7 +226,7 @@ class DeltaWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed: what others have written is deleted, as far as that can be done."""
+        """A task has failed: delete the files that other tasks have written, as far as possible."""
         filesystem = self._filesystem()
         for file in _files(messages):
             with contextlib.suppress(OSError):
@@ -242,7 +244,7 @@ def _files(messages: list[WriterCommitMessage | None]) -> Iterator[WrittenFile]:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """A file of one partition of the table, and the rows that are to go into it."""
+    """An open file of one partition of the table, and the rows that wait to be written to it."""
 
     path: str
     values: Values
@@ -252,7 +254,7 @@ class _OpenFile:
 
 
 class _PartitionedFiles:
-    """The files that one task has open, one of each partition of the table."""
+    """The open files of one task, one for each partition of the table."""
 
     def __init__(self, filesystem: FileSystem, partitions: tuple[str, ...]) -> None:
         self._filesystem = filesystem
@@ -262,7 +264,7 @@ class _PartitionedFiles:
         self._done: list[WrittenFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More rows, of any partitions."""
+        """Add rows of any partitions."""
         for values, part in split(batch, self._partitions):
             file = self._open.get(values) or self._begin(values, part.schema)
             file.batches.append(part)
@@ -273,7 +275,7 @@ class _PartitionedFiles:
             self._write_all()
 
     def finish(self) -> list[WrittenFile]:
-        """Write what is left; what has been written."""
+        """Write the remaining rows. Returns all files of the task."""
         self._close_all()
         return self._done
 
@@ -306,9 +308,9 @@ class _PartitionedFiles:
 
 @dataclass(slots=True)
 class _Stats:
-    """What lets readers pass over a file: how many rows, and when the first and the last change in it were made.
+    """The statistics by which readers skip a file: the number of rows, and the times of its first and last change.
 
-    ``seq`` is left out: readers take JSON's numbers for floats, and would pass over files for a rounded one.
+    ``seq`` is not among them: readers take numbers in JSON for floats, and would skip files by a rounded number.
     """
 
     rows: int = 0
@@ -316,7 +318,7 @@ class _Stats:
     last: datetime | None = None
 
     def add(self, rows: pa.Table) -> None:
-        """Rows that are written."""
+        """Count these rows."""
         self.rows += rows.num_rows
         found = pc.min_max(rows[_TIME]).as_py()
         low, high = found["min"], found["max"]
@@ -325,7 +327,7 @@ class _Stats:
             self.last = high if self.last is None else max(self.last, high)
 
     def text(self) -> str:
-        """As the table's log has it, where times have milliseconds."""
+        """The statistics as JSON for the table's log, where times have milliseconds."""
         stats: dict[str, object] = {"numRecords": self.rows}
         if self.first is not None and self.last is not None:
             stats["minValues"] = {_TIME: _milliseconds(self.first)}
@@ -338,7 +340,7 @@ def _milliseconds(moment: datetime) -> str:
 
 
 def split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """A batch by the values of some columns, as text, and each part without these columns."""
+    """Split a batch by the values of some columns: the values as text, and the part without these columns."""
     columns = [batch[name].cast(pa.string()).dictionary_encode(null_encoding="encode") for name in names]
     rest = batch.drop_columns(list(names))
     codes = np.zeros(batch.num_rows, np.int64)
@@ -347,10 +349,10 @@ def split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values,
     for code in np.unique(codes):
         rows = np.flatnonzero(codes == code)
         values = tuple(column[rows[0]].as_py() for column in columns)
-        # Most batches are of one table and one day.
+        # Most batches have rows of one table and one day only.
         yield values, rest if len(rows) == batch.num_rows else rest.take(pa.array(rows))
 
 
 def _path_text(value: str | None) -> str:
-    """For people who look into the folder: what a partition is, its files' commit says."""
+    """A folder name for people to read. Readers take the value of a partition from the commit."""
     return _DEFAULT if not value else re.sub(r"[^A-Za-z0-9_.-]", "_", value)[:_PATH_TEXT]

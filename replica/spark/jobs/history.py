@@ -5,7 +5,8 @@
     query = history.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "includeTables": "shop.*"}, "/past")
 
 Each state of a row is a row of the target, with ``valid_from``, ``valid_to`` and ``is_current``: see
-``replica.spark.jobs.past_table``. What is followed, and what is refused by name, is as with ``mirror``.
+``replica.spark.jobs.past_table``. It follows the same statements as ``mirror``, and stops with an error for the same
+ones.
 """
 
 from collections.abc import Mapping
@@ -40,14 +41,14 @@ def start(
     pace: Pace | None = None,
     seed: str | None = None,
 ) -> "StreamingQuery":
-    """Follow a live source; arguments are those of ``mirror.start``."""
+    """Follow a live source; the arguments are those of ``mirror.start``."""
     return _HISTORY.start(spark, source, target, state=state, pace=pace, seed=seed)
 
 
 def load(
     spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
 ) -> None:
-    """What some files tell (option ``path``), to a target that is not there yet."""
+    """Write the history in some files (option ``path``) to a target that does not exist yet."""
     _HISTORY.load(spark, source, target, seed=seed)
 
 

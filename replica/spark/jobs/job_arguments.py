@@ -1,6 +1,7 @@
-"""What all jobs have in common on a command line: the source, its password, state, pace; and the way to run one.
+"""The command line arguments that all jobs share (source, password, state, pace), and running a job as a script.
 
-A job is a ``Job``: its own arguments, and a function that runs it. ``mysql-replica spark`` has a table of them.
+A ``Job`` has its own arguments and a function that runs it; ``mysql-replica spark`` has a table of all jobs. This
+module starts no Spark: ``spark_session`` does.
 """
 
 import argparse
@@ -35,7 +36,7 @@ _NAMED: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``run`` gets the arguments, and a function that tells people something; errors are the caller's to print."""
+    """A job as a subcommand. ``run`` gets the arguments and a function that shows notes; it raises its errors."""
 
     name: str
     help: str
@@ -48,7 +49,7 @@ def add_source_arguments(
     parser: ArgumentParser,
     starts: str = "latest (default), earliest, a time with its zone, a GTID set or an offset",
 ) -> None:
-    """The positional SOURCE and how to read it; ``source_options`` understands them. ``starts``: for --start."""
+    """Add SOURCE and the options for it, which ``source_options`` reads. ``starts`` is the help text of --start."""
     add = parser.add_argument
     add(
         "source",
@@ -76,7 +77,7 @@ def add_source_arguments(
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
-    """State, pace and master; ``state_from`` and ``pace_from`` understand them."""
+    """Add the options for state, pace and master, which ``state_from`` and ``pace_from`` read."""
     add = parser.add_argument
     add("--once", action="store_true", help="end when all is done that is there now")
     add(
@@ -90,9 +91,9 @@ def add_run_arguments(parser: ArgumentParser) -> None:
 
 
 def source_options(options: Namespace) -> dict[str, str]:
-    """The options of the source. Raises ``ConfigurationError`` for what is none.
+    """The options of ``mysql-binlog`` from the arguments. Raises ``ConfigurationError`` for malformed ones.
 
-    A password in SOURCE is refused: command lines are seen by everybody on the machine.
+    A password in SOURCE is an error: everybody on the machine can see command lines.
     """
     found = _place(options.source)
     found |= {name: value for key, name in _NAMED.items() if (value := getattr(options, key)) is not None}
@@ -101,23 +102,23 @@ def source_options(options: Namespace) -> dict[str, str]:
     for pair in options.options:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ConfigurationError(f"--option: NAME=VALUE is wanted, not {pair!r}")
+            raise ConfigurationError(f"--option: must be NAME=VALUE, not {pair!r}")
         found[name] = value
     return found
 
 
 def state_from(options: Namespace, target: str) -> State:
-    """Where the job keeps its state."""
+    """The folders in which the job keeps its state."""
     return state_of(target, options.state, options.spool)
 
 
 def pace_from(options: Namespace) -> Pace:
-    """How often it runs."""
+    """When the job's micro-batches run."""
     return Pace(options.once, options.interval)
 
 
 def run_script(job: Job, arguments: list[str] | None = None) -> NoReturn:
-    """Run a job as a script of its own; ends the process with 0, 1 for errors or 2 for wrong arguments."""
+    """Run a job as a script. Ends the process with 0, with 1 for errors or with 2 for wrong arguments."""
     parser = argparse.ArgumentParser(
         description=job.help, epilog=job.epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -134,7 +135,7 @@ def run_script(job: Job, arguments: list[str] | None = None) -> NoReturn:
 
 
 def print_note(text: str) -> None:
-    """One line on standard error."""
+    """Write one line to standard error."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -145,19 +146,21 @@ def _place(source: str) -> dict[str, str]:
         return {"path": source}
     if parts.password is not None:
         raise ConfigurationError(
-            "SOURCE: leave the password out, and give --password-env or --password-file: others see command lines"
+            "SOURCE: leave the password out, as others can see command lines: give --password-env or --password-file"
         )
     try:
         found = {"host": parts.hostname, "port": parts.port, "user": unquote(parts.username or "")}
     except ValueError:
-        # Its text has what may be a part of a password.
+        # The text of the ValueError may show a part of a password.
         raise ConfigurationError(
-            "SOURCE: mysql://user@host:port; the port is no number up to 65535"
+            "SOURCE: must be mysql://user@host:port; the port is not a number up to 65535"
         ) from None
     if parts.query or parts.path not in ("", "/"):
-        raise ConfigurationError("SOURCE: mysql://user@host:port; more is said by --option NAME=VALUE")
+        raise ConfigurationError(
+            "SOURCE: must be mysql://user@host:port, nothing more: give other options by --option NAME=VALUE"
+        )
     if not parts.username:
-        raise ConfigurationError("SOURCE: mysql://user@host:port; the user is missing")
+        raise ConfigurationError("SOURCE: must be mysql://user@host:port; the user is missing")
     return {name: str(value) for name, value in found.items() if value is not None}
 
 

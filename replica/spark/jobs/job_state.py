@@ -1,9 +1,10 @@
-"""What a job that keeps tables must know from one micro-batch to the next, in a small Delta table within its target.
+"""The state that a job with kept tables needs from one micro-batch to the next, in a small Delta table in its target.
 
-    target/_state/tables    a row for each table that is known, each part of a prepared XA transaction, and so on
+    target/_state/tables    a row for each known table, for each part of a prepared XA transaction, and so on
 
-It is written last of all in a micro-batch, with the number of that as its transaction's version, and only if it has
-changed: a micro-batch that is run again finds it as it was, or finds that everything is done.
+It is the last write of a micro-batch, with the number of the micro-batch as the version of its transaction, and only
+if the state has changed. So a micro-batch that is run again finds the state before it, or finds that it is done.
+Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 """
 
 import json
@@ -26,11 +27,11 @@ _Row = tuple[str, str, str, bytes | None]
 
 @dataclass(slots=True)
 class TableState:
-    """A table whose rows are all known.
+    """The state of a table whose rows are all known.
 
-    ``defaults`` are those of its columns, as text, where they are plain values; ``fills`` what columns that the
-    target has not got yet hold in its rows; ``kinds`` the types that statements gave to columns. ``is_seeded``:
-    columns are those of a seed, and what has come since.
+    ``defaults`` has the defaults of columns as text, if they are plain values. ``fills`` has the values, in the
+    present rows, of new columns that the target does not have yet. ``kinds`` has the types that statements gave to
+    columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -39,7 +40,10 @@ class TableState:
     kinds: dict[str, str] = field(default_factory=dict)
 
     def spelled(self, name: str, others: Iterable[str] = ()) -> str:
-        """A column's name as the log has it: ``ID`` and ``id`` are the same there. ``others`` are known, too."""
+        """A column's name with the letter case in which it is known here: to the server, ``ID`` is ``id``.
+
+        ``others`` are known names, too.
+        """
         known = {*self.defaults, *self.fills, *self.kinds, *others}
         if name in known:
             return name
@@ -48,10 +52,12 @@ class TableState:
 
 @dataclass(slots=True)
 class JobState:
-    """``schemas`` and ``absent`` are schemas and tables that the log itself has seen begin, or end.
+    """The state of a job.
 
-    ``prepared`` are the rows of XA transactions by id, as table and packed rows. ``is_birth``: the log begins where
-    the server's life does. ``folds_names``: the server has names of tables in small letters, whatever statements say.
+    ``tables`` has the known tables. ``schemas`` has the schemas that the log itself created or dropped, ``absent``
+    the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id, as pairs of
+    table and packed rows. ``is_birth``: the log begins with the server's first binlog file. ``folds_names``: the
+    server stores table names in lower case (lower_case_table_names=1).
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -62,7 +68,7 @@ class JobState:
     folds_names: bool = False
 
     def rows(self) -> list[_Row]:
-        """As it is stored."""
+        """The state as rows of its Delta table."""
         return list(self._rows())
 
     def _rows(self) -> Iterator[_Row]:
@@ -101,35 +107,35 @@ class JobState:
 
 
 def exists(target: str) -> bool:
-    """Whether a job has begun there."""
+    """Whether a job has begun in this target."""
     return DeltaTable.is_deltatable(f"{target}/{FOLDER}")
 
 
 def load(target: str, query: str, batch: int) -> tuple[JobState, int] | None:
-    """The state, and the last micro-batch that has changed it; None where this query begins.
+    """The state, and the number of the last micro-batch that changed it; None if this query has just begun.
 
-    Raises ``CheckpointError`` for a target that is another query's.
+    Raises ``CheckpointError`` for a target that belongs to another query.
     """
     try:
         table = DeltaTable(f"{target}/{FOLDER}")
     except TableNotFoundError:
         if batch > 0:
             raise CheckpointError(
-                f"{target}: the state is that of a query which goes on at batch {batch}, and there is nothing of it "
-                "here -- give the state of this target, or delete the state to begin anew"
+                f"{target}: the state belongs to a query that continues at batch {batch}, but the target has nothing "
+                "of it -- give the state of this target, or delete the state to begin anew"
             ) from None
         return None
     done = table.transaction_version(query)
     if done is None:
         raise CheckpointError(
-            f"{target}: the tables here are those of another query -- give its state, or another target"
+            f"{target}: the tables here belong to another query -- give its state, or another target"
         )
     columns = [column.to_pylist() for column in table.to_pyarrow_table().columns]
     return JobState.from_rows(list(zip(*columns, strict=True))), done
 
 
 def save(target: str, state: JobState, query: str, batch: int) -> None:
-    """Have it on disk, as that behind this micro-batch."""
+    """Write the state after this micro-batch."""
     columns = zip(*state.rows(), strict=True)
     rows = pa.Table.from_arrays(
         [pa.array(column, kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

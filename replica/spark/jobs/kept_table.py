@@ -1,8 +1,8 @@
-"""A table of the target in Delta: steps that are taken once, and columns that follow those of the source.
+"""A kept table in Delta: steps that are applied once, and columns that follow those of the source's table.
 
-Every commit carries two application transactions: the query's id with the number of the micro-batch, and
-``ID/step`` with the number of the step that it is of this table within that. A step that is taken again is passed
-over, so a micro-batch may be killed between any two commits.
+Every commit has two application transactions: the query's id with the number of the micro-batch, and ``ID/step`` with
+the number of the table's step within the micro-batch. A step that the table has is skipped, so a micro-batch may be
+killed between any two commits. The two kinds of kept tables are in ``current_table`` and ``past_table``.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from .changes_per_key import column_names
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
-#: The application transaction of a seed.
+#: The id of the application transaction of a seed's commit.
 PLANTED: Final = "seed"
 _CHUNK_ROWS: Final = 1 << 16
 _DIGITS_OF_DOUBLE: Final = 15
@@ -37,21 +37,21 @@ Convert = Callable[[pa.Table], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change of one table."""
+    """One change of one table: its number among the steps of the table in a micro-batch of a query."""
 
     query: str
     batch: int
     number: int
 
     def is_taken(self, table: DeltaTable) -> bool:
-        """Whether the table is the result of it, or of a later one."""
+        """Whether the table has this step, or a later one."""
         batch = table.transaction_version(self.query)
         if batch is None or batch < self.batch:
             return False
         return batch > self.batch or (table.transaction_version(f"{self.query}/step") or 0) >= self.number
 
     def properties(self) -> CommitProperties:
-        """For the commit."""
+        """The properties of the step's commit."""
         return CommitProperties(
             app_transactions=[
                 Transaction(self.query, self.batch),
@@ -61,11 +61,11 @@ class Step:
 
 
 class KeptTable(ABC):
-    """``name`` is ``schema.table``; ``table`` is None as long as there is none in the target."""
+    """A table of the target. ``name`` is ``schema.table``; ``table`` is None until the target has it."""
 
-    #: Columns beside the source's own.
+    #: The columns that are not the source's.
     own_fields: tuple[pa.Field, ...] = ()
-    #: Whether columns that the source has no more go here, too.
+    #: Whether a column that the source drops is dropped here, too.
     drops_columns = True
 
     def __init__(self, name: str, path: str) -> None:
@@ -75,27 +75,30 @@ class KeptTable(ABC):
         with contextlib.suppress(TableNotFoundError):
             self.table = DeltaTable(path)
 
-    # What the kinds of tables do differently.
+    # The differences between the kinds of tables.
 
     @abstractmethod
     def apply(
         self, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, str | None], step: Step
     ) -> None:
-        """Changes, in the order of the log; ``conform`` has been called for their columns."""
+        """Apply changes, in the order of the log; ``conform`` must have been called for their columns."""
 
     @abstractmethod
     def clear(self, micros: int, step: Step) -> None:
-        """The source's table has no rows any more, since then: microseconds since 1970."""
+        """The source's table has lost all rows at this time (microseconds since 1970)."""
 
-    # What they share.
+    # The common part.
 
     def is_taken(self, step: Step) -> bool:
-        """Whether nothing is to be done."""
+        """Whether the table has the step already."""
         return self.table is not None and step.is_taken(self.table)
 
     @contextlib.contextmanager
     def taking(self, step: Step) -> Iterator[None]:
-        """Around a step's commit. A process that has outlived its killed driver may have made it meanwhile."""
+        """A context for a step's commit, which may fail because the table has the step meanwhile.
+
+        A process that has outlived its killed driver may have committed it.
+        """
         try:
             yield
         except CommitFailedError:
@@ -104,12 +107,12 @@ class KeptTable(ABC):
                 raise
 
     def open(self) -> DeltaTable:
-        """The table, which is there."""
+        """The Delta table, which must exist."""
         assert self.table is not None
         return self.table
 
     def fields(self) -> dict[str, pa.DataType]:
-        """The source's columns as the target has them."""
+        """The source's columns in the target, with their types."""
         if self.table is None:
             return {}
         schema = pa.schema(self.table.schema().to_arrow())
@@ -117,25 +120,25 @@ class KeptTable(ABC):
         return {field.name: field.type for field in schema if field.name not in added}
 
     def is_empty(self) -> bool:
-        """Whether there are no rows; costs a look at the table's log."""
+        """Whether the table has no rows. This reads the table's log."""
         return self.table is None or self.table.count() == 0
 
     def values(self, name: str) -> Iterator[pa.Array]:
-        """Those of a column in the rows as they are now, in parts."""
+        """The values of a column in the present rows, in parts."""
         current = None if self.drops_columns else pc.field("is_current")
         dataset = self.open().to_pyarrow_dataset()
         for batch in dataset.to_batches(columns={name: pc.field(name)}, filter=current):
             yield batch.column(0)
 
     def conform(self, rows: pa.Table, fills: Mapping[str, str | None], step: Step) -> None:
-        """Have the columns of the source's rows; ``fills`` are what new ones hold in the rows that are there."""
+        """Give the table the columns of ``rows``; ``fills`` has the values of new columns in present rows."""
         wanted = {name: rows.schema.field(name).type for name in column_names(rows)}
         self._check_names(wanted)
         found = self.fields()
         if self.table is None:
             self._create(wanted)
             return
-        # Names that differ in nothing but capitals are of one column, to the server and to Delta.
+        # Names that differ in letter case only mean one column, both to the server and to Delta.
         spelled = _spelled(found, wanted)
         found = {spelled.get(name, name): kind for name, kind in found.items()}
         new = [name for name in wanted if name not in found]
@@ -149,7 +152,7 @@ class KeptTable(ABC):
             self.open().alter.add_columns(list(schema.fields))
 
     def rewrite(self, convert: Convert, step: Step, source: "KeptTable | None" = None) -> None:
-        """All rows anew, of this table or of another one, in parts of some thousand."""
+        """Replace all rows by the converted rows of this table, or of ``source``, some thousand at a time."""
         if self.is_taken(step):
             return
         dataset = (source or self).open().to_pyarrow_dataset()
@@ -161,7 +164,7 @@ class KeptTable(ABC):
                 try:
                     yield from convert(pa.Table.from_batches([part])).to_batches()
                 except SchemaMismatchError as error:
-                    # Only its text would come through deltalake.
+                    # deltalake raises an error of its own with this text only.
                     failures.append(error)
                     raise
 
@@ -181,36 +184,36 @@ class KeptTable(ABC):
         self.table = DeltaTable(self.path)
 
     def rename_column(self, name: str, new_name: str, step: Step) -> None:
-        """Another name for a column. One that has it already is of an earlier life of the table."""
+        """Rename a column. A column that has the new name already is replaced: it was dropped earlier."""
         self.rewrite(lambda rows: self.renamed(rows, name, new_name), step)
 
     def renamed(self, rows: pa.Table, name: str, new_name: str) -> pa.Table:
-        """The rows with another name for a column."""
+        """The rows with a column renamed."""
         if new_name in rows.schema.names:
             rows = rows.drop_columns([new_name])
         return rows.rename_columns([new_name if found == name else found for found in rows.schema.names])
 
     def clear_out(self, step: Step) -> None:
-        """No rows, and none of the past."""
+        """Delete all rows, also past states."""
         if self.table is not None and not self.is_taken(step):
             with self.taking(step):
                 self.table.delete(commit_properties=step.properties())
 
     def drop_column(self, name: str, step: Step) -> None:
-        """A column less, if the target is to have only what the source has."""
+        """Drop a column, unless this kind of table keeps dropped columns."""
         if self.drops_columns:
             self.rewrite(lambda table: table.drop_columns([name]), step)
 
     def seeded(self, rows: pa.Table) -> pa.Table:
-        """Rows of a seed as they are to be here."""
+        """The rows of a seed in the form of this kind of table."""
         return rows
 
     def read_rows(self, keys: pa.Table, *, is_current: bool = False) -> pa.Table:
-        """The rows with these keys; of a history only the current ones."""
+        """The rows with these keys. ``is_current``: only the current states of a history."""
         names = keys.schema.names
         first = keys[names[0]].combine_chunks()
         dataset = self.open().to_pyarrow_dataset()
-        # Files are left out by the range of their keys: pyarrow can compare no other types with those in Delta's log.
+        # The filter skips files by the range of their keys. pyarrow can only compare integers with Delta's ranges.
         chosen = pc.field(names[0]).isin(first) if pa.types.is_integer(first.type) else None
         parts = []
         for batch in dataset.to_batches(filter=chosen):
@@ -236,7 +239,7 @@ class KeptTable(ABC):
     def _converted(
         self, table: pa.Table, wanted: Mapping[str, pa.DataType], filled: Mapping[str, str | None]
     ) -> pa.Table:
-        """With the columns of the source, and those of ours."""
+        """The rows with the wanted columns of the source, and this kind's own columns."""
         kept = [field.name for field in self.own_fields]
         if not self.drops_columns:
             kept = [name for name in table.schema.names if name not in wanted]
@@ -255,7 +258,7 @@ class KeptTable(ABC):
     def fill(
         self, rows: pa.Table, column: pa.Array | pa.ChunkedArray, value: pa.Scalar
     ) -> pa.Array | pa.ChunkedArray:
-        """A column that the source has filled with a value when it was added."""
+        """The values of a column that the source filled with a default when it was added."""
         return pa.repeat(value, rows.num_rows)
 
     def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
@@ -277,8 +280,8 @@ class KeptTable(ABC):
 
     def _mismatch(self, name: str, found: pa.DataType, wanted: pa.DataType) -> SchemaMismatchError:
         return SchemaMismatchError(
-            f"{self.name}: column {name} was {found} and is {wanted} now, and there is no saying what the source has "
-            "made of its values: seed the table anew, or exclude it"
+            f"{self.name}: column {name} was {found} and is {wanted} now, and the log does not show how the source "
+            "converted its values: seed the table anew, or exclude it"
         )
 
     def _check_names(self, names: Mapping[str, pa.DataType]) -> None:
@@ -286,22 +289,21 @@ class KeptTable(ABC):
         odd = [name for name in names if "`" in name]
         if taken or odd:
             raise SchemaMismatchError(
-                f"{self.name}: no column of a table that is kept may be called {', '.join([*taken, *odd])}: exclude "
-                "it"
+                f"{self.name}: no column of a kept table may be called {', '.join([*taken, *odd])}: exclude the table"
             )
 
 
 def table_path(target: str, name: str) -> str:
-    """Where a table is within the target: ``target/schema/table``, other characters than letters as ``=20``."""
+    """The path of a table in the target: ``target/schema/table``, with special characters as ``=20``."""
     schema, _, table = name.partition(".")
     return f"{target}/{_folder(schema)}/{_folder(table)}"
 
 
 def check_free(target: str) -> None:
-    """Raises ``ConfigurationError`` where a job that begins would write into somebody's tables.
+    """Raises ``ConfigurationError`` if a new job would write into tables that are not its own.
 
-    Those of a seed count as ours: whoever was killed behind planting it begins again. It looks at folders of this
-    machine only.
+    Tables written from a seed are allowed: a job that was killed after writing its seed begins again. Only folders of
+    this machine are checked.
     """
     for path in sorted(glob.glob(f"{glob.escape(target)}/*/*/_delta_log")):
         table = os.path.dirname(path)
@@ -313,11 +315,12 @@ def check_free(target: str) -> None:
 
 
 def has_wide_decimals(kinds: Iterable[pa.DataType]) -> bool:
-    """Whether there are decimals of more digits than a double, as which Delta's log has their range in each file.
+    """Whether there are decimals with more digits than a double has.
 
-    MERGE, and who queries the table, would leave out the file of a row such as 18446744073709551615 (a BIGINT
-    UNSIGNED), and the row would be there twice. So new tables with such columns get no ranges, and a MERGE by such
-    keys uses none: a seed and rows that are written anew may have them.
+    Delta's log has the range of a column in each file as doubles. By a rounded range, MERGE and queries would skip
+    the file of a row such as 18446744073709551615 (a BIGINT UNSIGNED), and MERGE would add the row once more. So new
+    tables with such columns get no ranges. A MERGE by such keys uses no ranges either, as a seed and rewritten tables
+    may have them.
     """
     return any(pa.types.is_decimal(kind) and kind.precision > _DIGITS_OF_DOUBLE for kind in kinds)
 
@@ -332,7 +335,7 @@ def same_key(key: Iterable[str]) -> str:
 
 
 def constant(table: str, column: str, text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """A default as it is written in SQL, as a value. Raises ``SchemaMismatchError`` for what is none."""
+    """The value of a default in SQL text. Raises ``SchemaMismatchError`` if it cannot be read as this type."""
     if text is None:
         return pa.scalar(None, kind)
     try:
@@ -346,7 +349,7 @@ def constant(table: str, column: str, text: str | None, kind: pa.DataType) -> pa
 
 
 def constants(table: str, schema: pa.Schema, texts: Mapping[str, str | None]) -> dict[str, pa.Scalar]:
-    """The defaults of columns as values; those that cannot be read are left out."""
+    """The values of columns' defaults, without those that cannot be read."""
     found = {}
     for name, text in texts.items():
         if name in schema.names:
@@ -356,7 +359,7 @@ def constants(table: str, schema: pa.Schema, texts: Mapping[str, str | None]) ->
 
 
 def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether the source makes the same of values as a cast does: not of texts, nor of times in some zone."""
+    """Whether the source converts values as Arrow's cast does. It does not for texts, nor for times with a zone."""
     numbers = [pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in (found, wanted)]
     if all(numbers):
         return True
@@ -366,7 +369,7 @@ def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
-    """Columns that are wanted by names with other capitals."""
+    """New names for the columns whose wanted name differs in letter case only."""
     names = {name.lower(): name for name in wanted}
     return {name: new for name in found if (new := names.get(name.lower(), name)) != name}
 

@@ -1,15 +1,15 @@
-"""Micro-batches to tables that are kept, in the order of the log: what ``mirror`` and ``history`` have in common.
+"""One micro-batch -> steps of kept tables, in the order of the log, for ``mirror`` and ``history``.
 
-    packed rows -> by table -> KeptTable.apply        rows that were rolled back never, prepared ones at their commit
+    packed rows -> by table -> KeptTable.apply        without rolled back rows; prepared rows at their XA COMMIT
     statements  -> ddl -> steps of single tables      all rows before them are written first
 
-One stream has the rows of all tables, typed on the executors and packed (``replica.spark.packed``): JSON would lose
-types, and a stream for each table would read the log as often. A micro-batch is one range of the log, with which
-each table goes forward in steps; a step is a commit in Delta that carries the number of the micro-batch, and is
-passed over if the table has it. How a micro-batch is cut into steps is said by the statements in it alone, so one
-that is run again takes the same ones. What must outlive it is written last (``job_state``).
+One stream has the rows of all tables, typed on the executors and packed (``replica.spark.packed``). JSON would lose
+types, and a stream for each table would read the log once for each. A micro-batch is one range of the log, with which
+each table advances in steps. A step is a commit in Delta with the number of the micro-batch, and is skipped if the
+table has it. The steps depend on the log alone, so a micro-batch that is run again takes the same ones. The state for
+later micro-batches is written last (``job_state``).
 
-The driver holds a micro-batch: ``maxBytesPerTrigger`` (64m unless told otherwise), or one transaction that is larger.
+The driver holds a micro-batch: ``maxBytesPerTrigger`` (default 64m), or one larger transaction.
 """
 
 import logging
@@ -35,7 +35,7 @@ from .job_state import JobState, TableState
 from .kept_table import KeptTable, Step, table_path
 
 _LOGGER: Final = logging.getLogger(__name__)
-# deltalake works outside of Python's lock; more threads than that are not faster.
+# deltalake releases Python's lock; more threads are not faster.
 _THREADS: Final = 4
 
 TableKind = Callable[[str, str], KeptTable]
@@ -43,7 +43,7 @@ TableKind = Callable[[str, str], KeptTable]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where tables are kept, how, and which: ``wants`` takes ``schema.table``."""
+    """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``."""
 
     path: str
     kind: TableKind
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Rows of one table that are not written yet."""
+    """Rows of one table that wait to be written."""
 
     key: tuple[str, ...]
     schema: pa.Schema
@@ -72,13 +72,13 @@ class Batch:
         self._steps: dict[str, int] = {}
 
     def run(self, items: Iterable[PackedItem]) -> None:
-        """All of it, in the order of the log."""
+        """Process all items, in the order of the log."""
         for item in items:
             if item.op == "rows":
                 self._rows(item)
             elif item.op == "gap":
                 raise LostEventsError(
-                    f"{item.sql}: the tables of {self._target.path} cannot be kept over a gap: seed them anew"
+                    f"{item.sql}: the tables of {self._target.path} would lack these changes: seed them anew"
                 )
             elif item.op == "ddl":
                 self._statement(item)
@@ -91,7 +91,7 @@ class Batch:
     def _rows(self, item: PackedItem) -> None:
         name = f"{item.schema}.{item.table}"
         if item.schema in SYSTEM_SCHEMAS:
-            # A server's own, as time zones are when they are loaded.
+            # The server's own tables, such as those that loading time zones writes.
             return
         assert item.rows is not None
         packed = unpack(item.rows)
@@ -111,7 +111,7 @@ class Batch:
         place = f"{item.file}:{item.pos}"
         if name not in self._state.tables:
             raise ConfigurationError(
-                f"{name} has changes at {place}, and the log does not reach back to its CREATE TABLE: give the state "
+                f"{name} has changes at {place}, but the log does not reach back to its CREATE TABLE: give the state "
                 "of the table at a checkpoint (--seed), or exclude it"
             )
         if not packed.has_names:
@@ -121,16 +121,16 @@ class Batch:
             )
         if not packed.key:
             raise ConfigurationError(
-                f"{name} has no primary key, at {place}, so its rows cannot be told apart: exclude it, or give it "
-                "one and seed it anew"
+                f"{name} has no primary key at {place}, so its rows cannot be told apart: exclude the table, or add "
+                "a primary key and seed the table anew"
             )
         names = {column.lower() for column in packed.rows.schema.names}
         gone = [column for column in self._state.tables[name].kinds if column.lower() not in names]
         if packed.is_looked_up and gone:
             raise SchemaMismatchError(
-                f"{name} has changes at {place} without the names of its columns, and the source calls none of them "
-                f"{', '.join(gone)} now, as it did then: SET GLOBAL binlog_row_metadata=FULL on the source, and seed "
-                "the table anew; or exclude it"
+                f"{name} has changes at {place} without the names of its columns, and the source has no column "
+                f"{', '.join(gone)} any more, as the table had then: SET GLOBAL binlog_row_metadata=FULL on the "
+                "source, and seed the table anew; or exclude it"
             )
 
     def _add(self, name: str, key: tuple[str, ...], rows: pa.RecordBatch) -> None:
@@ -145,7 +145,7 @@ class Batch:
         waiting.batches.append(rows)
 
     def _flush(self, *names: str) -> None:
-        """Write what waits, of these tables or of all."""
+        """Write the waiting rows of these tables, or of all."""
         waiting = {
             name: self._waiting.pop(name) for name in names or list(self._waiting) if name in self._waiting
         }
@@ -175,7 +175,7 @@ class Batch:
         return found
 
     def _step(self, name: str) -> Step:
-        """The next one of a table. It counts whether or not it turns out to be needed."""
+        """The next step of a table. A step counts even if it turns out not to be needed."""
         number = self._steps[name] = self._steps.get(name, 0) + 1
         return Step(self._query, self._number, number)
 
@@ -220,7 +220,7 @@ class Batch:
     def _create(self, action: ddl.CreateTable, item: PackedItem) -> None:
         name, state = action.table, self._state
         if not self._target.wants(name) or name in state.tables:
-            # It is there: IF NOT EXISTS.
+            # CREATE TABLE IF NOT EXISTS of a table that exists.
             return
         is_new = name in state.absent or name.partition(".")[0] in state.schemas or state.is_birth
         if action.is_conditional and not is_new:
@@ -255,9 +255,10 @@ class Batch:
         known = state.tables.get(name)
         if known is None:
             if wants(name) or name in state.absent:
-                raise _refused(action.new_table, f"it was {name}, whose rows are not known")
+                raise _refused(action.new_table, f"it was renamed from {name}, whose rows are not known")
             raise _refused(
-                action.new_table, f"it was {name}, which is not kept: --tables is to have both names"
+                action.new_table,
+                f"it was renamed from {name}, which is not kept: give both names to --tables",
             )
         self._flush(name, new)
         self._move(name, new)
@@ -270,11 +271,13 @@ class Batch:
         table, target = self._table(name), self._table(new)
         filling, emptying = self._step(new), self._step(name)
         if table.table is None or table.is_taken(emptying):
-            # It had no rows; or what it has are those of a later table of that name.
+            # The table had no rows; or its rows belong to a later table of this name.
             return
         if not target.is_taken(filling):
             if not target.drops_columns and not target.is_empty():
-                raise _refused(new, f"{name} is to have its name, and there is a history of that name")
+                raise _refused(
+                    new, f"{name} is renamed to it, and the target has a history of that name already"
+                )
             target.rewrite(lambda rows: rows, filling, table)
         table.clear_out(emptying)
 
@@ -287,7 +290,8 @@ class Batch:
         for name in [name for name in self._state.tables if name.startswith(prefix)]:
             if "." in name.removeprefix(prefix):
                 raise _refused(
-                    name, f"it may be of {action.schema}, which is dropped, or of a schema with a dot"
+                    name,
+                    f"it may be of {action.schema}, which is dropped, or of a schema with a dot in its name",
                 )
             self._drop(ddl.DropTable(name), item)
         self._state.schemas.add(action.schema)
@@ -298,17 +302,19 @@ class Batch:
         name, column = action.table, action.column
         known = self._state.tables.get(name)
         if known is None or known.spelled(column.name) in {*known.defaults, *known.kinds}:
-            # It is there: IF NOT EXISTS.
+            # ADD COLUMN IF NOT EXISTS of a column that exists.
             return
         self._flush(name)
         table, step = self._table(name), self._step(name)
         if column.is_filled and not table.is_taken(step) and not table.is_empty():
-            raise _refused(name, f"rows have values in the new column {column.name} that are not in the log")
+            raise _refused(
+                name, f"its rows have values in the new column {column.name} that are not in the log"
+            )
         known.kinds[column.name] = column.kind
         if column.is_filled:
             return
         known.defaults[column.name] = column.default
-        # A history still has a column that was dropped.
+        # A history keeps dropped columns.
         is_there = column.name in table.fields()
         if not table.drops_columns if is_there else column.default is not None:
             known.fills[column.name] = column.default
@@ -320,7 +326,7 @@ class Batch:
         self._flush(action.table)
         table, new = self._table(action.table), action.new_name
         name = known.spelled(action.name, table.fields())
-        # What the table has by now may be of later steps, if these are taken again: numbers do not depend on it.
+        # Count both steps always: when they are run again, the table may have columns of later steps already.
         redefining, renaming = self._step(action.table), self._step(action.table)
         if action.column is not None:
             _redefine(table, known, name, action.column, redefining)
@@ -354,15 +360,15 @@ class Batch:
 
     def _refuse(self, action: ddl.Refused, item: PackedItem) -> None:
         if action.table in self._state.tables:
-            raise _refused(action.table, f"{action.what} changes values that the log does not name")
+            raise _refused(action.table, f"{action.what} changes values that the log does not show")
 
 
 def _check_seed(name: str, known: TableState, new: set[str]) -> None:
-    """Columns that a seed lacks, and no statement has added, would be null without a word."""
+    """Raises ``SchemaMismatchError`` for columns from neither the seed nor a statement: they would be null."""
     lacking = new - known.defaults.keys() - known.kinds.keys()
     if known.is_seeded and lacking:
         raise SchemaMismatchError(
-            f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed it with all columns"
+            f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed the table with all columns"
         )
 
 
@@ -371,18 +377,18 @@ def _redefine(
 ) -> None:
     def is_changed(values: pa.Array) -> bool:
         if column.kind == "JSON" and known.kinds.get(name, "JSON") != "JSON":
-            # A server gives it a form of its own, which looks like any text here.
+            # The server normalizes the text of a JSON column; the new text is not known here.
             return int(values.null_count) < len(values)
         return changes_values(column.kind, values, is_nullable=column.is_nullable)
 
     if name in table.fields() and not table.is_taken(step) and any(map(is_changed, table.values(name))):
-        raise _refused(table.name, f"values of {name} are others as {column.kind}")
+        raise _refused(table.name, f"the server changes values of {name} in the new type {column.kind}")
     if _set_default(known, name, column, table.fields()):
         known.kinds[name] = column.kind
 
 
 def _set_default(known: TableState, name: str, column: ddl.ColumnDefinition, fields: Iterable[str]) -> bool:
-    """Whether that has made it known: not a column that a seed lacks."""
+    """Set a column's default. Returns False for a column that is not known, as the seed lacks it."""
     if known.is_seeded and name not in {*fields, *known.defaults, *known.kinds}:
         return False
     known.defaults.pop(name, None)
@@ -392,7 +398,9 @@ def _set_default(known: TableState, name: str, column: ddl.ColumnDefinition, fie
 
 
 def _refused(table: str, why: str) -> SchemaMismatchError:
-    return SchemaMismatchError(f"{table} cannot be kept any longer: {why} -- seed it anew, or exclude it")
+    return SchemaMismatchError(
+        f"{table} cannot be kept any longer: {why} -- seed the table anew, or exclude it"
+    )
 
 
 _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], None]]] = MappingProxyType(
@@ -415,7 +423,7 @@ _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], Non
 def run_batch(
     target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
 ) -> None:
-    """One micro-batch, unless it is done; ``begin`` is the state of a job that begins."""
+    """Run one micro-batch, unless it is done already; ``begin`` is the state of a new job."""
     found = job_state.load(target.path, query, number)
     state, done = found if found is not None else (begin, -1)
     if done >= number:

@@ -5,15 +5,16 @@
     query = mirror.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "includeTables": "shop.*"}, "/lake")
     DeltaTable("/lake/shop/orders").to_pyarrow_table()
 
-One command keeps any number of tables. Each row of the target is the source's row as it is now, in the types of
-table mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves
-it, columns come, go and change their names with those of the source; what the log does not show (a partition that
-is dropped, a new column whose values only the server knows) is refused by name, and so are tables without a primary
-key. Foreign keys that cascade are followed on MySQL 9.7, whose log has these rows: the others' have not. A table is
-there from its first row on. Dates that no calendar has are null.
+One job keeps any number of tables. Each row of the target is the source's row as it is now, in the types of table
+mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it, and
+columns are added, dropped and renamed as on the source. The job stops with an error that names the table if the log
+does not show a change (a dropped partition, a new column whose values only the server knows), or if a table has no
+primary key. Rows that a foreign key cascades to are followed on MySQL 9.7; other servers do not log them. The target
+has a table from its first row on. Dates that no calendar has are null.
 
-Names of columns are best in the log itself (binlog_row_metadata=FULL). Without them they are those that the source
-has when the rows are read: a job that lags behind a statement that renames or drops something is refused by name.
+The log should have the column names itself (binlog_row_metadata=FULL). Otherwise the job takes the names that the
+source has when the rows are received, and stops with an error if it lags behind a statement that renames or drops
+columns.
 """
 
 from collections.abc import Mapping
@@ -48,11 +49,11 @@ def start(
     pace: Pace | None = None,
     seed: str | None = None,
 ) -> "StreamingQuery":
-    """Follow a live source; ``source`` are options of ``mysql-binlog``. The query that is returned may be stopped.
+    """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
 
-    It goes on where it ended when it is started again with the same ``state`` (default: ``_state`` in the target). A
-    new one begins with the log, or with ``seed``: ``PATH@CHECKPOINT``. Raises ``ConfigurationError``, which names
-    tables, when the log does not reach back to their CREATE TABLE.
+    Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. A new job
+    begins at the beginning of the log, or with ``seed``: ``PATH@CHECKPOINT``. Raises ``ConfigurationError``, which
+    names the tables, if the log does not reach back to their CREATE TABLE.
     """
     return _MIRROR.start(spark, source, target, state=state, pace=pace, seed=seed)
 
@@ -60,7 +61,7 @@ def start(
 def load(
     spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
 ) -> None:
-    """The tables as they are at the end of some files (option ``path``), to a target that is not there yet."""
+    """Write the tables as they are at the end of some files (option ``path``) to a target that does not exist yet."""
     _MIRROR.load(spark, source, target, seed=seed)
 
 

@@ -1,13 +1,14 @@
-"""A table of ``history``: each state of each row with its interval, which is a slowly changing dimension of type 2.
+"""A table of ``history`` in Delta: each state of each row with its interval (slowly changing dimension, type 2).
 
     the source's columns
-    valid_from   when the change was committed that made it; null: before the log, of a seed
-    valid_to     when the next one was; null for the row as it is now
-    is_current   whether there is no next one
-    _seq         the place of the change that made it: the order of states that begin at the same time
+    valid_from   commit time of the change that made this state; null: from a seed, so before the log
+    valid_to     commit time of the change that ended it; null for the present state
+    is_current   whether this is the present state
+    _seq         the sequence number of the change that made it: orders states that begin at the same time
 
-Columns that the source has no more stay, and are null in later states. A state that lasted within one transaction
-only is there, too, and begins when it ends.
+Columns that the source has dropped stay, and are null in later states. A state that lasted only within one
+transaction is there, too, with the same ``valid_from`` and ``valid_to``. ``kept_table`` has the common part of kept
+tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,13 +31,13 @@ OWN_FIELDS: Final = (
     pa.field("is_current", pa.bool_()),
     pa.field("_seq", SEQ_TYPE),
 )
-# No table that is kept has a column of that name.
+# A kept table has no column of this name.
 _ENDS: Final = "_op"
 _ARROW_TIMESTAMP: Final = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 class PastTable(KeptTable):
-    """See ``KeptTable``."""
+    """A kept table with all states of its rows. See ``KeptTable``."""
 
     own_fields = OWN_FIELDS
     drops_columns = False
@@ -44,7 +45,7 @@ class PastTable(KeptTable):
     def apply(
         self, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, str | None], step: Step
     ) -> None:
-        """One MERGE: the rows as they were until now end, new states begin."""
+        """Apply changes by one MERGE, which ends present states and adds new ones."""
         if self.is_taken(step):
             return
         if lacks_values(rows):
@@ -68,19 +69,19 @@ class PastTable(KeptTable):
             )
 
     def clear(self, micros: int, step: Step) -> None:
-        """All states have ended."""
+        """End all states."""
         if self.table is None or self.is_taken(step):
             return
         with self.taking(step):
             self.table.update(
-                # Given as a datetime it may lose a microsecond.
+                # A datetime in place of this text may lose a microsecond.
                 updates={"valid_to": f"arrow_cast({micros}, '{_ARROW_TIMESTAMP}')", "is_current": "false"},
                 predicate="is_current",
                 commit_properties=step.properties(),
             )
 
     def seeded(self, rows: pa.Table) -> pa.Table:
-        """They are current, since some time before the log."""
+        """The rows of a seed as present states, which began before the log."""
         values = (None, None, True, 0)
         for own, value in zip(OWN_FIELDS, values, strict=True):
             rows = rows.append_column(own, pa.repeat(pa.scalar(value, own.type), rows.num_rows))
@@ -89,16 +90,16 @@ class PastTable(KeptTable):
     def fill(
         self, rows: pa.Table, column: pa.Array | pa.ChunkedArray, value: pa.Scalar
     ) -> pa.Array | pa.ChunkedArray:
-        """Not in rows of the past."""
+        """The column with the value in present states only."""
         return pc.if_else(rows["is_current"], value, column)
 
     def renamed(self, rows: pa.Table, name: str, new_name: str) -> pa.Table:
-        """States that have a column of that name keep it."""
+        """The rows with a column renamed. Past states with a column of the new name keep its values."""
         if new_name in rows.schema.names:
             if rows.schema.field(name).type != rows.schema.field(new_name).type:
                 raise SchemaMismatchError(
-                    f"{self.name}: {name} is called {new_name} now, and earlier states have a column of that name "
-                    "and of another type: begin a new history, or exclude the table"
+                    f"{self.name}: column {name} was renamed to {new_name}, and earlier states have a column of that "
+                    "name with another type: begin a new history, or exclude the table"
                 )
             values = pc.coalesce(rows[name], rows[new_name])
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
@@ -108,7 +109,7 @@ class PastTable(KeptTable):
         return self.read_rows(keys, is_current=True)
 
     def _source(self, rows: pa.Table, key: Sequence[str]) -> pa.Table:
-        """New states, and for each key the end of the state that it was in."""
+        """The source of the MERGE: the new states, and for each key the end of its present state."""
         events = key_events(self.name, rows, key)
         made, ending, firsts = versions(events)
         moments = rows["_ts"].combine_chunks().cast(TIMESTAMP)

@@ -1,11 +1,11 @@
 """``make pipeline``: a whole pipeline on one machine, from a binary log to tables, without any server.
 
-    the demo's recorded log -> BinlogServer -> the stream ``mysql-binlog`` -> ``mirror`` -> Delta -> what is printed
+    the demo's recorded log -> BinlogServer -> the stream ``mysql-binlog`` -> ``mirror`` -> Delta -> printed tables
 
     python -m replica.spark.jobs.pipeline [FOLDER]
 
-It is the demo of Spark: what it runs is what everybody runs, only that the source comes along. In ``FOLDER`` the
-tables stay, for a look with any reader of Delta.
+It is the demo for Spark, and runs the real ``mirror`` on a recorded source. The tables stay in ``FOLDER`` for any
+reader of Delta.
 """
 
 import argparse
@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError, ReplicaError
-from replica.demo import DemoSource
-from replica.demo.source import USER
-from replica.spark.jobs import mirror
-from replica.spark.jobs.spark_session import Pace, await_queries, require_delta, require_spark, session_for
+
+from ...demo import DemoSource
+from ...demo.source import USER
+from . import mirror
+from .spark_session import Pace, await_queries, require_delta, require_spark, session_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,9 +36,9 @@ _DONE, _FAILED = 0, 1
 
 
 def run(spark: "SparkSession | None", target: str) -> "dict[str, pa.Table]":
-    """Mirror the shop of the demo into Delta tables below ``target``; those tables by name, as they are then.
+    """Mirror the demo's shop into Delta tables below ``target``. Returns these tables by name.
 
-    A folder that has them already is taken up where it ended, which is at the end. Raises what the job does.
+    A target that has them already is continued, without new changes. Raises the errors of the job.
     """
     with DemoSource() as source:
         host, _, port = source.address.rpartition(":")
@@ -53,7 +54,7 @@ def run(spark: "SparkSession | None", target: str) -> "dict[str, pa.Table]":
 
 
 def tables(target: str) -> "dict[str, pa.Table]":
-    """The mirrored tables below a folder, each in the order of its first column."""
+    """The mirrored tables below a folder by name, each sorted by its first column."""
     from deltalake import DeltaTable
 
     found = {}
@@ -64,7 +65,7 @@ def tables(target: str) -> "dict[str, pa.Table]":
 
 
 def require_java() -> None:
-    """Raises ``ConfigurationError`` where Spark would find no Java."""
+    """Raises ``ConfigurationError`` if Spark would find no Java."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java") if home is None else shutil.which("java", path=os.path.join(home, "bin"))
     if program is None:
@@ -75,7 +76,7 @@ def require_java() -> None:
 
 
 def text_table(table: "pa.Table", rows: int = _ROWS_SHOWN) -> str:
-    """The first rows of a table as lines of text, columns below one another."""
+    """The first rows of a table as lines of text with aligned columns."""
     shown = [table.column_names, *(map(_text, row.values()) for row in table.slice(0, rows).to_pylist())]
     columns = [_column(texts) for texts in zip(*shown, strict=True)]
     lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
@@ -97,13 +98,13 @@ def _column(texts: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The script: 0, or 1 behind one line that says what is missing."""
+    """The script. Returns 0, or 1 after writing one line with the error."""
     parser = argparse.ArgumentParser(
         description="A pipeline from a recorded binary log to Delta tables on Spark"
     )
-    parser.add_argument("folder", nargs="?", help="where the tables are to stay; default: a temporary one")
+    parser.add_argument("folder", nargs="?", help="where the tables stay; default: a temporary folder")
     folder = parser.parse_args(arguments).folder
-    # Nobody else is to reach this Spark, nor is it to look for the machine's name.
+    # Bind Spark to the loopback interface; then it does not look up the machine's name either.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         require_java()

@@ -1,11 +1,12 @@
-"""The state of tables at a place: what a job that keeps tables begins with where the log does not go so far back.
+"""A seed: the state of tables at a checkpoint, with which a job begins if the log does not reach back far enough.
 
     PATH@CHECKPOINT
 
-PATH holds ``schema/table``, each a Delta table, a folder of Parquet or ``table.parquet``; or is itself that of the
-one table that is wanted. CHECKPOINT is ``FILE:POSITION``, a GTID set of what the state holds, the JSON of a
-``replica.Checkpoint`` or of an offset, or a file with such JSON. A state that holds some of what comes behind the
-checkpoint, too, is fine for ``mirror``: rows are put by their keys.
+PATH has ``schema/table`` for each table: a Delta table, a folder of Parquet files, or ``table.parquet``. If the job
+keeps one table only, PATH may be that table itself. CHECKPOINT is ``FILE:POSITION``, the GTID set of all transactions
+in the state, the JSON of a ``replica.Checkpoint`` or of an offset, or a file with such JSON. For ``mirror`` the state
+may have some changes after the checkpoint, too: rows are replaced by their keys. This module writes seeds to the
+target; the log after them is applied by ``micro_batch``.
 """
 
 import asyncio
@@ -42,27 +43,27 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """``place`` is a position, a GTID set as text, or a whole offset; ``tables`` are paths by ``schema.table``."""
+    """A seed: ``place`` is a position, a GTID set as text, or an offset; ``tables`` has paths by ``schema.table``."""
 
     place: BinlogPosition | str | Offset
     tables: dict[str, str]
 
 
 def read_seed(text: str, wants: Callable[[str], bool], only: str | None) -> Seed:
-    """``PATH@CHECKPOINT``; ``only`` is the table, if one alone is wanted. Raises ``ConfigurationError``."""
+    """A seed from ``PATH@CHECKPOINT``; ``only`` is the table if the job keeps one. Raises ``ConfigurationError``."""
     path, separator, checkpoint = text.rpartition("@")
     if not separator or not path or not checkpoint:
-        raise ConfigurationError(f"--seed: PATH@CHECKPOINT is wanted, not {text!r}")
+        raise ConfigurationError(f"--seed: must be PATH@CHECKPOINT, not {text!r}")
     tables = {name: found for name, found in _tables(path, only) if wants(name)}
     if not tables:
         raise ConfigurationError(
-            f"--seed: {path} has none of the tables that are wanted: it is to hold schema/table as Parquet or Delta"
+            f"--seed: {path} has none of the wanted tables: it must have them as schema/table, in Parquet or Delta"
         )
     return Seed(_place(checkpoint), tables)
 
 
 def start_options(seed: Seed, options: Options) -> dict[str, str]:
-    """The options of the source with which the log begins behind the seed."""
+    """The options of the source by which the stream begins after the seed."""
     place = seed.place
     if isinstance(place, str):
         return {"startingGtidSet": place}
@@ -74,7 +75,7 @@ def start_options(seed: Seed, options: Options) -> dict[str, str]:
 
 
 def plant(seed: Seed, target: Target) -> None:
-    """Write the tables of the seed to the target, whatever is there; in parts of some thousand rows."""
+    """Write the seed's tables to the target, some thousand rows at a time. Tables there are overwritten."""
     for name, path in seed.tables.items():
         table = target.kind(name, table_path(target.path, name))
         schema, batches = _read(path)
@@ -92,10 +93,10 @@ def plant(seed: Seed, target: Target) -> None:
 
 
 def behind(seed: Seed, items: Iterable[PackedItem]) -> Iterator[PackedItem]:
-    """What files tell from the seed's place on. Raises ``ConfigurationError`` unless that is a position."""
+    """The items of files from the seed's place on. Raises ``ConfigurationError`` unless the place is a position."""
     place = seed.place
     if isinstance(place, str) or not place.file:
-        raise ConfigurationError("--seed: in files the checkpoint is to be a position, FILE:POSITION")
+        raise ConfigurationError("--seed: for files the checkpoint must be a position, FILE:POSITION")
     begin = file_number(place.file), place.position
     for item in items:
         if item.op != "rows":
@@ -112,7 +113,7 @@ def behind(seed: Seed, items: Iterable[PackedItem]) -> Iterator[PackedItem]:
             yield replace(item, rows=repack(packed, rows))
 
 
-# What is there.
+# The tables of a seed.
 
 
 def _tables(path: str, only: str | None) -> Iterator[tuple[str, str]]:
@@ -147,7 +148,7 @@ def _read(path: str) -> tuple[pa.Schema, Batches]:
 
 
 def _converted(rows: pa.Table) -> pa.Table:
-    """In types that kept tables have."""
+    """The rows in the types of kept tables."""
     fields = [pa.field(field.name, _kept_type(field.type)) for field in rows.schema]
     columns = [
         column if column.type == field.type else column.cast(field.type)
@@ -173,7 +174,7 @@ def _kept_type(kind: pa.DataType) -> pa.DataType:
     return spark_type(kind)
 
 
-# Where it is of.
+# The checkpoint of a seed.
 
 
 def _place(text: str) -> BinlogPosition | str | Offset:
@@ -192,7 +193,7 @@ def _from_json(text: str) -> Offset:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f"--seed: the checkpoint is no JSON: {error}") from None
+        raise ConfigurationError(f"--seed: the checkpoint is not valid JSON: {error}") from None
     if "epoch" in data:
         return Offset.from_dict(data)
     checkpoint = Checkpoint.from_dict(data)
@@ -206,7 +207,7 @@ def _from_json(text: str) -> Offset:
 
 
 async def _offset(place: BinlogPosition, options: Options) -> Offset:
-    """A position in the log of the server that answers now."""
+    """The offset of a position in the log of the server that answers now."""
     greeted = await Greeted.open(options)
     try:
         point = StartPoint(place.file, place.position)

@@ -1,6 +1,6 @@
-"""What every job stands on: a SparkSession, folders for its state, a query that runs until it is told to end.
+"""The common base of all jobs: a SparkSession, the folders of a job's state, running and ending streaming queries.
 
-Of Spark and of the source ``mysql-binlog`` only; what is done with the changes is the jobs' own.
+It knows Spark and the source ``mysql-binlog`` only; the jobs themselves process the changes.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _STATE_FOLDER: Final = "_state"
 _POLL_SECONDS: Final = 1
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-# Nobody from outside, no web server, and days that begin when they begin in UTC.
+# Spark on this machine only: no access from outside, no web server.
 _LOCAL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.driver.host": "127.0.0.1",
@@ -34,18 +34,19 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _LOCALES: Final = ("LC_ALL", "LC_CTYPE", "LANG")
+# Days begin in UTC, on every machine.
 _SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.session.timeZone": "UTC",
     }
 )
-# How an error of ours stands in the text of a Python process of Spark.
+# An error of this project in the traceback of one of Spark's Python processes.
 _OUR_ERROR: Final = re.compile(r"^(?:protocol\.errors\.)(\w+): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a streaming job keeps what it must find again: Spark's checkpoint, and the spool of the source."""
+    """The folders of a streaming job's state: Spark's checkpoint, and the spool of the source."""
 
     checkpoint: str
     spool: str
@@ -53,9 +54,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When micro-batches run: ``once`` for all that is there and no more, else every ``interval`` ("10 seconds").
+    """When micro-batches run: ``once`` up to the log's present end, else every ``interval`` ("10 seconds").
 
-    Without an interval the next one begins when the last one has ended.
+    Without an interval, a micro-batch begins when the last one has ended.
     """
 
     once: bool = False
@@ -63,27 +64,27 @@ class Pace:
 
 
 def state_of(target: str, folder: str | None = None, spool: str | None = None) -> State:
-    """The state of a job that writes to ``target``: within it, so that whoever deletes the one begins anew.
+    """The state of a job that writes to ``target``. It is within the target: deleting that begins anew.
 
-    Readers of Parquet and of Delta pass over folders that begin with ``_``. The spool is on a disk of the driver:
-    raises ``ConfigurationError`` when the state is to be elsewhere and no ``spool`` is given.
+    Readers of Parquet and of Delta skip folders that begin with ``_``. The spool must be on a disk of the driver:
+    raises ``ConfigurationError`` if the state is elsewhere and no ``spool`` is given.
     """
     base = absolute(folder or f"{target.rstrip('/')}/{_STATE_FOLDER}")
     if spool is None and local_path(base) is None:
         raise ConfigurationError(
-            f"spool: {base} is no folder of this machine -- say where the spool is to be"
+            f"spool: {base} is not a folder of this machine -- give one for the spool (--spool)"
         )
     return State(f"{base}/checkpoint", absolute(spool or f"{base}/spool"))
 
 
 def local_path(path: str) -> str | None:
-    """The path without ``file:``; None for one that is not of this machine."""
+    """The path without ``file:``; None for a path on another machine, such as ``hdfs://``."""
     path = re.sub(r"^file:(//(?=/))?", "", path)
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) else path
 
 
 def absolute(path: str) -> str:
-    """The same place for every process: a path of this machine without ``file:``, from the root."""
+    """The absolute path, which means the same in every process; paths on other machines stay as they are."""
     local = local_path(path)
     return path if local is None else os.path.abspath(local)
 
@@ -108,10 +109,10 @@ def require_delta() -> None:
 def open_session(
     session: "SparkSession | None" = None, *, name: str = "mysql-replica", master: str | None = None
 ) -> "SparkSession":
-    """The session given, else the active one, else a new one, which knows the source ``mysql-binlog``.
+    """The given session, else the active one, else a new one; each gets the source ``mysql-binlog``.
 
-    A new one is what ``spark-submit`` says; without it, ``master`` or ``local[*]``, which only this machine reaches.
-    Raises ``MissingExtraError`` without PySpark.
+    ``spark-submit`` configures a new session. Without it the master is ``master`` or ``local[*]``, which only this
+    machine can reach. Raises ``MissingExtraError`` without PySpark.
     """
     require_spark()
     from pyspark.sql import SparkSession
@@ -135,17 +136,17 @@ def open_session(
 
 
 def _prepare_environment() -> None:
-    """For the JVM that is about to start here."""
-    # Workers are to run what runs here.
+    """Set environment variables for the JVM that is about to start."""
+    # Spark's workers use this Python interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not any(os.environ.get(name) for name in _LOCALES):
-        # Else Java writes no folder whose name is not ASCII: a table's.
+        # Otherwise Java cannot write folders with names that are not ASCII, such as tables have.
         os.environ["LC_ALL"] = "C.UTF-8"
 
 
 @contextlib.contextmanager
 def session_for(name: str, master: str | None = None) -> Iterator["SparkSession"]:
-    """``open_session`` for as long as a command runs: one that was there before is left as it was."""
+    """``open_session`` for the time of a command. A session that was active before stays open."""
     require_spark()
     from pyspark.sql import SparkSession
 
@@ -159,19 +160,19 @@ def session_for(name: str, master: str | None = None) -> Iterator["SparkSession"
 
 
 def read_stream(spark: "SparkSession", source: Mapping[str, str], state: State) -> "DataFrame":
-    """The changes of a live source; ``source`` are options of ``mysql-binlog``."""
+    """The changes of a live source as a stream; ``source`` has options of ``mysql-binlog``."""
     return spark.readStream.format("mysql-binlog").options(**{"spoolDir": state.spool} | dict(source)).load()
 
 
 def read_batch(spark: "SparkSession", source: Mapping[str, str]) -> "DataFrame":
-    """The changes of files (option ``path``), or of what a live source holds now."""
+    """The changes of files (option ``path``), or of a live source's log as it is now."""
     return spark.read.format("mysql-binlog").options(**source).load()
 
 
 def start_query(
     writer: "DataStreamWriter", state: State, pace: Pace | None = None, *, path: str | None = None
 ) -> "StreamingQuery":
-    """Start a streaming query that keeps its checkpoint in ``state``; without a pace, one batch after another."""
+    """Start a streaming query with its checkpoint in ``state``; without ``pace``, one micro-batch after another."""
     pace = pace or Pace()
     writer = writer.option("checkpointLocation", state.checkpoint)
     if pace.once:
@@ -182,15 +183,15 @@ def start_query(
 
 
 def await_queries(*queries: "StreamingQuery") -> None:
-    """Wait until all have ended. If one fails, or Ctrl-C or SIGTERM comes, the others are stopped in order.
+    """Wait until all queries have ended. If one fails, or on Ctrl-C or SIGTERM, the others are stopped in order.
 
-    Raises the ``ReplicaError`` that has ended one, and what Spark raises for anything else.
+    Raises the ``ReplicaError`` that ended a query; for other failures, Spark's exception.
     """
     is_stopped = threading.Event()
     with our_errors(), _signals(is_stopped):
         try:
             while not is_stopped.is_set() and (running := [query for query in queries if query.isActive]):
-                # In turns: signals, and what the others do, are seen between them.
+                # Wait in short turns, to see signals and failures of the other queries.
                 running[0].awaitTermination(_POLL_SECONDS)
                 _raise_failure(queries)
             _raise_failure(queries)
@@ -208,7 +209,7 @@ def _raise_failure(queries: "Sequence[StreamingQuery]") -> None:
 
 @contextlib.contextmanager
 def _signals(event: threading.Event) -> Iterator[None]:
-    """Signals that end a program set the event, instead of breaking off a conversation with the JVM."""
+    """SIGINT and SIGTERM set the event, instead of interrupting a call to the JVM."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -222,7 +223,7 @@ def _signals(event: threading.Event) -> Iterator[None]:
 
 @contextlib.contextmanager
 def our_errors() -> Iterator[None]:
-    """Raise what Spark tells of an error of ours, in another process and many lines, as ``ReplicaError`` in one."""
+    """Raise an error of this project, which Spark reports with a long traceback, as a one-line ``ReplicaError``."""
     try:
         yield
     except ReplicaError:

@@ -1,4 +1,7 @@
-"""What ``mirror`` and ``history`` are besides the kind of their tables: a stream, or files, into kept tables."""
+"""The common part of ``mirror`` and ``history``: a stream, or files -> kept tables.
+
+The two jobs differ in the kind of their tables. This module starts queries; ``micro_batch`` processes the changes.
+"""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,14 +56,14 @@ _STARTING: Final = frozenset({"startingoffsets", "startingtimestamp", "startingg
 _LIMITS: Final = frozenset({"maxrowspertrigger", "maxbytespertrigger"})
 _FIXED: Final = frozenset({"schemamode", "table", "images", "includeddl", "rowformat", "onschemachange"})
 EPILOG: Final = """\
-Started again, it goes on where it ended. It begins with the log's beginning, which must reach back to the CREATE
-TABLE of every table; or with the state of the tables at a checkpoint: --seed PATH@CHECKPOINT, where PATH holds
-schema/table as Parquet or Delta, and CHECKPOINT is FILE:POSITION, a GTID set or a checkpoint's JSON."""
+Started again, it continues where it ended. A new job begins at the beginning of the log, which must reach back to
+the CREATE TABLE of every table; or with the state of the tables at a checkpoint: --seed PATH@CHECKPOINT, where PATH
+has schema/table as Parquet or Delta, and CHECKPOINT is FILE:POSITION, a GTID set or a checkpoint's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableJob:
-    """A job by its name; ``kind`` makes its tables, and imports what that takes."""
+    """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported."""
 
     name: str
     kind: "Callable[[], TableKind]"
@@ -94,12 +97,14 @@ class TableJob:
             check_free(target)
             if seed is not None:
                 if _STARTING & {name.lower() for name in source}:
-                    raise ConfigurationError("--seed: it says itself where the log begins: leave --start out")
+                    raise ConfigurationError(
+                        "--seed: the seed's checkpoint is where the stream begins: leave --start out"
+                    )
                 del options["startingOffsets"]
                 options |= start_options(_plant(seed, kept, begin, parsed), connection_options(parsed))
             elif parsed.starting.get("startingOffsets", "").strip() != "earliest":
                 raise ConfigurationError(
-                    "--start: without a seed the tables begin with the log itself: leave it out, or give --seed"
+                    "--start: without a seed the tables begin with the log: leave --start out, or give --seed"
                 )
             else:
                 begin.is_birth = check_log(connection_options(parsed), kept.wants)
@@ -110,7 +115,7 @@ class TableJob:
     def load(
         self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
     ) -> None:
-        """Keep the tables of files, to a target that is not there yet."""
+        """Write the tables of files to a target that does not exist yet."""
         require_delta()
         from ..data_source import log_files
         from ..source_options import parse_options
@@ -125,7 +130,7 @@ class TableJob:
         parsed = parse_options(options)
         kept = self._target(target, parsed)
         if job_state.exists(target):
-            raise ConfigurationError(f"target: there are tables in {target} already -- give another folder")
+            raise ConfigurationError(f"target: {target} has tables already -- give another folder")
         check_free(target)
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
@@ -136,7 +141,7 @@ class TableJob:
                 run_batch(kept, begin, _FILES_QUERY, number, partial(list, wanted))
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """SOURCE, TARGET and the rest."""
+        """Add SOURCE, --target and the other arguments."""
         add_source_arguments(parser, "earliest (default), or as --seed says")
         parser.add_argument(
             "--target", required=True, metavar="DIR", help="where the tables are kept: DIR/schema/table"
@@ -147,7 +152,7 @@ class TableJob:
         add_run_arguments(parser)
 
     def run(self, options: Namespace, note: Note) -> None:
-        """As a subcommand."""
+        """Run the job as a subcommand."""
         source = source_options(options)
         target, seed = options.target, options.seed
         with session_for(f"mysql-replica {self.name}", options.master) as spark:
@@ -174,7 +179,7 @@ class TableJob:
 
 
 class _EachBatch:
-    """For ``foreachBatch``."""
+    """A function for ``foreachBatch``."""
 
     def __init__(self, target: "Target", begin: "JobState") -> None:
         self._target = target
@@ -195,7 +200,7 @@ def _items(rows: "Iterable[Row]") -> "list[PackedItem]":
 
 
 def _by_partition(frame: "DataFrame") -> "Iterator[list[PackedItem]]":
-    """A partition's rows at a time: the next one is read meanwhile."""
+    """The items of one partition after another; Spark reads the next partition meanwhile."""
     from pyspark.sql import functions
 
     numbered = frame.withColumn("partition", functions.spark_partition_id())
@@ -205,7 +210,7 @@ def _by_partition(frame: "DataFrame") -> "Iterator[list[PackedItem]]":
 
 
 def _plant(text: str, kept: "Target", begin: "JobState", parsed: "SourceOptions") -> "Seed":
-    """Begin with a seed."""
+    """Write a seed's tables to the target, and note them in the state ``begin``."""
     from .job_state import TableState
     from .seed import plant, read_seed
 
@@ -216,7 +221,7 @@ def _plant(text: str, kept: "Target", begin: "JobState", parsed: "SourceOptions"
 
 
 def _only_table(parsed: "SourceOptions") -> str | None:
-    """The table, if patterns want no other."""
+    """The table, if the job keeps one only."""
     tables = parsed.settings.tables
     return tables[0] if len(tables) == 1 and not set("*?[") & set(tables[0]) else None
 
@@ -224,7 +229,7 @@ def _only_table(parsed: "SourceOptions") -> str | None:
 def _source(given: Mapping[str, str], *, is_live: bool) -> dict[str, str]:
     names = {name.lower() for name in given}
     if fixed := names & _FIXED:
-        raise ConfigurationError(f"{', '.join(sorted(fixed))}: what the job itself says cannot be given")
+        raise ConfigurationError(f"{', '.join(sorted(fixed))}: the job sets this option itself: leave it out")
     options = {"schemaMode": "packed"} | dict(given)
     if is_live:
         if not names & _STARTING:

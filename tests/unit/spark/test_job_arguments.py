@@ -130,7 +130,7 @@ def test_where_the_state_is(target: str, folder: str | None, spool: str | None, 
 
 
 def test_a_spool_is_on_this_machine() -> None:
-    with pytest.raises(ConfigurationError, match="where the spool is"):
+    with pytest.raises(ConfigurationError, match="is not a folder of this machine"):
         state_of("s3a://bucket/t")
 
 
