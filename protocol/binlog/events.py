@@ -473,7 +473,12 @@ class WriteRowsEvent(RowsEvent):
 
 @record(slots=True)
 class UpdateRowsEvent(RowsEvent):
-    """Updated rows: ``rows`` are pairs of tuples, before and after, each in column order."""
+    """Updated rows: ``rows`` are pairs of tuples, before and after, each in column order.
+
+    A partial update of a JSON column (binlog_row_value_options=PARTIAL_JSON) is applied to the document in the before
+    image. If that image lacks the column (binlog_row_image=MINIMAL), the value is a list of ``JsonDiff`` instead of a
+    document (``protocol.values.jsonb_diff``).
+    """
 
     rows: list[tuple[Row, Row]] = field(default_factory=list)
 

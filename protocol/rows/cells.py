@@ -231,7 +231,7 @@ def _json(column: Column) -> Cell:
 
 
 def apply_json_diff(before: object, data: bytes) -> object:
-    """The JSON value after a partial update; only the diffs where the before image does not hold the column."""
+    """The JSON document after a partial update; a list of ``JsonDiff`` if the before image lacks the column."""
     from ..values.jsonb_diff import apply_json_diffs, read_json_diffs
 
     diffs = read_json_diffs(data)

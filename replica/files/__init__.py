@@ -1,1 +1,1 @@
-"""Binlog files as streams of events: which files, from where to where, and what happens at damage."""
+"""Reads binlog files as streams of events: finds the files, applies ``start`` and ``stop``, and handles damage."""

@@ -1,6 +1,6 @@
-"""Binlog files as a stream of the same events that a server sends: ``open_binlog`` and ``BinlogFile``.
+"""``open_binlog`` and ``BinlogFile``: binlog files as a stream of the same events that a server sends.
 
-It is about what users ask for; ``log_events`` reads. It knows files and no connection.
+This is the public interface; ``log_events`` does the reading. No connection to a server.
 """
 
 import os
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @record(slots=True, frozen=True)
 class KeyFile:
-    """A key file of MariaDB's file_key_management, where it is encrypted.
+    """An encrypted key file of MariaDB's file_key_management.
 
-    ``path`` is the file's, ``secret`` file_key_management_filekey, ``iterations`` file_key_management_use_pbkdf2 (0:
-    not used).
+    ``path`` is the file's path, ``secret`` the value of file_key_management_filekey, ``iterations`` that of
+    file_key_management_use_pbkdf2 (0: not used).
     """
 
     path: str | os.PathLike[str]
@@ -52,9 +52,9 @@ class BinlogFile:
             for event in log:
                 ...
 
-    Leaving the loop and iterating again goes on with the next event. Iterating raises ``DecodeError`` (with file,
-    position and event type), ``SchemaMismatchError``, and ``ConfigurationError`` for keys that are missing or wrong
-    and a ``start`` that is no place of the log; an error is the end, and is raised again.
+    After leaving the loop, iterating again continues with the next event. Iterating raises ``DecodeError`` (with
+    file, position and event type), ``SchemaMismatchError``, and ``ConfigurationError`` for missing or wrong keys and
+    for a ``start`` outside the log. An error ends the iteration; iterating again raises it again.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class BinlogFile:
         self.close()
 
     def __iter__(self) -> Iterator[Event]:
-        # The same one each time, and no method of ours for each event.
+        # One iterator for all loops; a method of this class would cost time at each event.
         return self._iterator
 
     def __next__(self) -> Event:
@@ -113,38 +113,40 @@ class BinlogFile:
 
     @property
     def file(self) -> str:
-        """The name of the file that is being read, or is the first to be read."""
+        """The name of the file being read; before reading, that of the first file."""
         return self._events.file
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read so far, of ``bytes_total`` (None if that is not known), as they are stored."""
+        """Bytes read so far, as stored (compressed, encrypted), of ``bytes_total`` (None if unknown)."""
         return self._events.bytes_read
 
     @property
     def skipped(self) -> Skipped:
-        """What ``on_error="skip"`` has passed over so far."""
+        """Number and bytes of the damaged places that ``on_error="skip"`` has skipped so far."""
         return self._events.skipped
 
     @property
     def torn_bytes(self) -> int:
-        """Bytes so far of events that were cut short at the end of their file, and of zeros there."""
+        """Bytes so far of incomplete events, and of zeros, at the ends of files."""
         return self._events.torn_bytes
 
     def raw_events(self) -> Iterator[RawEvent]:
-        """Each event with its bytes, decrypted, header and checksum included, and its offset in the file.
+        """All events as ``(bytes, offset, event)``: the decrypted bytes with header and checksum, the offset in the
+        file.
 
-        Unlike iterating it leaves nothing out. An event of a compressed transaction, which follows the one that holds
-        it, has no bytes of its own: ``b""``. It goes on where iterating was, and the other way round.
+        Unlike iterating this leaves no event out. Events of a compressed transaction follow its
+        ``TransactionPayloadEvent`` and have no bytes of their own: ``b""``. This iterator and that of the
+        ``BinlogFile`` share one place in the log.
         """
         while (found := self._events.next_raw()) is not None:
             yield found
 
     def transactions(self) -> "FileTransactions":
-        """The log's transactions as units, from begin to commit, each iterated change by change.
+        """The log's transactions, from begin to commit, each iterated change by change.
 
-        It goes on where iterating was. ``ConfigurationError`` for a log with ``events`` or ``on_error="skip"``:
-        transactions are whole.
+        It continues where iterating stopped. Raises ``ConfigurationError`` for a log opened with ``events`` or
+        ``on_error="skip"``, because a transaction needs all its events.
         """
         if Event not in self._events.wanted or self._events.on_error == "skip":
             raise ConfigurationError("transactions() needs all events: leave out events= and on_error='skip'")
@@ -163,29 +165,31 @@ class BinlogFile:
         metadata: Sequence[str] | None = None,
         batch_rows: int = 16_384,
     ) -> "BatchReader":
-        """One table's row changes as Arrow RecordBatches, in order; the types are those of ``replica.arrow.schema``.
+        """The row changes of one table as Arrow RecordBatches, in order; ``replica.arrow.schema`` maps the types.
 
-        ``table`` is ``"schema.table"``. A row is a row change: what an insert or update leaves, or what was deleted.
-        A column that an update's after image leaves out has not changed, and is the before image's. With
-        ``images="both"`` the struct ``_before`` is the row before an update (null for other changes), and
-        ``_before_absent`` names the columns that it lacks.
-        ``columns`` are the only ones wanted, in the table's order. ``metadata`` are those wanted of ``_op``
-        (``insert``, ``update``, ``delete``), ``_ts`` (the event's time), ``_gtid``, ``_file``, ``_pos`` (the event's
-        start), ``_row`` (number in the event) and ``_absent`` (names of the columns that no image holds, null if
-        there are none); None: all. Batches have about ``batch_rows`` rows, fewer if those are long; where the table's
-        columns change, a batch ends and the next one has another schema.
+        ``table`` is ``"schema.table"``. Each row of a batch is a row change: the row after an insert or update, or
+        the deleted row. A column that is missing from an update's after image has not changed, and is taken from the
+        before image. With ``images="both"`` the struct ``_before`` is the row before an update (null for other
+        changes), and ``_before_absent`` names the columns that are missing from it.
 
-        Null is also what Arrow cannot hold: a zero, partial or impossible date. Characters that are none of their set
-        are U+FFFD. ``BatchReader.losses`` counts both.
+        ``columns`` are the columns to read, in the table's order (None: all). ``metadata`` are the metadata columns
+        to add (None: all): ``_op`` (``insert``, ``update``, ``delete``), ``_ts`` (the event's time), ``_gtid``,
+        ``_file``, ``_pos`` (the event's start), ``_row`` (number of the row in the event), ``_absent`` (names of the
+        columns that no image holds, null if there are none). Batches have about ``batch_rows`` rows, fewer if rows
+        are long. If the table's columns change, a batch ends and the next batch has another schema.
 
-        Raises ``MissingExtraError`` without the extra ``[arrow]``, and ``ConfigurationError`` for unknown names, here
-        or when the table is met, and once events have been read: open the log again. Batches raise as events do.
+        Dates that Arrow cannot hold (zero, partial or impossible) become null, and characters outside the column's
+        character set become U+FFFD. ``BatchReader.losses`` counts both.
+
+        Raises ``MissingExtraError`` without the extra ``[arrow]``, and ``ConfigurationError`` for unknown names
+        (here, or at the first event of the table) and if events have already been read: open the log again. Reading
+        batches raises the errors of iterating events.
         """
         from ..arrow import METADATA_COLUMNS, SURROUNDING_EVENTS, BatchReader, RawRowCompiler
 
         events = self._events
         if events.has_begun:
-            raise ConfigurationError("arrow() comes before all reading: open the log again")
+            raise ConfigurationError("arrow() must be called before any event is read: open the log again")
         wants_table = self._wants_table
 
         def is_wanted(schema: str, name: str) -> bool:
@@ -229,37 +233,45 @@ def open_binlog(
     key_file: str | os.PathLike[str] | KeyFile | Mapping[int, bytes] | None = None,
     cells: CellTable | None = None,
 ) -> BinlogFile:
-    """The events of binlog or relay log files of MySQL 5.0 and later and of MariaDB, without a server.
+    """Open binlog or relay log files of MySQL 5.0 and later or of MariaDB. No server is needed.
 
     ``source`` is a path, the path of an ``.index`` file, a pattern (``"binlog.[0-9]*"``), ``"-"`` for standard input,
-    a file object read as bytes, or a list of these. Files may be gzip'd, still being written, and later parts of a
-    log.
+    a file object that reads bytes, or a list of these. Files may be compressed with gzip, still being written, or
+    begin in the middle of a log.
+
+    A log without full table metadata (binlog_row_metadata=FULL) has no column names (``@1``, ``@2``...), and ENUM and
+    SET values are numbers. A log without any metadata (MySQL 5.6 and 5.7, MariaDB's default) also lacks signs and
+    character sets: then BIGINT UNSIGNED arrives signed, and text as bytes. ``schema`` supplies all of these.
 
     Where:
-        start: None: the first event; an offset in the first file; a position (``"binlog.000003:154"``); a GTID set of
-            what you already have; a ``Checkpoint``; an aware time: the first transaction that began in that
-            second, or later. Format descriptions come in any case.
-        stop: None: the end; an offset in the last file; a position; a GTID set: when all of it has come; an aware
-            time: before the first transaction that began then or later. The open transaction is finished first.
-        torn: what to do where a file ends inside of an event: ``"stop"`` there (``BinlogFile.torn_bytes`` counts
-            what was left), or ``"raise"`` ``TruncatedError``.
+        start: None (the first event); an offset in the first file; a position (``"binlog.000003:154"``); a GTID set:
+        the
+            transactions you already have; a ``Checkpoint``; an aware ``datetime``: the first transaction that began
+            in that second or later. Format descriptions are always yielded.
+        stop: None (the end); an offset in the last file; a position; a GTID set: when all its transactions have
+            arrived; an aware ``datetime``: before the first transaction that began then or later. An open transaction
+            is finished first.
+        torn: what to do if a file ends inside an event: ``"stop"`` (default) ends the file there, and
+            ``BinlogFile.torn_bytes`` counts the bytes left; ``"raise"`` raises ``TruncatedError``.
     What:
         tables, exclude_tables, events, columns, row_values: as for ``replica.connect``.
-        schema: ``{"shop.orders": [ColumnDescription(...), ...]}`` gives names, signs and character sets to tables
-            whose log has none. ``on_schema_mismatch``: ``"error"`` (default), or ``"positional"``: names ``@1``,
-            ``@2``... where count or types do not fit.
+        schema: ``{"shop.orders": [ColumnDescription(...), ...]}`` describes tables whose log has no column names:
+            names, signs, character sets, labels. ``on_schema_mismatch``: what to do if count or types do not fit the
+            log: ``"error"`` (default), or ``"positional"``: name the columns ``@1``, ``@2``...
     How:
-        on_error: ``"raise"`` (default) at damage; or ``"skip"`` it, up to the next event that can be found. What was
-            skipped is logged as a warning and counted by ``BinlogFile.skipped``.
+        on_error: at damage ``"raise"`` (default), or ``"skip"`` to the next event that can be found. Skipped bytes
+        are
+            logged as a warning and counted by ``BinlogFile.skipped``.
         verify_checksum: check each event's CRC32 (default).
-        keyring: for MySQL's encrypted files the path of the server's keyring file (``component_keyring_file`` or
+        keyring: keys of MySQL's encrypted files: the path of the server's keyring file (``component_keyring_file`` or
             ``keyring_file``), its keys by id, or the 32 bytes of the replication key.
-        key_file: for MariaDB's the path of the key file of ``file_key_management`` (a ``KeyFile`` if it is
-            encrypted), or its keys by number.
-        cells: what values become instead of the documented Python values: for renderers, which bring their own.
+        key_file: keys of MariaDB's encrypted files: the path of the key file of ``file_key_management`` (a
+        ``KeyFile``
+            if that file is encrypted), or its keys by number.
+        cells: a renderer's own value converters, used instead of the documented Python values.
 
-    Raises ``ConfigurationError``, which names the option, for what cannot be used; what the files hold shows when
-    they are read.
+    Raises ``ConfigurationError``, naming the option, for a value that cannot be used. Errors in the files' content
+    are raised when the files are read.
     """
     files = find_log_files(source)
     given: dict[str, object] = {

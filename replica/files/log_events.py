@@ -1,8 +1,8 @@
-"""Reading log files: their events one after another, from start to stop, with what damage does to that.
+"""Reads the events of binlog files one after another, from start to stop, and handles damage.
 
-    log_files -> RawEventReader (decrypts) -> EventDecoder -> start and stop
+    log_files -> RawEventReader (decrypts) -> EventDecoder -> LogRange (start and stop)
 
-What users see of it is ``BinlogFile``. It is written so that an event costs next to nothing but its decoding.
+``BinlogFile`` is its public face. The code is arranged so that an event costs almost nothing besides its decoding.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,23 +25,23 @@ from .log_range import LogRange
 OnError = Literal["raise", "skip"]
 RawEvent = tuple[bytes, int, Event]
 
-# Of no log, as in a live stream: what a source says to its replica, and the envelope of its content.
+# Not yielded, as in a live stream: messages of a source to its replica, and the envelope of a compressed transaction.
 _HIDDEN: Final = frozenset({HeartbeatEvent, TransactionPayloadEvent, RotateEvent})
 
 
 @record(slots=True)
 class Skipped:
-    """What ``on_error="skip"`` has passed over: how many times damage was met, and its bytes."""
+    """Damage that ``on_error="skip"`` has skipped: ``events`` is the number of places, ``bytes`` their size."""
 
     events: int = 0
     bytes: int = 0
 
 
 class LogEvents:
-    """The events of files; ``iterator`` gives those that users see, which are of the types ``wanted``.
+    """The events of files; ``iterator`` yields the events that users see, of the types ``wanted``.
 
-    ``schema`` describes tables by name, and ``columns`` names those of which only some columns are wanted. An error
-    ends the iteration, and is raised again by each further step.
+    ``schema`` describes tables by name; ``columns`` lists the columns to decode of some tables. An error ends the
+    iteration, and each further step raises it again.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LogEvents:
         self._open: OpenLogFile | None = None
         self._bytes_before = 0
         self._reader: RawEventReader | None = None
-        self._raw: bytes | None = None  # of the last event, if that is none of a batch
+        self._raw: bytes | None = None  # of the last event, unless a batch holds it
         self._is_raw_wanted = False
         self._error: ReplicaError | None = None
         self._state = "reading"  # or "at end" or "broken off": the file
@@ -82,12 +82,12 @@ class LogEvents:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything has been read."""
+        """Whether reading has begun."""
         return self._reader is not None
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read so far, as they are stored."""
+        """Bytes read so far, as stored."""
         return self._bytes_before + (self._open.bytes_read if self._open else 0)
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class LogEvents:
         self._pieces.close()
 
     def next_raw(self) -> RawEvent | None:
-        """The next event of all, also of those that users do not see, with its bytes and its offset in the file."""
+        """The next event, also of types that users do not see, with its bytes and its offset in the file."""
         self._is_raw_wanted = True
         try:
             event = next(self.iterator, None)
@@ -114,7 +114,7 @@ class LogEvents:
         return raw, event.position, event
 
     def count_skipped(self, error: DecodeError, size: int) -> None:
-        """So many bytes of damage are left out: count them and say so."""
+        """Count ``size`` bytes of damage as skipped, and log a warning."""
         self.skipped.events += 1
         self.skipped.bytes += size
         import logging
@@ -122,7 +122,7 @@ class LogEvents:
         logging.getLogger(__name__).warning("%s: %d bytes skipped", error, size)
 
     def _read(self) -> Generator[Iterable[Event], None, None]:
-        """All events, in pieces: each generator of ours between them and the user would cost 20 ns an event."""
+        """All events, in pieces: a generator between events and user would cost 20 ns an event."""
         try:
             for file in self._range.choose(self._files):
                 self.file = file.name
@@ -135,7 +135,7 @@ class LogEvents:
                     break
         except ReplicaError as error:
             self._error = error
-        # An iterator, since a generator raises its error only once.
+        # An iterator, because a generator raises its error only once.
         yield iter(self._raise_again, None)
 
     def _raise_again(self) -> None:
@@ -154,24 +154,25 @@ class LogEvents:
                 yield self._piece
                 if error is not None:
                     self._step_over(reader, error, batch)
-            # Until it ends in order: what it raises goes past this generator.
+            # Stays so if the piece raises: its errors do not pass through this generator.
             self._state = "broken off"
             self._piece = self._read_with_care(reader)
             yield self._piece
         if self._state == "at end" and not self._range.is_over:
             self.torn_bytes += reader.torn_bytes
-            # A start where a torn event begins is right: all before it has been read, and it may be whole tomorrow.
+            # A start at the beginning of a torn event is valid: all before it has been read, and the event may be
+            # complete later.
             self._range.leave(reader.position - reader.torn_bytes)
 
     def _read_batch(self, reader: RawEventReader) -> list[LocatedEvent]:
-        """Events that only need to be decoded: nearly all of them."""
+        """The next batch of events, if the range needs no check of each event: nearly always."""
         if not self._range.is_everything:
             return []
         self._prepare(reader)
         return reader.read_batch()
 
     def _decode_batch(self, batch: list[LocatedEvent]) -> tuple[list[Event], ReplicaError | None]:
-        """The events, up to the one whose error it is."""
+        """The decoded events, and the error that ended decoding early, if any."""
         events: list[Event] = []
         failed: ReplicaError | None = None
         try:
@@ -189,14 +190,14 @@ class LogEvents:
         return events, failed
 
     def _step_over(self, reader: RawEventReader, error: ReplicaError, batch: list[LocatedEvent]) -> None:
-        """Go on behind the event of a batch that could not be decoded; or raise."""
+        """Continue after the event of a batch that could not be decoded, or raise its error."""
         if not isinstance(error, DecodeError):
             raise error
         reader.step_back(*next(located for located in batch if located[1] == error.position))
         self._pass_over(reader, error)
 
     def _read_with_care(self, reader: RawEventReader) -> Generator[Event, None, None]:
-        """One event after the other, until the next may come in batches."""
+        """One event after another, until the next events can be read in batches."""
         log_range = self._range
         try:
             while (raw := self._read_event(reader)) is not None:
@@ -212,14 +213,14 @@ class LogEvents:
             self._error = error
 
     def _decode_whole(self, raw: bytes, reader: RawEventReader) -> Iterator[Event]:
-        """One event and what is inside of it, as far as it lies in the range and is wanted."""
+        """An event and the events inside it, as far as they are in the range and wanted."""
         log_range = self._range
         self._prepare(reader)
         try:
             for event in self._decode_payload(raw, reader.event_position):
                 if log_range.admits(event) and isinstance(event, self.wanted) and self._is_shown(event):
                     yield event
-                # A compressed transaction ends with the last event in it.
+                # A compressed transaction ends with its last inner event.
                 if not log_range.is_over and type(event) is not TransactionPayloadEvent:
                     log_range.follow(event, reader.position)
                 if log_range.is_over:
@@ -237,19 +238,19 @@ class LogEvents:
                 self._pass_over(reader, error)
 
     def _pass_over(self, reader: RawEventReader, error: DecodeError) -> None:
-        """Go on behind damage, and say so; or raise, as the user wishes."""
+        """Skip damage and log it, or raise, according to ``on_error``."""
         if self.on_error == "raise":
             raise error
         self.count_skipped(error, reader.resynchronize())
 
     def _prepare(self, reader: RawEventReader) -> None:
-        # Also where the format description is damaged, or the file begins in mid-life.
+        # Set here too, because the format description may be damaged or missing.
         self.decoder.checksum_enabled = reader.has_checksums is True
-        # The rotates in a relay log name files of its source.
+        # ROTATE events in a relay log name the source's files.
         self.decoder.file = reader.file
 
     def _decode_payload(self, raw: bytes, position: int) -> Iterator[Event]:
-        """An event, and those inside of it where it is a compressed transaction; nothing for unwanted rows."""
+        """An event, then the events inside it if it is a compressed transaction; nothing for unwanted rows."""
         event = self._decode(raw, position)
         if event is None:
             return
@@ -262,7 +263,7 @@ class LogEvents:
                 yield inner
 
     def _is_shown(self, event: Event) -> bool:
-        """Whether users see it, or ask for everything."""
+        """Whether the event is yielded: ``next_raw`` yields all, iterating leaves some types out."""
         kind = type(event)
         if self._is_raw_wanted or kind not in _HIDDEN:
             return True
@@ -275,7 +276,7 @@ class LogEvents:
         return event
 
     def _describe(self, event: Event) -> None:
-        """Names for a table whose map has none, from the user."""
+        """Describe a table whose map has no names by the user's ``schema``."""
         if type(event) is TableMapEvent and event.table.names_from is None:
             name = str(event.table)
             columns = self._schema.get(name)

@@ -1,6 +1,6 @@
-"""Binlog files to read from: paths, index files, globs, standard input and file objects, gzip'd or not.
+"""Finds and opens binlog files: paths, index files, patterns, standard input and file objects, compressed or not.
 
-It opens them one after another and hands out their bytes; what the bytes mean is not known here.
+Hands out the bytes of one open file; it does not know events.
 """
 
 import glob
@@ -35,7 +35,7 @@ LogSource = str | os.PathLike[str] | Readable
 
 @record(slots=True, frozen=True)
 class LogFile:
-    """One file: its binlog name (without ``.gz``), and its path, or the object to read it from."""
+    """One file: its binlog name (without ``.gz``), and its path or the object to read from."""
 
     name: str
     path: str | None = None
@@ -43,7 +43,7 @@ class LogFile:
 
     @property
     def size(self) -> int | None:
-        """Its bytes on disk; None where that cannot be told."""
+        """The file's size on disk in bytes; None if unknown."""
         try:
             return None if self.path is None else os.stat(self.path).st_size
         except (OSError, ValueError):
@@ -51,7 +51,7 @@ class LogFile:
 
 
 class OpenLogFile:
-    """An open ``LogFile``. ``bytes_read`` counts its bytes as they are stored. Raises ``ConfigurationError``."""
+    """An open ``LogFile``; ``bytes_read`` counts bytes as stored. ``ConfigurationError`` if it cannot be opened."""
 
     def __init__(self, file: LogFile, torn: Literal["stop", "raise"]) -> None:
         self.bytes_read = 0
@@ -65,23 +65,25 @@ class OpenLogFile:
             self.read = behind(head, self._read)
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close the file if this object opened it."""
         if self._descriptor is not None:
             self._descriptor.close()
 
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
         if not isinstance(data, bytes):
-            raise ConfigurationError(f"{self._file.name}: a file object that is read as bytes is wanted")
+            raise ConfigurationError(
+                f"{self._file.name}: the file object reads {type(data).__name__}, not bytes: open it with mode 'rb'"
+            )
         self.bytes_read += len(data)
         return data
 
 
 def find_log_files(source: LogSource | Iterable[LogSource]) -> list[LogFile]:
-    """The files that the user means, in order.
+    """The files that ``source`` names, in order.
 
-    A path that ends in ``.index`` stands for the files named in it, a pattern for those that fit it, in the order of
-    their numbers. Raises ``ConfigurationError`` when there are none.
+    A path that ends in ``.index`` stands for the files listed in it, a pattern for the files that match, in the order
+    of their numbers. Raises ``ConfigurationError`` if there are none.
     """
     if isinstance(source, str | os.PathLike):
         files = _find(os.fspath(source))
@@ -91,14 +93,14 @@ def find_log_files(source: LogSource | Iterable[LogSource]) -> list[LogFile]:
     elif isinstance(source, Iterable):
         files = [file for one in source for file in find_log_files(one)]
     else:
-        raise ConfigurationError(f"neither a path nor a file object nor a list of these: {source!r}")
+        raise ConfigurationError(f"{source!r} is neither a path nor a file object nor a list of these")
     if not files:
-        raise ConfigurationError(f"no binlog files: {source!r}")
+        raise ConfigurationError(f"no binlog files: {source!r} names none")
     return files
 
 
 def read_whole(path: str) -> bytes:
-    """A small file's content. ``ConfigurationError`` when it cannot be read."""
+    """The content of a small file. Raises ``ConfigurationError`` if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -119,7 +121,7 @@ def _find(path: str) -> list[LogFile]:
 
 
 def _read_index(path: str) -> list[str]:
-    """The files of an index file. Its paths are the server's: if one is not there, its name beside the index is."""
+    """The files listed in an index file. A path that does not exist here is looked for beside the index file."""
     lines = read_whole(path).decode("utf-8", "surrogateescape").splitlines()
     folder = os.path.dirname(path)
     paths = [os.path.join(folder, line.strip()) for line in lines if line.strip()]
@@ -136,7 +138,7 @@ def _base_name(path: str) -> str:
 
 
 class _Descriptor:
-    """A file opened by path, unbuffered: it is read in large pieces."""
+    """A file opened by path; unbuffered, because it is read in large pieces."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
@@ -156,10 +158,12 @@ def _open(path: str) -> _Descriptor:
 
 
 def unreadable(path: str, error: OSError | ValueError) -> ConfigurationError:
-    """What to tell of a file that cannot be read."""
+    """The error for a file that cannot be read."""
     if "://" in path:
-        # What stands in a DSN is a password.
-        return ConfigurationError(f"files are read here, and {path.partition('://')[0]}://... is none")
+        # A DSN may hold a password, so it is not shown.
+        return ConfigurationError(
+            f"{path.partition('://')[0]}://... is not a file: give the path of a binlog file"
+        )
     return ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}")
 
 
@@ -173,7 +177,7 @@ def behind(head: bytes, read: ReadBytes) -> ReadBytes:
 
 
 class _Gunzip:
-    """Reads what is gzip'd, in bounded memory; one gzip file may follow another, as ``cat`` makes them."""
+    """Decompresses gzip in bounded memory; several gzip files may follow one another, as ``cat`` joins them."""
 
     def __init__(self, read: ReadBytes, head: bytes, name: str, raises: bool) -> None:
         self._read = read
@@ -192,12 +196,12 @@ class _Gunzip:
             self._data = self._data or self._read(_CHUNK_SIZE)
             if not self._data:
                 if self._raises:
-                    raise TruncatedError("the gzip'd file is cut short", self._name)
+                    raise TruncatedError("the gzip file is cut short", self._name)
                 return b""
             try:
                 plain = self._inflate.decompress(self._data, size)
             except zlib.error as error:
-                raise DecodeError(f"the gzip'd file is damaged: {error}", self._name) from None
+                raise DecodeError(f"the gzip file is damaged: {error}", self._name) from None
             self._data = self._inflate.unconsumed_tail
             if plain:
                 return plain

@@ -1,7 +1,7 @@
-"""Which events of binlog files lie between ``start`` and ``stop``, told from the files alone.
+"""Decides which events of binlog files lie between ``start`` and ``stop``, from the files alone.
 
-A start by position may lie anywhere between two events; starts by GTIDs and by time pass whole transactions over. The
-end is that of a live stream: the open transaction is finished first.
+A start by position may be between any two events. A start by GTID set or time skips whole transactions. As in a live
+stream, an open transaction is finished before the stop. Reads no files itself.
 """
 
 import math
@@ -26,16 +26,16 @@ from ..transactions.stop_point import StopPoint
 from .log_files import LogFile
 
 FIRST_POSITION = 4
-# What is passed over is not decoded but for what says where transactions begin. Table maps are kept for a start
-# between them and their rows.
+# Rows events before the start are not decoded; other events are, because they tell where transactions begin. Table
+# maps are decoded for a start between a table map and its rows.
 _PASSED_CODES = ROW_CODES - {bytes([EventType.TABLE_MAP])}
 
 
 class LogRange:
-    """Follows the events of files from ``start`` to ``stop``; one for one reading of them.
+    """Follows the events of files from ``start`` to ``stop``, for one pass over the files.
 
-    None is the first event, or the last one. An offset (``int``) is of the first file for ``start`` and of the last
-    one for ``stop``. Raises ``ConfigurationError`` for a start or stop that files cannot have.
+    None means the first event, or the last. An offset (``int``) is in the first file for ``start``, in the last file
+    for ``stop``. Raises ``ConfigurationError`` for a start or stop that files cannot have.
     """
 
     def __init__(self, files: Sequence[LogFile], start: Start | int | None, stop: Stop | int | None) -> None:
@@ -51,28 +51,28 @@ class LogRange:
 
     @property
     def is_everything(self) -> bool:
-        """Whether all that is still to come belongs to the range: nothing needs to be asked or told any more."""
+        """Whether all later events belong to the range, so that ``admits`` and ``follow`` are no longer needed."""
         return self._stop is None and self._have is None and not self._is_passing and self._start is None
 
     def choose(self, files: Sequence[LogFile]) -> Sequence[LogFile]:
-        """The files from the one on in which the range begins."""
+        """The files to read: from the file in which the range begins."""
         if self._start is None:
             return files
         names = [file.name for file in files]
         if self._start.file not in names:
-            raise ConfigurationError(f"start: {self._start.file} is none of the files {', '.join(names)}")
+            raise ConfigurationError(f"start: {self._start.file} is not among the files {', '.join(names)}")
         return files[names.index(self._start.file) :]
 
     def enter(self, file: str) -> None:
-        """The next event is the first one of this file."""
+        """Begin a file: the next event is its first."""
         self._file = file
 
     def leave(self, position: int) -> None:
-        """The file has ended there."""
+        """End a file, at this position."""
         if self._start is not None and position >= self._start.position:
             self._find_start(position)
         if self._start is not None:
-            raise ConfigurationError(f"start: {self._start} lies behind the end of the file, {position}")
+            raise ConfigurationError(f"start: {self._start} is after the end of the file, {position}")
 
     def wants(self, raw: bytes, position: int) -> bool:
         """Whether an event needs to be decoded."""
@@ -81,18 +81,18 @@ class LogRange:
         return not self._is_passing or raw[4:5] not in _PASSED_CODES
 
     def admits(self, event: Event) -> bool:
-        """Whether the user is to see the event; one that lies behind the end makes ``is_over`` true."""
+        """Whether the event is in the range; an event after the stop sets ``is_over``."""
         progress = self._progress
-        # A GTID begins a transaction in any case: the end of the one before may have been lost in damage.
+        # A GTID always begins a transaction: the end of the previous one may have been lost in damage.
         if progress.begins(event) or isinstance(event, AnonymousGtidEvent | MariadbGtidEvent):
             self._begin(event)
         elif self._have is not None and not progress.in_transaction:
-            # Between transactions: of the file, not of a transaction that was passed over.
+            # Between transactions: the event belongs to the file, not to a skipped transaction.
             self._is_passing = False
         return not self.is_over and (not self._is_passing or isinstance(event, FormatDescriptionEvent))
 
     def follow(self, event: Event, end: int) -> None:
-        """The user is done with the event, which ends at that offset; behind the last one ``is_over`` is true."""
+        """Note that the user is done with an event that ends at offset ``end``; at the stop this sets ``is_over``."""
         is_between = self._progress.follow(event, self._file, end)
         if is_between and self._stop is not None and self._stop.is_reached(self._progress):
             self.is_over = True
@@ -102,7 +102,7 @@ class LogRange:
             if self._stop.gtid_set is not None:
                 _check_family("stop", self._stop.gtid_set, event)
                 if self._progress.gtid_set is None:
-                    # A log without a list of what lies before it.
+                    # This log does not list the GTIDs before it.
                     self._progress.gtid_set = type(self._stop.gtid_set)()
             self.is_over = self.is_over or self._stop.excludes(event)
         if self._not_before is not None and event.header.timestamp >= self._not_before:
@@ -111,7 +111,7 @@ class LogRange:
             self._is_passing = self._has(self._have, event)
 
     def _has(self, gtid_set: AnyGtidSet, event: Event) -> bool:
-        # The empty set is of both families: its text, which checkpoints keep, does not tell them apart.
+        # The empty set belongs to both families: its text in a checkpoint is the same for MySQL and MariaDB.
         if not gtid_set:
             return False
         _check_family("start", gtid_set, event)
@@ -142,7 +142,7 @@ class LogRange:
         elif isinstance(start, GtidSet | MariadbGtidSet):
             self._have = start
         elif start == "now":
-            raise ConfigurationError("start: 'now' is the end of a file: there is nothing behind it")
+            raise ConfigurationError("start: 'now' is the end of the files: nothing comes after it")
         elif isinstance(start, int):
             self._start = BinlogPosition(files[0].name, start)
         if self._start is not None and self._start.position <= FIRST_POSITION:
@@ -150,10 +150,13 @@ class LogRange:
 
 
 def _check_family(option: str, gtid_set: AnyGtidSet, event: Event) -> None:
-    """Raise ``ConfigurationError`` where an event's GTID can be in no set of this family."""
+    """Raise ``ConfigurationError`` for a MariaDB GTID set and an event of MySQL, or the reverse."""
     other = GtidEvent if isinstance(gtid_set, MariadbGtidSet) else MariadbGtidEvent
     if isinstance(event, other):
-        raise ConfigurationError(f"{option}: {gtid_set} is of the other family of servers than the log")
+        family = "MySQL" if other is GtidEvent else "MariaDB"
+        raise ConfigurationError(
+            f"{option}: the log is {family}'s, and {gtid_set} is not a {family} GTID set"
+        )
 
 
 def _stop_point(files: Sequence[LogFile], stop: Stop | int | None) -> StopPoint | None:
@@ -164,6 +167,6 @@ def _stop_point(files: Sequence[LogFile], stop: Stop | int | None) -> StopPoint 
     if isinstance(stop, int):
         stop = BinlogPosition(files[-1].name, stop)
     if not isinstance(stop, BinlogPosition):
-        # "now" is what the files hold.
+        # "now" means the end of the files.
         return None
     return StopPoint(position=stop, places={file.name: place for place, file in enumerate(files)})

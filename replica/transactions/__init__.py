@@ -1,4 +1,4 @@
-"""Events grouped into transactions, and the places between them that a stream can go on from. No input or output."""
+"""Groups events into transactions, and knows the places between them from which a stream can resume. No I/O."""
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .transaction import Transaction as Transaction
     from .transaction import Transactions as Transactions
 
-# Reading files takes the places alone.
+# Imported at first use: reading files does not need these.
 _LATER: Final = MappingProxyType(
     {
         "TransactionRestarted": "replay",

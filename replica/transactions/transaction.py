@@ -1,7 +1,6 @@
-"""Transactions as the unit: ``stream.transactions()`` and ``log.transactions()``, from begin to commit, row by row.
+"""The transactions of ``stream.transactions()`` and ``log.transactions()``, from begin to commit, row by row.
 
-What a transaction is and how it ended, ``grouping`` says, without I/O; here events are fetched for it, only when they
-are asked for.
+``units`` groups events into transactions without I/O. This module fetches the events, each only when it is needed.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ _NO_CHANGES: Final[tuple[Change, ...]] = ()
 
 
 class _TransactionFacts:
-    """What is known of a transaction without iterating it."""
+    """The facts of a transaction that are known without iterating it."""
 
     def __init__(self, unit: Unit, checkpoint_behind: Callable[[Unit], Checkpoint]) -> None:
         self._unit = unit
@@ -33,50 +32,51 @@ class _TransactionFacts:
 
     @property
     def gtid(self) -> Gtid | MariadbGtid | None:
-        """None where the source logs none."""
+        """The transaction's GTID; None if the source logs no GTIDs."""
         return self._unit.gtid
 
     @property
     def commit_time(self) -> datetime:
-        """When it was committed on the server that had it first, in UTC; microseconds from MySQL 8.0.1 on.
+        """The time of the commit on the transaction's first server, in UTC, with microseconds (MySQL 8.0.1 and
+        later).
 
-        Elsewhere the second in which the statement began that its first event comes from.
+        On other servers the second in which the transaction's first statement began.
         """
         return self._unit.commit_time
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended; None as long as its end has not been read.
+        """How the transaction ended; None until its end has been read.
 
-        ``"commit"``; ``"rollback"``: what it has changed is undone. ``"prepared"``: XA PREPARE, and a later
-        transaction without changes, committed or rolled back, names the same ``xid``. ``"restarted"``: a failover
-        has cut it off; it is void, and comes again (``is_restart``) unless the new source does not have it.
+        ``"commit"``: its changes stand. ``"rollback"``: its changes are undone. ``"prepared"``: XA PREPARE; a later
+        transaction without changes names the same ``xid`` and commits or rolls it back. ``"restarted"``: a failover
+        cut it off; its changes are void, and it comes again (``is_restart``) if the new source has it.
         """
         return self._unit.outcome
 
     @property
     def xid(self) -> Xid | None:
-        """The XA transaction that is prepared, committed or rolled back here."""
+        """The id of the XA transaction that is prepared, committed or rolled back here, otherwise None."""
         return self._unit.xid
 
     @property
     def ddl(self) -> tuple[QueryEvent, ...]:
-        """Its statements that are no row changes: DDL, TRUNCATE, account management. As far as they have been read.
+        """Statements that do not change rows, read so far: DDL, TRUNCATE, account management.
 
-        Where one stands alone it is known from the beginning.
+        A statement that is a transaction of its own is known from the beginning.
         """
         return tuple(self._unit.ddl)
 
     @property
     def is_restart(self) -> bool:
-        """Whether it was delivered before, in part (``outcome`` was ``"restarted"``), and begins anew."""
+        """Whether a part was delivered before (with ``outcome`` ``"restarted"``), and the transaction begins anew."""
         return self._unit.is_restart
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Where to go on after this transaction; to be asked for at its end, before the next one.
+        """The checkpoint from which to resume after this transaction; ask at its end, before the next transaction.
 
-        Raises ``RuntimeError`` at another time, and ``TransactionOutcomeError`` where it was cut off.
+        Raises ``RuntimeError`` at any other time, and ``TransactionOutcomeError`` if the transaction was cut off.
         """
         unit = self._unit
         if unit.checkpoint is None:
@@ -85,15 +85,17 @@ class _TransactionFacts:
 
 
 def _check_end(grouper: TransactionGrouper, unit: Unit) -> None:
-    """Whether what is known of progress is that of the unit's end."""
+    """Raise unless the grouper stands at the end of the unit."""
     if unit.outcome == "restarted":
         raise TransactionOutcomeError(
-            f"transaction {unit.gtid} was cut off by a failover: nothing is behind it"
+            f"transaction {unit.gtid} was cut off by a failover, so it has no checkpoint"
         )
     if unit.outcome is None:
-        raise RuntimeError("a transaction's checkpoint is known at its end: iterate it first")
+        raise RuntimeError(
+            "a transaction's checkpoint is known only at its end: iterate the transaction first"
+        )
     if not grouper.stands_behind(unit):
-        raise RuntimeError("a transaction's checkpoint is to be asked for before the next transaction")
+        raise RuntimeError("a transaction's checkpoint must be read before the next transaction begins")
 
 
 class Transaction(_TransactionFacts):
@@ -103,9 +105,9 @@ class Transaction(_TransactionFacts):
             async for change in tx:
                 ...
 
-    Leaving the loop and iterating again goes on with the next change. Iterating raises ``StatementFormatError`` for
-    row changes that were logged as statements, and ``RolledBackToSavepointError`` where changes that were delivered
-    do not stand any more; both can be passed by iterating again. ``collect()`` spares one the latter.
+    After leaving the loop, iterating again continues with the next change. Iterating raises ``StatementFormatError``
+    for row changes that were logged as statements, and ``RolledBackToSavepointError`` if delivered changes were
+    rolled back. After either error, iterating again continues. ``collect()`` handles rollbacks to savepoints itself.
     """
 
     def __init__(self, unit: Unit, owner: "Transactions") -> None:
@@ -125,16 +127,17 @@ class Transaction(_TransactionFacts):
         return change
 
     def events(self) -> "TransactionEvents":
-        """All of its events from begin to end, or those that are left: for who needs more than the changes."""
+        """All events from begin to end that have not been read yet, for users who need more than the changes."""
         return TransactionEvents(self._any_event)
 
     async def collect(self, *, prepared: bool = False) -> list[Change]:
-        """All its changes at once, if they are committed; none of them if they are rolled back.
+        """All changes of a committed transaction as one list; an empty list if it was rolled back.
 
-        Changes that were rolled back to a savepoint are not among them. Where a failover restarts the
-        transaction, it is collected again from its begin. ``TransactionOutcomeError`` is raised for prepared ones
-        (``prepared`` gives their changes, too: what becomes of them, a later transaction with this ``xid`` says), and
-        where the stream ends within it; ``RuntimeError`` if iterating has begun already.
+        Changes that were rolled back to a savepoint are left out. If a failover restarts the transaction, it is
+        collected again from its begin. With ``prepared=True`` a prepared XA transaction gives its changes, too; a
+        later transaction with the same ``xid`` commits or rolls them back. Raises ``TransactionOutcomeError`` for a
+        prepared transaction without ``prepared=True`` and if the stream ends inside the transaction, and
+        ``RuntimeError`` if iterating has already begun.
         """
         self._unit.begin_collecting()
         while True:
@@ -178,13 +181,13 @@ class TransactionEvents:
 
 
 class Transactions:
-    """The transactions of a stream, one after the other; made by ``BinlogStream.transactions``.
+    """The transactions of a stream, one after another; made by ``BinlogStream.transactions``.
 
-    Moving on drains an unread transaction. Leaving the loop and iterating again goes on with the next one. Raises
-    what iterating the stream does, and ``LostEventsError``.
+    Moving on drains an unread transaction. After leaving the loop, iterating again continues with the next
+    transaction. Raises the errors of iterating the stream, and ``LostEventsError``.
 
-    ``next_event`` gives the stream's events, all of them, and raises ``StopAsyncIteration`` at its end;
-    ``checkpoint_behind`` gives its checkpoint as if all events that it has given were done.
+    ``next_event`` returns the stream's next event, of any type, and raises ``StopAsyncIteration`` at its end.
+    ``checkpoint_behind`` returns the stream's checkpoint as if all events returned so far were done.
     """
 
     def __init__(
@@ -201,24 +204,24 @@ class Transactions:
         return Transaction(await self._next_unit(), self)
 
     def follow(self, event: Event) -> None:
-        """The user has had an event of the stream by another way."""
+        """Note an event that the user got by iterating the stream itself."""
         with contextlib.suppress(LostEventsError):
-            # What it says, the user has seen.
+            # The user has seen the INCIDENT event.
             self._grouper.feed(event)
         if self._grouper.unit is not None:
             self._grouper.unit.forget(event)
 
     async def pull(self) -> None:
-        """Fetch one event for the transaction that it belongs to."""
+        """Fetch one event and add it to its transaction."""
         self._grouper.feed(await self._next_event())
 
     def checkpoint_behind(self, unit: Unit) -> Checkpoint:
-        """The checkpoint at the end of a transaction, if that is where the stream stands."""
+        """The checkpoint at the end of a transaction; raises if the stream is not there."""
         _check_end(self._grouper, unit)
         return self._checkpoint_behind()
 
     async def restarted(self) -> Unit | None:
-        """The repeat of the transaction that was cut off, if that is what comes next."""
+        """The repetition of the transaction that was cut off, if it comes next; otherwise None."""
         while (unit := self._grouper.unit) is None or unit.outcome == "restarted":
             try:
                 await self.pull()
@@ -233,7 +236,7 @@ class Transactions:
 
 
 class FileTransaction(_TransactionFacts):
-    """One transaction of a file: as ``Transaction``, without ``await``."""
+    """One transaction of a file: like ``Transaction``, without ``await``."""
 
     def __init__(self, unit: Unit, owner: "FileTransactions") -> None:
         super().__init__(unit, owner.checkpoint_behind)
@@ -252,11 +255,11 @@ class FileTransaction(_TransactionFacts):
         return change
 
     def events(self) -> Iterator[Event]:
-        """All of its events from begin to end, or those that are left."""
+        """All events from begin to end that have not been read yet."""
         return iter(self._any_event, None)
 
     def collect(self, *, prepared: bool = False) -> list[Change]:
-        """All its changes at once, if they are committed: see ``Transaction.collect``."""
+        """All changes of a committed transaction as one list: see ``Transaction.collect``."""
         self._unit.begin_collecting()
         while (event := self._next_event()) is not None:
             self._unit.collect(event)
@@ -278,9 +281,9 @@ class FileTransaction(_TransactionFacts):
 
 
 class FileTransactions:
-    """The transactions of files, one after the other; made by ``BinlogFile.transactions``.
+    """The transactions of files, one after another; made by ``BinlogFile.transactions``.
 
-    ``next_event`` gives all events of the files as ``BinlogFile.raw_events`` does, and None at the end.
+    ``next_event`` returns all events of the files like ``BinlogFile.raw_events``, and None at the end.
     """
 
     def __init__(self, next_event: Callable[[], tuple[bytes, int, Event] | None]) -> None:
@@ -298,20 +301,20 @@ class FileTransactions:
         return FileTransaction(unit, self)
 
     def pull(self) -> bool:
-        """Fetch one event for the transaction that it belongs to; false where there is none."""
+        """Fetch one event and add it to its transaction; False at the end of the files."""
         found = self._next_event()
         if found is None:
             return False
         raw, position, event = found
         if raw:
             self._end = position + len(raw)
-        # The envelope of a compressed transaction; what is in it comes behind it, without bytes of its own.
+        # The envelope of a compressed transaction is not fed; its events follow it, without bytes of their own.
         if type(event) is not TransactionPayloadEvent:
             self._grouper.feed(event, event.file, self._end)
         return True
 
     def checkpoint_behind(self, unit: Unit) -> Checkpoint:
-        """The place behind a transaction in the files, for ``open_binlog(start=...)``."""
+        """The place after a transaction in the files, for ``open_binlog(start=...)``."""
         _check_end(self._grouper, unit)
         progress = self._grouper.progress
         gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)

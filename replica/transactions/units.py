@@ -1,8 +1,8 @@
-"""Events to transactions, one unit each from its begin to its end, without I/O: what streams and files share.
+"""Groups events into units, one for each transaction from begin to end. Streams and files share this code. No I/O.
 
     events -> TransactionGrouper.feed -> Unit -> Transaction (of a stream), FileTransaction (of a file)
 
-Where units begin and end, ``progress`` knows. What stands between them belongs to none.
+``boundary.Progress`` decides where a unit begins and ends. Events between transactions belong to no unit.
 """
 
 from collections import deque
@@ -53,14 +53,14 @@ from ..sql.xa import XA_ROLLBACK, Xid, statement_xid
 from .boundary import Progress
 from .replay import TransactionRestarted
 
-#: ``restarted``: a failover has cut it off, and what was delivered of it is void: see ``TransactionRestarted``.
+#: ``restarted``: a failover cut the transaction off; its delivered changes are void (see ``TransactionRestarted``).
 Outcome = Literal["commit", "rollback", "prepared", "restarted"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
-# Of MariaDB's GTID event: a two-phase ALTER TABLE that only begins here, and one that has failed.
+# Flags of MariaDB's GTID event: a two-phase ALTER TABLE begins here; a two-phase ALTER TABLE has failed.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
-# In front of what says which kind of unit it is.
+# Events that precede the event that tells the kind of unit.
 _GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 _ANNOUNCING: Final = _GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
 _FILE_STARTS: Final = frozenset({FormatDescriptionEvent, RotateEvent})
@@ -69,10 +69,10 @@ _RARE: Final = frozenset({IncidentEvent, TransactionRestarted})
 
 @record(slots=True, eq=False)
 class Unit:
-    """One transaction as far as it has come; ``outcome`` is None until its end has.
+    """One transaction, as far as it has been read; ``outcome`` is None until its end has been read.
 
-    Events wait in it until they are taken. What ``changes_of`` has given out is counted, so that a rollback to a
-    savepoint can be told in changes.
+    Events wait here until they are taken. The changes that ``changes_of`` returns are counted, so that a rollback to
+    a savepoint can say how many of them still stand.
     """
 
     begin: Event
@@ -102,13 +102,13 @@ class Unit:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more events are to come for it."""
+        """Whether the unit gets no more events."""
         return self.is_left or self.outcome is not None
 
-    # What comes in.
+    # Adding events.
 
     def add(self, event: Event, is_last: bool) -> None:
-        """Its next event, and whether it is the last one."""
+        """Add the unit's next event; ``is_last`` says whether the unit ends with it."""
         kind = type(event)
         if not self.is_left:
             self._waiting.append(event)
@@ -127,7 +127,7 @@ class Unit:
         if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & (_START_ALTER | _ROLLBACK_ALTER):
             return
         kind = statement_kind(sql)
-        # One that ends a transaction of its own stands alone.
+        # A statement outside BEGIN and COMMIT is a transaction of its own, and ends it.
         if kind == "ddl" or (kind == "dml" and self.outcome is not None and empties_table(sql)):
             self.ddl.append(event)
 
@@ -139,12 +139,12 @@ class Unit:
             self.xid = Xid(*event.xid)
 
     def forget(self, event: Event) -> None:
-        """Somebody has had the event, its last one so far, by another way."""
+        """Drop the newest event: the user has already had it."""
         if self._waiting and self._waiting[-1] is event:
             self._waiting.pop()
 
     def leave(self) -> None:
-        """Nobody is to take more of it."""
+        """Drop the waiting events: the user has moved on to the next transaction."""
         self.is_left = True
         self._waiting.clear()
 
@@ -158,14 +158,14 @@ class Unit:
             return "prepared"
         return "rollback" if flags & _ROLLBACK_ALTER else "commit"
 
-    # What is taken out.
+    # Taking events and changes.
 
     def take(self) -> Event | None:
-        """The next event that waits."""
+        """The next waiting event; None if none waits."""
         return self._waiting.popleft() if self._waiting else None
 
     def changes_of(self, event: Event) -> Iterator[Change]:
-        """The changes in an event; raises for what makes changes or takes them back without showing them."""
+        """The changes in an event. Raises for an event that makes or undoes changes without showing them as rows."""
         step = _STEPS.get(type(event))
         return iter(()) if step is None else step(self, event)
 
@@ -186,7 +186,7 @@ class Unit:
         return iter(())
 
     def _roll_back_to(self, name: str) -> None:
-        """One that is not known lies before the place at which reading began."""
+        """Roll back to a savepoint. An unknown savepoint was set before the place where reading began."""
         names = list(self._savepoints)
         kept = self._savepoints.get(name.casefold(), 0)
         if name.casefold() in names:
@@ -195,33 +195,38 @@ class Unit:
         changes, self.changes = self.changes, kept
         if kept < changes:
             raise RolledBackToSavepointError(
-                f"transaction {self.gtid} was rolled back to savepoint {name}: of its {changes} changes so far only "
-                f"the first {kept} stand -- undo the others and iterate it again, or use collect()",
+                f"transaction {self.gtid} was rolled back to savepoint {name}: only the first {kept} of its "
+                f"{changes} changes so far still stand -- undo the others and continue iterating, or use collect()",
                 kept,
             )
 
     def _statement(self, event: Event) -> Iterator[Change]:
         raise StatementFormatError(
-            f"what changes rows stands as a statement at {event.file}:{event.position} of the log, without the rows: "
-            "SET GLOBAL binlog_format=ROW on the source, and have its sessions begin again"
+            f"row changes are logged as a statement, without the rows, at {event.file}:{event.position}: SET GLOBAL "
+            "binlog_format=ROW on the source, and reconnect its sessions"
         )
 
     def _undecoded(self, event: PreGaRowsEvent) -> Iterator[Change]:
         raise UnsupportedEventError(
-            "rows of the 5.1 development trees cannot be read", event.file, event.position, event.header.type
+            "rows in the format of the MySQL 5.1 development versions cannot be read",
+            event.file,
+            event.position,
+            event.header.type,
         )
 
-    # The whole of it.
+    # Collecting all changes.
 
     def begin_collecting(self) -> None:
-        """Raises where it is too late for that."""
+        """Raise if collecting is no longer possible: an earlier error, or iteration has begun."""
         if self._error is not None:
             raise self._error
         if self.is_iterated:
-            raise RuntimeError("collect() is for all changes, but iterating them has begun already")
+            raise RuntimeError(
+                "collect() returns all changes, but iterating the transaction has already begun"
+            )
 
     def collect(self, event: Event) -> None:
-        """Keep an event's changes for ``collected``, and drop those that a rollback to a savepoint takes back."""
+        """Keep an event's changes for ``collected``; drop changes that were rolled back to a savepoint."""
         try:
             self._collected.extend(self.changes_of(event))
         except RolledBackToSavepointError as error:
@@ -231,14 +236,14 @@ class Unit:
             raise
 
     def collected(self, prepared: bool) -> list[Change]:
-        """The committed changes, when no more are to come; raises where there is no saying."""
+        """The committed changes, after the last event. Raises ``TransactionOutcomeError`` if the outcome is open."""
         if self.outcome in (None, "restarted") or (self.is_left and not self._is_collected):
             raise TransactionOutcomeError(f"transaction {self.gtid} has not been read to its end")
         self._is_collected = True
         if self.outcome == "prepared" and self._collected and not prepared:
             raise TransactionOutcomeError(
-                f"XA transaction {self.xid} is prepared, and a later one says what becomes of its changes: "
-                "until then, keep those of collect(prepared=True)"
+                f"XA transaction {self.xid} is only prepared, and a later transaction commits or rolls it back: keep "
+                "the changes of collect(prepared=True) until then"
             )
         return [] if self.outcome == "rollback" else self._collected
 
@@ -266,7 +271,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Unit, Any], Iterator[Change]]]] = M
 
 
 class TransactionGrouper:
-    """Feed it events; ``next_unit`` gives one unit after the other, each as soon as it is known what it is."""
+    """Groups the events that ``feed`` gets; ``next_unit`` returns each unit as soon as its kind is known."""
 
     def __init__(self, has_gtids: bool = False) -> None:
         self.progress = Progress("", 0, None, has_gtids)
@@ -276,15 +281,15 @@ class TransactionGrouper:
 
     @property
     def unit(self) -> Unit | None:
-        """The one that came last."""
+        """The newest unit."""
         return self._unit
 
     def stands_behind(self, unit: Unit) -> bool:
-        """Whether nothing but what stands between transactions has come behind a unit, or its end was lost."""
+        """Whether the grouper still stands at the end of this unit: no later transaction has begun."""
         return unit is self._unit or (unit is self._given and not unit.is_left)
 
     def next_unit(self) -> Unit | None:
-        """The unit behind the one of the last call; None as long as it takes more events to say."""
+        """The unit after that of the last call; None if more events are needed."""
         if self._given is not None:
             self._given.leave()
         unit = self._unit
@@ -294,20 +299,20 @@ class TransactionGrouper:
         return unit
 
     def feed(self, event: Event, file: str = "", position: int = 0) -> None:
-        """Take in the next event, which ends at ``position`` of ``file``.
+        """Add the next event, which ends at ``position`` of ``file``.
 
-        Raises ``LostEventsError`` for the source's word that events are missing; one can go on behind it.
+        Raises ``LostEventsError`` for an INCIDENT event: events are missing from the log. Feeding may continue.
         """
         kind, progress = type(event), self.progress
         if kind in _RARE:
             self._rare(event, file, position)
             return
         was_open = progress.in_transaction
-        # A GTID begins one in any case: the end of the one before is lost.
+        # A GTID always begins a transaction: if the previous one is open, its end is lost.
         begins = kind in _GTIDS or progress.begins(event)
         is_between = progress.follow(event, file, position)
         if was_open and (begins or (is_between and kind in _FILE_STARTS)):
-            # The source has crashed within it, and lost it.
+            # The source crashed in the middle of the transaction, which is rolled back.
             self._break_off()
         if begins or not (was_open or is_between):
             self._begin(event)
@@ -339,5 +344,5 @@ class TransactionGrouper:
 def _lost(event: IncidentEvent) -> LostEventsError:
     return LostEventsError(
         f"the source has logged an incident at {event.file}:{event.position}: {event.message or event.incident}. "
-        "What it changed then is in no log: copy the tables anew, and start behind this place"
+        "Some changes are missing from the log: copy the tables anew, and start after this position"
     )

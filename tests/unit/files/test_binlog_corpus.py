@@ -1,4 +1,4 @@
-"""Real binlog files, read from the first to the last event; and large ones, in little memory."""
+"""Real binlog files, read from the first to the last event; and large files, read in little memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.places import CORPUS, corpus_index
 # Real files
 
 
-# File (its last part) -> why it cannot be read to its end.
+# The end of a file's name -> why the file cannot be read to its end.
 REFUSED: dict[str, tuple[type[ReplicaError], str]] = {
     "suite_binlog__binlog_old_version_4_1.000001": (
         UnsupportedEventError,
@@ -110,9 +110,9 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[
 
 
 def peak_megabytes(path: Path, size: int) -> int:
-    """Of a process that decodes a file of that size, whose rows are counted."""
+    """Peak memory of a process that decodes a file of that size and counts its rows."""
     log = LogBuilder()
-    # Positions go on as they are; only the checksum would tell, and it is that of each event by itself.
+    # The copied events keep their positions; only each event's own checksum is verified, and that fits.
     begin = len(log.data)
     for _ in range(100):
         log.transaction(list(range(1000)), sequence=1)
@@ -140,7 +140,7 @@ def test_memory_of_a_file_of_one_gigabyte(tmp_path: Path) -> None:
 
 
 def test_memory_of_an_encrypted_and_gzipped_file(tmp_path: Path) -> None:
-    """Both layers are read through in pieces: a megabyte of zeros takes a kilobyte of gzip."""
+    """Both layers are read in pieces: a megabyte of zeros takes a kilobyte of gzip."""
     log = LogBuilder()
     log.statement("x" * (64 << 20))
     data = gzip.compress(bytes(log.data), 1)

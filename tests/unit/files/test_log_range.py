@@ -65,7 +65,7 @@ def test_start(tmp_path: Path, start: Any, expected: list[int], checksum: bool) 
     path.write_bytes(log.data)
     start = start(log) if callable(start) else start
     assert numbers(open_binlog(path, start=start)) == expected
-    # The format description comes in any case.
+    # The format description is always yielded.
     assert isinstance(next(open_binlog(path, start=start)), FormatDescriptionEvent)
 
 
@@ -117,7 +117,7 @@ def test_start_and_stop_without_gtids(tmp_path: Path) -> None:
 def test_start_between_table_map_and_rows(path: Path) -> None:
     log = numbered_log()
     with open_binlog(path, start=log.offsets[4], stop=log.offsets[4]) as file:
-        # The end of the open transaction is part of it.
+        # The open transaction is read to its end.
         assert [event.position for event in file] == [4, *log.offsets[4:6]]
     with open_binlog(path, start=log.offsets[4], stop=log.offsets[6]) as file:
         assert [event.position for event in file] == [4, *log.offsets[4:6]]
@@ -134,13 +134,13 @@ def test_start_and_stop_in_several_files(tmp_path: Path) -> None:
     assert numbers(open_binlog(paths, stop="bin.999999:4")) == [1, 2]
     assert numbers(open_binlog(paths, stop=second)) == [1, 2, 3, 4, 5]
     assert numbers(open_binlog(paths, start=f"{SOURCE_ID}:1-3", stop=f"{SOURCE_ID}:4-5")) == [4, 5]
-    # A file that lies behind the end is not opened.
+    # A file after the stop is not opened.
     paths[2].unlink()
     assert numbers(open_binlog(paths, stop=f"{SOURCE_ID}:1-3")) == [1, 2, 3]
 
 
 def test_stops_in_files_without_numbers(tmp_path: Path) -> None:
-    """They come in the order in which they are given, whatever they are called."""
+    """Files are read in the given order, whatever their names are."""
     paths = [tmp_path / name for name in ("monday.log", "a.log", "m.gz.000001")]
     for index, path in enumerate(paths):
         path.write_bytes(numbered_log(2, first=index * 2 + 1).data)
@@ -153,14 +153,14 @@ def test_stops_in_files_without_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [3, 25, None])
 def test_start_where_a_torn_event_begins(path: Path, left: int | None) -> None:
-    """Up to there a file has been read that is still being written. None: zeros, as a power loss leaves them."""
+    """A file still being written was read up to this place. None: the file ends in zeros, as after a power loss."""
     log = numbered_log()
     start = log.offsets[-1]
     path.write_bytes(log.data[:start] + (bytes(50) if left is None else log.event(-1)[:left]))
     with open_binlog(path, start=start) as file:
         assert [type(event) for event in file] == [FormatDescriptionEvent]
         assert file.torn_bytes == (left or 50)
-    with pytest.raises(ConfigurationError, match=f"lies behind the end of the file, {start}"):
+    with pytest.raises(ConfigurationError, match=f"is after the end of the file, {start}"):
         list(open_binlog(path, start=start + 1))
 
 
@@ -168,10 +168,10 @@ def test_start_where_a_torn_event_begins(path: Path, left: int | None) -> None:
     ("start", "message"),
     [
         (5, "no event begins at binlog.000001:5"),
-        (1 << 33, "lies behind the end of the file"),
-        ("binlog.000002:4", "binlog.000002 is none of the files binlog.000001"),
-        ("now", "there is nothing behind it"),
-        ("0-1-5", "of the other family"),
+        (1 << 33, "is after the end of the file"),
+        ("binlog.000002:4", "binlog.000002 is not among the files binlog.000001"),
+        ("now", "nothing comes after it"),
+        ("0-1-5", "is not a MySQL GTID set"),
         (datetime(2024, 5, 1), "has no time zone"),
         ("2024-11-22", "2024-11-22 is a date without time and zone: write 2024-11-22T00:00:00Z"),
     ],
@@ -198,19 +198,19 @@ def test_mariadb_gtids() -> None:
     assert xids(stop="0-1-3") == [1, 2, 3]
     assert xids(start="0-7-1", stop="0-1-2") == [2]
     assert xids(start="1-1-100") == [1, 2, 3, 4]
-    # The empty set's text, which checkpoints keep, does not say of which family it is.
+    # The empty set in a checkpoint has the same text for MySQL and MariaDB.
     assert xids(start=Checkpoint("bin.000001", 4, "")) == [1, 2, 3, 4]
     for option in ("start", "stop"):
-        with pytest.raises(ConfigurationError, match=f"{option}: .* other family"):
+        with pytest.raises(ConfigurationError, match=f"{option}: .* not a MariaDB GTID set"):
             xids(**{option: f"{SOURCE_ID}:1-2"})
 
 
 @pytest.mark.parametrize(
     ("damaged", "expected"),
     [
-        (9, [3, 4, 5]),  # rows of a transaction that is passed over
+        (9, [3, 4, 5]),  # rows of a skipped transaction
         (10, [3, 4, 5]),  # its end
-        (11, [3, 4, 5]),  # the GTID of the first one that is wanted
+        (11, [3, 4, 5]),  # the GTID of the first wanted transaction
         (15, [3, 4, 5]),  # its end
     ],
 )

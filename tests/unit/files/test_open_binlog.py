@@ -1,4 +1,4 @@
-"""Binlog files as streams of events: what can be opened, from where to where, and what happens at damage."""
+"""``open_binlog``: which sources can be opened, start and stop, decoding options, damage."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_file_objects_and_standard_input(path: Path, monkeypatch: pytest.MonkeyP
         assert not file.closed
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     assert numbers(open_binlog("-")) == [1, 2, 3, 4, 5]
-    with path.open(encoding="latin-1") as text, pytest.raises(ConfigurationError, match="read as bytes"):
+    with path.open(encoding="latin-1") as text, pytest.raises(ConfigurationError, match="not bytes"):
         list(open_binlog(text))  # type: ignore[arg-type]
 
 
@@ -169,7 +169,7 @@ def test_gzip(path: Path, tmp_path: Path) -> None:
         events = list(log)
     assert [event.position for event in events] == numbered_log().offsets
     assert events[0].file == "binlog.000001"
-    # Several, one behind the other, as `cat` puts them; with padding.
+    # Several gzip files joined as by `cat`, with padding.
     zipped.write_bytes(gzip.compress(data[:333]) + gzip.compress(data[333:]) + bytes(512))
     assert numbers(open_binlog(zipped)) == [1, 2, 3, 4, 5]
     assert numbers(open_binlog(io.BytesIO(zipped.read_bytes()))) == [1, 2, 3, 4, 5]
@@ -276,7 +276,7 @@ def test_a_piece_without_its_beginning(checksum: bool) -> None:
     log = numbered_log(checksum=checksum)
     piece = bytes(log.data[log.offsets[6] :])
     assert numbers(open_binlog(io.BytesIO(piece))) == [2, 3, 4, 5]
-    # A piece that begins between a table map and its rows.
+    # A part of a log that begins between a table map and its rows.
     piece = bytes(log.data[log.offsets[4] :])
     with pytest.raises(MissingTableMapError):
         list(open_binlog(io.BytesIO(piece)))
@@ -367,7 +367,7 @@ def test_damage_is_skipped_and_counted(path: Path, caplog: pytest.LogCaptureFixt
     with open_binlog(path, on_error="skip") as file, caplog.at_level(logging.WARNING, "replica"):
         found = [event.position for event in file]
     assert found == [offset for index, offset in enumerate(log.offsets) if index not in (4, 9, 10, 17)]
-    # Two that lie side by side are met once.
+    # Two damaged events side by side count as one place.
     assert file.skipped.events == 3
     assert file.skipped.bytes == sum(len(log.event(index)) for index in (4, 9, 10, 17))
     assert len(caplog.records) == 3

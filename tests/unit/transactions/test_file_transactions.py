@@ -1,4 +1,4 @@
-"""Transactions of files: each whole, with a checkpoint to go on from, and every row of real logs in one of them."""
+"""Transactions of files: each is complete and has a checkpoint; every row of real logs is in exactly one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_leaving_moving_on_and_going_on(gtids: bool) -> None:
                 "WriteRowsEvent",
                 "XidEvent",
             ]
-            with pytest.raises(RuntimeError, match="has begun already"):
+            with pytest.raises(RuntimeError, match="has already begun"):
                 tx.collect()
             break
         seen += [change.after for tx in log.transactions() for change in tx]
@@ -103,7 +103,7 @@ def test_a_checkpoint_is_where_to_go_on(tmp_path: Path, with_gtids: bool) -> Non
             found.append(([change.after for change in tx], tx.checkpoint))
     assert [rows for rows, _ in found] == [[{"@1": number}] for number in range(1, 7)]
     for number, (_, checkpoint) in enumerate(found, 1):
-        # These files say nothing of what came before them.
+        # These files do not list the GTIDs before them.
         assert checkpoint.gtid_set is None
         if with_gtids:
             checkpoint = Checkpoint(checkpoint.file, 0, f"{SOURCE_ID}:1-{number}")
@@ -111,7 +111,7 @@ def test_a_checkpoint_is_where_to_go_on(tmp_path: Path, with_gtids: bool) -> Non
 
 
 def test_compressed_transactions_begin_and_end_where_they_do() -> None:
-    """Start, stop and checkpoints see their last event within the envelope, not the envelope."""
+    """For start, stop and checkpoints a compressed transaction ends with its last inner event, not its envelope."""
     builder = LogBuilder()
     for number in range(1, 6):
         builder.compressed_transaction([number, 10 * number], sequence=number)
@@ -170,7 +170,7 @@ def rows_of(event: Event) -> int:
 
 
 def count_changes(tx: FileTransaction, found: dict[str, int]) -> int:
-    """All that stand and all that do not, past everything that is raised on the way."""
+    """The changes that stand and those that were rolled back; iteration continues after each error."""
     count = 0
     while True:
         try:
@@ -181,7 +181,7 @@ def count_changes(tx: FileTransaction, found: dict[str, int]) -> int:
         except RolledBackToSavepointError:
             found["savepoints"] += 1
         except UnsupportedEventError as error:
-            if error.reason != "rows of the 5.1 development trees cannot be read":
+            if error.reason != "rows in the format of the MySQL 5.1 development versions cannot be read":
                 raise
         else:
             return count

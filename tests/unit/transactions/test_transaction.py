@@ -1,4 +1,4 @@
-"""Transactions of a stream: every form, row by row, leaving and going on, collecting, outcomes, failovers, damage."""
+"""Transactions of a stream: each form, row by row; leaving a loop and continuing; cancelled tasks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_an_xa_transaction_has_its_name_at_once() -> None:
             replace(gtid(1), original_commit_timestamp=1_795_293_185_329_073),
             datetime(2026, 11, 21, 20, 33, 5, 329073, tzinfo=UTC),
         ),
-        # All of its seven bytes.
+        # All seven bytes of the time are used.
         (
             replace(gtid(1), original_commit_timestamp=(1 << 55) - 1),
             datetime(3111, 9, 16, 23, 10, 18, 963967, tzinfo=UTC),
@@ -120,11 +120,11 @@ async def test_its_repr_says_which_and_how() -> None:
     assert repr(tx) == f"<Transaction {UUID}:5: commit>"
 
 
-# Leaving and going on
+# Leaving and continuing
 
 
 async def test_events_are_read_only_when_they_are_asked_for() -> None:
-    """A huge transaction needs no huge memory."""
+    """A huge transaction does not need much memory."""
     stream = ListStream(
         [gtid(5), BEGIN], ([TABLE_MAP, rows(1, 2)][number % 2] for number in range(2000)), [XID]
     )
@@ -159,7 +159,7 @@ async def test_moving_on_drains_what_was_not_read() -> None:
     assert ids([await anext(first)]) == [10]
     second = await anext(transactions)
     assert second.gtid == Gtid(UUID, 2)
-    # The first one is over; its events cannot be had any more.
+    # The first transaction is over; its events are gone.
     assert first.outcome == "commit"
     assert await changes_of(first) == []
     third = await anext(transactions)
@@ -192,7 +192,7 @@ async def test_a_checkpoint_is_known_at_the_end() -> None:
     expected = Checkpoint(FILE, 700, f"{UUID}:1")
     assert first.checkpoint == expected
     second = await anext(transactions)
-    # It was asked for in time.
+    # The checkpoint was read in time.
     assert first.checkpoint == expected
     await second.collect()
     assert second.checkpoint == Checkpoint(FILE, 1500, f"{UUID}:1-2")
@@ -209,7 +209,7 @@ async def test_what_comes_between_does_not_spoil_a_checkpoint() -> None:
 
 
 async def test_events_that_went_past() -> None:
-    """The user iterates the stream itself in between."""
+    """In between, the user iterates the stream itself."""
     stream = ListStream(transaction(1, 10, 11, 12), transaction(2, 20), transaction(3, 30))
     transactions = stream.transactions()
     tx = await anext(transactions)
@@ -244,14 +244,14 @@ async def test_an_error_of_the_stream_loses_nothing() -> None:
 
 
 class Interrupted:
-    """Runs coroutines, and cancels some at one of the places where they wait."""
+    """Runs coroutines, and cancels some of them where they wait."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self.count = 0
 
     def run(self, make: Coroutine[Any, Any, _T]) -> _T | None:
-        """What it returns, or None if it was cancelled."""
+        """The coroutine's result; None if it was cancelled."""
         try:
             while True:
                 make.send(None)

@@ -1,4 +1,4 @@
-"""Transactions of a stream as a whole: collecting, statements, savepoints, failovers, and damage."""
+"""Complete transactions of a stream: collecting, statements, savepoints, failovers, and damage."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.support.grouped_events import (
     transaction,
 )
 
-# The whole at once
+# Collecting all changes
 
 
 @pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form[1] != "prepared"])
@@ -58,7 +58,7 @@ async def test_collect_gives_committed_ones_whole(name: str) -> None:
     events, outcome, changes, *_ = FORMS[name]
     tx = await anext(ListStream(events).transactions())
     assert ids(await tx.collect()) == (changes if outcome == "commit" else [])
-    # Once more gives the same.
+    # A second call returns the same changes.
     assert ids(await tx.collect()) == (changes if outcome == "commit" else [])
     assert tx.checkpoint.position == len(events) * 100
 
@@ -84,7 +84,7 @@ async def test_collecting_comes_before_iterating() -> None:
     for begin in ("changes", "events"):
         tx = await anext(ListStream(transaction(1, 10, 11)).transactions())
         await anext(tx if begin == "changes" else tx.events())
-        with pytest.raises(RuntimeError, match="has begun already"):
+        with pytest.raises(RuntimeError, match="has already begun"):
             await tx.collect()
 
 
@@ -120,15 +120,15 @@ async def test_row_changes_as_statements(event: Event) -> None:
     transactions = ListStream(events, events, events, events, transaction(2, 20)).transactions()
     tx = await anext(transactions)
     assert ids([await anext(tx)]) == [10]
-    with pytest.raises(StatementFormatError, match=f"{FILE}:4 .*binlog_format=ROW"):
+    with pytest.raises(StatementFormatError, match=f"{FILE}:4: .*binlog_format=ROW"):
         await anext(tx)
-    # Who has seen it may go on.
+    # Iteration continues after the error.
     assert await changes_of(tx) == [11]
     tx = await anext(transactions)
     for _ in range(2):
         with pytest.raises(StatementFormatError):
             await tx.collect()
-    # Who asks for no changes misses none.
+    # Iterating events instead of changes raises nothing.
     await anext(transactions)
     tx = await anext(transactions)
     assert [event async for event in tx.events()] == events
@@ -159,7 +159,7 @@ async def test_rows_that_cannot_be_read() -> None:
         await tx.collect()
 
 
-# Savepoints: as MariaDB logs them when a transaction has also written what cannot be rolled back
+# Savepoints: MariaDB logs them if a transaction has also written to tables that cannot be rolled back
 
 
 def savepoint(name: str) -> QueryEvent:
@@ -175,9 +175,7 @@ async def test_changes_that_do_not_stand_any_more() -> None:
     transactions = ListStream(events, events).transactions()
     tx = await anext(transactions)
     seen = [await anext(tx) for _ in range(3)]
-    with pytest.raises(
-        RolledBackToSavepointError, match="of its 3 changes so far only the first 1 stand"
-    ) as caught:
+    with pytest.raises(RolledBackToSavepointError, match="only the first 1 of its 3 changes") as caught:
         await anext(tx)
     assert caught.value.changes_kept == 1
     del seen[caught.value.changes_kept :]
@@ -196,7 +194,7 @@ async def test_a_savepoint_from_before_the_start() -> None:
 
 
 def random_savepoints(rng: random.Random) -> tuple[list[Event], list[object]]:
-    """A transaction, and what a server keeps of it: a list, and a stack of names with lengths of the list."""
+    """A transaction, modelled as a server keeps it: a list of changes, and a stack of savepoints with list lengths."""
     events: list[Event] = [gtid(1), BEGIN]
     kept: list[object] = []
     stack: list[tuple[str, int]] = []
@@ -351,7 +349,7 @@ def row_count(event: Event) -> int:
 
 
 def test_any_order_of_events_keeps_every_row() -> None:
-    """Nonsense gives units and no errors but those of the tree; each row is in exactly one of them."""
+    """Events in random order give units, and only errors of the tree; each row is in exactly one unit."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -374,7 +372,7 @@ def test_any_order_of_events_keeps_every_row() -> None:
             while (taken := unit.take()) is not None:
                 found += row_count(taken)
         assert found == given
-        # All but the last one have ended.
+        # All units but the last have ended.
         assert all(unit.outcome for unit in units[:-1])
 
 
