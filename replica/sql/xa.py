@@ -3,7 +3,7 @@
 import re
 from typing import Final, NamedTuple
 
-#: How the statements begin that say what becomes of a prepared XA transaction.
+#: The statements that end a prepared XA transaction begin with these.
 XA_COMMIT: Final = "XA COMMIT"
 XA_ROLLBACK: Final = "XA ROLLBACK"
 _STATEMENT: Final = re.compile(

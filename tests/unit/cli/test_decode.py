@@ -245,7 +245,10 @@ def test_missing_names_are_an_error(run: Run, log: Path) -> None:
 def test_a_dsn_is_no_file(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Its password is not repeated."""
     assert main([*command, "MySQL://repl:secret@127.0.0.1"]) == 2
-    assert capsys.readouterr().err == "mysql-replica: error: files are read here, and MySQL://... is none\n"
+    assert (
+        capsys.readouterr().err
+        == "mysql-replica: error: MySQL://... is not a file: give the path of a binlog file\n"
+    )
 
 
 def test_a_missing_file(run: Run, tmp_path: Path) -> None:

@@ -386,7 +386,7 @@ def test_what_a_checkpoint_stands_for_is_written_before_it(tmp_path: Path) -> No
         (("--server-id", "0"), 2, "server_id: "),
         (("--disable-log-bin",), 2, "--format sql"),
         (("--from", "shop.000009:4"), 1, "1236"),
-        (("--from", "0-1-5"), 2, "no GTID set of MySQL"),
+        (("--from", "0-1-5"), 2, "not a MySQL GTID set"),
     ],
 )
 def test_errors_are_one_line(source: DemoSource, arguments: tuple[str, ...], code: int, message: str) -> None:

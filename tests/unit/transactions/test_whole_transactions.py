@@ -194,7 +194,7 @@ async def test_a_savepoint_from_before_the_start() -> None:
 
 
 def random_savepoints(rng: random.Random) -> tuple[list[Event], list[object]]:
-    """A transaction, modelled as a server keeps it: a list of changes, and a stack of savepoints with list lengths."""
+    """A transaction, as a server keeps it: a list of changes, and a stack of savepoints with list lengths."""
     events: list[Event] = [gtid(1), BEGIN]
     kept: list[object] = []
     stack: list[tuple[str, int]] = []
