@@ -50,9 +50,10 @@ SETTINGS: Final = (
         ("binlog_row_metadata",),
         ("FULL",),
         "warning",
-        "the log has no column names: the stream looks them up in information_schema, as they are now; rows of a "
-        "table that was altered since end the stream with SchemaMismatchError",
-        missing="this version logs no column names: they are looked up in information_schema (SELECT)",
+        "the log has no column names: the stream looks them up in information_schema, as they are now; rows from "
+        "before an ALTER or RENAME get wrong names, or end the stream with SchemaMismatchError",
+        missing="this version logs no column names, signs or character sets: they are looked up in "
+        "information_schema (SELECT)",
     ),
     Setting(
         ("binlog_row_value_options",),
