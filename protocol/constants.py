@@ -217,6 +217,11 @@ ENCRYPTED_BINLOG_MAGIC = b"\xfdbin"
 ENCRYPTION_HEADER_SIZE = 512
 # Bytes needed to decrypt the header of a MariaDB event: the first block of 16 bytes begins at offset 4.
 ENCRYPTED_PREFIX_SIZE = 20
+# The header of an event. In it: the type (1 byte), the size (4), the event's end in the file (4), the flags (2).
 EVENT_HEADER_SIZE = 19
+EVENT_TYPE_OFFSET = 4
+EVENT_SIZE_OFFSET = 9
+EVENT_END_OFFSET = 13
+EVENT_FLAGS_OFFSET = 17
 CHECKSUM_SIZE = 4
 MAX_FRAME_PAYLOAD = 0xFFFFFF

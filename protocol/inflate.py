@@ -7,7 +7,7 @@ MariaDB's ``sql/log_event.cc`` (binlog_buf_uncompress) and ``sql/field.cc`` (unc
 import zlib
 from collections.abc import Iterator
 
-from .constants import EVENT_HEADER_SIZE
+from .constants import EVENT_HEADER_SIZE, EVENT_SIZE_OFFSET
 from .errors import DecodeError, TruncatedError
 from .zstd import load_zstd
 
@@ -16,7 +16,6 @@ NONE = 255
 
 # Bytes decompressed at a time, so that a payload of any size takes little memory.
 _STEP = 256 * 1024
-_SIZE_OFFSET = 9
 
 
 def _zstd_chunks(payload: bytes) -> Iterator[bytes]:
@@ -51,7 +50,7 @@ def payload_events(payload: bytes, compression_type: int) -> Iterator[bytes]:
         buffer += chunk
         start = 0
         while len(buffer) - start >= wanted:
-            size = int.from_bytes(buffer[start + _SIZE_OFFSET : start + _SIZE_OFFSET + 4], "little")
+            size = int.from_bytes(buffer[start + EVENT_SIZE_OFFSET : start + EVENT_SIZE_OFFSET + 4], "little")
             if size < EVENT_HEADER_SIZE:
                 raise DecodeError(
                     f"a compressed transaction holds an event of {size} bytes, less than an event header"

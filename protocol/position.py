@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import total_ordering
 from re import fullmatch
+from typing import Final
 
+from .constants import BINLOG_MAGIC
 from .errors import ConfigurationError
 from .gtid import parse_gtid_set
 from .records import record
@@ -16,7 +18,22 @@ from .records import record
 CHECKPOINT_VERSION = 1
 
 _POSITION = r"((?s:.+)):([0-9]{1,20})"
-_NUMBERED_FILE = r"((?s:.*))\.([0-9]{1,20})"
+# Servers stop at 0x7FFFFFFF (MAX_LOG_UNIQUE_FN_EXT).
+_NUMBERED_FILE = r"((?s:.*))\.([0-9]{1,10})"
+
+#: The position of a binlog file's first event: behind the magic number.
+FIRST_POSITION: Final = len(BINLOG_MAGIC)
+
+
+def split_file_name(name: str) -> tuple[str, str]:
+    """The base name and the number of a binlog file: ``("binlog", "000042")``; ``(name, "")`` without a number."""
+    found = fullmatch(_NUMBERED_FILE, name)
+    return (found[1], found[2]) if found else (name, "")
+
+
+def file_number(name: str) -> int:
+    """The number after the last dot of a binlog file's name; 0 if there is none."""
+    return int(split_file_name(name)[1] or 0)
 
 
 @total_ordering
@@ -48,12 +65,12 @@ class BinlogPosition:
             return NotImplemented
         if self.file == other.file:
             return self.position < other.position
-        mine, others = fullmatch(_NUMBERED_FILE, self.file), fullmatch(_NUMBERED_FILE, other.file)
-        if not mine or not others or mine[1] != others[1]:
+        (mine, number), (others, other_number) = split_file_name(self.file), split_file_name(other.file)
+        if mine != others or not number or not other_number:
             raise ConfigurationError(
                 f"{self} and {other} cannot be ordered: their files are of different logs"
             )
-        return int(mine[2]) < int(others[2])
+        return int(number) < int(other_number)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.position}"

@@ -7,13 +7,19 @@ The decoder keeps this state.
 
 from zlib import crc32
 
-from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
+from ..constants import (
+    CHECKSUM_SIZE,
+    EVENT_FLAGS_OFFSET,
+    EVENT_HEADER_SIZE,
+    EVENT_TYPE_OFFSET,
+    EventFlag,
+    EventType,
+)
 
 CRC32_ALGORITHM = 1
 # The CRC32 of any data followed by its own little-endian CRC32; saves a slice and an unpack per event.
 CRC32_RESIDUE = 0x2144DF1C
 
-_FLAGS_OFFSET = 17
 _VERSION_OFFSET = EVENT_HEADER_SIZE + 2
 _VERSION_SIZE = 50
 # First versions that write the algorithm into the format description (log_event.cc: checksum_version_split_*).
@@ -72,8 +78,11 @@ def crc32_matches(event: bytes) -> bool:
     """
     if crc32(event) == CRC32_RESIDUE:
         return True
-    if event[4] != EventType.FORMAT_DESCRIPTION or not event[_FLAGS_OFFSET] & EventFlag.BINLOG_IN_USE:
+    if (
+        event[EVENT_TYPE_OFFSET] != EventType.FORMAT_DESCRIPTION
+        or not event[EVENT_FLAGS_OFFSET] & EventFlag.BINLOG_IN_USE
+    ):
         return False
     closed = bytearray(event)
-    closed[_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF
+    closed[EVENT_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF
     return crc32(closed) == CRC32_RESIDUE

@@ -22,6 +22,7 @@ from ..errors import (
     UnsupportedEventError,
 )
 from ..inflate import payload_events, uncompress_event_part
+from ..position import FIRST_POSITION
 from ..rows.cells import CellTable
 from ..rows.compiler import RowCompiler, RowReader
 from ..rows.description import ColumnDescription, describe_table
@@ -110,7 +111,7 @@ class EventDecoder:
         self,
         *,
         file: str = "",
-        position: int = 4,
+        position: int = FIRST_POSITION,
         mariadb: bool = False,
         verify_checksum: bool = True,
         wants_table: WantsTable | None = None,

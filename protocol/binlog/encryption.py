@@ -12,7 +12,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ..constants import ENCRYPTED_BINLOG_MAGIC
+from ..constants import ENCRYPTED_BINLOG_MAGIC, EVENT_SIZE_OFFSET
 from ..errors import ConfigurationError, DecodeError
 from ..records import record
 from ..wire import ReadBytes, Reader, utf8_text
@@ -27,7 +27,6 @@ _SCHEME: Final = 1
 _NONCE_SIZE: Final = 12
 # ENCRYPTION_KEY_SYSTEM_DATA: the one key that MariaDB encrypts logs with.
 MARIADB_LOG_KEY: Final = 1
-_SIZE_OFFSET: Final = 9
 
 
 @record(slots=True, frozen=True)
@@ -110,15 +109,15 @@ class EventDecryptor:
         The first ``ENCRYPTED_PREFIX_SIZE`` bytes of an event are enough to decrypt its header.
         """
         iv = self._nonce + (position & 0xFFFFFFFF).to_bytes(4, "little")
-        moved = raw[4:_SIZE_OFFSET] + raw[:4] + raw[_SIZE_OFFSET + 4 :]
+        moved = raw[4:EVENT_SIZE_OFFSET] + raw[:4] + raw[EVENT_SIZE_OFFSET + 4 :]
         plain = self._mode(self._algorithm, iv, moved)
-        timestamp = _SIZE_OFFSET - 4
+        timestamp = EVENT_SIZE_OFFSET - 4
         return b"".join(
             (
-                plain[timestamp:_SIZE_OFFSET],
+                plain[timestamp:EVENT_SIZE_OFFSET],
                 plain[:timestamp],
-                raw[_SIZE_OFFSET : _SIZE_OFFSET + 4],
-                plain[_SIZE_OFFSET:],
+                raw[EVENT_SIZE_OFFSET : EVENT_SIZE_OFFSET + 4],
+                plain[EVENT_SIZE_OFFSET:],
             )
         )
 

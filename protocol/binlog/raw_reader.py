@@ -16,6 +16,7 @@ from ..constants import (
     ENCRYPTED_PREFIX_SIZE,
     ENCRYPTION_HEADER_SIZE,
     EVENT_HEADER_SIZE,
+    EVENT_TYPE_OFFSET,
     EventFlag,
     EventType,
 )
@@ -36,7 +37,6 @@ _READ_SIZE: Final = 1 << 17
 # max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
 MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
-_TYPE_OFFSET: Final = 4
 _OLDEST_HEADER_SIZE: Final = 13
 _START_V3_SIZE: Final = 56
 _SERVER_VERSION_SIZE: Final = 50
@@ -192,7 +192,7 @@ class RawEventReader:
 
     def _update_state(self, raw: bytes) -> None:
         """Note checksums and encryption, which decide how the next events are read."""
-        event_type = raw[_TYPE_OFFSET]
+        event_type = raw[EVENT_TYPE_OFFSET]
         if event_type == EventType.FORMAT_DESCRIPTION:
             algorithm = algorithm_of(raw)
             # Servers with checksums always give this event a right one, even if the other events have none.
@@ -273,7 +273,7 @@ class RawEventReader:
         """Refuse binlog versions 1 (3.23) and 3 (4.0, 4.1), which begin with START_V3, and trees with other types."""
         self._have(self._next + EVENT_HEADER_SIZE + 2 + _SERVER_VERSION_SIZE)
         event = self._buffer[self._next :]
-        event_type = int.from_bytes(event[_TYPE_OFFSET : _TYPE_OFFSET + 1], "little")
+        event_type = int.from_bytes(event[EVENT_TYPE_OFFSET : EVENT_TYPE_OFFSET + 1], "little")
         # In version 1 the header ends after the size.
         is_short = int.from_bytes(event[9:13], "little") < EVENT_HEADER_SIZE + _START_V3_SIZE
         body = event[_OLDEST_HEADER_SIZE if is_short else EVENT_HEADER_SIZE :]
@@ -345,7 +345,7 @@ class RawEventReader:
         try:
             decryptor = EventDecryptor(self._keys.mariadb_key, raw[EVENT_HEADER_SIZE:])
         except DecodeError as error:
-            raise type(error)(error.reason, self.file, self.event_position, raw[_TYPE_OFFSET]) from None
+            raise type(error)(error.reason, self.file, self.event_position, raw[EVENT_TYPE_OFFSET]) from None
         self._decryptor = decryptor
         if not self._have(self._next + ENCRYPTED_PREFIX_SIZE):
             return

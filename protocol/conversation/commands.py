@@ -10,6 +10,7 @@ from dataclasses import field
 
 from ..constants import Command
 from ..errors import ConfigurationError, ProtocolError
+from ..position import FIRST_POSITION
 from ..records import record
 from ..wire import Reader
 from .messages import decode_text, message_reader
@@ -168,7 +169,7 @@ class BinlogDumpGtid:
     server_id: int
     flags: int = 0
     file: str = ""
-    position: int = 4
+    position: int = FIRST_POSITION
 
     @classmethod
     def parse(cls, payload: bytes) -> "BinlogDumpGtid":

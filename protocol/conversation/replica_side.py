@@ -17,6 +17,7 @@ from typing import Final
 
 from ..constants import Capability
 from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
+from ..position import FIRST_POSITION
 from ..records import record
 from .client_plugins import Credentials, load_public_key
 from .commands import (
@@ -250,7 +251,13 @@ class Connection:
         self._command(BinlogDump(file, position, server_id, flags).encode(), Phase.DUMP)
 
     def send_dump_gtid(
-        self, gtid_set: bytes, server_id: int, flags: int = 0, *, file: str = "", position: int = 4
+        self,
+        gtid_set: bytes,
+        server_id: int,
+        flags: int = 0,
+        *,
+        file: str = "",
+        position: int = FIRST_POSITION,
     ) -> None:
         """Send COM_BINLOG_DUMP_GTID; next_events() returns the events outside of the encoded ``gtid_set``."""
         self._command(BinlogDumpGtid(gtid_set, server_id, flags, file, position).encode(), Phase.DUMP)

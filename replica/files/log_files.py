@@ -5,13 +5,13 @@ Hands out the bytes of one open file; it does not know events.
 
 import glob
 import os
-import re
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from protocol.errors import ConfigurationError, DecodeError, TruncatedError
+from protocol.position import split_file_name
 from protocol.records import record
 from protocol.wire import ReadBytes
 
@@ -19,7 +19,6 @@ STANDARD_INPUT: Final = "-"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31
 _CHUNK_SIZE: Final = 1 << 16
-_NUMBERED: Final = r"((?s:.*)\.)([0-9]+)(\.gz)?"
 
 
 @runtime_checkable
@@ -129,8 +128,8 @@ def _read_index(path: str) -> list[str]:
 
 
 def _order(path: str) -> tuple[str, int]:
-    found = re.fullmatch(_NUMBERED, path)
-    return (found[1], int(found[2])) if found else (path, 0)
+    base, number = split_file_name(path.removesuffix(".gz"))
+    return base, int(number or 0)
 
 
 def _base_name(path: str) -> str:

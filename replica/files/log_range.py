@@ -18,14 +18,13 @@ from protocol.binlog.events import (
 from protocol.constants import ROW_CODES, EventType
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 
 from ..config.selection import Start, Stop
 from ..transactions.boundary import Progress
 from ..transactions.stop_point import StopPoint
 from .log_files import LogFile
 
-FIRST_POSITION = 4
 # Rows events before the start are not decoded; other events are, because they tell where transactions begin. Table
 # maps are decoded for a start between a table map and its rows.
 _PASSED_CODES = ROW_CODES - {bytes([EventType.TABLE_MAP])}

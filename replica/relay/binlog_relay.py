@@ -14,13 +14,13 @@ from typing import Final
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
 from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, DumpFlag, EventFlag, EventType
 from protocol.errors import ConfigurationError, ReplicaError, SourceChangedError, SourceConfigurationError
-from protocol.position import BinlogPosition
+from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.wire import Reader, unpack_event_header, utf8_text
 
 from ..config.options import Options
 from ..config.reconnect import FailureCount
 from ..source.dump import Dump, Greeted
-from ..source.resolve_start import FIRST_POSITION, StartPoint
+from ..source.resolve_start import StartPoint
 from ..source.server_facts import Source, ask, introduce, log_files
 from ..source.session import Session
 from .folder import RelayFolder

@@ -14,13 +14,20 @@ from typing import Final, Self
 from zlib import crc32
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, CRC32_RESIDUE, algorithm_of, crc32_matches
-from protocol.constants import BINLOG_MAGIC, ENCRYPTED_BINLOG_MAGIC, EventType
+from protocol.constants import (
+    BINLOG_MAGIC,
+    ENCRYPTED_BINLOG_MAGIC,
+    EVENT_END_OFFSET,
+    EVENT_TYPE_OFFSET,
+    EventType,
+)
 from protocol.errors import ConfigurationError, DecodeError, SourceChangedError
+from protocol.position import FIRST_POSITION
 from protocol.wire import unpack_u32
 
 from ..config.checkpoint import replace_file
 from ..server.identity import read_server_uuid, write_server_uuid
-from ..server.served_log import FIRST_POSITION, FileEvents
+from ..server.served_log import FileEvents
 
 _LOCK: Final = "relay.lock"
 _MODE: Final = 0o600
@@ -29,7 +36,6 @@ _LEFTOVER: Final = ".tmp"
 # COM_BINLOG_DUMP has 32 bits for a position.
 _MAX_POSITION: Final = 0xFFFFFFFF
 _POSITION_MASK: Final = 0xFFFFFFFF
-_END_OFFSET: Final = 13
 # The source names the files: a name must not lead out of the directory.
 _FILE_NAME: Final = re.compile(r"(?P<base>[^/\\\0]+)\.(?P<number>[0-9]+)", re.DOTALL)
 
@@ -127,7 +133,7 @@ class RelayFolder:
         add = self._pending.append
         try:
             for raw in events:
-                (next_position,) = unpack_u32(raw, _END_OFFSET)
+                (next_position,) = unpack_u32(raw, EVENT_END_OFFSET)
                 end = position + len(raw)
                 if next_position and next_position != end & _POSITION_MASK:
                     raise self._error(
@@ -261,7 +267,7 @@ class RelayFolder:
         with FileEvents(self._path_of(self.file)) as events, contextlib.suppress(DecodeError):
             while batch := events.read():
                 for raw in batch:
-                    if raw[4] == EventType.FORMAT_DESCRIPTION:
+                    if raw[EVENT_TYPE_OFFSET] == EventType.FORMAT_DESCRIPTION:
                         self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
                     if self._has_checksums and not crc32_matches(raw):
                         return last, end

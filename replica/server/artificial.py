@@ -9,13 +9,18 @@ from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
-from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
+from protocol.constants import (
+    CHECKSUM_SIZE,
+    EVENT_END_OFFSET,
+    EVENT_FLAGS_OFFSET,
+    EVENT_HEADER_SIZE,
+    EventFlag,
+    EventType,
+)
 from protocol.gtid import MariadbGtid
 from protocol.wire import encode_lenenc_bytes, encode_lenenc_int
 
 _HEADER: Final = struct.Struct("<IBIIIH")
-_POSITION_OFFSET: Final = 13
-_FLAGS_OFFSET: Final = 17
 # After the binlog version (2 bytes) and the server version (50 bytes).
 _CREATED_OFFSET: Final = EVENT_HEADER_SIZE + 2 + 50
 _POSITION_MASK: Final = 0xFFFFFFFF
@@ -90,9 +95,9 @@ def format_description(raw: bytes, *, keep_position: bool, keep_created: bool, h
     event.
     """
     sent = bytearray(raw)
-    sent[_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF
+    sent[EVENT_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF
     if not keep_position:
-        sent[_POSITION_OFFSET : _POSITION_OFFSET + 4] = bytes(4)
+        sent[EVENT_END_OFFSET : EVENT_END_OFFSET + 4] = bytes(4)
     if not keep_created:
         sent[_CREATED_OFFSET : _CREATED_OFFSET + 4] = bytes(4)
     if has_checksums:

@@ -12,12 +12,13 @@ from protocol.constants import DumpFlag
 from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
+from protocol.position import FIRST_POSITION
 
 from .event_filter import AfterGtidState, AllEvents, MakeHeartbeat, WithoutGtids
 from .gtids import LogGtids, MariadbState, first_gtid
 from .refusals import Refusals
 from .send_dump import DumpStart
-from .served_log import FIRST_POSITION, FileHead, ServedLog
+from .served_log import FileHead, ServedLog
 
 _LONG_HEARTBEATS_SINCE: Final = (8, 0, 26)
 

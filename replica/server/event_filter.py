@@ -11,14 +11,13 @@ from typing import Final, Protocol
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import GtidEvent, MariadbGtidEvent
-from protocol.constants import CHECKSUM_SIZE, ROW_CODES, EventType
+from protocol.constants import CHECKSUM_SIZE, EVENT_TYPE_OFFSET, ROW_CODES, EventType
 from protocol.gtid import GtidSet, MariadbGtid
 
 from . import artificial
 from .gtids import MariadbState
 from .refusals import Refusals
 
-_TYPE_OFFSET: Final = 4
 _GTID: Final = frozenset({EventType.GTID, EventType.GTID_TAGGED})
 # Belongs to no transaction: sent even after a skipped one.
 _OUTSIDE: Final = frozenset({EventType.ROTATE})
@@ -92,7 +91,7 @@ class WithoutGtids:
         """The events of all other transactions. Raises ``DumpRefusedError`` for a transaction without a GTID."""
         chosen: list[bytes] = []
         for raw in events:
-            kind = raw[_TYPE_OFFSET]
+            kind = raw[EVENT_TYPE_OFFSET]
             if kind in _GTID:
                 event = self._decoder.decode(raw)
                 self._is_skipping = isinstance(event, GtidEvent) and event.gtid in self._gtids
@@ -157,7 +156,7 @@ class AfterGtidState:
         chosen: list[bytes] = []
         for raw in events:
             position += len(raw)
-            if raw[_TYPE_OFFSET] == EventType.MARIADB_GTID and self._state:
+            if raw[EVENT_TYPE_OFFSET] == EventType.MARIADB_GTID and self._state:
                 self._begin_group(raw)
             if self._ends_skipped_group is None:
                 chosen.append(raw)
@@ -202,7 +201,7 @@ class AfterGtidState:
             del self._state[gtid.domain_id]
 
     def _commits(self, raw: bytes) -> bool:
-        kind = raw[_TYPE_OFFSET]
+        kind = raw[EVENT_TYPE_OFFSET]
         if kind != EventType.QUERY:
             return kind in _COMMITTING
         end = len(raw) - CHECKSUM_SIZE * self._decoder.checksum_enabled
@@ -210,4 +209,4 @@ class AfterGtidState:
 
 
 def _ends_statement(raw: bytes) -> bool:
-    return raw[_TYPE_OFFSET] not in _INSIDE
+    return raw[EVENT_TYPE_OFFSET] not in _INSIDE

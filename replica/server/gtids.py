@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from protocol.binlog.events import AnonymousGtidEvent, GtidEvent, MariadbGtidEvent
-from protocol.constants import EventType
+from protocol.constants import EVENT_TYPE_OFFSET, EventType
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
+from protocol.position import FIRST_POSITION
 
-from .served_log import FIRST_POSITION, FileEvents, FileHead, ServedLog
+from .served_log import FileEvents, FileHead, ServedLog
 
-_TYPE_OFFSET: Final = 4
 _GTID_TYPES: Final = frozenset(
     {EventType.GTID, EventType.GTID_TAGGED, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID}
 )
@@ -110,7 +110,7 @@ class LogGtids:
                     if end >= position:
                         break
                     end += len(raw)
-                    if raw[_TYPE_OFFSET] == EventType.MARIADB_GTID:
+                    if raw[EVENT_TYPE_OFFSET] == EventType.MARIADB_GTID:
                         event = decoder.decode(raw)
                         assert isinstance(event, MariadbGtidEvent)
                         state.add(event.gtid)
@@ -156,7 +156,7 @@ async def _gtids(
     while batch := events.read():
         for raw in batch:
             end += len(raw)
-            if raw[_TYPE_OFFSET] in _GTID_TYPES:
+            if raw[EVENT_TYPE_OFFSET] in _GTID_TYPES:
                 event = decoder.decode(raw)
                 if isinstance(event, GtidEvent | MariadbGtidEvent):
                     yield event.gtid, end

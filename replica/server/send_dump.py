@@ -13,22 +13,29 @@ from typing import Final
 from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import QueryEvent
-from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, ROW_CODES, EventFlag, EventType
+from protocol.constants import (
+    CHECKSUM_SIZE,
+    EVENT_FLAGS_OFFSET,
+    EVENT_HEADER_SIZE,
+    EVENT_TYPE_OFFSET,
+    ROW_CODES,
+    EventFlag,
+    EventType,
+)
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ConfigurationError, DecodeError
-from protocol.position import BinlogPosition
+from protocol.position import FIRST_POSITION, BinlogPosition, file_number
+from protocol.wire import utf8_text
 
 from ..transactions.boundary import Progress
 from . import artificial
 from .event_filter import EventFilter
 from .refusals import Place, Refusals
 from .replicas import ConnectedReplica
-from .served_log import FIRST_POSITION, MAX_EVENT_SIZE, NO_NUMBER, FileEvents, FileHead, ServedLog, numbered
+from .served_log import MAX_EVENT_SIZE, FileEvents, FileHead, ServedLog
 
 _POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN}
-_TYPE_OFFSET: Final = 4
-_FLAGS_OFFSET: Final = 17
 # A ROTATE event's file name is after its position.
 _ROTATE_NAME: Final = EVENT_HEADER_SIZE + 8
 
@@ -221,12 +228,15 @@ class Dump:
     def _check_following(self, file: str) -> None:
         """Refuse a next file other than the ROTATE event named. Only numbers are compared: files may be renamed."""
         raw = self._last_event
-        if not raw or raw[_TYPE_OFFSET] != EventType.ROTATE or raw[_FLAGS_OFFSET] & EventFlag.ARTIFICIAL:
+        if (
+            not raw
+            or raw[EVENT_TYPE_OFFSET] != EventType.ROTATE
+            or raw[EVENT_FLAGS_OFFSET] & EventFlag.ARTIFICIAL
+        ):
             return
         name = raw[_ROTATE_NAME : len(raw) - CHECKSUM_SIZE * self._has_checksums]
-        _, named = numbered(name.decode("utf-8", "surrogateescape"))
-        _, found = numbered(file)
-        if named != found and NO_NUMBER not in (named, found):
+        named, found = file_number(utf8_text(name)), file_number(file)
+        if named and found and named != found:
             raise self._refusals.no_next_file(self.place())
 
     def _is_begun(self, file: str) -> bool:
@@ -246,7 +256,7 @@ class Dump:
             batch = events.read()
         except DecodeError:
             raise self._refusals.bogus_event(self.place()) from None
-        if batch and is_last and self._options.waits and batch[-1][_TYPE_OFFSET] == EventType.ROTATE:
+        if batch and is_last and self._options.waits and batch[-1][EVENT_TYPE_OFFSET] == EventType.ROTATE:
             # The ROTATE names a file that does not exist yet; a later heartbeat must not go back before it (13122).
             events.position -= len(batch.pop())
         if not batch:

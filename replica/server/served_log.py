@@ -20,23 +20,27 @@ from protocol.binlog.checksum import (
 )
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import MariadbGtidListEvent, PreviousGtidsEvent
-from protocol.constants import BINLOG_MAGIC, ENCRYPTED_BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
+from protocol.constants import (
+    BINLOG_MAGIC,
+    ENCRYPTED_BINLOG_MAGIC,
+    EVENT_HEADER_SIZE,
+    EVENT_SIZE_OFFSET,
+    EVENT_TYPE_OFFSET,
+    EventType,
+)
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import GtidSet, MariadbGtid
+from protocol.position import FIRST_POSITION, file_number, split_file_name
 from protocol.records import record
 from protocol.wire import unpack_event_header, unpack_u32
 
 from ..files.log_files import LogFile, LogSource, Readable, find_log_files, unreadable
 
-FIRST_POSITION: Final = len(BINLOG_MAGIC)
 #: In place of the number of a file name without one.
-NO_NUMBER: Final = -1
 #: max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
 MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
 _CHUNK_SIZE: Final = 1 << 18
-_SIZE_OFFSET: Final = 9
-_TYPE_OFFSET: Final = 4
 # Since these versions each file starts with the GTIDs of the files before it.
 _MYSQL_LISTS_SINCE: Final = (5, 6, 5)
 _MARIADB_LISTS_SINCE: Final = (10, 0, 2)
@@ -103,7 +107,7 @@ class FileEvents:
         events: list[bytes] = []
         start, size = 0, len(data)
         while start + EVENT_HEADER_SIZE <= size:
-            (length,) = unpack_u32(data, start + _SIZE_OFFSET)
+            (length,) = unpack_u32(data, start + EVENT_SIZE_OFFSET)
             end = start + length
             if end > size or length < EVENT_HEADER_SIZE:
                 break
@@ -115,10 +119,10 @@ class FileEvents:
         return events
 
     def _read_large(self, data: bytes) -> tuple[list[bytes], int]:
-        (length,) = unpack_u32(data, _SIZE_OFFSET)
+        (length,) = unpack_u32(data, EVENT_SIZE_OFFSET)
         if not EVENT_HEADER_SIZE <= length <= MAX_EVENT_SIZE:
             raise DecodeError(
-                f"the event's size is {length} bytes", self._name, self.position, data[_TYPE_OFFSET]
+                f"the event's size is {length} bytes", self._name, self.position, data[EVENT_TYPE_OFFSET]
             )
         if self.position + length > self.size:
             return [], 0
@@ -211,7 +215,8 @@ class ServedLog:
         if name in names:
             index = names.index(name) + 1
             return names[index] if index < len(names) else None
-        if names and numbered(names[0]) == (numbered(name)[0], numbered(name)[1] + 1):
+        base, number = split_file_name(name)
+        if names and split_file_name(names[0])[0] == base and file_number(names[0]) == int(number or 0) + 1:
             return names[0]
         raise LookupError(name)
 
@@ -261,12 +266,6 @@ def _in_directory(path: str) -> str:
     return found[0] if found else os.path.join(glob.escape(path), "*.[0-9]*[0-9]")
 
 
-def numbered(name: str) -> tuple[str, int]:
-    """Base name and number of a binlog file name; ``NO_NUMBER`` without a number."""
-    base, _, digits = name.rpartition(".")
-    return (base, int(digits)) if digits.isdecimal() else (name, NO_NUMBER)
-
-
 def _state_of(path: str) -> tuple[object, ...]:
     try:
         status = os.stat(path)
@@ -293,7 +292,7 @@ def _read_head(path: str) -> FileHead | None:
         return None
     description = first[0]
     # A format description has a checksum even if checksums are off; that of an older server has none.
-    if description[_TYPE_OFFSET] != EventType.FORMAT_DESCRIPTION:
+    if description[EVENT_TYPE_OFFSET] != EventType.FORMAT_DESCRIPTION:
         raise ConfigurationError(f"{path} does not begin with a FORMAT_DESCRIPTION event")
     version = server_version_of(description)
     head = FileHead(
@@ -312,9 +311,9 @@ def _with_previous(head: FileHead, events: list[bytes]) -> FileHead | None:
         since = _MARIADB_LISTS_SINCE if head.is_mariadb else _MYSQL_LISTS_SINCE
         return None if version_numbers(head.version) >= since else head
     for raw in events:
-        if raw[_TYPE_OFFSET] == EventType.MARIADB_START_ENCRYPTION:
+        if raw[EVENT_TYPE_OFFSET] == EventType.MARIADB_START_ENCRYPTION:
             raise ConfigurationError("the binary log is encrypted: decrypt it before it is served")
-        if raw[_TYPE_OFFSET] in _GTID_LISTS:
+        if raw[EVENT_TYPE_OFFSET] in _GTID_LISTS:
             event = head.decoder("", head.first_event).decode(raw)
             if isinstance(event, PreviousGtidsEvent):
                 return replace(head, previous=event.gtid_set)

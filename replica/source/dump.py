@@ -13,6 +13,7 @@ from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, EventHeader
 from protocol.constants import EventFlag, EventType
 from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
+from protocol.position import FIRST_POSITION
 from protocol.records import record
 from protocol.rows.counting import row_compiler
 from protocol.wire import unpack_event_header
@@ -20,7 +21,7 @@ from protocol.wire import unpack_event_header
 from ..config.options import Options
 from ..config.table_filter import table_filter
 from .log_scan import LogScan
-from .resolve_start import FIRST_POSITION, StartPoint, begin_dump
+from .resolve_start import StartPoint, begin_dump
 from .server_facts import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, introduce, is_seeking
 from .session import Session
 

@@ -4,23 +4,20 @@ Each search is a dump that ends at the end of the log (server id 0 and the flag 
 has a connection of its own, because a connection can do nothing after a dump. Rows are never decoded.
 """
 
-import re
 from collections.abc import Callable
-from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
 from protocol.constants import ROW_CODES, DumpFlag, EventFlag
 from protocol.errors import BinlogNotFoundError
 from protocol.gtid import AnyGtidSet
-from protocol.position import BinlogPosition
+from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
 
 from ..config.options import Options
 from ..transactions.boundary import Progress
 from .server_facts import Source, introduce
 from .session import Session
 
-_NUMBERED: Final = re.compile(r"(.*\.)(\d+)", re.DOTALL)
 # Gets each event with the file and the position after it; returns True to end the scan.
 _Visitor = Callable[[Event, str, int], bool]
 
@@ -39,13 +36,12 @@ class LogScan:
         oldest one by doubling the step, then by halving it.
         """
         first = await self.first_file()
-        found = _NUMBERED.fullmatch(first)
-        if found is None:
+        base, digits = split_file_name(first)
+        if not digits:
             return [first]
-        base, digits = found.groups()
 
         def name(number: int) -> str:
-            return f"{base}{number:0{len(digits)}d}"
+            return f"{base}.{number:0{len(digits)}d}"
 
         low, step = int(digits), 1
         while await self._exists(name(low + step)):
@@ -70,7 +66,7 @@ class LogScan:
 
     async def end(self) -> BinlogPosition:
         """The end of the log now. Reads the newest file."""
-        end = BinlogPosition((await self.files())[-1], 4)
+        end = BinlogPosition((await self.files())[-1], FIRST_POSITION)
 
         def visit(event: Event, file: str, position: int) -> bool:
             nonlocal end
@@ -85,7 +81,7 @@ class LogScan:
 
         If there is none, the end of the log.
         """
-        progress = Progress(file, 4, None, self._source.has_gtids)
+        progress = Progress(file, FIRST_POSITION, None, self._source.has_gtids)
 
         def visit(event: Event, file: str, end: int) -> bool:
             if progress.begins(event) and event.header.timestamp >= second:
@@ -99,7 +95,7 @@ class LogScan:
 
     async def gtids_before(self, position: BinlogPosition) -> AnyGtidSet | None:
         """All transactions of the log before a position. Reads its file up to there."""
-        progress = Progress(position.file, 4, None, self._source.has_gtids)
+        progress = Progress(position.file, FIRST_POSITION, None, self._source.has_gtids)
 
         def visit(event: Event, file: str, end: int) -> bool:
             if BinlogPosition(file, end) > position:
@@ -136,7 +132,7 @@ class LogScan:
             checksums = await introduce(session, self._source, self._options)
             decoder = EventDecoder(file=file, mariadb=self._source.is_mariadb)
             decoder.checksum_enabled = checksums
-            session.start_dump(file, 4, 0, DumpFlag.NON_BLOCK | self._source.dump_flags)
+            session.start_dump(file, FIRST_POSITION, 0, DumpFlag.NON_BLOCK | self._source.dump_flags)
             while events := await session.read_events(self._options.connect_timeout):
                 for raw in events:
                     if raw[4:5] in ROW_CODES:

@@ -5,6 +5,7 @@ first one that has that place. It reads no events.
 """
 
 from protocol.binlog.decoder import EventDecoder
+from protocol.position import FIRST_POSITION
 from protocol.records import record
 
 from ..config.options import Options
@@ -15,7 +16,6 @@ from ..transactions.stop_point import StopPoint
 from .dump import Dump, Greeted
 from .hosts import first_host
 from .resolve_start import (
-    FIRST_POSITION,
     StartPoint,
     check_held,
     check_same_server,

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from protocol.errors import ConfigurationError, SourceChangedError, TransactionsUnavailableError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet, parse_gtid_set
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.records import record
 
 from ..config.selection import Start
@@ -27,7 +27,6 @@ from .server_facts import (
 )
 from .session import Session
 
-FIRST_POSITION = 4  # after the magic bytes
 _COPY_ANEW = "copy the data anew and start from that copy's GTID set"
 
 

@@ -8,10 +8,10 @@ import logging
 from typing import Final
 
 from protocol.errors import SourceConfigurationError
-from protocol.position import Checkpoint
+from protocol.position import FIRST_POSITION, Checkpoint
 
 from ..transactions.boundary import Progress
-from .resolve_start import FIRST_POSITION, is_same_server
+from .resolve_start import is_same_server
 from .server_facts import Source
 from .session import Session
 

@@ -25,6 +25,7 @@ from protocol.errors import (
     TransactionsUnavailableError,
 )
 from protocol.gtid import AnyGtidSet, GtidSet
+from protocol.position import FIRST_POSITION
 from protocol.rows.table import Table
 from replica.config.options import Options
 from replica.config.reconnect import FailureCount
@@ -32,7 +33,6 @@ from replica.config.selection import parse_start
 from replica.config.table_filter import table_filter
 from replica.source.dump import Dump, Greeted
 from replica.source.resolve_start import (
-    FIRST_POSITION,
     StartPoint,
     check_held,
     from_gtids,

@@ -9,6 +9,7 @@ from typing import Final
 
 from protocol.binlog.events import Event, QueryEvent, TableMapEvent
 from protocol.errors import ConfigurationError, SchemaMismatchError
+from protocol.position import file_number
 from protocol.rows.description import describe_table
 from protocol.rows.table import Table
 
@@ -16,7 +17,7 @@ from ..config.options import Options
 from ..source.column_lookup import ColumnLookup
 from ..sql.statement_kind import FRAME
 from .descriptions import described, table_of
-from .offsets import Key, file_number
+from .offsets import Key
 from .spool import Spool
 
 

@@ -8,7 +8,6 @@ module parses and compares offsets; it connects to no server.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,22 +15,16 @@ from typing import Final, TypeVar
 
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.position import file_number
 
 from ..source.server_facts import Source
 
 VERSION: Final = 1
 _KEYS: Final = ("version", "server_uuid", "server_id", "epoch", "file", "position", "gtid_set")
-_NUMBERED: Final = re.compile(r".*\.([0-9]{1,10})", re.DOTALL)
 
 _T = TypeVar("_T")
 # (epoch, file number, position): orders the offsets of one stream.
 Key = tuple[int, int, int]
-
-
-def file_number(name: str) -> int:
-    """The number after the last dot of a binlog file's name; 0 if there is none."""
-    found = _NUMBERED.fullmatch(name)
-    return int(found[1]) if found else 0
 
 
 @dataclass(frozen=True, slots=True)

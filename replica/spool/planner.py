@@ -20,9 +20,9 @@ from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import QueryEvent
 from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.errors import DecodeError
+from protocol.position import file_number
 
 from ..files.log_files import LogFile
-from .offsets import file_number
 from .pieces import LogPiece
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -24,11 +24,12 @@ from typing import Any, BinaryIO, Final, ParamSpec, TypeVar
 
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import CheckpointError, SourceChangedError
+from protocol.position import file_number
 from protocol.rows.description import ColumnDescription
 from protocol.rows.table import Table
 
 from .descriptions import NO_NAMES, Names, dump_names, load_names, since, with_description, with_statement
-from .offsets import Key, Offset, file_number
+from .offsets import Key, Offset
 from .pieces import LogPiece
 from .planner import HeaderWalk
 

@@ -26,12 +26,13 @@ from protocol.binlog.events import (
 from protocol.constants import ROW_CODES, EventFlag, EventType
 from protocol.errors import ProtocolError, SourceChangedError
 from protocol.gtid import Gtid, MariadbGtid
+from protocol.position import FIRST_POSITION
 
 from ..config.options import Options
 from ..source.column_lookup import ColumnLookup
 from ..source.dump import Dump
 from ..source.open_dump import Broken, FirstOpening
-from ..source.resolve_start import FIRST_POSITION, is_same_server
+from ..source.resolve_start import is_same_server
 from ..transactions.boundary import BEGINNING, OPEN, OUTSIDE, STEPS, Progress
 from ..transactions.replay import (
     COMPARED_BYTES,

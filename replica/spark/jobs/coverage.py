@@ -13,10 +13,10 @@ from typing import Final
 
 from protocol.binlog.events import QueryEvent
 from protocol.errors import ConfigurationError
+from protocol.position import file_number
 
 from ...config.options import Options
 from ...source.dump import Greeted
-from ...spool.offsets import file_number
 from ...sql import ddl
 from ...stream.binlog_stream import BinlogStream
 

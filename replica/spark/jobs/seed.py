@@ -25,12 +25,12 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from protocol.errors import ConfigurationError
 from protocol.gtid import parse_gtid_set
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.position import BinlogPosition, Checkpoint, file_number
 
 from ...config.options import Options
 from ...source.dump import Greeted
 from ...source.resolve_start import StartPoint, with_gtids
-from ...spool.offsets import Offset, file_number
+from ...spool.offsets import Offset
 from ..packed import PackedItem, repack, unpack, without_durations
 from ..table_mode import spark_type
 from .kept_table import PLANTED, table_path

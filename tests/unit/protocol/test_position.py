@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.position import BinlogPosition, Checkpoint, file_number, split_file_name
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 FULL = Checkpoint("binlog.000003", 154, f"{UUID}:1-5", UUID, 97)
@@ -62,6 +62,21 @@ def test_offsets_of_one_file_are_ordered_whatever_its_name() -> None:
 def test_positions_of_different_logs_have_no_order(file: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot be ordered"):
         assert BinlogPosition("binlog.000001", 4) < BinlogPosition(file, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "digits"),
+    [
+        ("binlog.000042", "binlog", "000042"),
+        ("a.b.7", "a.b", "7"),
+        ("binlog", "binlog", ""),
+        ("7", "7", ""),
+        ("b.000001x", "b.000001x", ""),
+    ],
+)
+def test_the_number_in_a_files_name(name: str, base: str, digits: str) -> None:
+    assert split_file_name(name) == (base, digits)
+    assert file_number(name) == int(digits or 0)
 
 
 def test_a_position_is_not_less_than_something_else() -> None:
