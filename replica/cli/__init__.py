@@ -1,7 +1,7 @@
-"""The command line: ``mysql-replica``, also ``python -m replica``.
+"""The command line: ``mysql-replica``, or ``python -m replica``.
 
-Subcommands stand in ``COMMANDS``. Exit codes: 0 all is well, 1 the log, the stream or the output fails, 2 the
-arguments cannot be used. An error is one line that names the remedy; ``--debug`` adds the traceback.
+``COMMANDS`` lists the subcommands. Exit codes: 0 success, 1 the log, the stream or the output failed, 2 invalid
+arguments. An error is one line that names the remedy; ``--debug`` adds the traceback.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _EXIT_INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; ``SystemExit`` for ``--help`` and arguments it cannot read."""
+    """Run the command line and return its exit code. Raises ``SystemExit`` for ``--help`` and unknown arguments."""
     options = make_parser().parse_args(arguments)
     command: Command = options.command
     console = Console.standard()
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
     parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="Reads the binary logs of MySQL and MariaDB: files, and live as a replica."
+        prog=PROGRAM,
+        description="Read the binary logs of MySQL and MariaDB, from files or from a running server as a replica.",
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
@@ -78,16 +79,16 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def error_text(error: Exception) -> str:
-    """What to tell of an error in one line."""
+    """The message for an error, in one line."""
     if isinstance(error, ReplicaError):
         return f"error: {error}"
     if isinstance(error, OSError):
         return f"error: {error.filename + ': ' if isinstance(error.filename, str) else ''}{error.strerror or error}"
-    return f"error: {type(error).__name__}: {error} (this is a defect of {PROGRAM}; --debug shows where)"
+    return f"error: {type(error).__name__}: {error} (a defect of {PROGRAM}; --debug prints the traceback)"
 
 
 class _Notes(logging.Handler):
-    """Prints what the library logs: warnings, such as of damage that was passed over."""
+    """Prints the library's warnings, such as the one about damaged events that were skipped."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Arguments that several subcommands have, and how their texts are read."""
+"""Arguments that several subcommands share, and functions that read their values."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -11,33 +11,37 @@ from ..config.selection import Start, parse_start
 
 DSN_HELP: Final = "the source: mysql://user:password@host:port/?option=value"
 PLACES: Final = (
-    "now, earliest, FILE:POS, a GTID set (what you already have), or a time with zone (2026-01-31T12:00:00Z)"
+    "now, earliest, FILE:POS, a GTID set (the transactions that you already have), or a time with its zone "
+    "(2026-01-31T12:00:00Z)"
+)
+SERVER_ID_HELP: Final = (
+    "server_id of this replica; must differ from those of the source and its other replicas"
 )
 
 
 def add_table_arguments(parser: ArgumentParser) -> None:
-    """``--tables`` and ``--exclude-tables``, each as often as one likes; ``patterns`` reads them."""
+    """Add ``--tables`` and ``--exclude-tables``, which may be repeated; ``patterns`` joins their values."""
     add = parser.add_argument
     add(
         "--tables",
         metavar="PATTERNS",
         action="append",
-        help="row changes of these only, such as shop.*,crm.user",
+        help="only row changes of these tables, such as shop.*,crm.user",
     )
-    add("--exclude-tables", metavar="PATTERNS", action="append", help="row changes of all but these")
+    add("--exclude-tables", metavar="PATTERNS", action="append", help="no row changes of these tables")
 
 
 def patterns(given: Sequence[str] | None) -> str | None:
-    """All the patterns of an option that may be given several times."""
+    """The values of a repeated option, joined by commas; None if it was not given."""
     return ",".join(given) if given else None
 
 
 def read_place(option: str, text: str) -> Start:
-    """A place in a source's log. Raises ``ConfigurationError``, which names the command line's option."""
+    """Read a position in a source's log. Raises ``ConfigurationError``, which names ``option``."""
     try:
         place = parse_start(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{option}: {error} -- a place is {PLACES}") from error
     if isinstance(place, datetime) and place.utcoffset() is None:
-        raise ConfigurationError(f"{option}: the time {text!r} has no zone: put a Z behind it for UTC")
+        raise ConfigurationError(f"{option}: the time {text!r} has no zone; append Z for UTC")
     return place

@@ -1,4 +1,4 @@
-"""What a subcommand of the command line is: its name, its arguments, and the function that runs it."""
+"""The description of a subcommand: its name, its help, its arguments, and the function that runs it."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from .console import Console
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand. ``run`` returns the exit code; errors of the library are the caller's to print.
+    """A subcommand. ``run`` returns the exit code; the caller prints the errors that it raises.
 
-    ``help`` is one line; ``epilog`` stands at the end of the subcommand's own help, as it is.
+    ``help`` is one line. ``epilog`` is printed unchanged at the end of the subcommand's ``--help``.
     """
 
     name: str

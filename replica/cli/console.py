@@ -1,4 +1,4 @@
-"""Where the command line writes: the output as bytes, messages and progress beside it on standard error."""
+"""The output of the command line: bytes on standard output, messages and the progress line on standard error."""
 
 import os
 import sys
@@ -10,8 +10,8 @@ from ..statistics.layout import printable
 
 PROGRAM: Final = "mysql-replica"
 
-_COLUMNS: Final = 80  # of a terminal that does not say how wide it is
-_INTERVAL: Final = 0.2  # seconds between two states of the progress line
+_COLUMNS: Final = 80  # for a terminal that does not report its width
+_INTERVAL: Final = 0.2  # seconds between two updates of the progress line
 
 
 class Console:
@@ -23,7 +23,7 @@ class Console:
 
     @classmethod
     def standard(cls) -> "Console":
-        """That of this process; what it was started without goes nowhere."""
+        """The console of this process. Output to a closed standard stream is discarded."""
         output = open(os.devnull, "wb") if sys.stdout is None else sys.stdout.buffer  # noqa: SIM115
         errors = open(os.devnull, "w") if sys.stderr is None else sys.stderr  # noqa: SIM115
         return cls(output, errors)
@@ -31,19 +31,19 @@ class Console:
     def note(self, text: str) -> None:
         """A message of one line on standard error."""
         line = " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
-        # Parts of it are a source's own words.
+        # The text may contain messages of a source.
         self.errors.write(f"{PROGRAM}: {printable(line)}\n")
         self.errors.flush()
 
     def close_output(self) -> None:
-        """Whoever reads the output has gone: whatever is still buffered goes nowhere."""
+        """The reader of the pipe has gone: discard buffered output."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.output.fileno())
         os.close(nowhere)
 
 
 class Progress:
-    """A line on a terminal that is written over: bytes read, rate, time left. ``total`` is None where not known."""
+    """A progress line on a terminal: bytes read, rate, time left. ``total`` is in bytes, None if unknown."""
 
     def __init__(self, errors: TextIO, total: int | None, is_shown: bool) -> None:
         self._errors = errors
@@ -53,7 +53,7 @@ class Progress:
         self._width = 0
 
     def update(self, done: int) -> None:
-        """``done`` bytes have been read."""
+        """Show that ``done`` bytes have been read, at most every 0.2 seconds."""
         if not self._is_shown:
             return
         now = time.monotonic()
@@ -63,7 +63,7 @@ class Progress:
         self._write(progress_text(done, self._total, now - self._start))
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._width:
             self._write("")
             self._errors.write("\r")
@@ -77,7 +77,7 @@ class Progress:
             return _COLUMNS
 
     def _write(self, text: str) -> None:
-        # What is wider than the terminal goes on in the next line, and cannot be written over.
+        # Text wider than the terminal would wrap, and could not be overwritten.
         text = text[: self._columns() - 1]
         self._errors.write(f"\r{text.ljust(self._width)}")
         self._errors.flush()

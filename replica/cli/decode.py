@@ -1,4 +1,7 @@
-"""``mysql-replica decode``: binlog files as text, JSON, YAML, SQL, or the table of SHOW BINLOG EVENTS."""
+"""``mysql-replica decode``: prints binlog files as text, JSON, YAML, SQL, or as SHOW BINLOG EVENTS does.
+
+Reads files and standard input only; ``tail`` reads a running source.
+"""
 
 import contextlib
 import os
@@ -20,50 +23,63 @@ from .file_arguments import add_file_arguments, open_files
 from .formats import DATA_FORMATS, Renderer, sql_renderer
 from .schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
 
-# The progress line is looked after once in so many events.
+# The progress line is updated at most once per so many events.
 _PROGRESS_STEP: Final = 256
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("files", nargs="+", metavar="FILE", help="binlog or relay log, .index file, or - for standard input")
+    add(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="binlog or relay log file, .index file, or - for standard input",
+    )
     add(
         "-f",
         "--format",
         choices=_RENDERERS,
-        help="default: text, as mysqlbinlog -vv --base64-output=decode-rows prints it",
+        help="output format; default: text, as mysqlbinlog -vv --base64-output=decode-rows prints it",
     )
-    add("--flashback", action="store_true", help="SQL that undoes the changes, the last one first")
-    add("--events", action="store_true", help="the table of SHOW BINLOG EVENTS instead")
-    add("--hexdump", action="store_true", help="with text: add an annotated hex dump of each event")
-    add("-o", "--output", metavar="FILE", help="write there instead of to standard output")
+    add("--flashback", action="store_true", help="print SQL that undoes the row changes, newest first")
+    add("--events", action="store_true", help="print the table of SHOW BINLOG EVENTS")
+    add("--hexdump", action="store_true", help="with --format text: add an annotated hex dump of each event")
+    add("-o", "--output", metavar="FILE", help="write to FILE; default: standard output")
 
-    where = "an offset, FILE:OFFSET, a GTID set, or a time with zone (2026-01-31T12:00:00Z)"
-    add("--start", metavar="PLACE", help=f"{where}: begin there (a GTID set is what you already have)")
-    add("--stop", metavar="PLACE", help=f"{where}: end there, after the open transaction")
+    where = "an offset, FILE:OFFSET, a GTID set, or a time with its zone (2026-01-31T12:00:00Z)"
+    add(
+        "--start",
+        metavar="PLACE",
+        help=f"start at {where}; a GTID set names the transactions that you already have",
+    )
+    add("--stop", metavar="PLACE", help=f"stop at {where}; an open transaction is completed first")
     add_table_arguments(parser)
     add(
         "--schema",
         metavar="FILE",
-        help="JSON with column names and types that the log does not hold (see below)",
+        help="JSON file with column names and types that the log does not have (see below)",
     )
 
     add(
         "--disable-log-bin",
         action="store_true",
-        help="with SQL: keep the replay out of the target's binary log",
+        help="with SQL: do not log the replay in the target's binary log (sql_log_bin = 0)",
     )
-    add("--force", action="store_true", help="go on behind damage and what SQL cannot say, and count it")
+    add(
+        "--force",
+        action="store_true",
+        help="skip damaged events and changes that SQL cannot express; count them",
+    )
     add_file_arguments(parser)
 
 
 _EPILOG: Final = f"""\
-A schema file is written by a server with this query (mysql -NBr -e "..."):
+This query, run with mysql -NBr -e "...", prints a schema file (here for the schema shop):
 
 {SCHEMA_QUERY.format(schema="shop")}
 
-Replay SQL with: mysql --binary-mode < FILE. Generated columns must be named in a schema file: the log does not tell
-them from others."""
+Replay SQL with: mysql --binary-mode < FILE. For tables with generated columns SQL needs a schema file: the log does
+not say which columns are generated."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -78,7 +94,7 @@ def _run(options: Namespace, console: Console) -> int:
         log = stack.enter_context(
             open_files(options, options.files, schema=schema.columns, cells=getattr(renderer, "cells", None))
         )
-        # On a terminal that shows the output itself, the line would stand in its way.
+        # No progress line on a terminal that shows the output itself.
         is_shown = console.errors.isatty() and not output.isatty()
         progress = Progress(console.errors, log.bytes_total, is_shown)
         try:
@@ -91,7 +107,7 @@ def _run(options: Namespace, console: Console) -> int:
 
 
 def _check(options: Namespace) -> None:
-    """Options that exclude or need one another."""
+    """Refuse options that exclude one another, or that need another option."""
     sql = _format(options) == "sql" and not options.events
     for name, wanted, is_fit in (
         ("--flashback", options.flashback, sql),
@@ -105,10 +121,10 @@ def _check(options: Namespace) -> None:
 
 _NEEDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "--flashback": "it writes SQL (--format sql)",
-        "--disable-log-bin": "it is for SQL (--format sql, --flashback)",
-        "--hexdump": "it is for text (--format text)",
-        "--events": "it is a format of its own (without --format)",
+        "--flashback": "it writes SQL; use it alone or with --format sql",
+        "--disable-log-bin": "it needs --format sql or --flashback",
+        "--hexdump": "it needs --format text",
+        "--events": "it replaces --format; give only one of them",
     }
 )
 
@@ -126,11 +142,13 @@ def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
     for path in options.files:
         with contextlib.suppress(OSError):
             if os.path.samefile(path, options.output):
-                raise ConfigurationError(f"output: {options.output} is read from, too: it would be lost")
+                raise ConfigurationError(
+                    f"--output: {options.output} is also an input file, which it would overwrite; name another file"
+                )
     try:
         file = open(options.output, "wb")  # noqa: SIM115
     except OSError as error:
-        raise ConfigurationError(f"output: {options.output}: {error.strerror or error}") from error
+        raise ConfigurationError(f"--output: {options.output}: {error.strerror or error}") from error
     with file:
         yield file
 
@@ -145,14 +163,14 @@ def _render(log: BinlogFile, renderer: Renderer, progress: Progress) -> None:
 
 
 def _report(log: BinlogFile, renderer: Renderer, console: Console) -> None:
-    """What is not in the output."""
+    """Report what is missing in the output."""
     if log.skipped.events:
         events, skipped = _count(log.skipped.events, "event"), _count(log.skipped.bytes, "byte")
-        console.note(f"damage was passed over: {events}, {skipped}")
+        console.note(f"damaged events were skipped: {events}, {skipped}")
     if log.torn_bytes:
-        console.note(f"{log.file}: no whole event in its last {_count(log.torn_bytes, 'byte')}")
+        console.note(f"{log.file}: incomplete event at the end: {_count(log.torn_bytes, 'byte')}")
     if isinstance(renderer, SqlRenderer) and renderer.left_out:
-        console.note(f"left out, as no SQL can say what they did: {_count(renderer.left_out, 'event')}")
+        console.note(f"left out, because SQL cannot express them: {_count(renderer.left_out, 'event')}")
 
 
 def _count(number: int, noun: str) -> str:
@@ -186,4 +204,6 @@ def _event_table(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Re
     return EventTable(output, aligned=output.isatty())
 
 
-COMMAND: Final = Command("decode", "print binlog files", _add_arguments, _run, _EPILOG)
+COMMAND: Final = Command(
+    "decode", "Print binlog files as text, JSON, YAML or SQL", _add_arguments, _run, _EPILOG
+)

@@ -1,7 +1,7 @@
-"""``mysql-replica demo``: a source in this process, and the changes that a replica of it sees.
+"""``mysql-replica demo``: runs a source in this process, and prints the changes that a replica of it sees.
 
-It needs no server, no Docker and no rights: ``replica.demo`` serves a recorded log on this machine, and the stream
-reads it over TCP as it would any source's. What it stands on is imported when it runs.
+It needs no server, no Docker and no privileges: ``replica.demo`` serves a recorded log on this machine, and a stream
+reads it over TCP, as from any other source. asyncio and TLS are imported when it runs, for a fast start.
 """
 
 import os
@@ -25,28 +25,32 @@ from .paint import Paint
 if TYPE_CHECKING:
     from ..demo import DemoSource
 
-#: So many transactions with row changes are shown, unless all are wanted.
+#: Transactions with row changes that are shown without ``--all``.
 SHOWN: Final = 11
 _YOURS: Final = "mysql://USER:PASSWORD@HOST:3306"
-#: What to type next: why, the arguments, and whether the recorded log's path comes behind them.
+#: Commands to try next: a comment, the arguments, and whether the recorded log's path is the last argument.
 NEXT_STEPS: Final = (
-    ("a server of yours: is it ready for replicas?", ("doctor", _YOURS), False),
+    ("is your own server ready for replicas?", ("doctor", _YOURS), False),
     ("its changes, as they are made", ("tail", _YOURS), False),
-    ("this demo's source, for code of yours", ("demo", "--serve"), False),
-    ("what is in the demo's log, and the log as SQL", ("stats",), True),
+    ("the demo's source, for your own code", ("demo", "--serve"), False),
+    ("statistics of the demo's log, and the log as SQL", ("stats",), True),
     ("", ("decode", "--format=sql"), True),
 )
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--all", action="store_true", help=f"show all transactions, not the first {SHOWN} with row changes")
-    add("--serve", action="store_true", help="serve the log until Ctrl-C, for other programs to read")
+    add(
+        "--all",
+        action="store_true",
+        help=f"show all transactions; default: the first {SHOWN} with row changes",
+    )
+    add("--serve", action="store_true", help="only serve the log, to other programs, until Ctrl-C")
 
 
 _EPILOG: Final = """\
-The log is half an hour of a small shop, recorded on a MySQL 9.7: customers, orders with JSON, ENUM, DECIMAL and
-DATETIME columns, and their items."""
+The log holds half an hour of a small shop, recorded on MySQL 9.7: customers, orders with JSON, ENUM, DECIMAL and
+DATETIME columns, and order items."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -61,7 +65,7 @@ def _run(options: Namespace, console: Console) -> int:
 
 
 class Shown:
-    """Shows the first transactions of a stream, ``most`` of them with row changes, and counts all."""
+    """Shows a stream's transactions up to the ``most``-th with row changes, and counts all of them."""
 
     def __init__(self, paint: Paint, most: int | None = None) -> None:
         self.statistics = LogStatistics()
@@ -70,7 +74,7 @@ class Shown:
         self._shown = 0
 
     def add(self, event: Event) -> None:
-        """The next event."""
+        """Count the next event, and show it if it is among the first."""
         is_wanted = self._most is None or self.statistics.with_rows < self._most
         if is_wanted:
             self.renderer.render(b"", event.position, event)
@@ -79,7 +83,7 @@ class Shown:
             self._shown = self.statistics.transactions
 
     def summary(self, seconds: float) -> Iterator[Line]:
-        """What was not shown, and what all of it was."""
+        """How many transactions were not shown, and the row changes of all of them."""
         statistics = self.statistics
         left = statistics.transactions - self._shown
         if left:
@@ -114,7 +118,7 @@ async def _show(paint: Paint, most: int | None) -> None:
         _write(paint, _introduction(source))
         start = time.perf_counter()
         async with BinlogStream(replace(options, cells=shown.renderer.cells)) as stream:
-            note = f"logged in, registered as replica {options.server_id}, reading from the beginning"
+            note = f"logged in, registered as replica {options.server_id}, reading from the earliest event"
             paint.write([Span(note, "comment")])
             async for event in stream:
                 shown.add(event)
@@ -125,7 +129,7 @@ async def _show(paint: Paint, most: int | None) -> None:
 
 def _introduction(source: "DemoSource") -> Iterator[Line]:
     yield [Span(f"Half an hour of a small shop, recorded on MySQL {_number(source)}.", "heading")]
-    yield [Span("A server in this process sends the log, and a replica of it prints what comes:")]
+    yield [Span("A server in this process sends the log, and a replica of it prints the changes:")]
     yield []
     yield [Span(f'    replica.connect("mysql://demo:***@{source.address}", start="earliest")', "name")]
     yield []
@@ -147,7 +151,7 @@ def _next_steps() -> Iterator[Line]:
 
 
 def own_command() -> str:
-    """How this program is called again: by its name where that is found, else as it was called."""
+    """The command that runs this program: its name if it is on PATH, else the way it was started."""
     if shutil.which(PROGRAM):
         return PROGRAM
     called = sys.argv[0]
@@ -157,7 +161,7 @@ def own_command() -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path as it is typed from here, if that is shorter."""
+    """The path relative to the current directory, if that is shorter."""
     try:
         return min(os.path.relpath(path), path, key=len)
     except ValueError:  # another drive
@@ -185,7 +189,7 @@ def _serve(paint: Paint, console: Console) -> None:
 
 
 def _invitation(source: "DemoSource") -> Iterator[Line]:
-    yield [Span(f"Half an hour of a small shop (MySQL {_number(source)}), until Ctrl-C:", "heading")]
+    yield [Span(f"Half an hour of a small shop (MySQL {_number(source)}), served until Ctrl-C:", "heading")]
     yield [Span("  # on the command line", "comment")]
     yield [Span(f"  {own_command()} tail {source.dsn} --from earliest")]
     yield [Span("  # from Python", "comment")]
@@ -202,5 +206,5 @@ def _write(paint: Paint, lines: Iterator[Line]) -> None:
 
 
 COMMAND: Final = Command(
-    "demo", "Show what a replica sees, without any server of yours", _add_arguments, _run, _EPILOG
+    "demo", "Show the changes that a replica sees, without a server", _add_arguments, _run, _EPILOG
 )

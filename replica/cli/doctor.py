@@ -1,6 +1,6 @@
-"""``mysql-replica doctor``: what will make replication from a source fail later, and what to type now.
+"""``mysql-replica doctor``: checks a source for what makes replication fail later, and prints the remedies.
 
-What it stands on is imported when it runs: other subcommands shall not wait for asyncio and TLS.
+``replica.doctor`` is imported when it runs, so that other subcommands do not load asyncio and TLS.
 """
 
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _INDENT: Final = 9
 _NO_LIMIT: Final = 1 << 30
-# More than these, such as one for each table, are in the JSON.
+# Of more remedies, such as one per table, the rest is only printed as JSON.
 _SHOWN_REMEDIES: Final = 12
 _ROLES: Final[Mapping[str, Role]] = MappingProxyType(
     {"ok": "insert", "warning": "update", "failure": "delete"}
@@ -30,12 +30,12 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "sql": "as an administrator of the source:",
         "option file": "in the source's option file, section [mysqld]; then restart it:",
-        "out of option file": "take out of the source's option file, and restart it:",
-        "stream option": "as an option of the stream (in the DSN behind a ?):",
+        "out of option file": "remove from the source's option file, section [mysqld]; then restart it:",
+        "stream option": "as an option of the stream (in the DSN, after a ?):",
         "shell": "in a shell:",
     }
 )
-_TO_LAST: Final = "in the source's option file, section [mysqld], to outlive a restart:"
+_TO_LAST: Final = "in the source's option file, section [mysqld], to keep it after a restart:"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -46,19 +46,20 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="PLACE",
-        help="where the stream is to begin, as for tail; default: now",
+        help="check that the stream can start here (see tail --from); default: now",
     )
-    add("--checkpoint", metavar="FILE", help="the stream's resume point: is it still in the log?")
-    add("--server-id", metavar="N", help="the stream's id: has another replica of the source the same?")
-    add("--semi-sync", action="store_true", help="the stream is to be semi-synchronous")
-    add("-f", "--format", choices=("text", "json"), default="text", help="default: text")
+    add("--checkpoint", metavar="FILE", help="check that the stream can resume from this checkpoint file")
+    add("--server-id", metavar="N", help="check that no other replica of the source has this server_id")
+    add("--semi-sync", action="store_true", help="check that the source's commits wait for acknowledgements")
+    add("-f", "--format", choices=("text", "json"), default="text", help="output format; default: text")
 
 
 _EPILOG: Final = """\
-Nothing is changed on the source. Give the options that the stream will have, and its user: what that user may not see
-is not looked at. Each line is ok, a warning (something is lost, or fails later) or a failure (no stream can start).
+The doctor changes nothing on the source. Give it the user and the options that the stream will have; it does not
+check what this user may not see. Each line is ok, a warning (data is lost, or the stream fails later) or a failure
+(the stream cannot start).
 
-Exit codes: 0 streaming can start, 1 it cannot, 2 the arguments cannot be used."""
+Exit codes: 0 streaming can start, 1 it cannot, 2 invalid arguments."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -89,7 +90,7 @@ def _run(options: Namespace, console: Console) -> int:
 
 
 def report(findings: "Sequence[Finding]", width: int | None) -> Iterator[Line]:
-    """The findings as lines, wrapped at so many columns if there is a limit."""
+    """The findings as lines, wrapped at ``width`` columns; None for no limit."""
     from ..doctor import can_start
 
     for finding in findings:
@@ -107,7 +108,7 @@ def report(findings: "Sequence[Finding]", width: int | None) -> Iterator[Line]:
 
 
 def _remedies(remedies: "Sequence[Remedy]") -> Iterator[Line]:
-    """What to type is never wrapped: it is there to be copied."""
+    """The remedies as lines. They are never wrapped, so that they can be copied."""
     before = ""
     for remedy in remedies[:_SHOWN_REMEDIES]:
         place = _PLACES[remedy.where]
@@ -118,7 +119,7 @@ def _remedies(remedies: "Sequence[Remedy]") -> Iterator[Line]:
             before = place
         yield [Span(" " * (_INDENT + 2)), Span(printable(remedy.text), "after")]
     if len(remedies) > _SHOWN_REMEDIES:
-        more = f"and {len(remedies) - _SHOWN_REMEDIES} more, which --format json has"
+        more = f"and {len(remedies) - _SHOWN_REMEDIES} more (--format json prints all)"
         yield [Span(" " * _INDENT + more, "comment")]
 
 
@@ -128,5 +129,5 @@ def _wrapped(text: str, width: int | None, indent: int) -> list[str]:
 
 
 COMMAND: Final = Command(
-    "doctor", "Find what will make replication fail later, and what to do", _add_arguments, _run, _EPILOG
+    "doctor", "Check a source for what makes replication fail later", _add_arguments, _run, _EPILOG
 )

@@ -1,4 +1,4 @@
-"""The arguments of subcommands that read binlog files: from where to where, damage, and keys of encrypted logs."""
+"""Arguments of the subcommands that read binlog files: incomplete files, checksums, keys of encrypted logs."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
@@ -17,17 +17,36 @@ _SECRET_FILE: Final = "FILE:"
 
 
 def add_file_arguments(parser: ArgumentParser) -> None:
-    """How files are read. ``--start``, ``--stop``, ``--force`` and those of tables are the subcommand's to add."""
+    """Add the arguments for reading files. The subcommand adds ``--start``, ``--stop``, ``--force`` and tables."""
     add = parser.add_argument
-    add("--torn", choices=("stop", "raise"), default="stop", help="where a file ends inside of an event")
-    add("--no-verify-checksum", action="store_true", help="do not check the events' CRC32")
-    add("--keyring", metavar="FILE", help="MySQL's keyring file, for encrypted logs")
-    add("--key", metavar="HEX", help="MySQL's replication key itself: 64 hexadecimal digits")
     add(
-        "--key-file", metavar="FILE", help="the key file of MariaDB's file_key_management, for encrypted logs"
+        "--torn",
+        choices=("stop", "raise"),
+        default="stop",
+        help="if the last event of a file is incomplete, stop before it (default) or fail",
     )
-    add("--key-file-secret", metavar="SECRET", help="its file_key_management_filekey, FILE:PATH included")
-    add("--key-file-iterations", metavar="N", type=int, default=0, help="its file_key_management_use_pbkdf2")
+    add("--no-verify-checksum", action="store_true", help="do not verify the CRC32 checksums of events")
+    add("--keyring", metavar="FILE", help="for encrypted logs of MySQL: the keyring file")
+    add(
+        "--key", metavar="HEX", help="for encrypted logs of MySQL: the replication key, 64 hexadecimal digits"
+    )
+    add(
+        "--key-file",
+        metavar="FILE",
+        help="for encrypted logs of MariaDB: the key file (file_key_management_filename)",
+    )
+    add(
+        "--key-file-secret",
+        metavar="SECRET",
+        help="the password of --key-file, or FILE:PATH (file_key_management_filekey)",
+    )
+    add(
+        "--key-file-iterations",
+        metavar="N",
+        type=int,
+        default=0,
+        help="the PBKDF2 iterations of --key-file (file_key_management_use_pbkdf2); default: 0",
+    )
 
 
 def open_files(
@@ -39,10 +58,10 @@ def open_files(
     row_values: bool = True,
     on_schema_mismatch: SchemaMismatch = "error",
 ) -> BinlogFile:
-    """The files as the arguments want them read. Raises ``ConfigurationError``, which names the argument."""
+    """Open the files with these arguments. Raises ``ConfigurationError``, which names the argument."""
     for name, given, is_fit, need in (
-        ("--key-file-secret", options.key_file_secret, options.key_file, "it is for --key-file"),
-        ("--key", options.key, not options.keyring, "a keyring has keys already (--keyring)"),
+        ("--key-file-secret", options.key_file_secret, options.key_file, "it needs --key-file"),
+        ("--key", options.key, not options.keyring, "give either --key or --keyring"),
     ):
         if given and not is_fit:
             raise ConfigurationError(f"{name} does not go together with the other options: {need}")
@@ -75,11 +94,11 @@ def _key(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise ConfigurationError("key: 64 hexadecimal digits are wanted") from None
+        raise ConfigurationError("--key: the key is not hexadecimal; give 64 hexadecimal digits") from None
 
 
 def _secret(text: str | None) -> str:
-    """As the server takes it: the secret itself, or the file that holds it."""
+    """The secret. As for the server, ``FILE:path`` names the file that holds it."""
     if text is None or not text.startswith(_SECRET_FILE):
         return text or ""
     path = text.removeprefix(_SECRET_FILE)

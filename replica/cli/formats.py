@@ -1,4 +1,4 @@
-"""What events are written as: the renderers that ``decode`` and ``tail`` share."""
+"""The output formats that ``decode`` and ``tail`` share, and the renderers that write them."""
 
 from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping
@@ -13,16 +13,16 @@ from ..render.yaml_documents import YamlRenderer
 
 
 class Renderer(Protocol):
-    """What writes events: each with ``render``, and ``finish`` at the end."""
+    """Writes events: ``render`` for each one, then ``finish``."""
 
     def render(self, raw: bytes, position: int, event: Event) -> None:
         """Write one event."""
 
     def finish(self) -> None:
-        """Write what was held back."""
+        """Write the output that was held back."""
 
 
-#: The formats that have no options.
+#: The formats without options.
 DATA_FORMATS: Final[Mapping[str, Callable[[BinaryIO], Renderer]]] = MappingProxyType(
     {"json": JsonRenderer, "yaml": YamlRenderer}
 )
@@ -36,7 +36,7 @@ def sql_renderer(
     generated: Mapping[str, Collection[str]] | None = None,
     on_unsupported: OnUnsupported = "raise",
 ) -> SqlRenderer:
-    """SQL, as ``--disable-log-bin`` and the tables' arguments want it."""
+    """The renderer for SQL, with ``--disable-log-bin``; statements are left out if tables are selected."""
     return SqlRenderer(
         output,
         flashback=flashback,

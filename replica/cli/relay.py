@@ -1,41 +1,48 @@
-"""``mysql-replica relay``: a source's log into a directory, as files that equal the source's.
+"""``mysql-replica relay``: copies a source's binary log into a directory, as files equal to the source's.
 
-What it stands on is imported when it runs: other subcommands shall not wait for asyncio and TLS.
+``replica.relay`` is imported when it runs, so that other subcommands do not load asyncio and TLS.
 """
 
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
+from .arguments import DSN_HELP, SERVER_ID_HELP
 from .command import Command
 from .console import Console
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("dsn", metavar="DSN", help="the source: mysql://user:password@host:port/?option=value")
-    add("directory", metavar="DIR", help="where the files are written; made if it is not there")
+    add("dsn", metavar="DSN", help=DSN_HELP)
+    add("directory", metavar="DIR", help="directory for the binlog files; created if it does not exist")
     add(
         "--from",
         dest="start",
         metavar="PLACE",
-        help="what an empty directory begins with: earliest (default), now for the newest file, or FILE:4",
+        help="first file of an empty directory: earliest (default), now for the newest file, or FILE:4",
     )
-    add("--once", action="store_true", help="end at the end of the log instead of waiting for more")
-    add("--server-id", metavar="N", help="this replica's id, one that no other replica of the source has")
-    add("--sync-interval", metavar="SECONDS", type=float, default=1.0, help="make the disk keep it so often")
+    add("--once", action="store_true", help="stop at the end of the log; default: wait for new events")
+    add("--server-id", metavar="N", help=SERVER_ID_HELP)
+    add(
+        "--sync-interval",
+        metavar="SECONDS",
+        type=float,
+        default=1.0,
+        help="flush written events to the disk (fsync) this often; default: 1",
+    )
 
 
 _EPILOG: Final = """\
-What has been written is on disk after the sync interval, and as soon as nothing more comes. After a stop, a crash or
-a kill the next run goes on where the files end. Files that nobody needs any more may be deleted, the oldest first.
-Serve the directory to replicas with: mysql-replica serve DIR"""
+Written events are flushed to the disk after the sync interval, and as soon as the source has sent all of its log.
+After a stop, a crash or a kill the next run resumes where the files end. Files that are no longer needed may be
+deleted, the oldest first. Serve the directory to replicas with: mysql-replica serve DIR"""
 
 
 def _run(options: Namespace, console: Console) -> int:
     from ..relay import BinlogRelay
     from .service import run_until_stopped
 
-    # None counts as not given.
+    # An option that is None counts as not given.
     given = {"start": options.start or "earliest", "server_id": options.server_id}
     relay = BinlogRelay(
         options.dsn,
@@ -46,10 +53,10 @@ def _run(options: Namespace, console: Console) -> int:
     )
     console.note(f"{relay.address} -> {options.directory}")
     run_until_stopped(relay.run, relay.aclose)
-    console.note(f"stopped behind {relay.position or 'nothing'}")
+    console.note(f"stopped at {relay.position or 'the start: nothing was written'}")
     return 0
 
 
 COMMAND: Final = Command(
-    "relay", "Copy a source's binary log into files, and follow it", _add_arguments, _run, _EPILOG
+    "relay", "Copy a source's binary log into files, as it is written", _add_arguments, _run, _EPILOG
 )

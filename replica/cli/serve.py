@@ -1,6 +1,6 @@
-"""``mysql-replica serve``: binlog files to replicas, tools and streams, as their source would send them.
+"""``mysql-replica serve``: serves binlog files to replicas, tools and streams, as their source would.
 
-What it stands on is imported when it runs: other subcommands shall not wait for asyncio and TLS.
+``replica.server`` is imported when it runs, so that other subcommands do not load asyncio and TLS.
 """
 
 import os
@@ -24,28 +24,40 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add(
         "files",
         metavar="DIR",
-        help="a directory of binlog files, such as a relay writes; or an .index file, or a pattern",
+        help="directory of binlog files, such as a relay writes; or an .index file, or a pattern",
     )
     add(
         "--listen",
         metavar="HOST:PORT",
         default="127.0.0.1:3307",
-        help="default: 127.0.0.1:3307, which only this machine reaches; port 0: any that is free",
+        help="address to listen on; default: 127.0.0.1:3307, for this machine only; port 0: any free port",
     )
-    add("--user", default="repl", metavar="NAME", help="who can log in; default: repl")
-    add("--password-file", metavar="FILE", help=f"its first line is the password; else {_PASSWORD_VARIABLE}")
-    add("--no-password", action="store_true", help="let anybody log in as that user")
-    add("--tls-cert", metavar="FILE", help="a certificate (PEM) instead of one that is made here")
-    add("--tls-key", metavar="FILE", help="its key, if that is in a file of its own")
-    add("--no-tls", action="store_true", help="offer no TLS")
-    add("--require-tls", action="store_true", help="refuse clients that do without TLS")
-    add("--semi-sync", action="store_true", help="have replicas that ask for it acknowledge transactions")
-    add("--server-id", metavar="N", type=int, help="instead of the one in the files")
-    add("--server-uuid", metavar="UUID", help="instead of the one in auto.cnf beside the files")
+    add("--user", default="repl", metavar="NAME", help="the only user that can log in; default: repl")
+    add(
+        "--password-file",
+        metavar="FILE",
+        help=f"file whose first line is the password; default: the environment variable {_PASSWORD_VARIABLE}",
+    )
+    add("--no-password", action="store_true", help="let anybody log in without a password")
+    add("--tls-cert", metavar="FILE", help="TLS certificate (PEM); default: a new self-signed one")
+    add("--tls-key", metavar="FILE", help="private key of --tls-cert (PEM), if it is in a separate file")
+    add("--no-tls", action="store_true", help="do not offer TLS")
+    add("--require-tls", action="store_true", help="refuse clients without TLS")
+    add(
+        "--semi-sync",
+        action="store_true",
+        help="ask semi-synchronous replicas to acknowledge each transaction",
+    )
+    add("--server-id", metavar="N", type=int, help="server_id of the source; default: the one in the files")
+    add(
+        "--server-uuid",
+        metavar="UUID",
+        help="server_uuid of the source; default: from auto.cnf beside the files",
+    )
 
 
 _EPILOG: Final = """\
-A replica of it:
+To make a server its replica, run there:
   MySQL    CHANGE REPLICATION SOURCE TO SOURCE_HOST = '...', SOURCE_PORT = 3307, SOURCE_USER = 'repl',
            SOURCE_PASSWORD = '...', SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1; START REPLICA;
   MariaDB  CHANGE MASTER TO MASTER_HOST = '...', MASTER_PORT = 3307, MASTER_USER = 'repl',
@@ -83,7 +95,7 @@ def _run(options: Namespace, console: Console) -> int:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigurationError(f"--listen: HOST:PORT is wanted, not {text!r}")
+        raise ConfigurationError(f"--listen: {text!r} is not HOST:PORT, such as 127.0.0.1:3307")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -93,8 +105,8 @@ def _password(options: Namespace) -> str:
         password = content.partition("\n")[0].removesuffix("\r")
         if not password and not options.no_password:
             raise ConfigurationError(
-                f"--password-file: the first line of {options.password_file} is empty; --no-password lets anybody "
-                "read the log"
+                f"--password-file: the first line of {options.password_file} is empty; write the password there, or "
+                "use --no-password to let anybody read the log"
             )
         return password
     if options.no_password:
@@ -102,18 +114,19 @@ def _password(options: Namespace) -> str:
     password = os.environ.get(_PASSWORD_VARIABLE, "")
     if not password:
         raise ConfigurationError(
-            f"password: set {_PASSWORD_VARIABLE} or give --password-file; --no-password lets anybody read the log"
+            f"password: none is given; set {_PASSWORD_VARIABLE} or give --password-file, or use --no-password to let "
+            "anybody read the log"
         )
     return password
 
 
 def _tls(options: Namespace) -> "ssl.SSLContext | bool":
     if options.tls_key and not options.tls_cert:
-        raise ConfigurationError("--tls-key is for --tls-cert: give that, too")
+        raise ConfigurationError("--tls-key needs --tls-cert: give the certificate as well")
     if options.tls_cert is None:
         return not options.no_tls
     if options.no_tls:
-        raise ConfigurationError("--no-tls and --tls-cert do not go together")
+        raise ConfigurationError("--no-tls and --tls-cert exclude one another: give only one of them")
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -125,10 +138,12 @@ def _tls(options: Namespace) -> "ssl.SSLContext | bool":
 
 
 def _no_passphrase() -> str:
-    # Otherwise OpenSSL would ask at the terminal, and wait.
+    # Without this callback OpenSSL would prompt at the terminal, and wait.
     raise ConfigurationError(
-        "--tls-key: the key is encrypted: openssl pkey -in KEY -out PLAIN makes one that is not"
+        "--tls-key: the key is encrypted; decrypt it with: openssl pkey -in KEY -out PLAIN"
     )
 
 
-COMMAND: Final = Command("serve", "Serve binlog files as a replication source", _add_arguments, _run, _EPILOG)
+COMMAND: Final = Command(
+    "serve", "Serve binlog files to replicas, as a source", _add_arguments, _run, _EPILOG
+)

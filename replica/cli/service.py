@@ -1,4 +1,4 @@
-"""What subcommands that run until somebody stops them share: an event loop, and signals that end it in order."""
+"""Runs the subcommands that go on until they are stopped: an event loop that Ctrl-C and SIGTERM end cleanly."""
 
 import asyncio
 import signal
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ..stream.binlog_stream import BinlogStream
 
-# Whoever asks again after so many seconds has waited for nothing: the output may go to somebody who does not read.
-# Sooner, it is the same Ctrl-C, passed on by what has started this process.
-_PATIENCE: Final = 1.0
+# Seconds after the first signal from which a second one ends the process at once: the output may be a pipe that
+# nobody reads. An earlier second signal is the same Ctrl-C, passed on by the program that started this process.
+_SECOND_SIGNAL_SECONDS: Final = 1.0
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_until_stopped(run: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
-    """Run in an event loop of its own. Ctrl-C and SIGTERM call ``stop``, whereupon ``run`` is to return.
+    """Run in a new event loop. Ctrl-C and SIGTERM call ``stop``, which must make ``run`` return.
 
-    A signal that comes more than a second later raises ``KeyboardInterrupt`` wherever the process stands.
+    A second signal, more than a second later, raises ``KeyboardInterrupt`` at once.
     """
 
     async def main() -> None:
@@ -28,11 +28,11 @@ def run_until_stopped(run: Callable[[], Awaitable[None]], stop: Callable[[], Awa
         first: list[float] = []
 
         def handle(number: int, frame: FrameType | None) -> None:
-            # The loop's own handlers would not run while a write blocks.
+            # A handler of the event loop would not run while a write blocks.
             if not first:
                 first.append(time.monotonic())
                 loop.call_soon_threadsafe(lambda: stopping.append(loop.create_task(_awaited(stop))))
-            elif time.monotonic() - first[0] > _PATIENCE:
+            elif time.monotonic() - first[0] > _SECOND_SIGNAL_SECONDS:
                 raise KeyboardInterrupt
 
         before = [(number, signal.signal(number, handle)) for number in _SIGNALS]
@@ -47,7 +47,7 @@ def run_until_stopped(run: Callable[[], Awaitable[None]], stop: Callable[[], Awa
 
 
 def follow_until_stopped(stream: "BinlogStream", follow: Callable[[], Awaitable[None]]) -> None:
-    """As ``run_until_stopped``, with the stream closed at the end; while it is connecting it is given up at once."""
+    """Like ``run_until_stopped`` for a stream: a signal closes it, or cancels a connection attempt at once."""
     following: list[asyncio.Task[object] | None] = []
     is_given_up = False
 

@@ -1,6 +1,6 @@
-"""``mysql-replica spark JOB``: the jobs of ``replica.spark.jobs``, one subcommand each.
+"""``mysql-replica spark JOB``: one subcommand for each job of ``replica.spark.jobs``.
 
-A new job is a line in ``JOBS``. Their modules need no extra until they run.
+A new job is added to ``JOBS``. The jobs' modules import pyspark and other extras only when they run.
 """
 
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -25,7 +25,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
             formatter_class=RawDescriptionHelpFormatter,
         )
         job.add_arguments(subparser)
-        # As every subcommand has it; without a default, which would win over what stands before the job's name.
+        # SUPPRESS: a default would overwrite a --debug given before the job's name.
         subparser.add_argument(
             "--debug", action="store_true", default=SUPPRESS, help="print the traceback of an error"
         )
@@ -37,4 +37,6 @@ def _run(options: Namespace, console: Console) -> int:
     return 0
 
 
-COMMAND: Final = Command("spark", "Run a pipeline from a log to tables on Spark", _add_arguments, _run)
+COMMAND: Final = Command(
+    "spark", "Run a Spark job that writes a log's changes to tables", _add_arguments, _run
+)

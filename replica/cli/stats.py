@@ -1,6 +1,6 @@
-"""``mysql-replica stats``: what is in a log, of files or of a source; as tables, as JSON, and as a page with charts.
+"""``mysql-replica stats``: counts what is in a log, from files or a source; as tables, JSON, and a page with charts.
 
-What reading a source stands on is imported when it runs: files shall not wait for asyncio and TLS.
+The stream is only imported to read a source, so that reading files does not load asyncio and TLS.
 """
 
 import json
@@ -16,7 +16,7 @@ from protocol.errors import ConfigurationError
 
 from ..statistics.collect import LogStatistics
 from ..statistics.text_report import statistics_lines
-from .arguments import DSN_HELP, add_table_arguments, patterns
+from .arguments import DSN_HELP, SERVER_ID_HELP, add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
 from .file_arguments import add_file_arguments, open_files
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SCHEMES: Final = ("mysql://", "mariadb://")
 _WIDTH: Final = 80
-# The progress line is looked after once in so many events.
+# The progress line is updated at most once per so many events.
 _PROGRESS_STEP: Final = 4096
 _LAG_INTERVAL: Final = 1.0
 
@@ -38,36 +38,44 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "source",
         nargs="+",
         metavar="FILE|DSN",
-        help=f"binlog files, an .index file or - for standard input; or one DSN, {DSN_HELP}",
+        help=f"binlog files, an .index file, or - for standard input; or the DSN of {DSN_HELP}",
     )
-    add("-f", "--format", choices=_FORMATS, default="text", help="default: text")
+    add("-f", "--format", choices=_FORMATS, default="text", help="output format; default: text")
     add(
-        "--html", metavar="FILE", help="write a report with charts there, too: one page that needs no network"
+        "--html",
+        metavar="FILE",
+        help="also write a report with charts to FILE: one page that needs no network",
     )
     add_table_arguments(parser)
-    where = "an offset (files), FILE:POS, a GTID set, or a time with zone (2026-01-31T12:00:00Z)"
+    where = "an offset (files), FILE:POS, a GTID set, or a time with its zone (2026-01-31T12:00:00Z)"
     add(
         "--start",
         "--from",
         dest="start",
         metavar="PLACE",
-        help=f"begin there: {where}; default: the beginning",
+        help=f"start at {where}; default: the start of the log",
     )
     add(
-        "--stop", metavar="PLACE", help="end there, after the open transaction; default: the end as it is now"
+        "--stop",
+        metavar="PLACE",
+        help="stop there, after the open transaction; default: the end of the log at this moment",
     )
-    add("--follow", action="store_true", help="a source: from now on (or --start) until Ctrl-C, with its lag")
-    add("--server-id", metavar="N", help="a source: this replica's id, one that no other replica of it has")
-    add("--force", action="store_true", help="files: go on behind damage, and count it")
+    add(
+        "--follow",
+        action="store_true",
+        help="for a source: count new events (or from --start on) until Ctrl-C, and measure the lag",
+    )
+    add("--server-id", metavar="N", help=f"for a source: {SERVER_ID_HELP}")
+    add("--force", action="store_true", help="for files: skip damaged events, and count them")
     add_file_arguments(parser)
 
 
 _EPILOG: Final = """\
-Values are not decoded. Minutes are those in which transactions were committed, by the clock of the server that wrote
-the log. Lag is the time from a transaction's commit on its first server to that on the one whose log this is
-(MySQL 8.0.1 and later); with --follow, how far the source's newest event lies back when it arrives here.
+Row values are not decoded. Minutes are those of the commits, by the clock of the server that wrote the log. Lag is
+the time from a transaction's commit on its original server to its commit on the server that wrote this log (MySQL
+8.0.1 and later). With --follow, lag is the age of the source's newest event when it arrives here.
 
-Ctrl-C ends it in order: what was counted until then is printed."""
+Ctrl-C stops the count, and prints what was counted until then."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -79,7 +87,7 @@ def _run(options: Namespace, console: Console) -> int:
         else:
             _count_files(options, statistics, console)
     except KeyboardInterrupt:
-        console.note("interrupted: what follows was counted until then")
+        console.note("interrupted: these are the counts until then")
     _FORMATS[options.format](statistics, console)
     if options.html is not None:
         _write_page(options.html, statistics)
@@ -92,17 +100,17 @@ def _is_dsn(source: str) -> bool:
 
 
 def _check(options: Namespace) -> None:
-    """What does not go together is said before a log of an hour is read."""
+    """Refuse arguments that do not go together, before a long log is read."""
     dsns = sum(map(_is_dsn, options.source))
     if dsns and len(options.source) > 1:
-        raise ConfigurationError("stats: either files or one DSN")
+        raise ConfigurationError("stats: give either binlog files or one DSN")
     for name, given in (("--follow", options.follow), ("--server-id", options.server_id)):
         if given and not dsns:
-            raise ConfigurationError(f"{name} is for a source: give its DSN instead of files")
+            raise ConfigurationError(f"{name} needs a source: give its DSN instead of files")
     if options.force and dsns:
-        raise ConfigurationError("--force is for files: a source's damage ends the stream")
+        raise ConfigurationError("--force needs files: a damaged event from a source ends the stream")
     if options.follow and options.stop:
-        raise ConfigurationError("--follow goes on until Ctrl-C: leave out --stop")
+        raise ConfigurationError("--follow and --stop exclude one another: --follow runs until Ctrl-C")
     if options.html is not None:
         _check_page(options.html)
 
@@ -111,7 +119,7 @@ def _check_page(path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise ConfigurationError(
-            f"--html: {path} cannot be written: a file in a directory that is there is wanted"
+            f"--html: {path} cannot be written: give a file in an existing, writable directory"
         )
 
 
@@ -127,7 +135,7 @@ def _count_files(options: Namespace, statistics: LogStatistics, console: Console
         finally:
             progress.clear()
         if log.skipped.events:
-            console.note(f"damage was passed over: {log.skipped.events} times, {log.skipped.bytes} bytes")
+            console.note(f"damaged events skipped: {log.skipped.events} ({log.skipped.bytes} bytes)")
 
 
 def _count_source(options: Namespace, statistics: LogStatistics, console: Console) -> None:
@@ -153,7 +161,9 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
     async def count() -> None:
         async with stream:
             if options.follow:
-                console.note(f"{stream.status.address}, Ctrl-C ends and prints")
+                console.note(
+                    f"counting events of {stream.status.address}; Ctrl-C stops and prints the counts"
+                )
             async for event in stream:
                 statistics.add(event)
                 if not statistics.transactions % _PROGRESS_STEP:
@@ -166,7 +176,7 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
 
 
 class _Lag:
-    """Notes how far a stream is behind, each time that its status is shown."""
+    """Adds the lag of the stream to the statistics, at each status report."""
 
     def __init__(self, statistics: LogStatistics) -> None:
         self._statistics = statistics
@@ -184,7 +194,7 @@ def _write_text(statistics: LogStatistics, console: Console) -> None:
 
 def _write_json(statistics: LogStatistics, console: Console) -> None:
     text = json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False)
-    # Bytes of names and statements that are no text become \udc80 to \udcff, which JSON has the same escapes for.
+    # Invalid bytes in names and statements are \udc80 to \udcff, which are escapes of the same form in JSON.
     console.output.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
@@ -204,5 +214,5 @@ _FORMATS: Final[Mapping[str, Callable[[LogStatistics, Console], None]]] = Mappin
 )
 
 COMMAND: Final = Command(
-    "stats", "Count what is in a log: changes, transactions, lag", _add_arguments, _run, _EPILOG
+    "stats", "Count a log's row changes and transactions, and measure its lag", _add_arguments, _run, _EPILOG
 )

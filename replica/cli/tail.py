@@ -1,6 +1,6 @@
-"""``mysql-replica tail``: a source's changes while they are made, to be read on a terminal or by another program.
+"""``mysql-replica tail``: prints a source's changes as they are made, for a terminal or for another program.
 
-What it stands on is imported when it runs: other subcommands shall not wait for asyncio and TLS.
+The stream is imported when it runs, so that other subcommands do not load asyncio and TLS.
 """
 
 import os
@@ -16,7 +16,7 @@ from protocol.position import Checkpoint
 
 from ..render.live_changes import ChangeRenderer
 from ..render.sql_lines import SqlRenderer
-from .arguments import DSN_HELP, PLACES, add_table_arguments, patterns, read_place
+from .arguments import DSN_HELP, PLACES, SERVER_ID_HELP, add_table_arguments, patterns, read_place
 from .command import Command
 from .console import Console
 from .formats import DATA_FORMATS, Renderer, sql_renderer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..config.checkpoint import FileCheckpointStore
     from ..stream.binlog_stream import BinlogStream
 
-# Behind these more is to come at once; behind all others whoever reads shall see what there is.
+# More events follow these at once. After any other event the output is flushed, for a reader that waits.
 _HELD: Final = (RowsEvent, TableMapEvent)
 
 
@@ -38,26 +38,35 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="PLACE",
-        help=f"{PLACES}; default: now",
+        help=f"start at {PLACES}; default: now",
     )
-    add("--stop", metavar="PLACE", help="end there instead of waiting for more: now, or a place as above")
-    add("-f", "--format", choices=_FORMATS, help="default: text on a terminal, json elsewhere")
-    add("--checkpoint", metavar="FILE", help="keep the resume point there; what it holds wins over --from")
-    add("--server-id", metavar="N", help="this replica's id, one that no other replica of the source has")
+    add(
+        "--stop",
+        metavar="PLACE",
+        help="stop there: now (the end of the log at this moment), or a place as for --from; default: wait for "
+        "new events",
+    )
+    add("-f", "--format", choices=_FORMATS, help="output format; default: text on a terminal, else json")
+    add(
+        "--checkpoint",
+        metavar="FILE",
+        help="save the resume point in FILE; an existing one is used instead of --from",
+    )
+    add("--server-id", metavar="N", help=SERVER_ID_HELP)
     add(
         "--disable-log-bin",
         action="store_true",
-        help="with SQL: keep the replay out of the target's binary log",
+        help="with SQL: do not log the replay in the target's binary log (sql_log_bin = 0)",
     )
 
 
 _EPILOG: Final = """\
-Text is for people: a line per transaction (time in UTC, GTID, position), below it each change; what is too long for
-the terminal is cut. Colours need the extra [cli] (pip install 'mysql-replica[cli]'); NO_COLOR turns them off.
-json is one object per line, as decode writes it: of row changes ("op"), and of all other events ("event").
+Text is for people: one line per transaction (time in UTC, GTID, position), then one line per change, cut at the width
+of the terminal. NO_COLOR=1 turns colours off. JSON is one object per line, as decode writes it: row changes have
+"op", all other events "event".
 
-Ctrl-C and SIGTERM end it in order: the exit code is 0, and the last line on standard error says where to go on.
-A transaction that was cut off comes again from its beginning."""
+Ctrl-C and SIGTERM stop it cleanly: the exit code is 0, and the last line on standard error says where to resume. A
+transaction that was only printed in part is sent again from its start."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -65,15 +74,15 @@ def _run(options: Namespace, console: Console) -> int:
 
     name = options.format or ("text" if console.output.isatty() else "json")
     if options.disable_log_bin and name != "sql":
-        raise ConfigurationError("--disable-log-bin is for SQL: add --format sql")
+        raise ConfigurationError("--disable-log-bin needs --format sql")
     renderer = _FORMATS[name](console.output, options)
     stream = open_stream(options, console, renderer)
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):
-        console.note(f"going on from {options.checkpoint}, which wins over --from")
+        console.note(f"resuming from the checkpoint in {options.checkpoint}; --from is ignored")
     try:
         follow_until_stopped(stream, lambda: follow(stream, renderer, console))
     except BrokenPipeError:
-        # Whoever has read the output has seen enough.
+        # The reader of the pipe has gone, and needs no resume point.
         raise
     except BaseException:
         if stream.status.events:
@@ -84,7 +93,7 @@ def _run(options: Namespace, console: Console) -> int:
 
 
 def open_stream(options: Namespace, console: Console, renderer: Renderer) -> "BinlogStream":
-    """The stream that the arguments ask for, with values as the renderer wants them; not connected yet."""
+    """Make the stream from the arguments, with values decoded as the renderer needs them. It is not connected yet."""
     from dataclasses import replace
 
     from ..config.options import Options
@@ -106,7 +115,7 @@ def _store(path: str, console: Console) -> "FileCheckpointStore":
     from ..config.checkpoint import FileCheckpointStore
 
     class Store(FileCheckpointStore):
-        """A checkpoint says that what lies before it has been written: so it is, first."""
+        """Flushes the output before it saves a checkpoint: all events before a checkpoint must have been written."""
 
         def save(self, checkpoint: Checkpoint) -> None:
             console.output.flush()
@@ -116,9 +125,9 @@ def _store(path: str, console: Console) -> "FileCheckpointStore":
 
 
 async def follow(stream: "BinlogStream", renderer: Renderer, console: Console) -> None:
-    """Write what comes, until the stream ends."""
+    """Write the stream's events until it ends."""
     async with stream:
-        console.note(f"{stream.status.address} ({stream.server_version}), Ctrl-C ends")
+        console.note(f"following {stream.status.address} ({stream.server_version}); Ctrl-C stops")
         if isinstance(renderer, SqlRenderer) and stream.server_version is not None:
             renderer.follow(stream.server_version)
         flush = console.output.flush
@@ -134,7 +143,7 @@ def _tell_resume_point(checkpoint: Checkpoint | None, options: Namespace, consol
     if checkpoint is None:
         return
     if console.errors.isatty():
-        # The terminal has put a ^C there.
+        # Overwrites the ^C that the terminal has printed.
         console.errors.write("\r")
     place = checkpoint.gtid_set or f"{checkpoint.file}:{checkpoint.position}"
     console.note(f"resume with --from {shlex.quote(place)}")
@@ -156,4 +165,4 @@ _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Namespace], Renderer]]] = Mappi
     }
 )
 
-COMMAND: Final = Command("tail", "Follow a source's changes as they are made", _add_arguments, _run, _EPILOG)
+COMMAND: Final = Command("tail", "Print a source's changes as they are made", _add_arguments, _run, _EPILOG)

@@ -127,9 +127,9 @@ def test_output_file(run: Run, log: Path, tmp_path: Path) -> None:
     assert rows(run(log, "-f", "json", "-o", "-")[1]) == [1, 2, 3, 4, 5]
     code, _, errors = run(log, "-o", tmp_path / "none" / "x")
     assert code == 2
-    assert errors == f"mysql-replica: error: output: {tmp_path}/none/x: No such file or directory\n"
+    assert errors == f"mysql-replica: error: --output: {tmp_path}/none/x: No such file or directory\n"
     code, _, errors = run(log, "-o", tmp_path / "." / log.name)
-    assert (code, "is read from, too" in errors) == (2, True)
+    assert (code, "is also an input file" in errors) == (2, True)
     assert log.read_bytes() == numbered_log(5).data
 
 
@@ -196,7 +196,7 @@ def test_force_goes_on_and_counts(run: Run, tmp_path: Path) -> None:
     assert rows(text) == [1, 3, 4, 5]
     warning, count = errors.splitlines()
     assert warning.startswith("mysql-replica: warning: the checksum does not match")
-    assert count.startswith("mysql-replica: damage was passed over: 1 event, 40 bytes")
+    assert count.startswith("mysql-replica: damaged events were skipped: 1 event, 40 bytes")
 
 
 def test_checksums_can_be_left_unread(run: Run, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_torn_end(run: Run, tmp_path: Path) -> None:
     path.write_bytes(numbered_log(2).data[:-5])
     code, text, errors = run(path, "-f", "json")
     assert (code, rows(text)) == (0, [1, 2])
-    assert errors == "mysql-replica: binlog.000001: no whole event in its last 26 bytes\n"
+    assert errors == "mysql-replica: binlog.000001: incomplete event at the end: 26 bytes\n"
     assert run(path, "--torn", "raise")[0] == 1
 
 
@@ -228,7 +228,7 @@ def test_what_sql_cannot_say_is_counted(run: Run, tmp_path: Path, schema: Path) 
     code, text, errors = run(path, "--flashback", "--schema", schema, "--force")
     assert code == 0
     assert "-- left out: " in text
-    assert errors == "mysql-replica: left out, as no SQL can say what they did: 1 event\n"
+    assert errors == "mysql-replica: left out, because SQL cannot express them: 1 event\n"
 
 
 def test_missing_names_are_an_error(run: Run, log: Path) -> None:
@@ -304,12 +304,12 @@ def test_tracebacks_only_with_debug(run: Run, log: Path, monkeypatch: pytest.Mon
     code, _, errors = run(log)
     assert code == 1
     assert errors == (
-        "mysql-replica: error: RuntimeError: two lines (this is a defect of mysql-replica; --debug shows where)\n"
+        "mysql-replica: error: RuntimeError: two lines (a defect of mysql-replica; --debug prints the traceback)\n"
     )
     code, _, errors = run(log, "--debug")
     assert code == 1
     assert errors.startswith("Traceback (most recent call last):")
-    assert errors.endswith("--debug shows where)\n")
+    assert errors.endswith("--debug prints the traceback)\n")
 
 
 def test_texts_of_errors() -> None:

@@ -80,7 +80,7 @@ async def test_relay_once_and_serve(source: Path, tmp_path: Path) -> None:
         async with Process.run("relay", dsn, str(copied), "--once") as relay:
             assert await relay.end() == 0
             assert f"127.0.0.1:{server.port} -> {copied}" in relay.notes
-            assert "stopped behind bin.000003:" in relay.notes
+            assert "stopped at bin.000003:" in relay.notes
             assert PASSWORD not in relay.notes
     for name in ("bin.000001", "bin.000002", "bin.000003", "bin.index"):
         assert (copied / name).read_bytes() == (source / name).read_bytes()
@@ -113,7 +113,7 @@ async def test_relay_ends_in_order(source: Path, tmp_path: Path, number: signal.
             )
             relay.process.send_signal(number)
             assert await relay.end() == 0
-            assert "stopped behind bin.000003:" in relay.notes
+            assert "stopped at bin.000003:" in relay.notes
     assert not (copied / "bin.000001").exists()
 
 
@@ -155,8 +155,12 @@ async def test_relay_killed_again_and_again(source: Path, tmp_path: Path) -> Non
         (["serve", "{}/source", "--no-password", "--no-tls", "--require-tls"], 2, "require_tls"),
         (["serve", "{}/source", "--password-file", "{}/nothing"], 2, "nothing"),
         (["serve", "{}/source", "--password-file", "/dev/null"], 2, "first line of /dev/null is empty"),
-        (["serve", "{}/source", "--no-password", "--tls-key", "{}/nothing"], 2, "give that, too"),
-        (["serve", "{}/source", "--no-password", "--no-tls", "--tls-cert", "x"], 2, "do not go together"),
+        (
+            ["serve", "{}/source", "--no-password", "--tls-key", "{}/nothing"],
+            2,
+            "give the certificate as well",
+        ),
+        (["serve", "{}/source", "--no-password", "--no-tls", "--tls-cert", "x"], 2, "exclude one another"),
         (["serve", "{}/source", "--no-password", "--server-id", "4294967296"], 2, "server_id"),
         (["serve", "{}/source", "--no-password", "--server-uuid", "x"], 2, "server_uuid"),
     ],

@@ -341,7 +341,7 @@ def test_a_checkpoint_file(source: DemoSource, log: Path, tmp_path: Path) -> Non
     assert first.returncode == 0, first.stderr
     assert f"the same --checkpoint {kept}" in first.stderr.decode()
     second = run(*given, "--stop", "now")
-    assert f"going on from {kept}, which wins over --from" in second.stderr.decode()
+    assert f"resuming from the checkpoint in {kept}; --from is ignored" in second.stderr.decode()
     found = [json.loads(line) for line in (first.stdout + second.stdout).splitlines()]
     assert [f"  {line['op']} shop.{line['table']}" for line in found if "op" in line] == changes(log)
     assert first.stdout.count(b"XidEvent") > 50

@@ -25,11 +25,11 @@ def test_the_report_fits_the_terminal() -> None:
     lines = texts(FINDINGS, 80)
     assert lines[0] == "ok       a: fine"
     assert "         as an administrator of the source:" in lines
-    assert "         in the source's option file, section [mysqld], to outlive a restart:" in lines
+    assert "         in the source's option file, section [mysqld], to keep it after a restart:" in lines
     # What is to be copied is whole.
     assert "           SET " + "x" * 100 in lines
     assert all(len(line) <= 80 for line in lines if "xxx" not in line)
-    assert lines[-2].strip() == "and 8 more, which --format json has"
+    assert lines[-2].strip() == "and 8 more (--format json prints all)"
     assert lines[-1] == "streaming cannot start: 1 ok, 1 warning, 1 failure"
     assert all(line.isprintable() for line in lines)
     assert len(texts(FINDINGS, None)) < len(lines)
