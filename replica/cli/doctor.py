@@ -30,12 +30,12 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "sql": "as an administrator of the source:",
         "option file": "in the source's option file, section [mysqld]; then restart it:",
-        "out of option file": "remove from the source's option file, section [mysqld]; then restart it:",
+        "out of option file": "remove from the source's option file; then restart it:",
         "stream option": "as an option of the stream (in the DSN, after a ?):",
         "shell": "in a shell:",
     }
 )
-_TO_LAST: Final = "in the source's option file, section [mysqld], to keep it after a restart:"
+_TO_LAST: Final = "in the source's option file, section [mysqld], for the next restart:"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

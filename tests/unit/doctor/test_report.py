@@ -25,7 +25,7 @@ def test_the_report_fits_the_terminal() -> None:
     lines = texts(FINDINGS, 80)
     assert lines[0] == "ok       a: fine"
     assert "         as an administrator of the source:" in lines
-    assert "         in the source's option file, section [mysqld], to keep it after a restart:" in lines
+    assert "         in the source's option file, section [mysqld], for the next restart:" in lines
     # What is to be copied is whole.
     assert "           SET " + "x" * 100 in lines
     assert all(len(line) <= 80 for line in lines if "xxx" not in line)
