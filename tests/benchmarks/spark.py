@@ -1,4 +1,4 @@
-"""`make bench-spark`: what Spark reads with the source `mysql-binlog`, and what else it could, in one run.
+"""`make bench-spark`: Spark reading with the source `mysql-binlog`, beside other ways to read, in one run.
 
     python -m tests.benchmarks.spark [--quick] [--rounds N] [--without-peer] [--without-large]
 
@@ -6,8 +6,11 @@
   python-mysql-replication through `createDataFrame` (which needs a server in Docker)
 - a log of 1 GB to nowhere, in one partition and in two
 
-Everything runs in one session, which has begun, and has run each kind of query once, before anything is timed.
-Processor time is that of the driver, the JVM and all Python workers.
+A MySQL server in Docker writes the bulk log once, into `.cache/bench`; the peer reads it from such a server. With
+`--without-peer`, and that log in the cache, nothing needs Docker.
+
+Everything runs in one Spark session. Before anything is timed, each kind of query has run once. Processor time is that
+of the driver, the JVM and all Python workers.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Goal:
-    """How many times as long ``slower`` takes as ``faster``."""
+    """A bound for the time of ``slower`` / the time of ``faster``."""
 
     what: str
     slower: str
@@ -124,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench-spark", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round")
     parser.add_argument("--rounds", type=int, help="2 unless quick")
-    parser.add_argument("--without-peer", action="store_true", help="needs no server once the log is there")
+    parser.add_argument("--without-peer", action="store_true", help="leave out the peer; needs no Docker once the log is there")
     parser.add_argument("--without-large", action="store_true", help="leave out the log of 1 GB")
     return parser
 
@@ -156,7 +159,7 @@ def _ours(spark: SparkSession, path: Path, row_format: RowFormat, partition_byte
 
 
 def _to_parquet(results: Results, spark: SparkSession, log: Log, scratch: Path, rounds: int) -> None:
-    """Ours and prebuilt batches in alternating rounds; the first one is to warm up."""
+    """Time ours and prebuilt batches in alternating rounds, after one round to warm up."""
     target = scratch / "rows"
 
     def write(frame: DataFrame) -> None:
@@ -224,7 +227,7 @@ class Used:
 
 
 def processes() -> dict[int, Used]:
-    """This process and all below it."""
+    """This process and its descendants, by process id."""
     found: dict[int, Used] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -240,7 +243,10 @@ def processes() -> dict[int, Used]:
 
 
 def cpu_seconds(before: dict[int, Used], after: dict[int, Used]) -> float:
-    """What was used between two looks. What a process had used before is not new when it ends."""
+    """Processor seconds used between two calls of ``processes``.
+
+    The time of a process that has ended is in its parent's ``ended``; what it had used before does not count.
+    """
     nothing = Used(0, 0, 0)
     total = sum(used.total - before.get(number, nothing).total for number, used in after.items())
     ended = {number: used.ended - before.get(number, nothing).ended for number, used in after.items()}
@@ -253,7 +259,7 @@ def cpu_seconds(before: dict[int, Used], after: dict[int, Used]) -> float:
 
 
 def _note(text: str) -> None:
-    """Progress, which is no part of the report."""
+    """Show progress on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
