@@ -61,7 +61,8 @@ __all__ = ["BinlogDataSource", "register"]
 
 def register(spark: "SparkSession") -> None:
     """Register the format ``mysql-binlog`` in a Spark session. Raises ``MissingExtraError`` without PySpark."""
-    spark.dataSource.register(_data_source())
+    source = _data_source()
+    spark.dataSource.register(source)
 
 
 def _data_source() -> "type[BinlogDataSource]":

@@ -9,8 +9,8 @@
 A MySQL server in Docker writes the bulk log once, into `.cache/bench`; the peer reads it from such a server. With
 `--without-peer`, and that log in the cache, nothing needs Docker.
 
-Everything runs in one Spark session. Before anything is timed, each kind of query has run once. Processor time is that
-of the driver, the JVM and all Python workers.
+Everything runs in one Spark session. Before anything is timed, each kind of query has run once. Processor time is
+that of the driver, the JVM and all Python workers.
 """
 
 from __future__ import annotations
@@ -127,7 +127,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench-spark", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round")
     parser.add_argument("--rounds", type=int, help="2 unless quick")
-    parser.add_argument("--without-peer", action="store_true", help="leave out the peer; needs no Docker once the log is there")
+    parser.add_argument(
+        "--without-peer",
+        action="store_true",
+        help="leave out the peer; needs no Docker once the log is there",
+    )
     parser.add_argument("--without-large", action="store_true", help="leave out the log of 1 GB")
     return parser
 
