@@ -71,9 +71,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 _EPILOG: Final = """\
-Row values are not decoded. Minutes are those of the commits, by the clock of the server that wrote the log. Lag is
-the time from a transaction's commit on its original server to its commit on the server that wrote this log (MySQL
-8.0.1 and later). With --follow, lag is the age of the source's newest event when it arrives here.
+Row values are not decoded. Changes per minute go by commit time, on the clock of the server that wrote the log.
+Lag is the time from a transaction's commit on its original server to its commit on the server that wrote this log
+(MySQL 8.0.1 and later). With --follow, lag is the age of the source's newest event when it arrives here.
 
 Ctrl-C stops the count, and prints what was counted until then."""
 

@@ -54,7 +54,7 @@ class LogRange:
         return self._stop is None and self._have is None and not self._is_passing and self._start is None
 
     def choose(self, files: Sequence[LogFile]) -> Sequence[LogFile]:
-        """The files to read: from the file in which the range begins."""
+        """The files to read: the file that contains ``start``, and all later ones."""
         if self._start is None:
             return files
         names = [file.name for file in files]

@@ -19,7 +19,7 @@ from .gtids import MariadbState
 from .refusals import Refusals
 
 _GTID: Final = frozenset({EventType.GTID, EventType.GTID_TAGGED})
-# Belongs to no transaction: sent even after a skipped one.
+# Outside all transactions: sent even if the transaction before it was skipped.
 _OUTSIDE: Final = frozenset({EventType.ROTATE})
 # Log_event::is_part_of_group: events between the GTID and the last event of a group that has no commit.
 _INSIDE: Final = frozenset(
@@ -44,7 +44,7 @@ class EventFilter(Protocol):
     """Selects from the events of one dump, in order."""
 
     def enter(self, decoder: EventDecoder) -> None:
-        """What comes next is of another file."""
+        """The next event belongs to another file."""
 
     def select(self, events: list[bytes], position: int) -> list[bytes]:
         """The events to send out of ``events``, the first of which is at ``position``."""
@@ -83,7 +83,7 @@ class WithoutGtids:
         self._owes_position = False
 
     def enter(self, decoder: EventDecoder) -> None:
-        """What comes next is of another file."""
+        """The next event belongs to another file."""
         self._decoder = decoder
         self._is_skipping = False
 
@@ -141,7 +141,7 @@ class AfterGtidState:
         self._passed = MariadbState()
 
     def enter(self, decoder: EventDecoder) -> None:
-        """What comes next is of another file."""
+        """The next event belongs to another file."""
         self._decoder = decoder
 
     @property

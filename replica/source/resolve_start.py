@@ -110,7 +110,7 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
     unknown = gtid_set - await _executed(session, source)
     if unknown:
         # The source sends transactions before they are committed, and semi-synchronous ones may wait long for their
-        # commit. Asked in this order, no transaction is missed while it moves from gtid_owned to gtid_executed.
+        # commit. This order of queries misses no transaction that moves from gtid_owned to gtid_executed meanwhile.
         unknown -= await owned_gtids(session)
         unknown -= await _executed(session, source)
     if unknown:
@@ -188,10 +188,9 @@ def check_same_server(identity: tuple[str | None, int | None], source: Source) -
 
 
 async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartPoint:
-    """The newest file begun before that second: no transaction in an older file can have begun at that second or
-    later.
+    """Start at the newest file that was created before that second: the transactions of older files began earlier.
 
-    The FORMAT_DESCRIPTION of a file carries the time at which the file was begun, and the previous file ended then.
+    The FORMAT_DESCRIPTION of a file holds the time of its creation, at which the previous file had ended.
     """
     second = math.floor(start.timestamp())
     files = await log_files(session) or await scan.files()

@@ -24,13 +24,13 @@ _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
 def changes_values(kind: str, values: pa.Array, *, is_nullable: bool = True) -> bool:
-    """Whether the server has changed some of these values when it gave their column this kind.
+    """Whether the server changed any of these values when their column got this kind.
 
     Some changes, such as shortening texts, only happen outside of strict mode. Others, such as rounding times or
     normalizing labels, always happen, without a warning.
     """
     if values.null_count:
-        # A null may also be a date that no calendar has.
+        # A null in a temporal column may also stand for a date that does not exist (0000-00-00).
         if not is_nullable and not pa.types.is_temporal(values.type):
             return True
         values = values.drop_null()
