@@ -1,1 +1,1 @@
-"""Rows of one table: its columns, and readers compiled once per table shape. It knows no events."""
+"""Rows of a table: table maps, columns, and row readers compiled once per table shape. It knows no events."""

@@ -1,8 +1,8 @@
-"""The one table that says how a column's value stands in a row image: ``ColumnType`` -> ``Cell``.
+"""The table of value layouts in a row image: ``ColumnType`` -> ``Cell``.
 
-A cell is what generated code needs to read one value: how many bytes, how to find its end, and an expression
-that turns them into the Python value. It reads nothing itself; ``rowcode`` does, and so does the columnar reader.
-Layout: MySQL's ``sql/log_event.cc`` (log_event_print_value) and ``Field::pack`` of each type.
+A cell has everything that generated code needs to read one value: the size of the value, or of its length, and an
+expression that turns its bytes into the Python value. Cells read nothing themselves; ``compiler`` and the columnar
+reader use them. Layout: MySQL's ``sql/log_event.cc`` (log_event_print_value) and ``Field::pack`` of each type.
 """
 
 import codecs
@@ -48,8 +48,7 @@ from .column import ABSENT, BLOB_TYPES, INTEGER_TYPES, Column
 if TYPE_CHECKING:
     from ..values.jsonb import JsonValue
 
-# Values are of every type that a column can have; the table in the design names them. They leave through
-# row tuples, which are typed as tuples of object.
+# Functions that return a value: of any type that a column can have. Row tuples are typed as tuples of object.
 Function = Callable[..., object]
 
 
@@ -57,12 +56,12 @@ Function = Callable[..., object]
 class Cell:
     """How to read one value.
 
-    A *number* has a ``struct`` code, or one for a few bytes; ``expression`` is over ``{v}``, what it unpacks.
-    A *fixed* cell has a ``size``; ``expression`` is over ``data`` and ``{p}``, its position.
-    A *variable* cell has ``length_bytes``, the size of the length before it; ``expression`` is over ``{v}``,
-    the value's bytes. ``{f}`` stands for ``function``: what the expression calls or looks into.
-    ``inline`` is a faster way to the same value of a fixed cell. ``quick`` does as ``expression``, but raises
-    ``UnicodeDecodeError`` where that has more to do. Two cells are equal only when they are the same object.
+    A *number* has a ``code`` of ``struct``, which may also be a few bytes; ``expression`` uses ``{v}``, the unpacked
+    value. A *fixed* cell has a ``size``; ``expression`` uses ``data`` and ``{p}``, the value's position.
+    A *variable* cell has ``length_bytes``, the size of the length before the value; ``expression`` uses ``{v}``,
+    the value's bytes. ``{f}`` is ``function``, which the expression calls or indexes. ``inline`` is a faster way to
+    the value of a fixed cell. ``quick`` is a faster ``expression`` that raises ``UnicodeDecodeError`` for text that
+    is not valid. Two cells are equal only if they are the same object.
     """
 
     expression: str = "{v}"
@@ -74,7 +73,7 @@ class Cell:
     inline: Inline | None = None
 
 
-# Combinations of labels that are kept per SET.
+# Combinations of labels that are cached for each SET.
 _SETS_KEPT = 1024
 
 _INTEGER_CODES: dict[ColumnType, tuple[str, int]] = {
@@ -87,7 +86,7 @@ _UNSIGNED_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def _integer(column: Column) -> Cell:
-    """Without a sign from the log or a description, integers are signed, as the reference tool prints them."""
+    """An integer, which is signed if its sign is unknown, as in the output of the reference tool."""
     if column.type is ColumnType.INT24:
         signed = "" if column.unsigned else ", signed=True"
         expression = f"from_bytes(data[{{p}}:{{p}} + 3], 'little'{signed})"
@@ -108,12 +107,12 @@ def _charset(column: Column) -> Charset | None:
     return None if column.charset is None else charset_by_name(column.charset)
 
 
-# Without an error handler: 20 ns less, 45 where the codec need not be named either.
+# Decoding without an error handler saves 20 ns, and 45 ns where the codec need not be named either.
 _QUICK_TEXT: Mapping[str | None, str] = {"utf-8": "{v}.decode()", "ascii": "{v}.decode('ascii')"}
 
 
 def _text(column: Column, length_bytes: int) -> Cell:
-    """A character string by its character set; bytes where there is none that Python could decode."""
+    """A string in its column's character set; bytes if the set is unknown or binary."""
     charset = _charset(column)
     if charset is None or charset.decode is None:
         return Cell(length_bytes=length_bytes)
@@ -126,8 +125,8 @@ def _text(column: Column, length_bytes: int) -> Cell:
 
 
 def _byte_text(characters: str, length_bytes: int) -> Cell:
-    """A set of 256 ``characters``. Text in ASCII alone takes 35 ns instead of 110 in the set's reader, other text
-    15 ns more than without the question.
+    """Text in a set of 256 ``characters``. The test for ASCII reads pure ASCII in 35 ns instead of 110, and costs
+    other text 15 ns more.
     """
     expression = "{f}[0](text, None, {f}[1])[0]"
     if characters[:128] == bytes(range(128)).decode("ascii"):
@@ -153,7 +152,7 @@ def _blob(column: Column) -> Cell:
 
 
 def _compressed(column: Column, length_bytes: int) -> Cell:
-    """A MariaDB ``COMPRESSED`` column: as its type, behind the compression."""
+    """A MariaDB ``COMPRESSED`` column: decompressed, then read as its type."""
     charset = _charset(column)
     decode = None if charset is None else charset.decode
     if decode is None:
@@ -162,7 +161,7 @@ def _compressed(column: Column, length_bytes: int) -> Cell:
 
 
 def _little_endian(size: int) -> Cell:
-    """An unsigned number."""
+    """An unsigned little-endian number of ``size`` bytes."""
     code = _UNSIGNED_CODES.get(size)
     if code is None:
         return Cell(f"from_bytes(data[{{p}}:{{p}} + {size}], 'little')", size=size)
@@ -170,7 +169,7 @@ def _little_endian(size: int) -> Cell:
 
 
 def _enum(column: Column) -> Cell:
-    """15 ns; by a call of ``enum_label`` it is 100."""
+    """The label by a look-up: 15 ns; a call of ``enum_label`` takes 100."""
     cell, labels = _little_endian(column.metadata), column.labels
     if not labels:
         return cell
@@ -182,7 +181,7 @@ def _enum(column: Column) -> Cell:
 
 
 def _set(column: Column) -> Cell:
-    """The joined labels: 40 ns to look them up, 530 to join them."""
+    """The joined labels: a look-up takes 40 ns, joining them 530."""
     cell, labels = _little_endian(column.metadata), column.labels
     if not labels:
         return cell
@@ -208,7 +207,7 @@ def _decimal(column: Column) -> Cell:
 
 
 def _unreadable(column: Column) -> Cell:
-    """Old DECIMAL among them: its table map does not say how long a value is (log_event_print_value)."""
+    """Types that cannot be read, such as old DECIMAL: its table map lacks the value's size (log_event_print_value)."""
     raise DecodeError(f"rows with a column of type {column.type.name} cannot be read")
 
 
@@ -223,8 +222,8 @@ def _fractional(
 
 
 def _json(column: Column) -> Cell:
-    """A decoder of its own for each table of cells: what it remembers goes with the stream."""
-    # A tenth of `import replica`, and many logs hold no JSON.
+    """JSON; each cell table has its own decoder, whose caches are freed with the stream."""
+    # The import takes a tenth of the time of `import replica`, and many logs hold no JSON.
     from ..values.jsonb_fast import JsonDecoder
 
     return Cell("{f}({v})", JsonDecoder().decode, length_bytes=column.metadata)
@@ -243,7 +242,7 @@ def _date(column: Column) -> Cell:
 
 
 def _year(column: Column) -> Cell:
-    """0, or years since 1900."""
+    """YEAR: 0, or the years since 1900."""
     return Cell("{f}[{v}]", (0, *range(1901, 2156)), code="B", size=1)
 
 
@@ -278,7 +277,7 @@ VALUE_CELLS: CellMakers = {
 }
 
 
-# Zero is no metadata that these can have: their table map left it out (before 5.1.18).
+# For these types metadata of 0 means that the table map left the metadata out (before 5.1.18).
 _WITH_METADATA = BLOB_TYPES | {
     ColumnType.JSON,
     ColumnType.GEOMETRY,
@@ -292,10 +291,10 @@ _WITH_METADATA = BLOB_TYPES | {
 
 
 class CellTable:
-    """Cells by what decides them, each made once, so that tables of one shape share their compiled code.
+    """Makes each distinct cell once, so that tables of one shape share their compiled code.
 
-    ``makers`` says what becomes of each type, and ``apply_diff`` of a JSON value and a diff to it; other readers of
-    the same layout bring their own.
+    ``makers`` makes the cell of each type; ``apply_diff`` applies a diff to a JSON value. Other readers of the same
+    layout bring their own.
     """
 
     def __init__(self, makers: CellMakers = VALUE_CELLS, apply_diff: Function | None = None) -> None:
@@ -305,18 +304,18 @@ class CellTable:
         self._shared: dict[Shared, object] = {}
 
     def cell(self, column: Column) -> Cell:
-        """The cell of ``column``. Raises ``DecodeError`` for a type that has no place in a row."""
+        """The cell of ``column``. Raises ``DecodeError`` for a type that cannot be read from a row."""
         key = (column.type, column.metadata, column.unsigned, column.charset, column.labels)
         cell = self._cells.get(key)
         if cell is None:
             if not column.metadata and column.type in _WITH_METADATA:
-                raise DecodeError(f"a {column.type.name} column whose table map lacks its metadata")
+                raise DecodeError(f"the table map lacks the metadata of a {column.type.name} column")
             cell = self._with_shared(self._makers.get(column.type, _unreadable)(column))
             self._cells[key] = cell
         return cell
 
     def _with_shared(self, cell: Cell) -> Cell:
-        """The cell with the constants that it shares with others in place of what makes them."""
+        """The cell with each ``Shared`` replaced by the constant that it makes."""
         inline = cell.inline
         if inline is not None:
             inline = replace(inline, constants=tuple(map(self._made, inline.constants)))

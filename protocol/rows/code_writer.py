@@ -1,8 +1,8 @@
-"""Writes the source of row readers, from cells: the lines of a function and the objects that it names.
+"""Writes the source code of row readers from cells: the lines of a function, and the objects that it refers to.
 
-``rowcode`` says what the functions are for, and compiles them. There are two for a table: ``TrustingWriter``'s reads
-what servers write as fast as Python can, and ``CarefulWriter``'s takes one value after the other and is there for all
-else. Their text holds only integers and identifiers made here, never a name from the log.
+``compiler`` describes the functions and compiles them. A table has two: the function of ``TrustingWriter`` reads rows
+as servers write them, as fast as Python can; the function of ``CarefulWriter`` reads value by value, for all other
+rows. Their text holds only integers and identifiers made here, never a name from the log.
 """
 
 import struct
@@ -18,21 +18,21 @@ from .column import ABSENT
 from .null_patterns import NullPatterns
 from .runs import Run, Unpacking
 
-# So many neighbours are tested for NULL together where not all have values. With 8, tables of many numbers take
-# 10 % longer at one NULL in ten.
+# Number of adjacent columns tested for NULL together, if one of a longer run is NULL. With 8, tables of many numbers
+# take 10 % longer at one NULL in ten.
 _NEIGHBOURS: Final = 4
-# A tuple of more items is made from a list: 660 ns for 100 items, as a sum of smaller ones 520.
+# CPython makes a longer tuple from a list, which takes 660 ns for 100 items; a sum of shorter tuples takes 520.
 _TUPLE_ITEMS: Final = 30
-# To find out that rows are of one size takes 150 ns; so many bytes of NULL bitmaps are worth it.
+# The test that all rows have one size takes 150 ns: it needs more rows than this, and at most so many bitmap bytes.
 _FEW_ROWS: Final = 3
 _FEW_BITMAP_BYTES: Final = 8
 
 
 class _Doubt(Exception):
-    """A column that is NOT NULL is NULL."""
+    """A NOT NULL column is NULL."""
 
 
-# What trust in the log may run into where the careful reader does not, or says better what it is.
+# Errors of the trusting reader after which the careful reader either succeeds or raises a better error.
 _DOUBTS: Final = (_Doubt, IndexError, struct.error, UnicodeDecodeError)
 
 
@@ -40,7 +40,7 @@ _DOUBTS: Final = (_Doubt, IndexError, struct.error, UnicodeDecodeError)
 class Value:
     """One value of an image: ``name`` is its variable, ``bit`` its bit in the NULL bitmap.
 
-    ``diff`` is 0, or the bit that says that the value is a diff to ``before``.
+    ``diff`` is 0, or the bit that marks the value as a diff to ``before``.
     """
 
     cell: Cell
@@ -54,9 +54,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ImageValues:
-    """One image: its values in order, the items of its row tuple, and how many columns can be diffs, if any can.
+    """One image: its values in order, the items of its row tuple, and the number of columns that can be diffs.
 
-    ``patterns`` are those of its NULL bits, if they are watched; ``name`` is an identifier's end.
+    ``diff_count`` is None if no column can. ``patterns`` counts its NULL patterns, None if nobody counts them;
+    ``name`` is the end of identifiers.
     """
 
     name: str
@@ -67,9 +68,9 @@ class ImageValues:
 
 
 class CarefulWriter:
-    """Writes a reader that asks of every value whether it is NULL.
+    """Writes a reader that tests every value for NULL.
 
-    ``names`` are what the text needs besides: ``overrun``, which makes the error for a wrong end, and ``apply_diff``.
+    ``names`` has further objects for the text: ``overrun``, which makes the error for a wrong end, ``apply_diff``.
     """
 
     def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
@@ -110,7 +111,7 @@ class CarefulWriter:
             yield from self._one(value)
 
     def _one(self, value: Value) -> Iterator[str]:
-        """A value that can be NULL."""
+        """Read a value that can be NULL."""
         if value.is_wanted:
             yield f"if nulls & {value.bit}:"
             yield f"    {value.name} = None"
@@ -120,9 +121,9 @@ class CarefulWriter:
         yield from _indent(self._together(Run(), [value]))
 
     def _together(self, run: Run, values: Sequence[Value], checks: Sequence[str] = ()) -> Iterator[str]:
-        """Neighbours that are not NULL, behind what ``run`` has; only the last may be of variable size.
+        """Read adjacent values that are not NULL, after the bytes of ``run``; only the last may have variable size.
 
-        ``checks`` are lines that come before anything is made of what was unpacked.
+        ``checks`` are lines between the unpacking and the use of the unpacked numbers.
         """
         for value in values:
             if value.cell.length_bytes:
@@ -146,7 +147,7 @@ class CarefulWriter:
             run.add_gap(cell.size)
 
     def _variable(self, run: Run, value: Value, checks: Sequence[str]) -> Iterator[str]:
-        """Read the run, the length behind it, and the value of that length."""
+        """Read the run, the length after it, and the value of that length."""
         if run.size or value.cell.length_bytes > 1:
             length = "n"
             checks = (*run.add_integer(value.cell.length_bytes, length), *checks)
@@ -182,7 +183,7 @@ class CarefulWriter:
         return cell.expression.format(f=self._bind(cell.function, "convert"), **words)
 
     def _bind(self, value: object, stem: str, key: object = None) -> str:
-        """A name for ``value`` in the function's globals; the same one for the same key, or the same object."""
+        """A name for ``value`` in the function's globals; equal keys, or the same object, give the same name."""
         if value is None:
             return ""
         key = key or id(value)
@@ -194,15 +195,15 @@ class CarefulWriter:
 
 
 class TrustingWriter(CarefulWriter):
-    """Writes a reader that takes columns that are NOT NULL, and text, to be what they should be.
+    """Writes a reader that expects valid text, and values in all NOT NULL columns.
 
-    Where they are not it calls ``careful()``, the careful reader, which begins anew.
+    If that is wrong, it calls ``careful()``, the careful reader, which reads the rows again from the first.
     """
 
     def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
         super().__init__(images, names)
         self.namespace |= {f"saw_{image.name}": image.patterns.saw for image in images if image.patterns}
-        # Variables that rows hand on; the context that Decimal's operators need, and its digits.
+        # Variables kept from row to row; the context that Decimal's operators need, and the digits it needs.
         self._kept: list[str] = []
         self._context: Context | None = None
         self._digits = 0
@@ -222,7 +223,7 @@ class TrustingWriter(CarefulWriter):
             yield f"    {' = '.join(unset)} = None"
         if self._context:
             self.namespace |= {"getcontext": getcontext, "setcontext": setcontext, "context": self._context}
-            # To change it takes 200 ns.
+            # A change of the context takes 200 ns, so it is only changed if it is too narrow.
             yield "    outer = getcontext()"
             digits = self._digits
             yield f"    is_narrow = outer.prec < {digits} or outer.Etop() < 0 or outer.Emin > -{digits}"
@@ -244,9 +245,9 @@ class TrustingWriter(CarefulWriter):
         yield "    return rows"
 
     def _rows_of_one_size(self) -> Iterator[str]:
-        """Rows without values of variable size, and without NULL, are of one size and are read all at once.
+        """Read all rows at once if they have one size: no values of variable size, and no NULL.
 
-        The zeros of all their NULL bitmaps tell. Numbers alone take a third of the time.
+        The NULL bitmaps of all rows have to be zero. Rows of numbers only take a third of the time.
         """
         values = [value for image in self._images for value in image.values]
         has_diffs = any(image.diff_count is not None for image in self._images)
@@ -298,7 +299,7 @@ class TrustingWriter(CarefulWriter):
         checks = run.add_integer(size, "nulls")
         if required:
             checks += [f"if nulls & {required}:", "    raise Doubt"]
-        # A bitmap of one byte is read in 10 ns, others in 50 and more: they come with the first values.
+        # A bitmap of one byte is read in 10 ns. Longer ones take 50 ns and more: the first values are read with them.
         first = next(_segments(values))
         leading = list(takewhile(lambda value: value.is_required, first))
         if size == 1 and len(leading) < len(first):
@@ -307,7 +308,7 @@ class TrustingWriter(CarefulWriter):
         yield from self._by_pattern(image, values[len(leading) :])
 
     def _by_pattern(self, image: ImageValues, values: Sequence[Value]) -> Iterator[str]:
-        """Values behind their NULL bits, with code of its own for each frequent pattern of these."""
+        """Read the values after the NULL bits, with code of its own for each frequent pattern of NULL bits."""
         others = [line for segment in _segments(values) for line in self._segment(segment)]
         patterns = image.patterns
         if patterns is not None and patterns.is_watching:
@@ -321,14 +322,14 @@ class TrustingWriter(CarefulWriter):
         yield from _indent(others, 1 if frequent else 0)
 
     def _with_nulls(self, values: Sequence[Value], pattern: int) -> Iterator[str]:
-        """Values of which those are NULL whose bits the pattern has."""
+        """Read values of which exactly those in the pattern are NULL."""
         absent = [value.name for value in values if value.bit & pattern and value.is_wanted]
         yield f"{' = '.join(absent)} = None" if absent else "pass"
         for segment in _segments([value for value in values if not value.bit & pattern]):
             yield from self._together(Run(), segment)
 
     def _segment(self, values: Sequence[Value]) -> Iterator[str]:
-        """Neighbours, read together, or in smaller parts where one of them is NULL."""
+        """Read adjacent values together, or in smaller parts if one of them is NULL."""
         nullable = sum(value.bit for value in values if not value.is_required)
         if not nullable:
             yield from self._together(Run(), values)
@@ -365,7 +366,7 @@ class TrustingWriter(CarefulWriter):
         run.add(inline.code, value.cell.size, *numbers, is_big_endian=inline.is_big_endian)
 
     def _has_context(self, inline: Inline) -> bool:
-        """Whether the function has the context that the expression counts on, or can have it."""
+        """Whether the function uses, or can still choose, the Decimal context of the expression."""
         if inline.context is None:
             return True
         self._context = self._context or inline.context
@@ -385,7 +386,7 @@ def _bitmap_size(values: Sequence[Value]) -> int:
 
 
 def _segments(values: Sequence[Value]) -> Iterator[list[Value]]:
-    """Neighbours whose places are known beforehand: values of fixed size, and one of variable size behind them."""
+    """Adjacent values at known offsets: values of fixed size, and at the end at most one of variable size."""
     segment: list[Value] = []
     for value in values:
         segment.append(value)
@@ -397,7 +398,7 @@ def _segments(values: Sequence[Value]) -> Iterator[list[Value]]:
 
 
 def _parts(values: Sequence[Value]) -> Iterator[list[Value]]:
-    """Gaps; neighbours that are NOT NULL; and of the others a few each, or one where there are only a few."""
+    """Split into gaps, adjacent NOT NULL values, and small groups (or single ones) of nullable values."""
     count = _NEIGHBOURS if len(values) > _NEIGHBOURS else 1
     for kind, group in groupby(values, _kind):
         part = list(group)
@@ -412,12 +413,12 @@ def _kind(value: Value) -> str:
 
 
 def _is_gap(value: Value) -> bool:
-    """Whether nothing is to be known of the value but whether it is there."""
+    """Whether the value is skipped: it is not wanted, and its size is fixed."""
     return not value.is_wanted and not value.cell.length_bytes
 
 
 def _sizes(gaps: Sequence[Value]) -> str:
-    """The bytes that gaps take."""
+    """An expression for the bytes that gaps take, without those that are NULL."""
     nullable: dict[int, int] = {}
     for gap in gaps:
         if not gap.is_required:
@@ -427,16 +428,16 @@ def _sizes(gaps: Sequence[Value]) -> str:
 
 
 def _zero_bytes(values: Sequence[Value], offset: int) -> Iterator[tuple[int, bytes]]:
-    """Offset and possible values of each byte of a NULL bitmap at ``offset`` in which nothing is NULL.
+    """Offset and allowed values of each byte of a NULL bitmap at ``offset`` without any NULL.
 
-    Bits beyond the last column are set by 5.6 and clear in 8.0.
+    MySQL 5.6 sets the bits after the last column, 8.0 clears them.
     """
     for byte in range(_bitmap_size(values)):
         yield offset + byte, bytes((0, 0xFF << len(values) - 8 * byte & 0xFF))
 
 
 def _diff_bits(count: int) -> Iterator[str]:
-    """Value options, then one bit per JSON column if they say so (log_event.cc: print_verbose_one_row)."""
+    """Read the value options and, if they say so, a bit per JSON column (log_event.cc: print_verbose_one_row)."""
     size = (count + 7) >> 3
     yield "options = data[position]"
     yield "position += 1"
@@ -447,7 +448,7 @@ def _diff_bits(count: int) -> Iterator[str]:
 
 
 def _row_text(images: Sequence[Sequence[str]]) -> str:
-    """A row: one tuple, or two in one."""
+    """The text of a row: a tuple, or a pair of tuples."""
     tuples = [_tuple_text(items) for items in images]
     return tuples[0] if len(tuples) == 1 else f"({', '.join(tuples)})"
 

@@ -1,4 +1,4 @@
-"""What is known of one logged column, from TABLE_MAP and its optional metadata. It reads no row."""
+"""The description of one logged column, from TABLE_MAP and its optional metadata. It reads no row."""
 
 from typing import Final
 
@@ -33,13 +33,13 @@ ABSENT: Final = Absent()
 class Column:
     """One column of a logged table.
 
-    ``name`` is ``@1``, ``@2``... where it is not known. ``type`` is the real type: ENUM and SET, which travel as
-    STRING, are told apart. ``metadata`` depends on it: bytes a string can take, bytes of a blob's length, ``precision
-    << 8 | scale`` of a DECIMAL, fractional digits of a temporal type, bits of a BIT, bytes of an ENUM, SET, FLOAT or
-    DOUBLE value; else 0. ``nullable`` is that of the table map, ``visible`` False for an INVISIBLE column.
-    ``unsigned``, ``charset``, ``collation`` (MySQL's id), ``labels`` of ENUM and SET, ``geometry_type`` (as in WKB)
-    and ``dimension`` of a VECTOR are None where the log does not say, or the type has none. ``charset`` is
-    ``"binary"`` for BINARY, VARBINARY and BLOB.
+    ``name`` is ``@1``, ``@2``... if the name is unknown. ``type`` is the real type: ENUM and SET, although the log
+    gives them as STRING. ``metadata`` depends on the type: the maximum bytes of a string, the bytes of a blob's
+    length, ``precision << 8 | scale`` of a DECIMAL, the fractional digits of a temporal type, the bits of a BIT, the
+    bytes of an ENUM, SET, FLOAT or DOUBLE value; else 0. ``nullable`` comes from the table map; ``visible`` is False
+    for an INVISIBLE column. ``unsigned``, ``charset``, ``collation`` (MySQL's id), ``labels`` of ENUM and SET,
+    ``geometry_type`` (as in WKB) and ``dimension`` of a VECTOR are None if the log does not give them or the type
+    has none. ``charset`` is ``"binary"`` for BINARY, VARBINARY and BLOB.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Column:
 INTEGER_TYPES = frozenset(
     {ColumnType.TINY, ColumnType.SHORT, ColumnType.INT24, ColumnType.LONG, ColumnType.LONGLONG}
 )
-# Those that take a bit in SIGNEDNESS (field_common_properties.h: has_signedess_information_type). YEAR is one
-# of them on both families, although mariadb-binlog itself leaves it out and prints wrong signs behind it.
+# Types with a bit in SIGNEDNESS (field_common_properties.h: has_signedess_information_type). YEAR has one in both
+# families, although mariadb-binlog leaves it out and prints wrong signs for the columns after a YEAR.
 NUMERIC_TYPES = INTEGER_TYPES | {
     ColumnType.DECIMAL,
     ColumnType.NEWDECIMAL,
@@ -68,8 +68,8 @@ NUMERIC_TYPES = INTEGER_TYPES | {
     ColumnType.YEAR,
 }
 BLOB_TYPES = frozenset({ColumnType.TINY_BLOB, ColumnType.BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB})
-# Those that take a place in DEFAULT_CHARSET and COLUMN_CHARSET (table_map_event.h: is_character_type), besides
-# MariaDB's GEOMETRY, which is a blob there.
+# Types with an entry in DEFAULT_CHARSET and COLUMN_CHARSET (table_map_event.h: is_character_type). MariaDB's GEOMETRY
+# has one, too, because it is a blob there.
 CHARACTER_TYPES = BLOB_TYPES | {
     ColumnType.STRING,
     ColumnType.VAR_STRING,

@@ -1,6 +1,6 @@
-"""From cells to one compiled function per table shape: what reads the rows of a rows event.
+"""Compiles one function per table shape, from cells, that reads the rows of a rows event.
 
-The work of finding out how a row is laid out is done once, here; what is left per row is straight-line code. The
+The layout of a row is worked out once, here, so that the function for each row is straight-line code. The
 function for inserts into a table of INT NOT NULL, VARCHAR(10) NOT NULL in utf8mb4, and DOUBLE is
 
     def read_rows(data, position, end):
@@ -27,14 +27,14 @@ function for inserts into a table of INT NOT NULL, VARCHAR(10) NOT NULL in utf8m
             return careful()(data, begin, end)
         return rows
 
-It trusts the log: that columns which are NOT NULL have values, that text is valid UTF-8, that all rows are whole.
-Where that is not so, ``careful()`` begins anew: a function that is only compiled then, reads value by value, and
-returns what is there or raises the error that fits.
+The function trusts the log: NOT NULL columns have values, text is valid UTF-8, and all rows are complete. If any of
+this is wrong, ``careful()`` reads the rows again from the first. That function is only compiled then; it reads value
+by value, and returns the rows or raises the right error.
 
-Neighbours that can be NULL are tested together first, and read by one unpack if all have values. Where many columns
-can be NULL, frequent patterns of NULL bits get code of their own after some rows. Rows of fixed size without any NULL
-are read all at once. Generated text holds only integers and identifiers of ours, never a name of the log: a column
-name with a newline would run as code. Sources are registered in linecache, where tracebacks and debuggers find them.
+Adjacent nullable columns are tested together first, and read by one unpack if none is NULL. If many columns are
+nullable, frequent patterns of NULL bits get code of their own after some rows. Rows of fixed size without any NULL
+are read all at once. Generated text holds only integers and identifiers made here, never a name from the log: a
+column name with a newline would run as code. Sources are registered in linecache for tracebacks and debuggers.
 """
 
 import linecache
@@ -51,7 +51,7 @@ from .code_writer import CarefulWriter, ImageValues, TrustingWriter, Value
 from .column import ABSENT
 from .null_patterns import patterns_of
 
-# Compiled functions of a stream; each takes some 20 KB, for 100 columns 100.
+# Compiled functions kept for a stream; each takes some 20 KB, and 100 KB for 100 columns.
 _READERS_KEPT = 4096
 
 Row = tuple[object, ...]
@@ -60,12 +60,12 @@ RowReader = Callable[[bytes, int, int], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One row image: which columns it holds, and which of those the reader wants.
+    """One row image: the columns in it, and the columns that the reader wants.
 
-    ``cells`` are all columns' cells; ``present`` the indexes in the image; ``wanted`` the indexes of the row
-    tuple, in its order; ``required`` the indexes of those columns that are NOT NULL. In an after image of
-    PARTIAL_UPDATE_ROWS each column of ``diffs`` has a bit that says whether its value is a diff, which
-    ``apply_diff(before, diff)`` turns into the value.
+    ``cells`` has the cells of all columns. The other fields are column indexes: ``present`` those in the image,
+    ``wanted`` those of the row tuple in its order, ``required`` those of the NOT NULL columns. In an after image of
+    PARTIAL_UPDATE_ROWS each column of ``diffs`` has a bit that marks its value as a diff;
+    ``apply_diff(before, diff)`` returns the value.
     """
 
     cells: tuple[Cell, ...]
@@ -77,10 +77,10 @@ class Image:
 
 
 def overrun(position: int, end: int) -> DecodeError:
-    """The error for rows that do not end where their event does."""
+    """The error for rows that do not end where their event ends."""
     if position > end:
         return TruncatedError(f"the last row needs {position - end} bytes more than its event has")
-    return DecodeError(f"{end - position} bytes are left behind the rows")
+    return DecodeError(f"{end - position} bytes are left after the last row")
 
 
 class RowCompiler:
@@ -93,9 +93,10 @@ class RowCompiler:
     def reader(self, *images: Image) -> RowReader:
         """A function ``(data, position, end) -> rows`` over ``data[position:end]``.
 
-        With one image a row is a tuple of values, with two it is a ``(before, after)`` pair of them. The function
-        raises ``DecodeError`` when the last row does not end at ``end``; on damaged data also ``IndexError``,
-        ``struct.error``, ``ValueError`` or ``OverflowError``, which the decoder turns into ``DecodeError``.
+        With one image a row is a tuple of values; with two a row is a pair of tuples, ``(before, after)``. The
+        function raises ``DecodeError`` if the last row does not end at ``end``. On damaged data it also raises
+        ``IndexError``, ``struct.error``, ``ValueError`` or ``OverflowError``, which the decoder turns into
+        ``DecodeError``.
         """
         reader = self._readers.get(images)
         if reader is None:
@@ -114,7 +115,7 @@ class RowCompiler:
         reader = self._compile(writer)
 
         def write_again() -> None:
-            # Whoever has the function has the new code.
+            # The function object stays the same, so every holder of it runs the new code.
             reader.__code__ = self._compile(writer).__code__
 
         for image in values:
@@ -127,7 +128,7 @@ class RowCompiler:
         filename = f"<row reader {crc32(source.encode()):08x}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         self._files.add(filename)
-        exec(compile(source, filename, "exec"), writer.namespace)  # the text is made of our own words only
+        exec(compile(source, filename, "exec"), writer.namespace)  # the text holds no word from the log
         reader: FunctionType = writer.namespace["read_rows"]
         return reader
 
@@ -139,7 +140,7 @@ class RowCompiler:
 
 
 def _empty_rows(images: Sequence[Image]) -> RowReader:
-    """Rows without any column take no byte: the source logs one such row per event (do_apply_event's loop)."""
+    """A reader of rows without columns: they take no bytes, and an event has one of them (do_apply_event's loop)."""
     rows = [(ABSENT,) * len(image.wanted) for image in images]
     row = rows[0] if len(rows) == 1 else tuple(rows)
 
@@ -152,7 +153,7 @@ def _empty_rows(images: Sequence[Image]) -> RowReader:
 
 
 def _values_of(images: Sequence[Image]) -> Iterator[ImageValues]:
-    """The images as the writers see them: variables are called ``a`` before a change, ``b`` behind it."""
+    """The images for the code writers: names of variables begin with ``a`` before a change, ``b`` after it."""
     before = set(images[0].present).intersection(images[0].wanted)
     for image, prefix in zip(images, "ab", strict=False):
         present, wanted = set(image.present), set(image.wanted)

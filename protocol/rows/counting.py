@@ -1,18 +1,18 @@
-"""Rows that are counted and not read: what a decoder puts into its rows events with ``row_values=False``.
+"""A compiler of row readers that only count rows, for decoders with ``row_values=False``.
 
-It is the compiler of row readers with no column wanted, so that what is left of a reader follows lengths and NULL
-bits to the end of the event. Damage is found as in reading: rows have to end where their event does.
+No column is wanted, so a reader only follows lengths and NULL bits to the end of the event. Damage is found as usual:
+the rows have to end where their event ends.
 """
 
 from dataclasses import replace
 
-from protocol.rows.compiler import Image, RowCompiler, RowReader
+from .compiler import Image, RowCompiler, RowReader
 
 
 class RowCountCompiler(RowCompiler):
-    """In place of row readers: what makes an empty tuple of each row, and a pair of them of an update.
+    """Compiles readers that return an empty tuple for each row, or a pair of empty tuples for an update.
 
-    Of 19 columns a row takes 0.6 us instead of 3.
+    A row of 19 columns takes 0.6 us instead of 3.
     """
 
     def reader(self, *images: Image) -> RowReader:
@@ -20,5 +20,5 @@ class RowCountCompiler(RowCompiler):
 
 
 def row_compiler(row_values: bool) -> RowCompiler | None:
-    """The decoder's ``row_compiler`` for the option of that name; None is its own."""
+    """The decoder's ``row_compiler`` for the option ``row_values``; None stands for the decoder's default."""
     return None if row_values else RowCountCompiler()

@@ -1,7 +1,7 @@
-"""Names, signs and character sets for tables that are logged without them.
+"""Adds names, signs and character sets to tables that are logged without them.
 
-Joins a ``Table`` from the log with a description fetched elsewhere (information_schema, a dump, the user), after
-comparing count and types. It asks no server and never guesses: what does not fit is an error.
+Joins a ``Table`` from the log with a description from elsewhere (information_schema, a dump, the user), after
+comparing the number and types of the columns. It asks no server and never guesses: a difference is an error.
 """
 
 import re
@@ -57,7 +57,7 @@ _GEOMETRY_NAMES = (
     "geomcollection",
 )
 
-# DATA_TYPE -> the types that a table map may give such a column. MariaDB's json is a longtext, its vector a
+# DATA_TYPE -> the types that a table map may give a column of this type. MariaDB's json is a longtext, its vector a
 # varbinary, its uuid and inet types are fixed binary strings.
 _LOGGED_TYPES: dict[str, set[ColumnType]] = {
     "tinyint": {ColumnType.TINY},
@@ -87,7 +87,7 @@ _BINARY_TYPES = frozenset(
 )
 _NUMBER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
 _LABEL = r"'((?:[^']|'')*)'"
-# What the servers put into COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped) for what stands in a label.
+# How the servers escape characters of a label in COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped).
 _LABEL_ESCAPES = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 _LABEL_ESCAPE = r"''|\\[\\0nr]"
 
@@ -95,12 +95,13 @@ _LABEL_ESCAPE = r"''|\\[\\0nr]"
 def describe_table(table: Table, descriptions: Sequence[ColumnDescription]) -> Table:
     """``table`` with names, and with signs, character sets and labels where the log gives none.
 
-    What the log itself says wins. Raises ``SchemaMismatchError`` when the count, a type or a sign differs.
+    Values from the log win over the description. Raises ``SchemaMismatchError`` if the number of columns, a type or
+    a sign differs.
     """
     if len(descriptions) != len(table.columns):
         raise SchemaMismatchError(
             f"{table} has {len(descriptions)} columns now, but {len(table.columns)} in the log; "
-            "rows from before a change of the table need a source that logs names (binlog_row_metadata=FULL)"
+            "rows logged before a change of the table need a source that logs names (binlog_row_metadata=FULL)"
         )
     pairs = list(zip(table.columns, descriptions, strict=True))
     columns = tuple(_describe_column(table, column, description) for column, description in pairs)
@@ -137,7 +138,7 @@ def _is_unsigned(description: ColumnDescription) -> bool:
 
 
 def _mismatch(column: Column, description: ColumnDescription) -> str | None:
-    """What the log says instead, or None when both agree."""
+    """The differing type or sign in the log, as text; None if the log agrees with the description."""
     logged_types = _LOGGED_TYPES.get(description.data_type)
     if logged_types is not None and column.type not in logged_types:
         return column.type.name

@@ -1,29 +1,30 @@
-"""Which columns of a row are NULL together: what a row reader sees of that, and what deserves code of its own.
+"""Counts which columns of a table's rows are NULL together, and chooses the patterns that get code of their own.
 
-Rows of a table with many columns that can be NULL mostly have one of a few patterns of NULL bits, and code for one
-pattern tests no column: 1.4 us instead of 3.1 for a row of 40 numbers. So readers of such tables are compiled again
-once they have seen some rows. This module counts; it writes no code.
+Rows of a table with many nullable columns mostly have one of a few patterns of NULL bits, and code for one
+pattern tests no column: 1.4 us instead of 3.1 for a row of 40 numbers. So the readers of such tables are compiled
+again after some rows. This module counts; it writes no code.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-# Columns that can be NULL; with fewer there is little to win: 3 % with 6 of 19.
+# The fewest nullable columns that are worth it: with 6 nullable columns of 19 the gain is only 3 %.
 _MANY: Final = 8
-# Patterns with code of their own, and the columns in all of them, so that the code does not grow without end.
+# Limits of the generated code: patterns with code of their own, and the sum of their columns.
 _PATTERNS_KEPT: Final = 8
 _COLUMNS_KEPT: Final = 1024
-# So many rows are looked at, one of an event, before code is written again: 1 ms for each hundred of its columns.
+# Numbers of rows to count, one row of each event, before the code is written again; that takes 1 ms per 100 columns.
 _ROUNDS: Final = (50, 1000)
-# Of the rows looked at, a pattern must have this share.
+# The smallest share of the counted rows with which a pattern gets code of its own.
 _SHARE: Final = 1 / 20
 
 
 class NullPatterns:
-    """The patterns of one image: ``frequent`` are those with code of their own, the most frequent first.
+    """The NULL patterns of one image; ``frequent`` has the patterns with code of their own, the most frequent first.
 
-    ``changed`` is called when that or ``is_watching`` changes, which says whether the reader is to call ``saw``.
+    While ``is_watching`` is true the reader calls ``saw``. ``changed`` is called when ``frequent`` or ``is_watching``
+    changes.
     """
 
     def __init__(self, column_count: int) -> None:
@@ -36,7 +37,7 @@ class NullPatterns:
         self._count = 0
 
     def saw(self, nulls: int) -> None:
-        """Count the NULL bits of a row that ``frequent`` does not have."""
+        """Count the NULL bits of a row whose pattern is not in ``frequent``."""
         self._seen[nulls] += 1
         self._count += 1
         if self._count < self._rounds[0]:
@@ -53,5 +54,5 @@ class NullPatterns:
 
 
 def patterns_of(column_count: int, nullable_count: int) -> NullPatterns | None:
-    """The patterns of an image with so many columns, of which so many can be NULL; None if they are not worth it."""
+    """A counter for an image with these numbers of columns and nullable columns; None if it is not worth it."""
     return NullPatterns(column_count) if nullable_count >= _MANY and column_count <= _COLUMNS_KEPT else None

@@ -1,7 +1,7 @@
-"""Runs: neighbouring bytes of a row that are unpacked together, by one call of ``struct`` or by two.
+"""Runs: adjacent bytes of a row that one or two calls of ``struct`` unpack together.
 
-Integers of a row are little-endian, parts of DECIMAL and temporal values big-endian. So a run that has both is
-unpacked twice, and each format passes over what is the other's. It knows no cells; ``rowwriter`` fills runs.
+Integers of a row are little-endian, parts of DECIMAL and temporal values big-endian. So a run with both is unpacked
+twice, and each format skips the other's bytes. This module knows no cells; ``code_writer`` fills runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _ONE_BYTE_CODES: Final = frozenset("Bbs0123456789")
 
 @dataclass(frozen=True, slots=True)
 class Unpacking:
-    """One call: where it begins in the run, the format, and the names of what comes out."""
+    """One call of ``struct``: its offset in the run, its format, and the names of the unpacked values."""
 
     offset: int
     format: str
@@ -24,7 +24,7 @@ class Unpacking:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Numbers of one value. ``order`` is empty if they are bytes, which have none."""
+    """The numbers of one value. ``order`` is the byte order; empty for single bytes, which have none."""
 
     offset: int
     size: int
@@ -35,9 +35,9 @@ class _Item:
 
 @dataclass(slots=True)
 class Run:
-    """A NULL bitmap, numbers, gaps, the length of what comes behind; ``size`` bytes so far.
+    """``size`` bytes: a NULL bitmap, numbers, gaps, and at the end the length of a variable value.
 
-    ``after`` are lines that make values of the numbers, or of what stands in the gaps.
+    ``after`` are lines that make values from the numbers, or from the bytes in the gaps.
     """
 
     size: int = 0
@@ -55,7 +55,7 @@ class Run:
         self.size += size
 
     def add_integer(self, size: int, name: str) -> list[str]:
-        """Add an unsigned little-endian integer of any size; returns the lines that put it together."""
+        """Add an unsigned little-endian integer of any size; returns the lines that assemble it."""
         if size in _INTEGER_CODES:
             self.add(_INTEGER_CODES[size], size, name)
             return []
@@ -66,21 +66,21 @@ class Run:
         return [f"{name} = from_bytes({name}, 'little')"]
 
     def unpackings(self) -> Iterator[Unpacking]:
-        """The calls that unpack it: none, one, or one for either byte order."""
+        """The calls that unpack the run: none, one, or one for each byte order."""
         for order, items in self._by_order():
             begin = items[0].offset
             targets = [target for item in items for target in item.targets]
             yield Unpacking(begin, order + "".join(_codes(items, begin)), targets)
 
     def whole_unpackings(self) -> Iterator[Unpacking]:
-        """The same, each over all of the run's bytes."""
+        """The same calls, each with a format that covers all bytes of the run."""
         for order, items in self._by_order():
             end = _Item(self.size, 0, "", "", ())
             targets = [target for item in items for target in item.targets]
             yield Unpacking(0, order + "".join(_codes([*items, end], 0)), targets)
 
     def _by_order(self) -> Iterator[tuple[str, list[_Item]]]:
-        # Bytes go with the little-endian numbers, where there are any.
+        # Single bytes join the little-endian numbers, if there are any.
         bytes_with = "<" if any(item.order == "<" for item in self._items) else ">"
         for order in "<>":
             items = [item for item in self._items if (item.order or bytes_with) == order]

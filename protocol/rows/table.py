@@ -1,4 +1,4 @@
-"""TABLE_MAP events with every optional metadata field: bytes in, ``Table`` out.
+"""Parses TABLE_MAP events, with every optional metadata field, into ``Table``.
 
 Nothing here reads rows or asks a server. Layout: MySQL's ``libs/mysql/binlog/event/rows_event.h``.
 """
@@ -21,9 +21,9 @@ _T = TypeVar("_T")
 class Table:
     """A table as a TABLE_MAP event describes it: ``name`` in ``schema``.
 
-    ``columns`` are in the order of row tuples, ``column_names`` their names; ``primary_key`` names those of the key
-    (empty: none, or unknown). ``names_from`` says where the names come from: ``"log"``, ``"information_schema"``, or
-    None: they are ``@1``, ``@2``... ``str(table)`` is ``"schema.name"``.
+    ``columns`` are in the order of row tuples, ``column_names`` are their names, ``primary_key`` has the names of the
+    key's columns (empty: no key, or unknown). ``names_from`` is the origin of the names: ``"log"``,
+    ``"information_schema"``, or None for ``@1``, ``@2``... ``str(table)`` is ``"schema.name"``.
     """
 
     schema: str
@@ -42,7 +42,7 @@ class Table:
 
 @record(slots=True)
 class _Fields:
-    """Optional metadata as read, before it is dealt out to the columns."""
+    """Optional metadata as read, before it is assigned to the columns."""
 
     signs: tuple[bool, ...] | None = None
     charsets: "_Collations | None" = None
@@ -58,7 +58,7 @@ class _Fields:
 
 @record(slots=True)
 class _Collations:
-    """Collation ids of some columns: listed one by one, or a default with exceptions by index."""
+    """Collation ids of some columns: a list, or a default with exceptions by index."""
 
     listed: list[int] | None = None
     default: int | None = None
@@ -68,15 +68,15 @@ class _Collations:
         if self.listed is None:
             return self.exceptions.get(index, self.default)
         if index >= len(self.listed):
-            raise DecodeError("optional metadata lists too few character sets")
+            raise DecodeError("the table map's optional metadata lists too few character sets")
         return self.listed[index]
 
 
 def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
-    """The body of a TABLE_MAP event behind its table id and flags.
+    """Parse the body of a TABLE_MAP event after its table id and flags.
 
-    Before 5.1.18 a table map ended behind the types; rows of such a table cannot be read. Raises ``DecodeError``
-    when parts contradict each other and ``TruncatedError`` when the event is short.
+    Before 5.1.18 a table map ended after the types; rows of such a table cannot be read. Raises ``DecodeError`` if
+    parts contradict each other and ``TruncatedError`` if the event is too short.
     """
     schema = _name(reader)
     name = _name(reader)
@@ -99,18 +99,18 @@ def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
 def _name(reader: Reader) -> str:
     name = utf8_text(reader.short_bytes())
     if reader.u8():
-        raise DecodeError("a schema or table name does not end in a zero byte")
+        raise DecodeError("a schema or table name does not end with a zero byte")
     return name
 
 
 def _string_shape(reader: Reader) -> tuple[ColumnType, int]:
-    """STRING hides ENUM, SET, and two bits of a length above 255 (MySQL bug 37426) in its type byte."""
+    """STRING's metadata holds the real type (ENUM, SET), and two bits of a length above 255 (MySQL bug 37426)."""
     real, length = reader.u8(), reader.u8()
     if real & 0x30 != 0x30:
         length |= ((real & 0x30) ^ 0x30) << 4
         real |= 0x30
     if real not in (ColumnType.STRING, ColumnType.ENUM, ColumnType.SET, ColumnType.VAR_STRING):
-        raise DecodeError(f"type {real} inside of a STRING column")
+        raise DecodeError(f"a STRING column has the impossible real type {real}")
     return ColumnType(real), length
 
 
@@ -120,12 +120,12 @@ def _bit_shape(reader: Reader) -> tuple[ColumnType, int]:
 
 
 def _typed_array_shape(reader: Reader) -> tuple[ColumnType, int]:
-    """A functional index over JSON; never part of a row image, but it stands in the table map (WL#10604)."""
+    """A functional index over JSON: in the table map, but never in a row image (WL#10604)."""
     element, _ = _shape(reader.u8(), reader)
     return ColumnType.TYPED_ARRAY, element
 
 
-# Types whose metadata is one little-endian number of so many bytes.
+# Types whose metadata is a little-endian number, and the size of this number in bytes.
 _METADATA_SIZES: dict[int, int] = {
     **dict.fromkeys((ColumnType.FLOAT, ColumnType.DOUBLE, ColumnType.GEOMETRY, ColumnType.JSON), 1),
     **dict.fromkeys(BLOB_TYPES, 1),
@@ -142,7 +142,7 @@ _SHAPES: dict[int, Callable[[Reader], tuple[ColumnType, int]]] = {
     ColumnType.TYPED_ARRAY: _typed_array_shape,
 }
 _KNOWN_TYPES: frozenset[int] = frozenset(ColumnType) - {ColumnType.NULL, ColumnType.INVALID, ColumnType.BOOL}
-# A blob-like column says how many bytes its lengths take; a temporal one how many fractional digits it has.
+# Allowed metadata: the size of a blob-like column's lengths, the fractional digits of a temporal column, and so on.
 _METADATA_RANGES: dict[int, range] = {
     **dict.fromkeys(BLOB_TYPES, range(1, 5)),
     **dict.fromkeys(
@@ -160,7 +160,7 @@ _METADATA_RANGES: dict[int, range] = {
 
 def _known_type(code: int) -> ColumnType:
     if code not in _KNOWN_TYPES:
-        raise DecodeError(f"unknown column type {code}")
+        raise DecodeError(f"the table map has the unknown column type {code}")
     return ColumnType(code)
 
 
@@ -172,9 +172,9 @@ def _shape(code: int, reader: Reader) -> tuple[ColumnType, int]:
         column_type, metadata = _known_type(code), reader.uint(_METADATA_SIZES.get(code, 0))
     allowed = _METADATA_RANGES.get(column_type)
     if allowed is not None and metadata not in allowed:
-        raise DecodeError(f"column type {column_type.name} with metadata {metadata}")
+        raise DecodeError(f"a column of type {column_type.name} has the impossible metadata {metadata}")
     if column_type is ColumnType.NEWDECIMAL and not 0 <= metadata & 0xFF <= metadata >> 8 <= 65:
-        raise DecodeError(f"DECIMAL({metadata >> 8},{metadata & 0xFF})")
+        raise DecodeError(f"a column has the impossible type DECIMAL({metadata >> 8},{metadata & 0xFF})")
     return column_type, metadata
 
 
@@ -189,7 +189,7 @@ def _default_charset(reader: Reader) -> _Collations:
     default = reader.lenenc_int()
     pairs = _lenenc_list(reader)
     if len(pairs) % 2:
-        raise DecodeError("default character set with half an exception")
+        raise DecodeError("the table map's default character set ends inside an exception")
     return _Collations(default=default, exceptions=dict(zip(pairs[::2], pairs[1::2], strict=True)))
 
 
@@ -210,7 +210,7 @@ def _label_lists(reader: Reader) -> list[list[bytes]]:
 def _bounded(reader: Reader) -> int:
     count = reader.lenenc_int()
     if count > reader.remaining:
-        raise DecodeError("more labels announced than bytes are left")
+        raise DecodeError(f"the table map announces {count} labels in {reader.remaining} bytes")
     return count
 
 
@@ -219,7 +219,7 @@ def _bits_high_first(reader: Reader) -> tuple[bool, ...]:
     return tuple(bool(byte & 0x80 >> bit) for byte in data for bit in range(8))
 
 
-# Optional metadata fields (rows_event.h: Optional_metadata_field_type) -> where they go, how they are read.
+# Optional metadata fields (rows_event.h: Optional_metadata_field_type) -> attribute of _Fields, and its parser.
 _FIELDS: dict[int, tuple[str, Callable[[Reader], object]]] = {
     1: ("signs", _bits_high_first),
     2: ("charsets", _default_charset),
@@ -238,7 +238,7 @@ _FIELDS: dict[int, tuple[str, Callable[[Reader], object]]] = {
 
 
 def _read_fields(reader: Reader) -> _Fields:
-    """All optional fields; those of a later server are passed over, as servers do."""
+    """All optional fields; unknown fields of later servers are skipped, as servers do."""
     fields = _Fields()
     while reader.remaining:
         code = reader.u8()
@@ -260,11 +260,11 @@ def _build(
     mariadb: bool,
 ) -> Table:
     if fields.names is not None and len(fields.names) != len(shapes):
-        raise DecodeError(f"{len(fields.names)} column names for {len(shapes)} columns")
+        raise DecodeError(f"the table map has {len(fields.names)} column names for {len(shapes)} columns")
     signs = iter(fields.signs) if fields.signs is not None else None
     visible = fields.visible or (True,) * len(shapes)
     if len(visible) < len(shapes):
-        raise DecodeError("optional metadata tells the visibility of too few columns")
+        raise DecodeError("the table map's optional metadata has the visibility of too few columns")
     dealer = _Dealer(fields, mariadb)
     columns = []
     for index, (column_type, metadata) in enumerate(shapes):
@@ -289,7 +289,7 @@ def _build(
         )
     names_from = None if fields.names is None else "log"
     if any(index >= len(columns) for index in fields.primary_key):
-        raise DecodeError("a primary key over columns that the table does not have")
+        raise DecodeError("the table map's primary key has a column that the table lacks")
     primary_key = tuple(columns[index].name for index in fields.primary_key)
     return Table(schema, name, tuple(columns), primary_key, names_from)
 
@@ -301,11 +301,11 @@ def _column_name(names: list[bytes] | None, index: int) -> str:
 def _next(values: Iterator[_T], what: str) -> _T:
     for value in values:
         return value
-    raise DecodeError(f"optional metadata holds too few {what}")
+    raise DecodeError(f"the table map's optional metadata has too few {what}")
 
 
 class _Dealer:
-    """Deals the optional fields out: each counts only the columns of its own kind, in column order."""
+    """Assigns optional fields to columns: each field counts only the columns of its own kind, in column order."""
 
     def __init__(self, fields: _Fields, mariadb: bool) -> None:
         self._fields = fields
