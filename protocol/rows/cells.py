@@ -207,7 +207,7 @@ def _decimal(column: Column) -> Cell:
 
 
 def _unreadable(column: Column) -> Cell:
-    """Types that cannot be read, such as old DECIMAL: its table map lacks the value's size (log_event_print_value)."""
+    """Types that cannot be read. The table map of old DECIMAL lacks the value's size (log_event_print_value)."""
     raise DecodeError(f"rows with a column of type {column.type.name} cannot be read")
 
 

@@ -1,1 +1,1 @@
-"""Column values, from bytes to Python objects: plain readers, inline code, binary JSON. It knows no rows."""
+"""Column values from bytes to Python objects: plain readers, inline expressions, binary JSON. It knows no rows."""

@@ -1,11 +1,11 @@
-"""Expressions with which a row reader makes DECIMAL and temporal values by itself, instead of calling a reader.
+"""Inline expressions with which generated row readers make DECIMAL and temporal values without a function call.
 
-To call a Python function takes 60 ns, a ``datetime`` of seven parts 230. So these expressions look up what each byte
-of a value stands for in a table, and add. They leave to the plain reader of ``values`` what the tables do not hold
-(zero dates, TIMEs of more than 831 hours) and to say what is wrong with damaged bytes: they never differ from it.
-It knows no columns. The tables are made for a cell table when it first needs them, and go with it.
+The call of a Python function takes 60 ns, a ``datetime`` of seven parts 230. So these expressions look up each byte
+of a value in a table, and add the results. Values that the tables lack (zero dates, TIMEs of more than 831 hours) and
+damaged bytes go to the plain reader of ``readers``, so the results always equal the plain reader's. This module knows
+no columns. A cell table makes the tables at first use and owns them.
 
-Nanoseconds per value beside the expressions: CPython 3.11, everything included; in brackets by the plain reader.
+The docstrings give nanoseconds per value: CPython 3.11, everything included; in brackets the plain reader's time.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -33,12 +33,12 @@ Value = TypeVar("Value")
 class Inline:
     """How generated code reads a value of fixed size without a call.
 
-    ``code`` are letters of ``struct``, big-endian or not; they are unpacked together with the neighbours' numbers.
-    ``expression`` is over these numbers: ``{v}``, ``{v1}``, ``{v2}``... It may assign to their names. ``{c0}``,
-    ``{c1}``... are the ``constants``. ``{k0}``, ``{k1}``..., as many as ``kept``, are variables that the value finds
-    as the row before has left them, None in the first one. ``{f}(data, {p})`` calls the cell's function, the plain
-    reader, at the value's first byte. With a ``context`` there are operators of Decimal in the expression, which
-    count on that context, or another one with room for so many ``digits``, being the thread's.
+    ``code`` are letters of ``struct``, big-endian or not; these numbers are unpacked together with adjacent values.
+    ``expression`` uses the numbers as ``{v}``, ``{v1}``, ``{v2}``... and may assign to these names. ``{c0}``,
+    ``{c1}``... are the ``constants``. ``{k0}``, ``{k1}``..., ``kept`` of them, are variables that keep their values
+    from row to row, and are None before the first row. ``{f}(data, {p})`` calls the cell's function, the plain
+    reader, at the value's first byte. An expression with a ``context`` uses Decimal's operators: the thread's context
+    must be that one, or another one with room for ``digits``.
     """
 
     expression: str
@@ -52,16 +52,16 @@ class Inline:
 
 @record(frozen=True, slots=True)
 class Shared:
-    """A constant that all cells of a cell table share: ``make(*arguments)``, made when the first one needs it."""
+    """A constant that all cells of a cell table share; ``make(*arguments)`` makes it at first use."""
 
     make: Callable[..., object]
     arguments: tuple[Hashable, ...] = ()
 
 
 class Memo(dict[Key, Value]):
-    """Values by what is stored for them, each made when it is first asked for; at ``limit`` it starts anew.
+    """A cache of values by their stored form: makes each value at its first look-up, and empties itself at ``limit``.
 
-    To look one up takes 40 ns, and no call of a Python function.
+    A look-up takes 40 ns, without the call of a Python function.
     """
 
     __slots__ = ("_limit", "_make")
@@ -78,7 +78,7 @@ class Memo(dict[Key, Value]):
         self[key] = value
         return value
 
-    # Generated code knows its constants by which they are, not by what they hold.
+    # Generated code tells its constants apart by identity, not by content.
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__
 
@@ -116,14 +116,14 @@ def bits(size: int) -> Inline | None:
 
 # ---------------------------------------------------------------------------------------------- DECIMAL
 
-# Operators of Decimal take half the time of a context's methods. All that they are used for here is exact.
+# Decimal's operators take half the time of a context's methods. All results here are exact.
 _EXACT: Final = Context(prec=MAX_PRECISION, Emin=-999_999, Emax=999_999, clamp=0, flags=[], traps=[])
 _GROUP_CODES = {1: "B", 2: "H", 3: "BH", 4: "I"}
 
 
 @record(frozen=True, slots=True)
 class _Group:
-    """So many digits of a DECIMAL, unpacked to the number ``number`` and, where they take three bytes, the next."""
+    """A group of ``digits`` of a DECIMAL, unpacked as number ``number`` and, if it has three bytes, also the next."""
 
     digits: int
     number: int
@@ -139,7 +139,7 @@ class _Group:
 
     @property
     def highest(self) -> int:
-        """What is stored where all bits are set."""
+        """The stored number with all bits set."""
         return (1 << 8 * self.size) - 1
 
     @property
@@ -152,7 +152,7 @@ class _Group:
 
     @property
     def named(self) -> str:
-        """What is stored, from then on under the group's name."""
+        """An expression for the stored number that also assigns it to the group's name."""
         return f"({self.name} := {self.stored})" if self.size == 3 else self.name
 
 
@@ -166,7 +166,7 @@ def _groups(precision: int, scale: int) -> list[_Group]:
 
 
 def _number(groups: list[_Group]) -> str:
-    """The groups as one number."""
+    """An expression for the number of all groups together."""
     text = groups[0].name
     for group in groups[1:]:
         text = f"({text} * {group.limit} + {group.name})"
@@ -174,7 +174,7 @@ def _number(groups: list[_Group]) -> str:
 
 
 def _inverted(groups: list[_Group]) -> int:
-    """What is missing from ``_number`` of a negative value, all bits of which are inverted."""
+    """The correction to add to ``_number`` of a negative value, whose bits are all inverted."""
     weight, excess = 1, 0
     for group in reversed(groups[1:]):
         excess += group.highest * weight
@@ -183,16 +183,16 @@ def _inverted(groups: list[_Group]) -> int:
 
 
 def _tails(digits: int) -> tuple[Decimal | None, ...]:
-    """A last group of one byte as a fraction: of values >= 0, and from the other end those of negative ones."""
+    """The fraction for each byte of a last group of one byte: values >= 0 at the start, negative ones at the end."""
     limit: int = 10**digits
     numbers = [*range(limit), *[None] * (256 - 2 * limit), *range(1 - limit, 1)]
     return tuple(None if number is None else Decimal(number).scaleb(-digits, _EXACT) for number in numbers)
 
 
 def _result(groups: list[_Group], scale: int) -> tuple[str, object, list[_Group]]:
-    """The expression around a number, its constant, and the groups that this number is made of."""
+    """The expression around a number, its constant, and the groups that form this number."""
     if scale == 0:
-        # A classmethod that takes integers too, in 40 ns instead of the constructor's 140.
+        # A class method that also takes integers, in 40 ns instead of the constructor's 140.
         return "{{c0}}({})", Decimal.from_float, groups
     tail = groups[-1]
     if len(groups) > 1 and tail.digits == scale and tail.size == 1:
@@ -218,7 +218,7 @@ def decimal(precision: int, scale: int) -> Inline:
         (result.format(f"({_number(summed)} + {_inverted(summed)})"), negative),
     ]
     if len(summed) > 1 and lead.size < 3:
-        # Few values need all digits that their column has room for: 40 ns less for the others.
+        # Few values use all digits of their column: the others take 40 ns less.
         choices.insert(0, (result.format(_number(summed[1:])), [f"{lead.name} == {sign}", *positive[1:]]))
     chosen = "".join(f"{value} if {' and '.join(conditions)} else " for value, conditions in choices)
     return Inline(
@@ -235,7 +235,7 @@ def decimal(precision: int, scale: int) -> Inline:
 
 
 class _Doubtful:
-    """What tables hold for bytes that the plain reader must look at: every sum with it is itself, and false."""
+    """The table entry for bytes that the plain reader has to read: every sum with it is this object, and is false."""
 
     def __add__(self, other: object) -> "_Doubtful":
         return self
@@ -257,20 +257,20 @@ def _table(numbers: Iterable[int | None], unit: timedelta) -> Table:
 
 
 def _seconds(packed: int) -> int | None:
-    """Of hours, six bits of minutes and six of seconds."""
+    """The seconds of a number of hours, six bits of minutes and six bits of seconds; None for impossible numbers."""
     minute, second = packed >> 6 & 63, packed & 63
     return None if minute > 59 or second > 59 else (packed >> 12) * 3600 + minute * 60 + second
 
 
 def _clock_table(shift: int, complement: int = 0) -> Table:
-    """For a byte with ``shift`` bits behind it, down to seconds. Negative times are stored as a complement."""
+    """For a byte of a clock time with ``shift`` bits after it, down to seconds. Negative times are complements."""
     numbers = (complement - byte if complement else byte for byte in range(256))
     unit = timedelta(seconds=-1 if complement else 1)
     return _table((_seconds(number << shift) if number < 256 else None for number in numbers), unit)
 
 
 def _time_of_day_table() -> Table:
-    """For the highest of five bits of hours and the byte behind it."""
+    """For the highest of the five bits of hours, together with the byte after it."""
     seconds = (_seconds(number << 8) if number >> 4 < 24 else None for number in range(512))
     return _table(seconds, timedelta(seconds=1))
 
@@ -285,12 +285,12 @@ def _hours_table() -> Table:
 
 
 def _binary_table(shift: int) -> Table:
-    """For a byte of a number of seconds with ``shift`` bits behind it."""
+    """For a byte of a number of seconds with ``shift`` bits after it."""
     return _table((byte << shift for byte in range(256)), timedelta(seconds=1))
 
 
 def _fraction_table(size: int, index: int, negative: bool = False) -> Table:
-    """For byte ``index`` of a fraction's ``size``. The first one must not leave it to the others to be a second."""
+    """For byte ``index`` of a fraction's ``size``. First bytes that could make the sum a second are refused."""
     weight = 1 << 8 * (size - 1 - index)
     limit = 100**size
     first = -256 if negative else 0
@@ -308,25 +308,25 @@ def _fraction(fsp: int, negative: bool = False) -> list[Shared]:
 
 
 def _sum(constant: int, number: int, count: int) -> str:
-    """What ``count`` tables hold for as many numbers, added from the right."""
+    """An expression that sums the entries of ``count`` tables for as many numbers, from the right."""
     terms = [f"{{c{constant + index}}}[{_name(number + index)}]" for index in range(count)]
     return " + (".join(terms) + ")" * (count - 1)
 
 
 # ------------------------------------------------------------------------------------------------ temporals
 
-# Of DATE, of DATETIME's days, and of TIMESTAMP's spans of 18 hours: a century of days, in 7 MB at most.
+# Size of the caches of DATEs, DATETIME's days and TIMESTAMP's spans of 18 hours: a century of days, in 7 MB at most.
 _DAYS_KEPT = 40_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def dates() -> Memo[bytes, DateValue]:
-    """Of DATE's three bytes. 70 [280]; 600 where most rows have a day of their own, out of thousands of years."""
+    """DATE by its three bytes. 70 [280]; 600 if most rows have days of their own, spread over thousands of years."""
     return Memo(lambda stored: read_date(stored, 0), _DAYS_KEPT)
 
 
 def _day(key: int) -> datetime | _Doubtful:
-    """Of three bytes, the first one lowest: sign, 17 bits of year * 13 + month, 5 of the day; the last bit is 0."""
+    """The day of three bytes, the first byte lowest: sign, 17 bits year * 13 + month, 5 bits day, a bit that is 0."""
     stored = (key & 0xFF) << 16 | key & 0xFF00 | key >> 16
     year_month = (stored >> 6) - 0x20000
     year = year_month // 13
@@ -343,8 +343,8 @@ def _days() -> Memo[int, datetime | _Doubtful]:
 def datetime2(fsp: int) -> Inline:
     """DATETIME(fsp). (0) 125 [495], (3) 135 [615], (6) 190 [600].
 
-    What its first four bytes say, all but the last four minutes, is kept: the next row's are often the same. Where
-    they never are it takes 100 more.
+    The moment of the first four bytes, which is exact to four minutes, is kept, because the next row often has the
+    same bytes. If rows never do, a value takes 100 more.
     """
     fraction = _fraction(fsp)
     moment = "{c0}[({k0} := {v}) & 0xFEFFFF] + {c1}[{v} >> 24 | {v} >> 8 & 256]"
@@ -358,7 +358,7 @@ def datetime2(fsp: int) -> Inline:
 
 
 def _span(is_big_endian: bool, key: int) -> datetime | _Doubtful:
-    """The beginning of 65,536 seconds. The first of these spans has the zero TIMESTAMP in it."""
+    """The start of a span of 65,536 seconds. The first span is left out, because it has the zero TIMESTAMP in it."""
     number = (key & 255) << 8 | key >> 8 if is_big_endian else key
     return _EPOCH + timedelta(seconds=number << 16) if number else _DOUBTFUL
 
@@ -384,7 +384,7 @@ def timestamp2(fsp: int) -> Inline:
 
 
 def timestamp() -> Inline:
-    """TIMESTAMP of before MySQL 5.6 (type 7): the same bytes from the other end."""
+    """TIMESTAMP before MySQL 5.6 (type 7): the same bytes in the reverse order."""
     return Inline(
         "({k1} if {v2} == {k0} else ({k1} := {c0}[({k0} := {v2})])) + ({c1}[{v1}] + {c2}[{v}])"
         " or {f}(data, {p})",
@@ -397,8 +397,8 @@ def timestamp() -> Inline:
 def time2(fsp: int) -> Inline:
     """TIME(fsp). (0) 105 [720], (6) 230 [845].
 
-    A negative value is stored as the complement of the whole: of each byte, plus 1 in the last one that is not zero.
-    Where seconds are all zero too it is left to the plain reader.
+    A negative value is stored as the complement of all bytes: the complement of each byte, plus 1 in the last byte
+    that is not zero. A negative value whose seconds are zero, too, goes to the plain reader.
     """
     fraction = _fraction(fsp)
     count = 2 + len(fraction)
@@ -410,7 +410,7 @@ def time2(fsp: int) -> Inline:
         has_fraction = " or ".join(_name(3 + index) for index in range(len(fraction)))
         with_fraction = f"{{c{2 + count}}}[{{v1}}] + ({_sum(4 + count, 2, 1 + len(fraction))})"
         below_zero = f"{with_fraction} if {has_fraction} else {below_zero}"
-    # Not "or", as in the others: a TIME of zero is false as well.
+    # Not "or" as in the other types, because a TIME of zero is false, too.
     return Inline(
         f"{{v}} if ({{v}} := {{c1}}[{{v}}] + ({_sum(2, 1, count)} if {{v}} > 127 else"
         f" {below_zero})) is not {{c0}} else {{f}}(data, {{p}})",

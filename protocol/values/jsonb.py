@@ -1,13 +1,13 @@
-"""MySQL's binary JSON -> Python values.
+"""The plain decoder of MySQL's binary JSON into Python values.
 
-A document is a type byte and a value. Objects and arrays begin with their element count and their size, go on
-with entries that hold each key's and value's offset from there (short values stand in the entry itself), and
-end with what those point to. Numbers are little-endian; "large" containers have 4-byte counts and offsets
-instead of 2-byte ones. What JSON has no type for (decimals, dates, blobs) is "opaque": a column type and bytes.
+A document is a type byte and a value. Objects and arrays begin with their element count and their size. Then come
+entries with each key's and value's offset from the container's start (short values are in the entry itself), then the
+keys and values. Numbers are little-endian; "large" containers have 4-byte counts and offsets instead of 2-byte ones.
+Values that JSON has no type for (decimals, dates, blobs) are "opaque": a column type and bytes.
 
-This is the plain decoder, which says what a document is and what is wrong with one; ``jsonb_decoder`` reads many
-alike in a fraction of the time. Text is ``jsonb_text``, partial updates are ``jsonb_diff``. MariaDB has no binary
-JSON: its JSON columns are text. Format: ``sql-common/json_binary.h`` and ``json_binary.cc``, worklog 8132.
+This decoder is the reference for values and errors; ``jsonb_fast`` reads many similar documents in a fraction of the
+time. ``jsonb_text`` makes text, ``jsonb_diff`` applies partial updates. MariaDB has no binary JSON: its JSON columns
+are text. Format: ``sql-common/json_binary.h`` and ``json_binary.cc``, worklog 8132.
 """
 
 import struct
@@ -47,7 +47,7 @@ LITERALS: tuple[bool | None, ...] = (None, True, False)
 
 
 class JsonOpaque(bytes):
-    """Bytes in a JSON document: a BLOB, BIT, GEOMETRY... ``column_type`` is the number of that type."""
+    """Bytes in a JSON document: a BLOB, BIT, GEOMETRY... ``column_type`` is the number of the column type."""
 
     column_type: int
 
@@ -61,14 +61,15 @@ class JsonOpaque(bytes):
 
 
 def decode_json(data: bytes, depth: int = 0) -> JsonValue:
-    """The value of a whole document, which stands inside of ``depth`` containers.
+    """The value of a whole document that is inside ``depth`` containers.
 
-    Strings are UTF-8, invalid bytes surrogate escapes. Decimals, dates, datetimes and times are Python's (a
-    timestamp is a naive datetime: the server keeps it in its writer's time zone, which it does not say; zero
-    and partial dates are text, as in columns); other opaque values are ``JsonOpaque``, which is ``bytes``. No
-    bytes at all are null: the server reads them so (INSERT IGNORE of NULL into a NOT NULL column).
+    Strings are UTF-8; invalid bytes become surrogate escapes. Decimals, dates, datetimes and times are Python's. A
+    timestamp is a naive datetime, because the server stores it in the writer's time zone without naming the zone.
+    Zero and partial dates are text, as in columns. Other opaque values are ``JsonOpaque``, a subclass of ``bytes``.
+    Empty ``data`` is null, as in the server (INSERT IGNORE of NULL into a NOT NULL column).
 
-    Raises ``TruncatedError`` or ``DecodeError``. Time and memory are linear in ``len(data)``, whatever it says.
+    Raises ``TruncatedError`` or ``DecodeError``. Time and memory are linear in ``len(data)``, whatever the document
+    says.
     """
     if not data:
         return None
@@ -76,7 +77,7 @@ def decode_json(data: bytes, depth: int = 0) -> JsonValue:
 
 
 class Layout(NamedTuple):
-    """How a container of one of the two sizes is laid out."""
+    """The layout of small or of large containers."""
 
     read_head: Callable[..., tuple[int, ...]]
     head_size: int
@@ -90,7 +91,7 @@ class Layout(NamedTuple):
 def _literal(stored: int) -> JsonValue:
     number = stored & 0xFF
     if number >= len(LITERALS):
-        raise DecodeError(f"JSON literal {number}")
+        raise DecodeError(f"a JSON value has the unknown literal {number}")
     return LITERALS[number]
 
 
@@ -126,7 +127,7 @@ LARGE = Layout(
     ),
 )
 
-# Type -> layout and whether it has keys.
+# Type -> layout, and whether the container has keys.
 _CONTAINERS: Mapping[int, tuple[Layout, bool]] = MappingProxyType(
     {
         SMALL_OBJECT: (SMALL, True),
@@ -141,7 +142,7 @@ NUMBER_CODES: Mapping[int, str] = MappingProxyType(
     {INT16: "h", UINT16: "H", INT32: "i", UINT32: "I", INT64: "q", UINT64: "Q", DOUBLE: "d"}
 )
 
-# Type -> a reader of so many bytes.
+# Type -> size in bytes, and reader.
 NUMBERS: Mapping[int, tuple[int, Callable[[bytes, int], tuple[int | float, ...]]]] = MappingProxyType(
     {
         kind: (struct.calcsize(f"<{code}"), struct.Struct(f"<{code}").unpack_from)
@@ -153,8 +154,8 @@ NUMBERS: Mapping[int, tuple[int, Callable[[bytes, int], tuple[int | float, ...]]
 class _Decoder:
     """Reads one document. All reads stay below the ``end`` of the container around them.
 
-    ``budget`` counts down what is read. Offsets could make entries share their values, and so a small
-    document blow up to any size; no server writes such, and then all that is read is at most the document.
+    ``budget`` is the number of bytes that may still be read, at first the size of the document. Without it, entries
+    could share values by equal offsets and a small document could grow to any size; no server writes such documents.
     """
 
     __slots__ = ("budget", "data")
@@ -183,11 +184,11 @@ class _Decoder:
         if kind == LITERAL:
             self.check(start, 1, end)
             return _literal(self.data[start])
-        raise DecodeError(f"JSON type {kind}")
+        raise DecodeError(f"a JSON value has the unknown type {kind}")
 
     def check(self, start: int, size: int, end: int) -> None:
         if start + size > end:
-            raise TruncatedError(f"{size} bytes of a JSON value wanted, {end - start} left")
+            raise TruncatedError(f"a JSON value needs {size} bytes, but {end - start} are left")
         self.spend(size)
 
     def length(self, start: int, end: int) -> tuple[int, int]:
@@ -197,24 +198,24 @@ class _Decoder:
 
     def container(self, kind: int, start: int, end: int, depth: int) -> JsonValue:
         if depth > MAX_DEPTH:
-            raise DecodeError(f"a JSON document deeper than {MAX_DEPTH}")
+            raise DecodeError(f"a JSON document is deeper than {MAX_DEPTH} levels")
         layout, has_keys = _CONTAINERS[kind]
         if start + layout.head_size > end:
-            raise TruncatedError("a JSON document ends inside of a container's head")
+            raise TruncatedError("a JSON document ends inside a container's head")
         count, size = layout.read_head(self.data, start)
         values_at = start + layout.head_size + (count * layout.key_size if has_keys else 0)
         content = values_at + count * layout.value_size
         if content > start + size:
-            raise DecodeError(f"{count} elements in a JSON container of {size} bytes")
+            raise DecodeError(f"a JSON container of {size} bytes announces {count} elements")
         if start + size > end:
-            raise TruncatedError(f"a JSON container of {size} bytes, {end - start} left")
+            raise TruncatedError(f"a JSON container needs {size} bytes, but {end - start} are left")
         self.spend(content - start)
         values = self.elements(layout, start, values_at, content, start + size, depth)
         if not has_keys:
             return values
         members = dict(zip(self.keys(layout, start, values_at, content, start + size), values, strict=True))
         if len(members) != count:
-            raise DecodeError("a JSON object has a key twice")
+            raise DecodeError("a JSON object has the same key twice")
         return members
 
     def keys(self, layout: Layout, start: int, values_at: int, content: int, end: int) -> list[str]:
@@ -224,7 +225,7 @@ class _Decoder:
         for offset, size in layout.read_keys(data[start + layout.head_size : values_at]):
             at = start + offset
             if at < content or at + size > end:
-                raise DecodeError(f"a JSON key at {offset} lies outside of its object")
+                raise DecodeError(f"a JSON key at offset {offset} is outside its object")
             keys.append(data[at : at + size].decode("utf-8", "surrogateescape"))
             total += size
             if total > self.budget:
@@ -245,8 +246,8 @@ class _Decoder:
                 continue
             at = start + stored
             if at < content:
-                raise DecodeError(f"a JSON value at {stored} lies inside of its container's entries")
-            # Short strings are most values; by way of value() each takes 2.5 times as long.
+                raise DecodeError(f"a JSON value at offset {stored} is inside its container's entries")
+            # Most values are short strings; through value() each takes 2.5 times as long.
             if kind == STRING and at < end and (size := data[at]) < 0x80 and at + size < end:
                 self.spend(1 + size)
                 values.append(data[at + 1 : at + 1 + size].decode("utf-8", "surrogateescape"))
@@ -265,7 +266,7 @@ class _Decoder:
 
 
 def variable_length(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Where the bytes behind a variable length begin, and how many: 7 bits a byte, lowest first."""
+    """Offset and number of the bytes after a variable length, which has 7 bits in each byte, lowest first."""
     size = shift = 0
     for at in range(start, min(start + 5, end)):
         byte = data[at]
@@ -279,26 +280,26 @@ def variable_length(data: bytes, start: int, end: int) -> tuple[int, int]:
 def _decimal(data: bytes, at: int, size: int) -> Decimal:
     """Precision, scale, and the DECIMAL as columns store it."""
     if size < 2 or size != json_decimal_size(data[at], data[at + 1]):
-        raise DecodeError(f"a DECIMAL of {size} bytes in a JSON document")
+        raise DecodeError(f"a DECIMAL in a JSON document has the wrong size of {size} bytes")
     return decimal_reader(data[at], data[at + 1])(data, at + 2)
 
 
 def json_decimal_size(precision: int, scale: int) -> int:
-    """Bytes of an opaque DECIMAL: those two and the digits."""
+    """Size in bytes of an opaque DECIMAL: precision, scale and the digits."""
     return 2 + decimal_size(precision, scale)
 
 
 def read_opaque(column_type: int, data: bytes, at: int, size: int) -> JsonValue:
-    """An opaque value but a DECIMAL: its ``size`` bytes begin at ``at``."""
+    """An opaque value other than DECIMAL, of ``size`` bytes from ``at`` on."""
     read = TEMPORALS.get(column_type)
     if read is None:
         return JsonOpaque(data[at : at + size], column_type)
     if size != TEMPORAL_SIZE:
-        raise DecodeError(f"a temporal value of {size} bytes in a JSON document")
+        raise DecodeError(f"a temporal value in a JSON document has {size} bytes, not {TEMPORAL_SIZE}")
     return read(data, at)
 
 
-# Temporal values are what columns of six fractional digits store, but little-endian, signed, without a bias.
+# Temporal values are stored as in columns with six fractional digits, but little-endian, signed and without a bias.
 TEMPORAL_SIZE = 8
 _read_datetime2 = datetime2_reader(6)
 _read_time2 = time2_reader(6)
@@ -308,7 +309,7 @@ _unpack_halves = struct.Struct("<II").unpack_from
 
 
 def _packed(data: bytes, at: int, bias: int, size: int) -> bytes:
-    """As a column stores it."""
+    """The bytes as a column stores them."""
     stored = data[at : at + TEMPORAL_SIZE]
     biased = int.from_bytes(stored, "little", signed=True) + bias
     if biased >> 8 * size:
@@ -317,8 +318,11 @@ def _packed(data: bytes, at: int, bias: int, size: int) -> bytes:
 
 
 def _datetime(data: bytes, at: int) -> datetime | str:
-    """17 bits year * 13 + month, 5 day, 5 hour, 6 minute, 6 second, 24 microsecond. By way of a column's bytes it
-    takes twice as long; so are left what ``datetime`` refuses, negative ones among them."""
+    """17 bits year * 13 + month, 5 day, 5 hour, 6 minute, 6 second, 24 microsecond.
+
+    Values that ``datetime`` refuses, negative ones among them, are read through a column's bytes, which takes twice
+    as long.
+    """
     low, high = _unpack_halves(data, at)
     year_month = high >> 14
     year = year_month // 13

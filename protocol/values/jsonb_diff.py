@@ -1,8 +1,8 @@
-"""Partial updates of JSON columns: reading the logged differences, and applying them to the old document.
+"""Partial updates of JSON columns: reads the logged diffs and applies them to the old document.
 
-With ``binlog_row_value_options=PARTIAL_JSON`` an after image can hold, instead of a document, what JSON_SET,
-JSON_REPLACE and JSON_REMOVE changed in it: a list of operation, path and value. Format: worklog 2955,
-``sql-common/json_diff.cc``; how paths are followed: ``apply_json_diffs`` there and ``json_path.cc``.
+With ``binlog_row_value_options=PARTIAL_JSON`` an after image can hold, instead of a document, the changes that
+JSON_SET, JSON_REPLACE and JSON_REMOVE made: a list of operation, path and value. Format: worklog 2955,
+``sql-common/json_diff.cc``; rules of paths: ``apply_json_diffs`` there and ``json_path.cc``.
 """
 
 import json
@@ -30,7 +30,7 @@ class JsonDiff:
 
 
 def read_json_diffs(data: bytes) -> list[JsonDiff]:
-    """The changes that a column's after image holds; ``data`` is what stands behind its 4-byte length.
+    """The changes in a column's after image; ``data`` are the bytes after the 4-byte length.
 
     Raises ``TruncatedError`` or ``DecodeError``.
     """
@@ -39,7 +39,7 @@ def read_json_diffs(data: bytes) -> list[JsonDiff]:
     while reader.remaining:
         number = reader.u8()
         if number >= len(_OPERATIONS):
-            raise DecodeError(f"JSON diff operation {number}")
+            raise DecodeError(f"a JSON diff has the unknown operation {number}")
         operation = _OPERATIONS[number]
         path = utf8_text(reader.lenenc_bytes())
         value = b"" if operation == "remove" else reader.lenenc_bytes()
@@ -48,15 +48,15 @@ def read_json_diffs(data: bytes) -> list[JsonDiff]:
 
 
 def apply_json_diffs(document: JsonValue, diffs: Sequence[JsonDiff]) -> JsonValue:
-    """The document after the changes, one after the other. The given one is left as it is.
+    """The document after all changes, applied in order. ``document`` itself is not modified.
 
-    A change that does not fit the document raises ``DecodeError``, as it stops a replica.
+    A change that does not fit the document raises ``DecodeError``; it would stop a MySQL replica, too.
     """
     holder: list[JsonValue] = [_copy(document)]
     grown: dict[int, dict[str, JsonValue]] = {}
     for diff in diffs:
         _apply(holder, diff, grown)
-    # At the end, as there may be very many changes.
+    # Sorted once at the end, because there may be very many changes.
     for members in grown.values():
         in_order = sorted(members.items(), key=_member_order)
         members.clear()
@@ -92,14 +92,14 @@ class _Cell:
     from_end: bool
 
     def position(self, size: int) -> int:
-        """0 to ``size - 1``, or what lies beyond: -1 before the array, ``size`` behind it."""
+        """0 to ``size - 1``, or -1 for a place before the array, or ``size`` for a place after it."""
         if self.from_end:
             return max(size - 1 - self.number, -1)
         return min(self.number, size)
 
 
 def _legs(path: str) -> list[str | _Cell]:
-    """A path as the server writes it (``Json_path::to_string``), from the root on."""
+    """The steps of a path in the server's text form (``Json_path::to_string``), from the root on."""
     if not path.startswith("$"):
         raise _bad_path(path)
     legs: list[str | _Cell] = []
@@ -142,7 +142,7 @@ def _bad_path(path: str) -> DecodeError:
 
 
 def _apply(holder: list[JsonValue], diff: JsonDiff, grown: dict[int, dict[str, JsonValue]]) -> None:
-    """Make one change. ``grown`` takes the object that has a new member, which stands last in it, by its id."""
+    """Make one change. An object with a new last member is added to ``grown``, by its id, to be sorted later."""
     legs = _legs(diff.path)
     if not legs:
         if diff.operation != "replace":
@@ -184,7 +184,7 @@ def _change_member(members: dict[str, JsonValue], key: str, value: JsonValue, di
 
 
 def _member_order(member: tuple[str, JsonValue]) -> tuple[int, bytes]:
-    """The server's: short names first, then by their bytes (``json_dom.cc``: Json_key_comparator)."""
+    """The server's order of members: short names first, then by bytes (``json_dom.cc``: Json_key_comparator)."""
     name = member[0].encode("utf-8", "surrogateescape")
     return len(name), name
 
@@ -192,7 +192,7 @@ def _member_order(member: tuple[str, JsonValue]) -> tuple[int, bytes]:
 def _change_cell(elements: list[JsonValue], cell: _Cell, value: JsonValue, diff: JsonDiff) -> None:
     position = cell.position(len(elements))
     if diff.operation == "insert":
-        # Behind the end is at the end, before the start at the start.
+        # A place after the end inserts at the end, a place before the start at the start.
         elements.insert(max(position, 0), value)
     elif not 0 <= position < len(elements):
         raise _misfit(diff)

@@ -1,9 +1,9 @@
-"""Many binary JSON documents -> Python values: what ``jsonb`` decodes, in a fraction of its time.
+"""A fast decoder for many binary JSON documents: the results of ``jsonb`` in a fraction of its time.
 
-A ``JsonDecoder`` remembers the shapes of the objects and arrays that it meets. Those that come again and again are
-read by functions that ``jsonb_shapes`` compiles, all others by the loops here. Both take documents only as servers
-lay them out: each value behind the one before it. Whatever else there is, damage above all, is left to the plain
-decoder, which begins again and has the last word. So each byte is read twice at most, whatever offsets say.
+A ``JsonDecoder`` remembers the shapes of the objects and arrays that it reads. Functions that ``jsonb_shapes``
+compiles read frequent shapes, the loops here read all others. Both accept only the layout that servers write, in
+which each value follows the one before it. If a document has another layout, or is damaged, the plain decoder reads
+it again from the start and decides. So each byte is read twice at most, whatever the offsets say.
 
 Nanoseconds per document, CPython 3.11, best of 40:      plain    loops   compiled
     3 members                                            3,500    2,200        580
@@ -52,13 +52,13 @@ from .jsonb import (
 from .jsonb_shapes import ContainerReader, OpaqueForm, Shape, Tools, UnusualError, compile_reader
 from .readers import decimal_reader
 
-# A shape is compiled when it was met so often: to compile takes 0.3 to 1.5 ms, what some 200 objects then save.
+# Number of objects of a shape before it is compiled: that takes 0.3 to 1.5 ms, which some 200 objects then save.
 SIGHTS_BEFORE_COMPILING: Final = 200
 
-# Compiled readers take some 10 KB each, shapes that are not compiled up to 20 KB.
+# Shapes kept: a compiled reader takes some 10 KB, a shape that is not compiled up to 20 KB.
 _COMPILED_KEPT: Final = 1024
 _OTHERS_KEPT: Final = 512
-# Wider objects and longer arrays are read by the loops.
+# The loops read wider objects and longer arrays.
 _MAX_MEMBERS: Final = 64
 _MAX_ELEMENTS: Final = 32
 _MAX_TEXT: Final = 1024
@@ -66,10 +66,10 @@ _MAX_TEXT: Final = 1024
 # Whole numbers of any size count as one type in the shape of an array.
 _FAMILIES: Final = bytes(INT16 if kind in (INT16, UINT16, INT32) else kind for kind in range(256))
 
-# Type, size, precision and scale.
+# An opaque DECIMAL begins with type, size, precision and scale.
 _DECIMAL_HEAD: Final = 4
 
-# What the readers here raise when they meet what they do not take.
+# Errors of the fast readers, after which the plain decoder reads the document.
 _UNUSUAL: Final = (UnusualError, DecodeError, IndexError, ValueError, struct.error)
 
 _INLINED_IF_LARGE: Final = frozenset({INT32, UINT32})
@@ -79,16 +79,16 @@ _read_entries: Final = SMALL.read_values
 
 
 class JsonDecoder:
-    """Decodes documents, and gets faster with each that is like one before. For one thread at a time.
+    """Decodes documents, and gets faster with similar ones. For one thread at a time.
 
-    ``sights_before_compiling`` is how often a shape is met before it is worth to be compiled.
+    ``sights_before_compiling`` is the number of objects or arrays of a shape before the shape is compiled.
     """
 
     def __init__(self, sights_before_compiling: int = SIGHTS_BEFORE_COMPILING) -> None:
         self._sights = sights_before_compiling
-        # Key entries -> where the text of the keys begins and ends, and shapes by that text.
+        # Key entries -> start and end of the keys' text, and the shapes by that text.
         self._objects: dict[bytes, tuple[int, int, dict[bytes, Shape]]] = {}
-        # Types, whole numbers as one -> shape.
+        # Types of the elements, with all whole numbers as one type -> shape.
         self._arrays: dict[bytes, Shape] = {}
         self._compiled = self._others = 0
         self._decimals: dict[bytes, OpaqueForm] = {}
@@ -98,13 +98,13 @@ class JsonDecoder:
             SMALL_ARRAY: self._small_array,
             LARGE_ARRAY: lambda data, depth: self._large_array(data, 0, len(data), depth),
         }
-        # What read the last object.
+        # The reader of the last object.
         self._last_object: ContainerReader = self._small_object
-        # By type, what read the last document: it is tried first for the next.
+        # The reader of the last document of each type; the next document tries it first.
         self._roots = self._containers.copy()
 
     def decode(self, data: bytes) -> JsonValue:
-        """The value of a whole document: what ``decode_json`` returns, or raises."""
+        """The value of a whole document; returns and raises the same as ``decode_json``."""
         try:
             kind = data[0]
             if kind <= LARGE_ARRAY:
@@ -202,9 +202,9 @@ class JsonDecoder:
         depth: int,
         large: bool = False,
     ) -> list[JsonValue]:
-        """The values of a container, from the last to the first: each ends below the one behind it.
+        """Read the values of a container from the last to the first: each has to end before the next one starts.
 
-        ``start`` is the container's, ``limit`` its end, and ``floor`` where the first value can stand.
+        ``start`` and ``limit`` are the container's start and end; ``floor`` is the lowest offset of a value.
         """
         values: list[JsonValue] = []
         append = values.append
@@ -239,7 +239,8 @@ class JsonDecoder:
                     raise UnusualError
                 if kind == SMALL_OBJECT:
                     append(read_object(data[at:limit], inner_depth))
-                    # The next is likely to be alike: 200 ns less than to find out. Of the depth the first made sure.
+                    # The next object probably has the same shape: to try that saves 200 ns. The first object has
+                    # checked the depth.
                     read_object = self._last_object
                 else:
                     append(self._outside(kind, data, at, limit, depth))
@@ -252,7 +253,7 @@ class JsonDecoder:
     def _value(
         self, data: bytes, kind: int, stored: int, start: int, limit: int, floor: int, depth: int
     ) -> tuple[JsonValue, int]:
-        """One value of a small container at ``start``, and where the one before it has to end."""
+        """One value of a small container at ``start``, and the limit for the end of the value before it."""
         if kind == INT16:
             return (stored ^ 0x8000) - 0x8000, limit
         if kind == UINT16:
@@ -265,7 +266,7 @@ class JsonDecoder:
         return self._outside(kind, data, at, limit, depth), at
 
     def _outside(self, kind: int, data: bytes, at: int, limit: int, depth: int) -> JsonValue:
-        """A value that stands at ``at``, behind the entries."""
+        """A value at ``at``, after the container's entries."""
         if kind == STRING:
             first, size = variable_length(data, at, limit)
             if first + size > limit:
@@ -282,7 +283,7 @@ class JsonDecoder:
             return read(data, at)[0]
         if kind == OPAQUE:
             return self._opaque(data, at, limit)
-        # Large containers are not copied: they may be any size, and a hundred deep.
+        # Large containers are not copied: they may have any size, and be a hundred levels deep.
         if kind == LARGE_OBJECT:
             return self._large_object(data, at, limit, depth + 1)
         if kind == LARGE_ARRAY:
@@ -312,7 +313,7 @@ class JsonDecoder:
     # ---------------------------------------------------------------------------------------------- shapes
 
     def _new_object(self, data: bytes, count: int, limit: int) -> Shape:
-        """The shape of an object; it is kept unless it is too wide."""
+        """The shape of an object; it is kept unless the object is too wide."""
         keys, text_start, text_end = _keys(SMALL, data, 0, count, limit)
         key_entries = data[4 : 4 + 4 * count]
         text = data[text_start:text_end]
@@ -329,7 +330,7 @@ class JsonDecoder:
         return shape
 
     def _make_room(self) -> None:
-        """Before a shape is added. Those without a reader go first: keys that are ids are new in each document."""
+        """Make room for a new shape. Shapes without a reader go first: keys that are ids are new in each document."""
         if self._compiled >= _COMPILED_KEPT:
             self._objects.clear()
             self._arrays.clear()
@@ -348,7 +349,7 @@ class JsonDecoder:
         self._others += 1
 
     def _sighted(self, shape: Shape, data: bytes, values_at: int, content: int, limit: int) -> None:
-        """A container was read by the loops: one more to learn from, or enough."""
+        """Note a container that the loops have read; compile its shape after enough of them."""
         shape.sight(data[values_at:content:3], data, limit)
         if len(shape.sights) >= self._sights:
             small = {SMALL_OBJECT: self._small_object, SMALL_ARRAY: self._small_array}
@@ -358,7 +359,7 @@ class JsonDecoder:
             self._others -= 1
 
     def _inner(self, data: bytes, entries: bytes) -> Iterator[tuple[int, tuple[int, Shape | OpaqueForm]]]:
-        """What is known of the inner containers and opaque values of a container, by their indexes."""
+        """The known shapes of inner containers, and forms of opaque values, by their indexes in the container."""
         for index, (kind, at) in enumerate(_read_entries(entries)):
             if kind in (SMALL_OBJECT, SMALL_ARRAY):
                 shape = self._shape(kind, data, at)
@@ -382,7 +383,7 @@ class JsonDecoder:
 
 
 def _keys(layout: Layout, data: bytes, start: int, count: int, size: int) -> tuple[list[str], int, int]:
-    """The keys of an object, and where their text begins and ends, counted from ``start``."""
+    """The keys of an object, and the start and end of their text, counted from ``start``."""
     values_at = layout.head_size + count * layout.key_size
     first = end = values_at + count * layout.value_size
     keys: list[str] = []
@@ -401,7 +402,7 @@ def _keys(layout: Layout, data: bytes, start: int, count: int, size: int) -> tup
 def _numbers(
     layout: Layout, data: bytes, start: int, values_at: int, content: int, limit: int
 ) -> list[JsonValue] | None:
-    """The elements of an array at ``start`` if all are numbers of one type, which stand back to back."""
+    """The elements of an array at ``start`` if all are numbers of one type without gaps; else None."""
     entries = data[values_at:content]
     entry_size = layout.value_size
     kinds = entries[::entry_size]

@@ -1,7 +1,7 @@
-"""From the shape of a JSON object or array to one compiled function that reads all others of that shape.
+"""Compiles the shape of a JSON object or array into one function that reads all others of that shape.
 
-Documents of a column are alike: the same keys, mostly the same types. The work of finding out what an object looks
-like is done once, here; what is left per object is straight-line code. The function for {"id": 7, "name": "oak"} is
+Documents of a column are alike: the same keys, mostly the same types. The layout of an object is worked out once,
+here, so that the function for each object is straight-line code. The function for {"id": 7, "name": "oak"} is
 
     def read(data, depth):
         try:
@@ -31,15 +31,14 @@ like is done once, here; what is left per object is straight-line code. The func
             raise Unusual
         return {key_0: v0, key_1: v1}
 
-Values are read from the last to the first: each has to end where the next one begins, or before, so that none is
-read twice. Objects and arrays inside of it whose shapes are compiled already are read by the same function, with
-their offsets made those of the whole: a call and bytes of their own took 130 ns each. Where all that was seen of a
-container were a few contents that come again and again, its bytes are looked up, and what they stand for is copied.
-Other containers get bytes of their own and are left to whoever reads them; so is a value of another type than those
-seen, to ``value``.
+Values are read from the last to the first: each has to end where the next one begins, or before, so that no byte is
+read twice. The same function also reads inner objects and arrays whose shapes are compiled already, with their
+offsets counted from the outer start: a call and a copy of the bytes took 130 ns each. If an inner container has only
+had a few, recurring contents, its bytes are looked up and the known value is copied. Other inner containers are
+copied and read by a call; a value of a type that was not seen before is read by ``value``.
 
 Generated text holds only integers and identifiers made here; keys are objects in the function's globals. It is not
-registered in linecache: whatever a reader raises ends in the plain decoder's error.
+registered in linecache, because the plain decoder handles every error of a reader.
 """
 
 import itertools
@@ -70,30 +69,30 @@ from .jsonb import (
     JsonValue,
 )
 
-# (data, depth) -> the small object or array that ``data`` begins with. It stands inside of depth - 1 others.
+# (data, depth) -> the small object or array at the start of ``data``, which is inside ``depth - 1`` other containers.
 ContainerReader = Callable[[bytes, int], JsonValue]
 
-# One function reads no more values than these, those of inner containers included.
+# The most values that one function reads, with those of inner containers.
 _MAX_VALUES: Final = 128
-# Nor containers deeper in each other: CPython takes code indented a hundred times, each of them takes three.
+# The most levels of inner containers in one function: each indents three times, and CPython allows a hundred.
 _MAX_LEVELS: Final = 8
-# Contents recur that were met ten times each, on average; so many of them are kept, if they are short.
+# Contents recur if each was seen ten times on average; up to _CONTENTS_KEPT short contents are kept.
 _RECURRENCE: Final = 10
 _CONTENTS_KEPT: Final = 64
 _SHORT: Final = 512
 _INLINED: Final = frozenset({LITERAL, INT16, UINT16})
 _CONTAINERS: Final = frozenset({SMALL_OBJECT, SMALL_ARRAY})
-# Whole numbers grow from one type into the next.
+# Whole numbers change from one of these types to the next as they grow.
 _GROWING: Final = (INT16, UINT16, INT32)
 
 
 class UnusualError(Exception):
-    """A document is not laid out as servers lay it out; the plain decoder says what it is, or what is wrong."""
+    """A document's layout is not the servers' layout; the plain decoder reads it, or raises the right error."""
 
 
 @record(frozen=True, slots=True)
 class OpaqueForm:
-    """Opaque values that begin with the bytes of ``head`` take ``size`` bytes; ``read`` is for what is behind it."""
+    """Opaque values that begin with the bytes ``head`` take ``size`` bytes; ``read`` reads the bytes after these."""
 
     head: bytes
     size: int
@@ -102,13 +101,13 @@ class OpaqueForm:
 
 @record(slots=True, eq=False)
 class Shape:
-    """What objects of one kind have in common: all about their keys. Arrays have none, but a length.
+    """The common part of similar objects, which is their keys, or of similar arrays, which is their element types.
 
-    ``text`` is the keys one after the other; it begins ``text_start`` bytes from the object's start. ``sights`` are
-    the types of the values, a byte each, of the containers that were met. Once there is a ``reader``, ``kinds`` are
+    ``text`` is all keys one after the other; it begins ``text_start`` bytes from the object's start. ``sights`` has
+    the types of the values, a byte each, of every container that was seen. Once there is a ``reader``, ``kinds`` has
     the types of each value, the most frequent first, and ``inner`` has, by a value's index, its type and the shape
-    or form that is tried first. ``contents`` are the bytes that were met, as long as they are few; it ``recurs`` if
-    they were, all of immutable values.
+    or form that is tried first. ``contents`` has the different bytes of the containers seen, while they are few. A
+    shape ``recurs`` if they stayed few and all values are immutable.
     """
 
     keys: tuple[str, ...] | None
@@ -123,20 +122,20 @@ class Shape:
     recurs: bool = False
 
     def sight(self, types: bytes, data: bytes, limit: int) -> None:
-        """One more container of the shape was met, in the first ``limit`` bytes of ``data``."""
+        """Note one more container of the shape, the first ``limit`` bytes of ``data``."""
         self.sights.append(types)
         if len(self.contents) <= _CONTENTS_KEPT:
             self.contents.add(data[: min(limit, _SHORT)])
 
     @property
     def values_start(self) -> int:
-        """Where the first value can stand."""
+        """The lowest offset of a value."""
         return self.text_start + len(self.text)
 
 
 @record(frozen=True, slots=True)
 class Tools:
-    """What compiled readers call: ``containers`` for one of any shape, ``value`` for any value."""
+    """The functions that compiled readers call: ``containers`` reads any container, ``value`` any value."""
 
     containers: Mapping[int, ContainerReader]
     value: Callable[..., tuple[JsonValue, int]]
@@ -150,14 +149,14 @@ _STATEMENTS: Mapping[int, tuple[str, ...]] = MappingProxyType(
         INT16: ("v{i} = o{i} if o{i} < 32768 else o{i} - 65536",),
         UINT16: ("v{i} = o{i}",),
         STRING: (
-            # As servers write it, it ends where the next value begins.
+            # As servers write strings, this one ends where the next value begins.
             "n = data[o{i}]",
             "if n == limit - o{i} - 1 and n < 128:",
             "    v{i} = data[o{i} + 1:limit].decode()",
             "    limit = o{i}",
             "else:",
             "    first = o{i} + 1",
-            # Lengths of more than two bytes are made to reach over any end, and so left to the other.
+            # Lengths of more than two bytes get past any end, so that ``value`` reads these strings.
             "    if n > 127:",
             "        n += (data[first] << 7) - 128",
             "        first += 1 if n < 16384 else 65536",
@@ -201,7 +200,7 @@ _KNOWN_OPAQUE: Final = (
     "else:",
     "    {any_value}",
 )
-# What both of them have read is ``v{i}``; the container's own values stand between ``o{i}`` and its end.
+# Both branches assign ``v{i}``; the container's own values are between ``o{i}`` and its end.
 _KNOWN_CONTAINER: Final = (
     "try:",
     "    {targets} = unpack_{i}(data, o{i})",
@@ -217,7 +216,7 @@ _KNOWN_CONTAINER: Final = (
     "    v{i} = read_{kind}(data[o{i}:limit], {inner_depth})",
     "limit = o{i}",
 )
-# A look-up and a copy: a fifth of the time of five strings.
+# A look-up and a copy take a fifth of the time of reading five strings.
 _RECURRING_CONTAINER: Final = (
     "content = data[o{i}:limit]",
     "v{i} = contents_{i}.get(content)",
@@ -234,16 +233,16 @@ _RECURRING_CONTAINER: Final = (
 
 
 def compile_reader(shape: Shape, tools: Tools, inner: Mapping[int, tuple[int, Shape | OpaqueForm]]) -> None:
-    """Give ``shape``, which holds as many sights as there are to learn from, a reader of such containers.
+    """Compile a reader for the containers of ``shape`` from its sights, and store it in the shape.
 
-    It raises ``UnusualError``, and on damaged data ``DecodeError``, ``IndexError``, ``struct.error`` or
+    The reader raises ``UnusualError``, and on damaged data ``DecodeError``, ``IndexError``, ``struct.error`` or
     ``ValueError``.
     """
     shape.kinds = [_kinds(bytes(column)) for column in zip(*shape.sights, strict=True)]
     shape.inner = inner
     writer = _Writer(tools)
     code = compile("\n".join(writer.function(shape)), "<json reader>", "exec")
-    exec(code, writer.namespace)  # the text is made of our own words only
+    exec(code, writer.namespace)  # the text holds no word of a document
     reader: ContainerReader = writer.namespace["read"]  # type: ignore[assignment]
     shape.reader = reader
     is_leaf = _CONTAINERS.isdisjoint(itertools.chain(*shape.kinds))
@@ -253,7 +252,7 @@ def compile_reader(shape: Shape, tools: Tools, inner: Mapping[int, tuple[int, Sh
 
 
 def _kinds(seen: bytes) -> list[int]:
-    """The types of one value, the most frequent first."""
+    """The types seen of one value, the most frequent first; if one is in ``_GROWING``, then the rest of these."""
     kinds = [kind for kind, _ in Counter(seen).most_common()]
     if not set(kinds).isdisjoint(_GROWING):
         kinds += (kind for kind in _GROWING if kind not in kinds)
@@ -261,10 +260,10 @@ def _kinds(seen: bytes) -> list[int]:
 
 
 class _Writer:
-    """Writes the function of one shape, and collects what it refers to."""
+    """Writes the function of one shape, and collects the objects that the function refers to."""
 
     def __init__(self, tools: Tools) -> None:
-        self._values = 0  # so many have a number
+        self._values = 0  # number of values that have a number
         self._levels = 0
         self.namespace: dict[str, object] = {
             "StructError": struct.error,
@@ -291,18 +290,18 @@ class _Writer:
             f"        return {other}",
         ]
         if not _CONTAINERS.isdisjoint(itertools.chain(*shape.kinds)):
-            # A container that holds no other need not look: who called it has.
+            # A container without inner containers does not check the depth: its caller has checked it.
             lines += (f"    if depth > {MAX_DEPTH - 1 - self._levels}:", "        raise Unusual")
         return [*lines, *values, f"    return {self._result(shape, 'r', 0)}"]
 
     def _numbers(self, count: int) -> int:
-        """The number of the first of so many values."""
+        """Number ``count`` further values; returns the first number."""
         first = self._values
         self._values += count
         return first
 
     def _head(self, name: str, shape: Shape, first: int, size: str) -> tuple[str, str]:
-        """What a container's head is unpacked to, and the conditions of its being of the shape."""
+        """The names that a container's head is unpacked to, and the conditions under which it has this shape."""
         values = "".join(f", t{index}, o{index}" for index in range(first, first + len(shape.kinds)))
         codes = "BH" * len(shape.kinds)
         if shape.keys is None:
@@ -339,7 +338,7 @@ class _Writer:
     def _value(
         self, shape: Shape, index: int, number: int, start: str, floor: str, level: int
     ) -> Iterator[str]:
-        """One value of whichever of the types that it was seen to have."""
+        """Read one value, by a branch for each of the types that it was seen to have."""
         words = {
             "i": str(number),
             "floor": floor,
@@ -364,7 +363,7 @@ class _Writer:
     def _statements(
         self, shape: Shape, index: int, kind: int, words: dict[str, str], level: int
     ) -> Sequence[str]:
-        """How a value of this type is read."""
+        """The statements that read a value of this type."""
         inner_kind, inner = shape.inner.get(index, (None, None))
         if kind == inner_kind and isinstance(inner, OpaqueForm):
             self.namespace |= {f"head_{words['i']}": inner.head, f"opaque_{words['i']}": inner.read}
@@ -394,6 +393,6 @@ class _Writer:
             "kind": str(kind),
         }
         at = _KNOWN_CONTAINER.index("{values}")
-        # These are whole already: braces of theirs are not to be filled.
+        # These lines are complete already: their braces must survive format().
         whole = [line.replace("{", "{{").replace("}", "}}") for line in values]
         return [*_KNOWN_CONTAINER[:at], *whole, *_KNOWN_CONTAINER[at + 1 :]]

@@ -1,6 +1,6 @@
-"""JSON values as the server writes them: for text output that equals ``mysqlbinlog -vv`` or SELECT.
+"""Writes decoded JSON values as the server does, for text output that equals ``mysqlbinlog -vv`` or SELECT.
 
-From what ``jsonb`` decodes; the standard library's ``json`` knows neither the opaque types nor the server's
+The values come from ``jsonb``. The standard library's ``json`` has neither the opaque types nor the server's
 spacing and number format. The quotes and escapes that mysqlbinlog puts around a value are not added here.
 """
 
@@ -12,7 +12,7 @@ from math import isfinite
 from ..constants import ColumnType
 from .jsonb import JsonOpaque, JsonValue, decode_json
 
-_LINE = 76  # include/base64.h: its lines end after so many characters, inside of JSON strings too.
+_LINE = 76  # include/base64.h: base64 lines have at most 76 characters, inside JSON strings, too.
 
 _ESCAPES = {character: f"\\u{character:04x}" for character in range(0x20)} | {
     ord('"'): '\\"',
@@ -26,12 +26,12 @@ _ESCAPES = {character: f"\\u{character:04x}" for character in range(0x20)} | {
 
 
 def json_text(data: bytes) -> str:
-    """The text that mysqlbinlog prints for a document: as SELECT's, but a lone string or date is bare."""
+    """The text that mysqlbinlog prints for a document: SELECT's text, but a lone string or date has no quotes."""
     return render_json(decode_json(data), bare=True)
 
 
 def render_json(value: JsonValue, *, bare: bool = False) -> str:
-    """The text that SELECT gives for a value. ``bare`` leaves the quotes and escapes of a lone string away."""
+    """The text that SELECT gives for a value. ``bare`` omits the quotes and escapes of a lone string."""
     if isinstance(value, dict):
         members = [f"{_quote(key)}: {render_json(member)}" for key, member in value.items()]
         return f"{{{', '.join(members)}}}"
@@ -56,7 +56,7 @@ def _quote(text: str) -> str:
 
 
 def _string_text(value: str | bytes | date | datetime | timedelta) -> str:
-    """What has no literal in JSON is a string (``json_dom.cc``: wrapper_to_string)."""
+    """The text of values without a JSON literal, which become strings (``json_dom.cc``: wrapper_to_string)."""
     if isinstance(value, str):
         return value
     if isinstance(value, timedelta):
@@ -79,10 +79,10 @@ def _time_text(value: timedelta) -> str:
 
 
 def float_text(value: float) -> str:
-    """The shortest digits that mean this double, as ``my_gcvt`` lays them out.
+    """The shortest digits that give this double, in the format of ``my_gcvt``.
 
-    An exponent replaces more than 15 digits of a whole number, or more than 14 zeros behind the point. Whole
-    numbers without one end in ".0".
+    Whole numbers of more than 15 digits, and numbers with more than 14 zeros after the point, get an exponent. Whole
+    numbers without an exponent end in ".0".
     """
     if value == 0 or 1e-4 <= abs(value) < (1e15 if value.is_integer() else 1e16):
         return repr(value)

@@ -1,4 +1,4 @@
-"""Inline expressions say what the plain readers say: for every byte in every place, and for random bytes."""
+"""Inline expressions give the same results as the plain readers: for every byte in every place, and random bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reader = Callable[[bytes, int], object]
 
 @dataclass(frozen=True)
 class Case:
-    """A type: its inline expression and plain reader, and some values that a server could have stored."""
+    """A type with its inline expression, its plain reader, and values that a server could have stored."""
 
     inline: Inline
     plain: Reader
@@ -34,7 +34,7 @@ class Case:
 
 
 def written(inline: Inline) -> str:
-    """The expression with names in it."""
+    """The expression with the names of variables filled in."""
     names = {f"v{number}": f"v{number}" for number in range(1, len(inline.code))}
     names |= {f"c{number}": f"c{number}" for number in range(len(inline.constants))}
     names |= {f"k{number}": f"k{number}" for number in range(inline.kept)}
@@ -42,7 +42,7 @@ def written(inline: Inline) -> str:
 
 
 def reader(case: Case) -> Reader:
-    """A function out of the expression, as generated code has it: what is kept stays from call to call."""
+    """A function with the expression, as in generated code: the kept variables survive from call to call."""
     inline = case.inline
     unpack = struct.Struct((">" if inline.is_big_endian else "<") + inline.code)
     assert unpack.size == case.size
@@ -71,7 +71,7 @@ def reader(case: Case) -> Reader:
 
 
 def outcome(read: Reader, data: bytes) -> tuple[str, str]:
-    """Type and text of the value, which show scale, sign of zero and time zone too; or of the error."""
+    """Type and text of the value or the error; the text shows scale, sign of zero and time zone, too."""
     try:
         value = read(b"\xaa" + data + b"\x55", 1)
     except DecodeError as error:
@@ -84,7 +84,7 @@ def from_number(number: int, size: int) -> bytes:
 
 
 def stored_decimal(precision: int, scale: int, unscaled: int) -> bytes:
-    """By the textbook: groups of nine digits, all bits of negative values inverted, and the first bit always."""
+    """Encodes a DECIMAL by the format's definition: groups of nine digits, first bit inverted, negatives inverted."""
     digits = f"{abs(unscaled):0{precision}}"
     data = b""
     for count in readers.decimal_groups(precision, scale):
@@ -217,7 +217,7 @@ READERS = {name: reader(case) for name, case in CASES.items()}
 
 
 def around(data: bytes) -> Iterator[bytes]:
-    """The value, and all values that differ from it in one byte."""
+    """The value's bytes, and all byte strings that differ from them in one byte."""
     yield data
     for index in range(len(data)):
         for byte in range(256):
@@ -264,7 +264,7 @@ def test_random_moments(moment: datetime, fsp: int) -> None:
 
 
 def test_rows_in_any_order_are_kept_apart() -> None:
-    """What is kept of one row must not show in another: neighbours that differ in one byte only, shuffled."""
+    """Variables kept from one row must not change the next: rows that differ in one byte only, shuffled."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -306,7 +306,7 @@ def test_values_are_of_the_documented_types() -> None:
 
 
 def test_inverted_zero_has_no_sign() -> None:
-    """No server writes it: a negative value of nothing."""
+    """A negative zero, which no server writes."""
     for name in ("DECIMAL(10,2)", "DECIMAL(5,0)", "DECIMAL(12,4)", "DECIMAL(12,2)"):
         case = CASES[name]
         data = b"\x7f" + b"\xff" * (case.size - 1)

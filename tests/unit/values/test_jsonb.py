@@ -1,4 +1,4 @@
-"""Binary JSON: published vectors, round trips through an encoder of our own, and hostile documents."""
+"""The plain decoder of binary JSON: published vectors, round trips through a test encoder, hostile documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.json_documents import (
 )
 from tests.support.places import CORPUS
 
-# What the vectors say in words: the value of each.
+# The values that the vectors describe in words.
 OPAQUE_VECTORS: dict[str, JsonValue] = {
     '"23:24:25.000000" (time)': timedelta(hours=23, minutes=24, seconds=25),
     '"23:24:25.120000" (time)': timedelta(hours=23, minutes=24, seconds=25, milliseconds=120),
@@ -60,7 +60,7 @@ def _vectors() -> list[Any]:
     for number, vector in enumerate(vectors):
         data = bytes.fromhex(vector["hex"])
         if vector["type"] == "JSON":
-            # As it stands in a row: behind a length of `meta` bytes.
+            # As in a row: after a length of `meta` bytes.
             size = vector["meta"]["meta"]
             assert int.from_bytes(data[:size], "little") == len(data) - size
             data = data[size:]
@@ -83,7 +83,7 @@ def test_published_vector(data: bytes, expected: str) -> None:
 
 
 def typed(value: Any) -> Any:
-    """What is decoded: bytes are opaque."""
+    """The decoded form of a value: bytes become opaque."""
     if isinstance(value, dict):
         return {key: typed(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -190,13 +190,13 @@ def test_depth() -> None:
 
 
 def test_a_container_inside_of_itself() -> None:
-    # The only element's offset is that of the array: refused because it lies among the entries.
+    # The only element has the array's own offset, which is refused because it is among the entries.
     with pytest.raises(DecodeError, match="entries"):
         decoded(b"\x02\x01\x00\x07\x00\x02\x00\x00")
 
 
 def test_shared_strings_are_refused() -> None:
-    """100 entries of one string of 10,000 bytes: a hundred times the document, if it were let through."""
+    """100 entries share a string of 10,000 bytes: a decoder that allows it makes a hundred times the document."""
     head = 4 + 100 * 3
     string = variable_length(10_000) + b"x" * 10_000
     data = struct.pack("<HH", 100, head + len(string)) + struct.pack("<BH", STRING, head) * 100 + string
@@ -215,7 +215,7 @@ def test_shared_keys_are_refused() -> None:
 
 
 def test_shared_containers_are_refused() -> None:
-    """Each level points twice to the next: 2**60 values in 600 bytes, if it were let through."""
+    """Each level points twice to the next: a decoder that allows it makes 2**60 values of 600 bytes."""
     levels = 60
     data = b""
     for level in reversed(range(levels)):

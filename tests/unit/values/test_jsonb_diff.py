@@ -1,4 +1,4 @@
-"""Partial JSON updates: bytes that MySQL 9.7 logged, what they do to documents, and what cannot be applied."""
+"""Partial JSON updates: diffs that MySQL 9.7 logged, their effect on documents, and diffs that do not fit."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_each_change_sees_those_before_it() -> None:
 
 
 def test_new_members_stand_where_the_server_sorts_them() -> None:
-    """Short names first, then by their bytes: the text of a document is what SELECT shows."""
+    """Members have the server's order (short names first, then by bytes), so the text equals SELECT's."""
     diffs = [JsonDiff("insert", path, ONE) for path in ("$.c", "$.é", "$.aa", "$.o.y")]
     changed = apply_json_diffs({"b": 5, "o": {"z": 6}, "dd": 7}, diffs)
     assert isinstance(changed, dict)

@@ -1,4 +1,4 @@
-"""The decoder that learns: by loops, by compiled readers and where it gives up, it says what the plain one says."""
+"""The fast JSON decoder equals the plain one: in its loops, in compiled readers, and where it falls back."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ HOLES = (b"", b"", b"\0", b"hole")
 
 
 def shapes() -> list[Shape]:
-    """All that any decoder remembers."""
+    """The shapes that all decoders together remember."""
     gc.collect()
     return [thing for thing in gc.get_objects() if isinstance(thing, Shape)]
 
 
 def calls(decoder: JsonDecoder, data: bytes) -> list[str]:
-    """The Python functions that reading a document calls."""
+    """The names of the Python functions that are called to decode a document."""
     names: list[str] = []
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
@@ -96,7 +96,7 @@ def test_documents_of_many_forms_in_turn() -> None:
 
 
 def test_every_truncation_and_every_changed_byte() -> None:
-    """Of documents that compiled readers know, or the loops."""
+    """Damaged documents of shapes that are compiled, and of shapes that the loops read."""
     print("seed", SEED)
     rng = random.Random(SEED)
     cases = 0
@@ -130,7 +130,7 @@ def test_several_changed_bytes(seed: int, changes: list[tuple[int, int]]) -> Non
 
 
 def test_values_that_stand_in_another_order() -> None:
-    """No server lays them out so; each is read once all the same."""
+    """No server writes values in this layout; each is still read once."""
     strings = [variable_length(3) + b"oak", variable_length(3) + b"ash"]
     head = struct.pack("<HHBHBH", 2, 18, STRING, 14, STRING, 10)
     data = bytes([SMALL_ARRAY]) + head + b"".join(strings)
@@ -179,7 +179,7 @@ def test_depth(depth: int, count: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 127, 128, 255, 256, 16_383, 16_384, 40_000])
 def test_lengths_of_strings(size: int) -> None:
-    """Of one, two and three bytes; each of these bytes changed in all ways."""
+    """Lengths of one, two and three bytes; every byte of them is set to every value."""
     decoder = learned([{"a": "oak", "b": "ash"}] * 4)
     data = document({"a": "x" * size, "b": "y"})
     assert decoder.decode(data) == {"a": "x" * size, "b": "y"}
@@ -190,7 +190,7 @@ def test_lengths_of_strings(size: int) -> None:
 
 
 def test_keys_that_reach_over_the_end_of_their_object() -> None:
-    """Its last byte belongs to what stands behind it, or to nothing."""
+    """The key's last byte belongs to the bytes after the object, or is missing."""
     for behind in (b"", b"x"):
         inner = document({"key": None})[1:]
         shorter = struct.pack("<HH", 1, len(inner) - 1) + inner[4:]
@@ -214,7 +214,7 @@ def test_numbers_that_reach_over_the_end_of_their_array(numbers: list[float]) ->
 
 @pytest.mark.parametrize("inner", [SMALL_OBJECT, SMALL_ARRAY])
 def test_a_container_inside_of_itself_is_read_once(inner: int) -> None:
-    """Not a hundred times, the depth that documents may have."""
+    """The container is read once, not a hundred times, which is the depth that documents may have."""
     data = bytes([SMALL_ARRAY]) + struct.pack("<HHBH", 1, 7, inner, 0)
     for decoder in (JsonDecoder(), learned([[[]], [{}]] * 4)):
         check_same(decoder, data)
@@ -229,10 +229,10 @@ def test_a_shape_met_often_is_read_without_a_call_per_value() -> None:
     decoder = JsonDecoder()
     for _ in range(SIGHTS_BEFORE_COMPILING):
         decoder.decode(document(value))
-    # The first one after that finds what has been compiled in the meantime.
+    # The first document after that uses the readers compiled in the meantime.
     decoder.decode(document(value))
     assert calls(decoder, document(value)) == ["decode", "read"]
-    # Contents that had come again and again are looked up; others are read.
+    # Recurring contents are looked up; others are read.
     other = {"id": 3, "name": "ash", "ok": None, "size": {"x": -1.5, "y": True}, "tags": ["c", ""]}
     assert calls(decoder, document(other)) == ["decode", "read", "read", "read"]
     assert decoder.decode(document(other)) == other
@@ -269,7 +269,7 @@ def test_what_recurs_is_new_each_time() -> None:
 
 
 def test_documents_some_of_whose_parts_recur() -> None:
-    """More contents than are kept, after few when the reader was made; large ones and containers in others' place."""
+    """Few contents before compiling and more than are kept afterwards; also large ones, and containers instead."""
     print("seed", SEED)
     rng = random.Random(SEED)
     decoder = JsonDecoder(sights_before_compiling=20)
@@ -290,7 +290,7 @@ def test_a_value_of_another_type_is_no_other_shape() -> None:
     decoder = learned([{"id": 1, "name": "oak"}] * 4)
     assert calls(decoder, document({"id": 1, "name": 1.5})) == ["decode", "read", "_value", "_outside"]
     assert calls(decoder, document({"id": 1, "name": None})) == ["decode", "read", "_value"]
-    # Whole numbers may grow.
+    # A whole number may grow into a larger type.
     assert calls(decoder, document({"id": 70_000, "name": "oak"})) == ["decode", "read"]
 
 

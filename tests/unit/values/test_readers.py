@@ -1,4 +1,4 @@
-"""Column values: published vectors, every boundary, and random round trips through an encoder of our own."""
+"""Plain readers of column values: published vectors, all boundaries, random round trips through a test encoder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _unix(value: int | str) -> datetime:
 
 
 def _whole(size: int, read: Callable[[bytes, int], Any]) -> Callable[[bytes], Any]:
-    """Checks that the reader's value ends where the vector does, and reads in the middle of other bytes."""
+    """Checks that the reader's value ends where the vector ends; also reads the vector between other bytes."""
 
     def run(data: bytes) -> Any:
         assert len(data) == size
@@ -64,7 +64,7 @@ def _whole(size: int, read: Callable[[bytes, int], Any]) -> Callable[[bytes], An
 
 Case = tuple[Callable[[bytes], Any], Callable[[Any], Any]]
 
-# Type -> the reader, from the metadata, and how the vectors write the expected value.
+# Type -> a function from metadata to the reader and to the vectors' form of the expected value.
 READERS: dict[str, Callable[[Any], Case]] = {
     "NEWDECIMAL": lambda meta: (
         _whole(
@@ -93,7 +93,7 @@ READERS: dict[str, Callable[[Any], Case]] = {
 }
 
 # Vectors of these kinds belong to other modules: plain numbers to the row reader, strings to charset, JSON to
-# jsonb. ENUM and SET vectors are plain integers too: they name no labels.
+# jsonb. ENUM and SET vectors are plain integers, too, because they name no labels.
 ELSEWHERE = {
     *(
         "TINY",
@@ -118,7 +118,7 @@ EXCEPTIONS = {
 
 
 def _vectors() -> list[tuple[str, str, Any, str, Any]]:
-    """(name, type, metadata, hex, expected) of every vector that a reader here is for."""
+    """(name, type, metadata, hex, expected) of every vector whose type has a reader here."""
     if not CORPUS.exists():
         return []
     found = []
@@ -325,7 +325,7 @@ TIME_LIMIT = 838 * 3600 + 59 * 60 + 59
 
 
 def _time2_bytes(micros: int, fsp: int) -> bytes:
-    """By the server's steps: seconds and fraction apart, complemented when negative."""
+    """Encodes as the server does: seconds and fraction separately, complemented if negative."""
     seconds, microsecond = divmod(abs(micros), 1_000_000)
     packed = seconds // 3600 << 12 | seconds // 60 % 60 << 6 | seconds % 60
     size = (fsp + 1) // 2
@@ -407,7 +407,7 @@ def test_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "byteorder", "big" if sys.byteorder == "little" else "little")
     swapped = readers.read_vector(b"\x3f\x80\0\0" if sys.byteorder == "big" else b"\0\0\x80\x3f")
     assert swapped == array("f", [1.0])
-    with pytest.raises(DecodeError, match="whole floats"):
+    with pytest.raises(DecodeError, match="multiple of 4"):
         readers.read_vector(b"\0\0\0")
 
 
