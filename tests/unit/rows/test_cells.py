@@ -58,7 +58,7 @@ def test_labels_of_an_enum(size: int) -> None:
     read = reader(column(ColumnType.ENUM, size, labels=labels))
     assert [read(number.to_bytes(size, "little")) for number in range(4)] == ["", *labels]
     for wrong in (4, 256**size - 1):
-        with pytest.raises(DecodeError, match=f"ENUM value {wrong}, and the column has 3 labels"):
+        with pytest.raises(DecodeError, match=f"ENUM value {wrong} is impossible: the column has 3 labels"):
             read(wrong.to_bytes(size, "little"))
     assert reader(column(ColumnType.ENUM, size))(b"\2" + bytes(size - 1)) == 2
 
