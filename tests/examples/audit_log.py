@@ -1,8 +1,9 @@
-"""An audit log: a line of JSON for each transaction, with what every row was before and after it. Each exactly once.
+"""An audit log: exactly one line of JSON for each transaction, with every row before and after its change.
 
     python audit_log.py mysql://repl:secret@127.0.0.1:3306 audit.jsonl 'shop.*'
 
-A line holds its transaction's checkpoint, so that both are written together: the last whole line says where to go on.
+A line has the checkpoint of its transaction, so both are written together. After a restart, the last complete line
+says where to continue.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import replica
 
 
 def text(value: object) -> str:
-    """What JSON has no form for."""
+    """The text of a value that JSON has no type for."""
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -27,7 +28,7 @@ def write(log: BinaryIO, line: Mapping[str, object]) -> None:
 
 
 def resume(log: BinaryIO) -> replica.Checkpoint | None:
-    """The last whole line's checkpoint. What a crash has left behind that is cut off."""
+    """The checkpoint of the last complete line; None for an empty log. A line cut short by a crash is removed."""
     log.seek(0)
     end, last = 0, b""
     for line in log:

@@ -1,9 +1,10 @@
-"""Keeps a memcached right: the key of each row that changes is deleted, whoever changes it.
+"""Cache invalidation: deletes the memcached key of each row that changes, whichever client changes it.
 
     python cache_invalidation.py mysql://repl:secret@127.0.0.1:3306 127.0.0.1:11211 'shop.*' cache.ckpt
 
-Keys are `schema.table:primary key`, which the log has (binlog_row_metadata=FULL) or SELECT on the tables lets us look
-up. The checkpoint moves when memcached has answered for a whole transaction; deleting twice after a crash is no harm.
+Keys are `schema.table:primary key`. The log has the primary key (binlog_row_metadata=FULL), or the replica looks it
+up, for which its user needs SELECT on the tables. The checkpoint moves when memcached has answered for a whole
+transaction. After a crash some keys are deleted twice, which does no harm.
 """
 
 import asyncio
@@ -15,13 +16,13 @@ import replica
 
 
 class Memcached:
-    """As much of its text protocol as it takes to forget."""
+    """A client of memcached's text protocol, for commands that delete."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     async def ask(self, commands: Collection[str]) -> None:
-        """Send them all, and wait until each is done."""
+        """Send all commands, and wait for the answer to each."""
         self._writer.write("".join(f"{command}\r\n" for command in commands).encode())
         await self._writer.drain()
         for _ in commands:
@@ -31,7 +32,7 @@ class Memcached:
 
 
 def keys(change: replica.Change) -> set[str]:
-    """Two where the primary key itself has changed."""
+    """The cache keys of a changed row: two if the primary key itself has changed."""
     names = change.table.primary_key
     assert names, f"{change.table} has no primary key that is known"
     images = [image for image in (change.before, change.after) if image]
@@ -43,7 +44,7 @@ async def main(dsn: str, address: str, tables: str, checkpoint: str) -> None:
     memcached = Memcached(*await asyncio.open_connection(host, int(port)))
     store = replica.FileCheckpointStore(checkpoint)
     if store.load() is None:
-        # What has changed up to now, nobody knows; what changes from now on will come.
+        # Earlier changes are not known, so begin with an empty cache; the stream has all later changes.
         async with replica.connect(dsn) as stream:
             await memcached.ask(["flush_all"])
             assert stream.checkpoint is not None
@@ -51,7 +52,7 @@ async def main(dsn: str, address: str, tables: str, checkpoint: str) -> None:
     async with replica.connect(dsn, tables=tables, checkpoints=store) as stream:
         async for transaction in stream.transactions():
             changed = {key for change in await transaction.collect() for key in keys(change)}
-            # TRUNCATE and DROP TABLE take rows away without naming them.
+            # TRUNCATE and DROP TABLE remove rows without rows events.
             await memcached.ask(["flush_all"] if transaction.ddl else [f"delete {key}" for key in changed])
 
 

@@ -1,8 +1,8 @@
-"""A notebook in cells: from the shop that `make demo` shows to a chart of its orders per minute, with Spark.
+"""A Spark notebook in cells: from the binary log of the shop in `make demo` to a chart of its orders per minute.
 
     python orders_per_minute.py [orders.svg]
 
-Your own log, or a live source, takes the place of the recorded one in the second cell.
+To read your own log, or a live source, change the second cell.
 """
 
 # %% A session that knows the source mysql-binlog. It needs Java 17 and the extra [spark].
@@ -20,11 +20,11 @@ builder = SparkSession.builder.master("local[2]").config("spark.sql.session.time
 spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
 replica.spark.register(spark)
 
-# %% Every change of the table, each row as a VARIANT: columns may come and go.
+# %% Every change of the table, each row as a VARIANT, so that columns may be added and dropped.
 source = spark.read.format("mysql-binlog").option("includeTables", "shop.orders")
 source.load(str(replica.demo.installed_log())).createOrReplaceTempView("changes")
 
-# %% New orders, and what they were worth, by the minute in which they were committed.
+# %% The number and the total value of new orders, by the minute in which they were committed.
 per_minute = spark.sql("""
     SELECT date_format(ts, 'yyyy-MM-dd HH:mm') AS minute, count(*) AS orders,
            sum(variant_get(after, '$.total', 'decimal(10, 2)')) AS total
@@ -34,7 +34,7 @@ per_minute.show()
 rows = per_minute.collect()
 
 
-# %% A chart: a bar for each minute, in a file that every browser opens. In a notebook: display(SVG(chart)).
+# %% A chart with a bar for each minute, as an SVG file for any browser. In a notebook: display(SVG(chart)).
 def bar_chart(bars: list[tuple[str, int]], title: str, width: int = 720, height: int = 240) -> str:
     step, scale = width / max(len(bars), 1), height / max((count for _, count in bars), default=1)
     parts = [f"<text x='0' y='16' font-size='16'>{title}</text>"]

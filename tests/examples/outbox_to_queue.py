@@ -1,10 +1,11 @@
-"""The outbox pattern: rows inserted into a table become messages of a queue, each exactly once, in commit order.
+"""The outbox pattern: rows inserted into a table become messages in a queue, exactly once, in commit order.
 
     python outbox_to_queue.py mysql://repl:secret@127.0.0.1:3306 queue.db shop.outbox
 
-An application inserts (topic, payload) in the transaction of its own changes, and may delete the row at once: the
-log has it. The queue is a table of SQLite here, which holds the checkpoint, too: a crash leaves both or none. One
-that cannot is sent the messages, then the checkpoint is saved; `origin` and `number` tell its readers of repetitions.
+An application inserts (topic, payload) in the transaction of its own changes. It may delete the row at once, as the
+log keeps it. The queue here is a SQLite table, and the checkpoint is in the same database: a crash leaves both or
+neither. With a queue that cannot store the checkpoint, send the messages first and save the checkpoint then; its
+readers recognize repeated messages by `origin` and `number`.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ def load(queue: sqlite3.Connection) -> replica.Checkpoint | None:
 
 
 def text(payload: object) -> str:
-    """JSON comes as Python objects from MySQL, and as text from MariaDB, where it is stored as such."""
+    """The payload as text: a JSON column is a Python object with MySQL, and text with MariaDB, which stores text."""
     return payload if isinstance(payload, str) else json.dumps(payload, default=str)
 
 
@@ -50,7 +51,7 @@ async def main(dsn: str, path: str, table: str) -> None:
                 (origin, number, row["topic"], text(row["payload"])) for number, row in enumerate(rows) if row
             ]
             if messages:
-                with queue:  # one transaction of SQLite's
+                with queue:  # one SQLite transaction
                     queue.executemany("INSERT INTO message VALUES (?, ?, ?, ?)", messages)
                     save(queue, checkpoint)
 

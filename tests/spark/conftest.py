@@ -1,4 +1,4 @@
-"""One Spark session for all tests: two cores, little memory, and no more partitions than need be."""
+"""The Spark session that all tests share: two cores, little memory, few partitions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Spark's workers have the environment in which the session began.
+# Spark's workers inherit the environment of the moment when the session starts.
 SECRET_VARIABLE, SECRET = "REPLICA_TEST_SECRET", "Gwoh7ahc"
 
 
 def spark_missing() -> str:
-    """Why there can be no Spark here; empty if there can."""
+    """The reason why Spark cannot run here; empty if it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed: pip install 'mysql-replica[spark]'"
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        return "there is no Java, which Spark needs: apt-get install openjdk-17-jre-headless"
+        return "Spark needs Java, which is not installed: apt-get install openjdk-17-jre-headless"
     return ""
 
 
@@ -36,14 +36,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     import replica.spark
 
-    # Java writes folders whose names are not ASCII, such as tables have, in a locale that has them.
+    # Java only writes folders with non-ASCII names, such as tables have, in a UTF-8 locale.
     os.environ |= {"PYSPARK_PYTHON": sys.executable, SECRET_VARIABLE: SECRET, "LC_ALL": "C.UTF-8"}
     scratch = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")
         .appName("mysql-replica tests")
         .config("spark.driver.memory", "1g")
-        # Half of the time of a short run is spent on compiling what would be fast in the end.
+        # A short run spends half of its time on compiling code that would only be fast later.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""Batches through Spark itself: the same rows as open_binlog however a log is cut, and what the plan says of it."""
+"""Batch queries in Spark itself: the rows of open_binlog in every partitioning, and what Spark's plan shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changelog of files: the rows of the envelope in Parquet and in Delta, in folders by table and day."""
+"""The changelog job on files: the envelope's rows in Parquet and in Delta, in folders by table and day."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def delta_rows(target: Path) -> Rows:
 
 
 def plain(rows: Rows) -> Rows:
-    """Comparable: Spark gives times without a zone, and in this machine's."""
+    """A value to compare: Spark gives times without a zone, in this machine's time zone."""
     names = ("schema", "table")
     return [
         row | {"ts": row["ts"].astimezone(UTC)} | {name: row[name] or None for name in names} for row in rows
@@ -83,7 +83,7 @@ def test_files_in_delta(spark: SparkSession, tmp_path: Path) -> None:
     table = DeltaTable(target)
     assert table.metadata().partition_columns == ["schema", "table", "day"]
     assert table.version() == 1
-    # Files of other tables are not even opened.
+    # The reader does not open the files of other tables.
     some = next(row["table"] for row in expected if row["table"])
     wanted = [row for row in expected if row["table"] == some]
     assert table.to_pyarrow_table(filters=[("table", "=", some)]).num_rows == len(wanted)
@@ -118,7 +118,7 @@ def test_names_that_are_no_names_of_folders(spark: SparkSession, tmp_path: Path)
     found = DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("number").to_pylist()
     assert [row["table"] for row in found] == names
     assert {(row["ts"], row["day"]) for row in found} == {(moment, date(2026, 1, 31))}
-    # The range that is noted of each file holds its rows.
+    # The range of each file in the table's log contains its rows.
     assert DeltaTable(tmp_path / "t").to_pyarrow_table(filters=[("ts", ">=", moment)]).num_rows == len(names)
 
 
@@ -189,7 +189,7 @@ def test_files_and_state_that_are_not_of_each_other(
 
 
 def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
-    """Two runs of one micro-batch come to their commits, one behind the other or at once."""
+    """Two runs of one micro-batch commit, one after the other or at once."""
     schema = pa.schema([("table", pa.string()), ("number", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
     target = str(tmp_path / "t")
     open_table(target, schema, ["table"])
@@ -206,9 +206,9 @@ def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
     for writer, messages in runs:
         writer.commit(messages)
     assert numbers() == [1]
-    # What is of no use is deleted.
+    # The files of the second run are deleted.
     assert len(list((tmp_path / "t").rglob("*.parquet"))) == 1
-    # Each has looked at the table before the other one's commit.
+    # Both runs have checked the table before the other one's commit.
     (first, first_messages), (second, second_messages) = written(1, 3), written(1, 4)
     stale = DeltaTable(target)
     first.commit(first_messages)

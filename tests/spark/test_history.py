@@ -1,4 +1,4 @@
-"""Histories against a plain model of slowly changing dimensions, without Spark: random logs, killed at random."""
+"""The history job against a plain model of slowly changing dimensions: random logs, random kills, no Spark."""
 
 from __future__ import annotations
 

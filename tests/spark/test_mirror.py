@@ -1,4 +1,4 @@
-"""Mirrors against a plain model, without Spark: random logs, cut into micro-batches and killed in any commit."""
+"""The mirror job against a plain model: random logs in random micro-batches, killed at any commit, no Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: i
 
 
 def test_keys_of_more_digits_than_a_double_are_found(tmp_path: Path) -> None:
-    """A range of doubles in Delta's log would leave the row's file out of a MERGE, which added it once more."""
+    """By a range of doubles in Delta's log, a MERGE would skip the row's file and add the row once more."""
     keys = [Decimal(2**64 - 1), Decimal(2**63 + 1), Decimal(2**53 + 1)]
     rows = pa.table({"id": pa.array(keys, pa.decimal128(20, 0)), "v": [1, 2, 3]})
     path = str(tmp_path / "t")

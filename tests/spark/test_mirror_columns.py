@@ -1,4 +1,4 @@
-"""What kept tables make of statements about columns: their names, types and defaults; without Spark."""
+"""Kept tables follow statements about columns: their names, types and defaults. No Spark."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_small_decimals_become_texts(kept: Kept) -> None:
 
 
 def test_timestamps_with_a_default_that_nobody_says(kept: Kept) -> None:
-    """Before explicit_defaults_for_timestamp rows got the time of the ALTER, or a zero."""
+    """Without explicit_defaults_for_timestamp, present rows get the time of the ALTER, or a zero."""
     kept.say(CREATE).insert(ONE).run()
     sql = "ALTER TABLE t ADD b TIMESTAMP"
     kept.run(

@@ -1,4 +1,4 @@
-"""What kept tables make of statements, of logs that lack something, and of what is run again; without Spark."""
+"""Kept tables and DDL statements, incomplete logs, and micro-batches that are run again. No Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_micro_batch_that_is_run_again_is_passed_over(kept: Kept) -> None:
     items = kept.insert(ONE, TWO).insert(ONE, table="shop.u").run()
     table = DeltaTable(table_path(str(kept.path), "shop.t"))
     assert (table.transaction_version("query"), table.version()) == (1, 1)
-    # Nothing was left to be written in the job's state, so each table says for itself what it has.
+    # The job's state was not written, so each table itself must show which steps it has.
     kept.number = 1
     kept.run(items)
     assert DeltaTable(table_path(str(kept.path), "shop.t")).version() == 1
@@ -79,7 +79,7 @@ def test_truncate_and_drop(kept: Kept) -> None:
     assert kept.rows() == []
     with pytest.raises(ConfigurationError, match=r"shop\.t has changes .* does not reach back"):
         kept.insert(ONE).run()
-    # The table is made anew, with other columns.
+    # The table is created again, with other columns.
     kept.events = []
     kept.layout = (("id", pa.int32()), ("k", pa.string()), ("a", pa.string()), ("b", pa.date32()))
     kept.say(CREATE).insert({"id": 5, "k": "", "a": "text", "b": None}).run()
@@ -144,7 +144,7 @@ def test_statements_that_are_refused_by_name(kept: Kept, sql: str, message: str)
 
 
 def test_names_of_tables_in_small_letters(tmp_path: Path) -> None:
-    """As a server with lower_case_table_names=1 has them in the rows, and not in statements."""
+    """With lower_case_table_names=1, rows events have lower-case names, and statements the names as written."""
     kept = Kept(tmp_path, begin=JobState(folds_names=True))
     kept.say(CREATE.replace(" t ", " Shop.T ")).insert(ONE).run()
     kept.say("ALTER TABLE T RENAME COLUMN a TO b").run()
@@ -185,7 +185,7 @@ def test_rows_of_minimal_images(kept: Kept) -> None:
     ).run()
     assert kept.rows() == [{**moved, "a": 3}]
     kept.update(moved, {"id": 5, "k": "y"}, ["a"]).insert({"id": 4, "k": "y"}, absent=["a"]).run()
-    # A row that lacks a column has its default.
+    # The column that an INSERT's row lacks has its default.
     assert kept.rows() == [{**moved, "a": 7}, {"id": 5, "k": "y", "a": 3}]
     with pytest.raises(SchemaMismatchError, match="the target has no such row"):
         kept.update({"id": 77, "k": "y"}, {"id": 77, "k": "y"}, ["a"]).run()
@@ -220,7 +220,7 @@ def test_tables_that_cannot_be_kept(kept: Kept) -> None:
 
 
 def test_names_of_now_for_rows_of_then(kept: Kept) -> None:
-    """A job that lags behind a change of names sees its rows before the statement."""
+    """A job that lags behind a rename gets present names for rows from before the statement."""
     kept.say(CREATE).insert(ONE).run()
     kept.layout = (*LAYOUT[:2], ("b", pa.int32()))
     [change] = kept.insert({"id": 2, "k": "x", "b": 2}).events

@@ -1,4 +1,4 @@
-"""The notebook of `tests/examples` runs from its first cell to its last, and its chart shows what the log holds."""
+"""The notebook in `tests/examples` runs from its first cell to its last, and its chart shows the log's orders."""
 
 from __future__ import annotations
 

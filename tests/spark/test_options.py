@@ -1,15 +1,34 @@
-"""The options of the data source: what is understood, what is refused by name, and that no secret is shown."""
+"""The options of the data source: accepted values, errors that name the option, and hidden secrets."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
+
+import replica.spark
 from protocol.errors import ConfigurationError
+from protocol.rows.table import Table
+from replica.spark.envelope import envelope_schema
 from replica.spark.source_options import parse_options, parse_size
+from replica.spark.table_mode import table_schema
+
+
+def test_the_package_lists_all_options_and_columns() -> None:
+    """So that ``help(replica.spark)`` names them all."""
+    text = replica.spark.__doc__ or ""
+    with pytest.raises(ConfigurationError) as raised:
+        parse_options({"no such option": ""})
+    options = str(raised.value).partition("the options are ")[2].split(", ")
+    schemas: list[pa.Schema] = [envelope_schema("json"), table_schema(Table("shop", "orders", ()), "both")]
+    columns = [name for schema in schemas for name in schema.names]
+    assert len(options) > 40
+    assert [name for name in (*options, *columns) if not re.search(rf"(?<!\w){name}(?!\w)", text)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`make pipeline`: the recorded shop, served, followed and mirrored, is the shop as its log leaves it."""
+"""`make pipeline`: the mirrored tables of the recorded shop are the tables at the end of its log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 
 def shop_at_the_end() -> dict[str, Rows]:
-    """The tables, from what open_binlog says of each change."""
+    """The tables at the end of the log, from the changes that open_binlog gives."""
     kept: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
     columns: dict[str, list[str]] = {}
     with recorded_log() as path, replica.open_binlog(path) as log:
@@ -50,7 +50,7 @@ def shop_at_the_end() -> dict[str, Rows]:
 
 
 def plain(rows: Rows) -> list[list[tuple[str, Any]]]:
-    """The rows in one order of columns, since new ones are Delta's last; JSON documents as text of one form."""
+    """The rows with sorted columns, as Delta puts new columns last, and with JSON documents in one text form."""
     return [
         [
             (name, json.loads(value) if name == "details" and isinstance(value, str) else value)
@@ -70,7 +70,7 @@ def test_the_mirrored_shop_is_the_one_of_the_log(spark: SparkSession, tmp_path: 
     for name, table in found.items():
         assert plain(table.to_pylist()) == plain(expected[name])
         assert table.num_rows >= 12
-    # Once more: there is nothing new, and nothing comes twice.
+    # Run again: nothing is new, and nothing is written twice.
     assert {name: table.num_rows for name, table in pipeline.run(spark, target).items()} == {
         name: table.num_rows for name, table in found.items()
     }

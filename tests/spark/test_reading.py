@@ -1,4 +1,4 @@
-"""However a log is cut into pieces, reading them gives the rows of open_binlog in the order of ``seq``. No Spark."""
+"""The pieces of a log, however it is cut, give the rows of open_binlog in the order of ``seq``. No Spark."""
 
 from __future__ import annotations
 
@@ -180,14 +180,14 @@ def test_a_torn_end_and_one_that_grows(tmp_path: Path) -> None:
     pieces = plan(path, 500)
     path.write_bytes(log.data)
     rows = read_all(pieces)
-    # The last transaction's rows are there; that it has ended is not.
+    # The rows of the last transaction are there, but not its end.
     assert [row["source"]["outcome"] for row in rows] == ["commit"] * 19 + ["open"]
 
 
 def test_a_long_plan_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_generated(tmp_path, 1, transactions=3)
     logger = logging.getLogger("replica.spool.planner")
-    # Where nobody has set up logging, as in Spark's processes.
+    # Logging is not set up, as in Spark's Python processes.
     monkeypatch.setattr(logger, "propagate", False)
     said = io.StringIO()
     with shown_progress(said):

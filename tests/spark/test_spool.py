@@ -1,4 +1,4 @@
-"""The spool: what is published is on the disk, what a crash leaves is no harm, and nothing is lost in silence."""
+"""The spool: published offsets are fsynced, remains of a crash do no harm, and no loss is silent."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_was_committed_is_deleted(writer: Writer) -> None:
 
 
 def test_segments_that_go_while_their_size_is_asked(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that reads the log asks; Spark's trims."""
+    """The thread that reads the log asks for the size while Spark's thread deletes segments."""
     writer.write(0, 20)
     writer.spool.sync()
     threads: list[threading.Thread] = []
@@ -229,7 +229,7 @@ def test_a_batch_of_the_server_before_is_not_read_from_the_next(writer: Writer) 
 
 
 def test_what_is_missing_belongs_to_the_batch_it_begins_in(writer: Writer) -> None:
-    """The source has purged transactions 2 to 5: also the end of a batch that was planned from 2 to 4."""
+    """The source has purged transactions 2 to 5, among them a planned batch of 2 to 4."""
     writer.write(0, 2)
     gap = replace(writer.segment(writer.ends[6]), after=writer.offset(2), gap="purged")
     writer.spool.begin(gap, writer.log.event(0))
@@ -249,7 +249,7 @@ def test_what_is_missing_belongs_to_the_batch_it_begins_in(writer: Writer) -> No
             assert [piece.gap for piece in pieces if piece.gap] == expected
             rows = numbers([piece for piece in pieces if not piece.gap])
             assert rows == [number for number in range(first, last) if number < 2 or number > 5]
-        # A query that has done 2 to 4 goes on behind what is missing, and is told of it once.
+        # A query that has committed 2 to 4 continues after the gap, which it sees once.
         assert spool.covers(writer.offset(4))
     resumed = list(spool.resume(writer.offset(4)))
     assert [(segment.gap, place) for segment, place in resumed][:1] == [("purged", spool.segments[0].head)]
@@ -270,7 +270,7 @@ def test_names_are_kept(writer: Writer) -> None:
 
 
 def test_names_hold_until_a_statement_may_have_changed_them(writer: Writer) -> None:
-    """Columns of the same types may be called otherwise then."""
+    """After the statement, columns of the same types may have other names."""
     old = (ColumnDescription("a", "int", "int"), ColumnDescription("b", "int", "int"))
     new, spool = old[::-1], writer.spool
     table = Table("s", "t", tuple(table_of("s.t", old).columns))
@@ -282,7 +282,7 @@ def test_names_hold_until_a_statement_may_have_changed_them(writer: Writer) -> N
     names = writer.again().names
     places = [(0, 1, 60), (0, 1, 110), (0, 1, 120), (0, 2, 4), (1, 1, 4)]
     assert [described(table, names, place) for place in places] == [old, None, new, new, new]
-    # What lies before all that the spool holds is not needed any more.
+    # Names from before the spool's first segment are not needed any more.
     assert since(names, (0, 1, 30)) == names
     later = since(names, (0, 2, 4))
     assert described(table, later, (0, 2, 5)) == new

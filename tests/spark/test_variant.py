@@ -1,4 +1,4 @@
-"""Rows as VARIANT hold the values that they hold as JSON, each in its type. Decoded by PySpark, without a JVM."""
+"""Rows as VARIANT have the values of the rows as JSON, with their types. PySpark decodes them without a JVM."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def value_of(variant: dict[str, bytes]) -> Any:
 
 
 def is_same(value: Any, text: Any) -> bool:
-    """Whether a value of a VARIANT is the one that JSON has in its own way."""
+    """Whether a value of a VARIANT and a value in JSON are the same."""
     if isinstance(value, bytes | bytearray):
         return bool(b64decode(text["base64"]) == value)
     if isinstance(value, list):
@@ -65,6 +65,6 @@ def is_same(value: Any, text: Any) -> bool:
     if isinstance(value, date):
         return bool(value.isoformat() == text)
     if isinstance(value, str) and value != text:
-        # A JSON document is its text here.
+        # A JSON document is text in a VARIANT.
         return bool(json.loads(value) == text)
     return bool(value == text)

@@ -1,4 +1,4 @@
-"""What open_binlog says of a log's row changes, in the form of the envelope: plain values to compare with."""
+"""Expected rows: the row changes that open_binlog gives, in the form of the envelope, as plain values."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Change = dict[str, Any]
 
 
 def corpus_files(limit: int = 1 << 40) -> list[Path]:
-    """The files of the corpus up to that size; none where it is not there."""
+    """The corpus files of at most ``limit`` bytes; none if there is no corpus."""
     if not CORPUS.exists():
         return []
     records = json.loads((CORPUS / "index.json").read_text())
-    # Those made of single events have transactions that no server would write.
+    # Files made of single events ("seeds") have transactions that no server would write.
     return [
         CORPUS / record["file"]
         for record in records
@@ -39,7 +39,7 @@ def corpus_files(limit: int = 1 << 40) -> list[Path]:
 
 
 def expected_changes(log: BinlogFile) -> Iterator[Change]:
-    """Each row change; ``log`` is opened with ``cells=text_cells()``."""
+    """All row changes; ``log`` must be opened with ``cells=text_cells()``."""
     gtid, place = None, ("", -1)
     inner = row = 0
     is_new = False

@@ -1,4 +1,4 @@
-"""Logs made at random: many small transactions, and a large one, on tables of every column type."""
+"""Random logs: many small transactions and a large one, on tables with every column type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.log_builder import SOURCE_ID, LogBuilder
 from tests.support.random_logs import KINDS, random_form, random_rows, random_table
 from tests.support.raw_events import query, rotate
 
-# A partial update needs the before image, which a random one may not hold.
+# Sorted, so that a seed gives the same log in every run.
 USED_KINDS = sorted(KINDS)
 
 
@@ -41,7 +41,7 @@ def generated_log(
 
 
 def write_generated(folder: Path, seed: int, files: int = 3, transactions: int = 40) -> list[Path]:
-    """Files of one log, the last one without a ROTATE at its end."""
+    """Write the files of one log; the last one has no ROTATE at its end."""
     paths = [folder / f"binlog.{number:06d}" for number in range(1, files + 1)]
     for number, path in enumerate(paths):
         log = generated_log(seed + number, transactions, largest=4, gtids=number != 1)

@@ -1,5 +1,7 @@
-"""A log made at random for jobs that keep tables, in the form that Spark hands it to them, and a plain model of what
-the tables, and their pasts, are to be. The model is of dicts and lists, one change after another."""
+"""A random log for jobs with kept tables, as the packed rows that Spark gives them, and a plain model of the result.
+
+The model has the expected tables and histories in dicts and lists, updated change by change.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ BEGIN = 1_700_000_000 * _SECOND
 
 @dataclass
 class State:
-    """One of the states that a row has had."""
+    """A state of a row, with its interval."""
 
     values: Row
     begin: int
@@ -43,7 +45,7 @@ class State:
 
 @dataclass
 class Modelled:
-    """A table: its columns, its rows now, and all states that they have had."""
+    """The model of a table: its columns, its present rows, and all states of its rows."""
 
     columns: dict[str, pa.DataType]
     rows: dict[Key, Row] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class Modelled:
 
 @dataclass
 class Change:
-    """A row's change, as the log has it."""
+    """A row change in the log."""
 
     table: str
     layout: tuple[tuple[str, pa.DataType], ...]
@@ -90,7 +92,7 @@ class Change:
 
 
 class RandomLog:
-    """``transactions`` are lists of changes and statements (``PackedItem``), in the order of the log."""
+    """A random log. ``transactions`` has lists of changes and statements (``PackedItem``), in log order."""
 
     def __init__(self, rng: random.Random, *, schema: str = "shop", minimal: bool | None = None) -> None:
         self.rng = rng
@@ -117,7 +119,7 @@ class RandomLog:
         self.transactions.append([PackedItem(op, self.schema, None, None, self._ts, "binlog.000001", 4, sql)])
 
     def transaction(self, size: int, outcome: str = "commit", only: str | None = None) -> None:
-        """Changes of some tables; not ``commit``: they have no effect, or not yet."""
+        """Log random changes. With an outcome other than ``commit`` they have no effect, or not yet."""
         self._tick()
         self._number += 1
         xa = f"X'{self._number:04x}',X'',1" if outcome == "prepared" else None
@@ -144,7 +146,7 @@ class RandomLog:
             self._prepared[xa] = (touched, effects)
 
     def end_prepared(self) -> None:
-        """XA COMMIT or XA ROLLBACK of one."""
+        """Log XA COMMIT or XA ROLLBACK of a prepared transaction."""
         if not self._prepared:
             return
         xa = self.rng.choice(list(self._prepared))
@@ -157,7 +159,7 @@ class RandomLog:
             effect(self._ts)
 
     def alter(self) -> None:
-        """Any of the statements that are followed; not while a prepared transaction holds a table."""
+        """Log a random DDL that jobs follow, after all prepared transactions have ended."""
         rng = self.rng
         while self._prepared:
             self.end_prepared()
@@ -198,7 +200,7 @@ class RandomLog:
 
         before = len(self.transactions)
         while len(self.transactions) == before:
-            # A history knows a column's type, and so its old rows' values, from the next change on.
+            # A history learns the column's type, and so the value in old rows, from the next row change.
             self.transaction(1, only=f"{self.schema}.{short}")
 
     def _rename_column(self, table: Modelled, short: str, column: str, new: str) -> None:
@@ -299,7 +301,7 @@ class RandomLog:
 
 
 def packed(rng: random.Random, transactions: list[list[Change | PackedItem]]) -> Iterator[PackedItem]:
-    """What Spark would hand over of these: rows of a table at a time, cut anywhere, never past a statement."""
+    """The items that Spark would give: rows of one table each, split at random, in order with statements."""
     waiting: list[Change] = []
     for event in (event for transaction in transactions for event in transaction):
         if isinstance(event, PackedItem):

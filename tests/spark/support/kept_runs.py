@@ -1,4 +1,4 @@
-"""Random logs for kept tables, and jobs that keep them: without Spark, cut and killed at random."""
+"""Random logs, and jobs with kept tables that process them in random micro-batches, killed at random; no Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUERY = "query"
 
 
 class Killed(BaseException):
-    """In the middle of a micro-batch."""
+    """The job is killed in the middle of a micro-batch."""
 
 
 def target_of(path: Path, kind: type[KeptTable]) -> Target:
@@ -45,7 +45,7 @@ def random_log(rng: random.Random, steps: int, *, alters: bool = True) -> Random
 def keep(
     log: RandomLog, target: Target, rng: random.Random, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> int:
-    """The whole log in micro-batches of any size, some of which are killed and run again. Returns how many."""
+    """Process the log in micro-batches of random size, some killed and run again. Returns the number of kills."""
     done = killed = number = 0
     while done < len(log.transactions):
         size = rng.randint(1, 12)
@@ -65,7 +65,7 @@ def keep(
 
 
 def kill_after(patch: pytest.MonkeyPatch, commits: int, rng: random.Random) -> None:
-    """The process dies before or behind a commit of a table, or before that of the job's state."""
+    """Kill the process before or after a commit of a table, or before the commit of the job's state."""
     left = commits
     take = kept_table.Step.properties
 

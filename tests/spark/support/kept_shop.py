@@ -20,7 +20,7 @@ LAYOUT = (("id", pa.int32()), ("k", pa.string()), ("a", pa.int32()))
 
 
 class Kept:
-    """A mirror of the tables of ``shop`` that is given changes and statements one after another."""
+    """A mirror of the tables of ``shop``, fed with changes and statements one after another."""
 
     def __init__(self, path: Path, *, kind: Any = CurrentTable, begin: JobState | None = None) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class Kept:
         self.events.append(change)
 
     def run(self, items: Sequence[PackedItem] | None = None) -> list[PackedItem]:
-        """Everything so far as one micro-batch."""
+        """Process everything so far as one micro-batch."""
         found = list(packed(random.Random(0), [self.events])) if items is None else list(items)
         self.events = []
         run_batch(self.target, self.begin, "query", self.number, lambda: found)

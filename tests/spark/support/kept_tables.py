@@ -1,4 +1,4 @@
-"""Tables that the jobs mirror and history keep, read back as plain rows, and a job that runs once."""
+"""Helpers for the jobs mirror and history: run a job once, and read its tables as plain rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def rows_of(target: Path, table: str) -> list[Row]:
-    """All rows of a kept table; none where it is not there."""
+    """All rows of a kept table; none if the table does not exist."""
     path = table_path(str(target), table)
     if not DeltaTable.is_deltatable(path):
         return []
@@ -29,7 +29,7 @@ def rows_of(target: Path, table: str) -> list[Row]:
 
 
 def by_key(rows: Iterable[Row], *key: str) -> dict[tuple[Any, ...], Row]:
-    """Rows by their keys, of which each is there once."""
+    """The rows by their keys. Fails if a key occurs twice."""
     rows = list(rows)
     found = {tuple(row[name] for name in key): row for row in rows}
     assert len(found) == len(rows), rows
@@ -39,14 +39,14 @@ def by_key(rows: Iterable[Row], *key: str) -> dict[tuple[Any, ...], Row]:
 def run_once(
     job: ModuleType, spark: SparkSession, source: Mapping[str, str], target: Path, **more: Any
 ) -> StreamingQuery:
-    """Everything that is there now. Raises what the job raises."""
+    """Run a job up to the present end of the log. Raises the errors of the job."""
     query: StreamingQuery = job.start(spark, source, str(target), pace=Pace(once=True), **more)
     await_queries(query)
     return query
 
 
 def check_intervals(target: Path, table: str, key: tuple[str, ...]) -> None:
-    """A state ends where the next one of the same key begins, or where the row was deleted."""
+    """Check that each state ends where the next state of its key begins, or earlier, where the row was deleted."""
     states: dict[object, list[dict[str, object]]] = {}
     for row in sorted(rows_of(target, table), key=lambda row: row["_seq"]):
         states.setdefault(tuple(str(row[name]) for name in key), []).append(row)

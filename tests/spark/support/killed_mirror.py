@@ -1,8 +1,8 @@
-"""mirror or history in a process that is killed: by others, or by itself.
+"""The job mirror or history, in a process that others kill, or that kills itself.
 
     JOB=mirror python -m tests.spark.support.killed_mirror FOLDER OPTION=VALUE...  ->  FOLDER/mirror
 
-``KILL_AT`` is that of ``killed_query``, and ``mirror:between_commits:7``, before the seventh commit of a table.
+``KILL_AT`` is as in ``killed_query``; also ``mirror:between_commits:7``: before the seventh commit of a table.
 """
 
 from __future__ import annotations

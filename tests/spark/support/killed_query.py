@@ -1,11 +1,11 @@
-"""The changelog in a process of its own, as Parquet and as Delta at once, that is killed: by others or by itself.
+"""The job changelog, as Parquet and as Delta at once, in a process that others kill, or that kills itself.
 
     python -m tests.spark.support.killed_query FOLDER OPTION=VALUE...  ->  FOLDER/parquet, FOLDER/delta
 
-With ``KILL_AT=delta:inside_read:3`` in the environment the third time that the query which writes Delta comes to that
-point, everything is killed with SIGKILL: the process, its JVM, and Spark's Python processes; if ``KILL_WHEN`` names a
-file, not before that is there. The points are in ``KilledReader``, which Spark gets instead of the real one; the
-product knows nothing of this.
+The environment variable ``KILL_AT=delta:inside_read:3`` means: when the query that writes Delta reaches that point
+for the third time, the process, its JVM, and Spark's Python processes are killed with SIGKILL. If ``KILL_WHEN`` names
+a file, the kill waits until that file exists. ``KilledReader``, which Spark gets in place of the real reader, has the
+points; the product has no code for this.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from replica.spark.stream_reader import BinlogStreamReader
 from replica.spool import spool
 
 FORMATS = ("parquet", "delta")
-#: A JVM that is killed soon: half of its time is spent on compiling what would be fast in the end.
+#: For a JVM that is killed soon: it would spend half of its time on compiling code.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Where a query may be killed.
+#: The points at which a query may be killed.
 POINTS = ("before_offsets", "after_offsets", "inside_read", "inside_fsync", "after_sink")
 
 
 class Kill:
-    """What the environment says: at which point of which query, and the how manieth time."""
+    """``KILL_AT`` from the environment: the query, the point, and how often it must be reached."""
 
     def __init__(self) -> None:
         self.format, self.point, count = os.environ.get("KILL_AT", "::0").split(":")
         self.left = int(count)
 
     def reach(self, format: str, point: str) -> None:
-        """That point has been come to."""
+        """The query has reached this point: kill it if ``KILL_AT`` says so."""
         if (format, point) == (self.format, self.point):
             self.left -= 1
             if self.left == 0:
@@ -57,17 +57,17 @@ class Kill:
 
 
 def die() -> None:
-    """Kill the process that was started, its JVM, and this one, which may be in a group of its own."""
+    """Kill the started process, its JVM, and this process, which may be in another process group."""
     os.killpg(int(os.environ["KILLED_GROUP"]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class KilledReader(BinlogStreamReader):
-    """The reader of one query, with points at which it is killed."""
+    """The reader of one query, which may be killed at some points."""
 
     format: str
     kill: Kill
-    #: A task has a reader of its own, and few batches: what it comes to is counted over all tasks of a process.
+    #: Each task has a reader of its own, with few batches, so all tasks of a process count together.
     reads = Kill()
 
     def __getstate__(self) -> dict[str, object]:
@@ -90,7 +90,7 @@ class KilledReader(BinlogStreamReader):
 
 
 class KilledSource(BinlogDataSource):
-    """Has that reader."""
+    """The data source with a ``KilledReader``."""
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:
         reader = super().streamReader(schema)
@@ -102,7 +102,7 @@ class KilledSource(BinlogDataSource):
 
 
 class KilledSystem:
-    """``os`` for the spool of one source process."""
+    """A replacement of ``os`` for the spool, which may be killed in ``fsync``."""
 
     def __init__(self, reader: KilledReader) -> None:
         self._reader = reader
@@ -111,13 +111,13 @@ class KilledSystem:
         return getattr(os, name)
 
     def fsync(self, descriptor: int) -> None:
-        """The data are written and not yet safe."""
+        """The point at which data are written but not yet fsynced."""
         self._reader.kill.reach(self._reader.format, "inside_fsync")
         os.fsync(descriptor)
 
 
 class KilledAppend(delta_append.AppendToDelta):
-    """Killed when Delta has a micro-batch, of which Spark does not know yet."""
+    """Killed after Delta has committed a micro-batch, before Spark has."""
 
     kill = Kill()
 
@@ -127,9 +127,10 @@ class KilledAppend(delta_append.AppendToDelta):
 
 
 def watch_parquet(folder: Path) -> None:
-    """Killed when the sink has noted its files of a micro-batch, of which Spark does not know yet.
+    """Kill the query after the sink has noted the files of a micro-batch, before Spark has committed it.
 
-    Nothing of ours runs there, so that the folders are watched; whether it came in time, these say afterwards.
+    No code of this project runs at that point, so this watches the folders. They show afterwards whether the kill
+    came in time.
     """
     sink, commits = folder / "_spark_metadata", folder / "_state" / "checkpoint" / "commits"
     while True:
@@ -140,7 +141,7 @@ def watch_parquet(folder: Path) -> None:
 
 
 def last_number(folder: Path) -> int:
-    """Of the micro-batches that a log of Spark's has; -1 if none."""
+    """The last number in a metadata log of Spark; -1 if there is none."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:

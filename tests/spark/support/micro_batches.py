@@ -1,9 +1,9 @@
-"""Micro-batches in the order in which Spark runs them, without Spark: one process, to be killed and started again.
+"""Micro-batches in Spark's order of calls, without Spark: one process that is killed and started again.
 
     python -m tests.spark.support.micro_batches FOLDER OPTION=VALUE...  ->  FOLDER/plain
 
-The offset is logged, then the rows are read and written, then the batch is committed; at the start the last batch
-that is logged and not committed is run again. Points of ``KILL_AT`` are those of ``killed_query``.
+For each batch the offset is logged, the rows are read and written, and the batch is committed. At the start, a batch
+that is logged but not committed is run again. ``KILL_AT`` has the points of ``killed_query``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class MicroBatches:
-    """A query of its own: logs, a sink that takes a batch once, and the source's reader."""
+    """A streaming query: its logs, a sink that replaces a repeated batch, and the source's reader."""
 
     def __init__(self, folder: Path, options: dict[str, str]) -> None:
         target = folder / FORMAT
@@ -44,7 +44,7 @@ class MicroBatches:
         self.kill = Kill()
 
     def run(self) -> None:
-        """Until it is killed, or the source raises."""
+        """Run until the process is killed or the source raises an error."""
         reader = self.reader
         limit = reader.getDefaultReadLimit()
         number, committed = last_number(self.offsets), last_number(self.commits)
@@ -62,7 +62,7 @@ class MicroBatches:
             self.run_batch(number)
 
     def offset(self, number: int) -> Json:
-        """Where a batch ends."""
+        """The offset at which a batch ends."""
         if number < 0:
             return self.reader.initialOffset()
         found: Json = json.loads((self.offsets / str(number)).read_text())
@@ -70,7 +70,7 @@ class MicroBatches:
 
     def run_batch(self, number: int) -> None:
         partitions = self.reader.partitions(self.offset(number - 1), self.offset(number))
-        # As another process has it.
+        # A pickled copy, as another process would get.
         copy = pickle.loads(pickle.dumps(self.reader))
         rows = [row for one in partitions for batch in copy.read(one) for row in batch.to_pylist()]
         kept = ("op", "schema", "table", "after", "sql")
@@ -83,7 +83,7 @@ class MicroBatches:
 
 
 def write(path: Path, value: object) -> None:
-    """A file that is there as a whole or not at all."""
+    """Write a file atomically."""
     new = path.with_name(f".{path.name}")
     new.write_text(json.dumps(value))
     new.replace(path)

@@ -48,5 +48,5 @@ def compare(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
     assert len(rows) == len(expected)
     assert len({row["seq"] for row in rows}) == len(rows)
     for row, wanted in zip(rows, expected, strict=True):
-        # NaN, which random bytes may be, is a text in both.
+        # Random bytes may be a NaN; it is text in both.
         assert as_expected(row, wanted) == wanted

@@ -1,6 +1,6 @@
-"""RecordBatches say what row tuples say: random tables, rows, NULLs and images, in few events and in many.
+"""RecordBatches have the values of row tuples: random tables, rows, NULLs and images, in few events and in many.
 
-Damaged rows both refuse, or both read alike.
+For damaged rows both raise errors, or both read the same values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def random_events(seed: int, kinds: list[str], count: int, most_rows: int) -> li
 
 
 def read_batches(raw: list[bytes], *, both: bool = False, batch_rows: int = 1000) -> list[pa.RecordBatch]:
-    """All batches of a log with one table; each of them valid, and of the schema that the builder says."""
+    """All batches of a log with one table; checks that each is valid and has the builder's schema."""
     decoder = EventDecoder(row_compiler=RawRowCompiler())
     builder = None
     batches = []
@@ -67,7 +67,7 @@ def read_batches(raw: list[bytes], *, both: bool = False, batch_rows: int = 1000
 
 
 def compare(raw: list[bytes], *, both: bool = False, batch_rows: int = 1000) -> int:
-    """The number of rows."""
+    """Compare both ways to read. Returns the number of rows."""
     changes = list(row_changes(tuples_of(raw)))
     batches = read_batches(raw, both=both, batch_rows=batch_rows)
     assert not differences(batches, changes, both=both)
@@ -91,7 +91,7 @@ def test_columns_equal_tuples(raw: list[bytes], both: bool, batch_rows: int) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_type_alone_and_between_others(kind: str) -> None:
-    """Alone the rows of fixed types lie equally far apart; with others they have to be followed."""
+    """Rows of one fixed-size type are equally spaced; with other columns they must be followed."""
     rows = 0
     for seed in range(6):
         for kinds in ([kind], [kind, "LONG"], ["TINY", "VARCHAR", kind, "TINY", "VARCHAR", "ENUM"]):
@@ -100,7 +100,7 @@ def test_each_type_alone_and_between_others(kind: str) -> None:
 
 
 def damaged(raw: list[bytes], position: int, byte: int) -> list[bytes]:
-    """With one byte of a rows event behind its table id changed, and its checksum right all the same."""
+    """The log with one byte of a rows event changed, after its table id, and a correct checksum."""
     index = 2 + position % (len(raw) - 2)
     event = bytearray(raw[index][:-4])
     place = 27 + position % (len(event) - 27)
@@ -109,7 +109,7 @@ def damaged(raw: list[bytes], position: int, byte: int) -> list[bytes]:
 
 
 def rows_or_refusal(read: Callable[[], list[Any]]) -> list[Any] | None:
-    """None where the bytes are refused; any error that is none of the tree fails the test."""
+    """The rows, or None for a ``ReplicaError``; any other error fails the test."""
     try:
         return read()
     except DecodeError as error:
@@ -133,7 +133,7 @@ def test_damaged_rows_are_refused_or_read_alike(raw: list[bytes], position: int,
 @pytest.mark.parametrize("fewest", [1, 1 << 30], ids=["together", "one after the other"])
 @pytest.mark.parametrize("width", [2, 9, 70])
 def test_both_ways_to_find_rows(monkeypatch: pytest.MonkeyPatch, fewest: int, width: int) -> None:
-    """With each of them alone, whatever the number of events."""
+    """Each way is used alone, for any number of events."""
     monkeypatch.setattr(row_starts, "_FEWEST_TOGETHER", fewest)
     rows = 0
     for seed in range(4):
@@ -143,7 +143,7 @@ def test_both_ways_to_find_rows(monkeypatch: pytest.MonkeyPatch, fewest: int, wi
 
 
 def test_the_compiled_finder_is_shown_in_tracebacks() -> None:
-    """By its source, which is of our own words only."""
+    """Tracebacks show its source, which has only names made here."""
     images = tuple(
         plan_image(ImageLayout((ColumnLayout(0, 0, 4, 0), ColumnLayout(1, 1, 0, length_bytes))))
         for length_bytes in (1, 2, 3, 4)

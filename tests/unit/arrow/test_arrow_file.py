@@ -1,4 +1,4 @@
-"""`BinlogFile.arrow`: batches of files equal the tuples of the same files, with all that `open_binlog` can do."""
+"""`BinlogFile.arrow`: the batches of a file equal its row tuples, with all options of `open_binlog`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_files_of_real_servers() -> None:
             with open_binlog(path) as log:
                 list(log)
         except ReplicaError:
-            # Damaged, encrypted or too old, as other tests know.
+            # Damaged, encrypted or too old: other tests cover these.
             continue
         rows += compare(path)
         read_whole += 1
@@ -115,7 +115,7 @@ def test_compressed_transactions() -> None:
     assert read(log) == [1, 2, 3]
     [batch] = open_binlog(io.BytesIO(log.data)).arrow("s.t")
     assert batch.column("_gtid").to_pylist() == [f"{SOURCE_ID}:1"] * 2 + [f"{SOURCE_ID}:2"]
-    # Events of an envelope have its position.
+    # Events in a compressed transaction have the position of the TRANSACTION_PAYLOAD event.
     assert batch.column("_pos").to_pylist() == [log.offsets[2]] * 2 + [log.offsets[6]]
 
 
@@ -208,7 +208,7 @@ def test_names_that_the_log_does_not_have() -> None:
 
 
 def test_columns_chosen_twice() -> None:
-    """`columns` of `open_binlog` are those that there are for `arrow`."""
+    """`arrow` only has the columns chosen by `columns` of `open_binlog`."""
     log = LogBuilder()
     log.add(EventType.TABLE_MAP, int_table_map(columns=3)[19:])
     body = (
@@ -229,7 +229,7 @@ def test_columns_chosen_twice() -> None:
 
 
 def test_the_table_changes() -> None:
-    """A batch ends where the columns change, and not where a statement leaves them alone."""
+    """A batch ends where the columns change, but not at statements that do not change them."""
     log = LogBuilder()
     log.transaction([1])
     log.statement("ANALYZE TABLE t")
@@ -258,7 +258,7 @@ def test_options_that_cannot_be() -> None:
     ):
         with pytest.raises(ConfigurationError, match=message):
             log.arrow(**options)  # type: ignore[arg-type]
-    # Nothing of it has changed the log.
+    # The failed calls have not changed the log.
     assert any(isinstance(event, RowsEvent) and event.rows == [(1,)] for event in log)
 
 
@@ -314,7 +314,7 @@ def test_where_numbers_begin_with_their_highest_byte(monkeypatch: pytest.MonkeyP
 
 
 def damaged_rows(log: LogBuilder, index: int) -> bytes:
-    """With a NULL bit too many in the rows of one event, and its checksum right all the same."""
+    """A log with a wrong NULL bit in the rows of one event, and a correct checksum."""
     data = bytearray(log.data)
     start, end = log.offsets[index], log.ends[index]
     assert data[start + 4] == EventType.WRITE_ROWS

@@ -1,4 +1,4 @@
-"""Each type of column as an Arrow array: types, extremes, what cannot be kept, and what no server stores."""
+"""Each column type as an Arrow array: types, extreme values, values that Arrow cannot hold, invalid bytes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ TYPES = [
     (column("c", ColumnType.JSON, 4), pa.string()),
     (column("c", ColumnType.GEOMETRY, 4), pa.binary()),
     (column("c", ColumnType.VECTOR, 4), pa.list_(pa.float32())),
-    # Their rows cannot be read, and are refused.
+    # Rows with these types cannot be read: the decoder raises an error.
     (column("c", ColumnType.DECIMAL), pa.null()),
     (column("c", ColumnType.NEWDECIMAL, 0), pa.null()),
 ]
@@ -153,7 +153,7 @@ def test_the_largest_decimals(precision: int) -> None:
 def test_decimals_no_server_has() -> None:
     with pytest.raises(DecodeError, match="digits"):
         converted(column("c", ColumnType.NEWDECIMAL, 2 << 8), [b"\xe4"])
-    # What stands in the place of a NULL is of another value.
+    # The bytes at the place of a NULL belong to another value.
     rows = [None, b"\x80", None]
     assert values_of(column("c", ColumnType.NEWDECIMAL, 2 << 8), *rows) == [None, 0, None]
 
@@ -259,7 +259,7 @@ ALL_CHARSETS = [
 @pytest.mark.parametrize("name", ALL_CHARSETS)
 @pytest.mark.parametrize("wide", [False, True], ids=["ASCII", "all bytes"])
 def test_strings_of_all_kinds_of_character_sets(name: str, wide: bool) -> None:
-    """What row tuples have, but that each surrogate, which stands for no character, is U+FFFD."""
+    """The strings of row tuples, with U+FFFD in place of surrogates, which stand for invalid bytes."""
     charset = charset_by_name(name)
     assert charset is not None
     assert charset.decode is not None

@@ -1,4 +1,4 @@
-"""Batches of one table: what is in a row, where batches end, images that leave columns out, damage, choices."""
+"""The batch builder: columns of a row, ends of batches, partial row images, damaged rows, chosen columns."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_choosing_columns() -> None:
 
 
 def test_columns_that_the_decoder_left_out_already() -> None:
-    """Its choice of columns shows in the layout: indexes are those of the logged table."""
+    """The layout has the decoder's choice of columns, by their indexes in the logged table."""
     rows = TableRows([NUMBER, TEXT])
     event = rows.add("insert", [[number(1), OAK]])
     raw = event.rows[0]  # type: ignore[attr-defined]
@@ -141,7 +141,7 @@ def test_names_are_unicode_and_hidden_indexes_are_left_out() -> None:
 
 
 def test_minimal_images() -> None:
-    """What the after image leaves out has not changed; what no image holds is absent."""
+    """A column that only the after image lacks has not changed; a column that no image holds is absent."""
     rows = TableRows([NUMBER, TEXT, column("age", ColumnType.TINY)])
     only_number, only_text = [True, False, False], [False, True, False]
     rows.add("update", [[number(7), None, None, None, OAK, None]], images=[only_number, only_text])
@@ -186,7 +186,7 @@ def test_partial_updates_of_documents() -> None:
     rows = TableRows([NUMBER, DOCUMENT])
     images = [[True, True], [False, True]]
     head = b"\0" + number(1) + long(BEFORE)
-    # Options and diff bits, or no bits at all; NULL bits.
+    # Value options with or without diff bits, then the NULL bits.
     rows.add_bytes("update", head + b"\1\1" + b"\0" + long(DIFF), images=images, diffs=(1,))
     rows.add_bytes("update", head + b"\1\0" + b"\0" + long(b"\x04\x01"), images=images, diffs=(1,))
     rows.add_bytes("update", head + b"\0" + b"\0" + long(b"\x04\x02"), images=images, diffs=(1,))
@@ -211,7 +211,7 @@ def test_a_partial_update_without_the_document_before() -> None:
     with pytest.raises(UnsupportedEventError, match="columns="):
         list(rows.builder().flush())
     assert rows_of(rows.batch(columns=["number"], metadata=[])) == [(1,)]
-    # Among rows of another layout too.
+    # Also among rows of another layout.
     rows.add("insert", [[number(2), long(BEFORE)]])
     builder = rows.builder(metadata=[])
     with pytest.raises(UnsupportedEventError, match="columns="):

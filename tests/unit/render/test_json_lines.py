@@ -1,4 +1,4 @@
-"""JSON lines: one per change or event, and nothing of a value lost."""
+"""JSON lines: one line for each change or event, without loss of values."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_images_and_absent_columns() -> None:
 
 
 def test_rows_are_counted_at_their_place() -> None:
-    """The events inside of a compressed transaction all have its position."""
+    """All events in a compressed transaction have the position of the transaction."""
     changes = lines(
         inserts(ORDERS, (1, "a"), (2, "b")),
         inserts(ORDERS, (3, "c")),

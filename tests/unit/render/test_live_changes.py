@@ -1,4 +1,4 @@
-"""Row changes as people read them: values, lines that fit, what stands around them, and nothing a terminal obeys."""
+"""Row changes as text for people: values, line lengths, transaction lines, and no control characters."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_of_documents_the_paths_that_differ() -> None:
 def test_both_sides_of_a_change_get_room(before: str, after: str, width: int) -> None:
     [field] = list(change_fields(next(updates(table(column("id")), ((before,), (after,))).changes())))
     line = field.spans(width)
-    # Name, sign and arrow take what they take.
+    # The column's name, sign and arrow are not shortened.
     assert line_width(line) <= max(width, 10)
     if width >= 20:
         texts = [span.text for span in line]
@@ -219,7 +219,7 @@ def test_without_gtids_the_place_says_which_one_it_is() -> None:
     mariadb = MariadbGtidEvent(header(EventType.MARIADB_GTID), FILE, 126, MariadbGtid(0, 11, 5), 0)
     row = inserts(table(column("id")), (1,))
     assert shown(anonymous, query("BEGIN"), row, xid())[0] == f"2023-11-14 22:13:20  {FILE}:126"
-    # MySQL 5.6 without GTIDs, and a start inside of a transaction.
+    # MySQL 5.6 without GTIDs, and a log that begins within a transaction.
     assert shown(query("BEGIN"), row, xid())[0] == f"2023-11-14 22:13:20  {FILE}:200"
     assert shown(row)[0] == f"2023-11-14 22:13:20  {FILE}:300"
     assert shown(mariadb, row, xid())[0] == f"2023-11-14 22:13:20  0-11-5  {FILE}:126"
@@ -270,7 +270,7 @@ def test_what_the_rows_come_from() -> None:
     assert found[1].startswith("  # UPDATE orders SET xxx")
     assert len(found[1]) == 80
     assert shown(annotate, deletes(ORDERS, (1, 2, 3)))[1] == "  # DELETE FROM t"
-    # The rows are of tables that nobody asked for.
+    # The rows belong to tables that were not selected.
     assert shown(gtid(), query("BEGIN"), rows_query, xid()) == []
     assert not any("UPDATE" in line for line in shown(rows_query, xid(), inserts(ORDERS, (1, 2, 3))))
 

@@ -1,4 +1,4 @@
-"""SQL statements and what stands around them. That servers do as meant is tested on servers."""
+"""SQL statements and the lines around them. Server tests check that servers execute them as meant."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PLACE = "-- binlog.000001:200 2023-11-14 22:13:20 UTC"
 
 
 def sql(*events: Event, flashback: bool = False, **options: Any) -> str:
-    """What is written for the events, without the head."""
+    """The SQL for the events, without the lines at its beginning."""
     text = written(
         lambda output: SqlRenderer(output, flashback=flashback, **options), format_description(), *events
     ).decode()
@@ -165,7 +165,7 @@ def test_generated_and_hidden_columns_are_not_written() -> None:
     assert redone(updates(of, ((1, 2, 3), (4, 5, 6))), generated=generated) == (
         "UPDATE `shop`.`orders` SET `id` = 4 WHERE `id` = 1 AND `g` = 2 LIMIT 1;\n"
     )
-    # MariaDB's hashes of unique keys over long columns stand behind all others.
+    # MariaDB puts hidden hash columns of unique keys over long columns after all others.
     of = table(column("DB_ROW_HASH_9"), column("id"), column("DB_ROW_HASH_1"), column("DB_ROW_HASH_2"))
     assert undone(inserts(of, (1, 2, 3, 4))) == (
         "DELETE FROM `shop`.`orders` WHERE `DB_ROW_HASH_9` = 1 AND `id` = 2 LIMIT 1;\n"
@@ -331,7 +331,7 @@ def test_a_reader_that_begins_inside_of_a_file_is_told_the_family() -> None:
 def test_mariadb_begins_with_the_gtid() -> None:
     group = MariadbGtidEvent(header(), FILE, 200, MariadbGtid(0, 1, 100), 12)
     text = sql(group, inserts(ORDERS, (1, 1)), xid())
-    # BEGIN would begin a block where a statement before it was logged with sql_mode=ORACLE.
+    # BEGIN would begin a block if the statement before it was logged with sql_mode=ORACLE.
     assert text.startswith(f"{PLACE} 0-1-100\nSET TIMESTAMP=1700000000;\nSTART TRANSACTION;\nINSERT")
     assert "UTC 0-1-100\nBEGIN;\nDELETE" in sql(group, inserts(ORDERS, (1, 1)), xid(), flashback=True)
     prepared = MariadbGtidEvent(header(), FILE, 200, MariadbGtid(0, 1, 101), 64, xid=(1, b"g", b"b"))
@@ -406,7 +406,7 @@ def test_variables_of_a_statement() -> None:
 
 
 def test_an_alter_of_two_phases_is_done_once() -> None:
-    """MariaDB's binlog_alter_two_phase: its statement is logged where it begins, and where it ends or is given up."""
+    """MariaDB's binlog_alter_two_phase logs an ALTER twice: at its start, and at its commit or rollback."""
     began, committed, gave_up = (query("ALTER TABLE t ADD a INT") for _ in range(3))
     began.status_variables = b"\x82\x02"
     committed.status_variables = b"\x82\x04" + bytes(8)

@@ -1,4 +1,4 @@
-"""What stands before statements and row changes so that client and server read them as they are meant."""
+"""The SET statements before statements and row changes, so that client and server read these as meant."""
 
 from __future__ import annotations
 

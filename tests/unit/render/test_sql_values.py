@@ -1,4 +1,4 @@
-"""SQL literals and conditions. That servers understand them as meant is tested on servers."""
+"""SQL literals and conditions. Server tests check that servers read them as meant."""
 
 from __future__ import annotations
 

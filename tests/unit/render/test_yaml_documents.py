@@ -1,4 +1,4 @@
-"""YAML documents: the objects of the JSON lines, as a YAML reader gets them back."""
+"""YAML documents: a YAML reader gets back the objects of the JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command lines of jobs on Spark: what they say of a source, and what goes wrong before there is a Spark."""
+"""The command lines of jobs on Spark: the options of the source, and errors before Spark starts."""
 
 from __future__ import annotations
 

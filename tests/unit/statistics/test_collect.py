@@ -1,4 +1,4 @@
-"""What LogStatistics counts: tables, transactions and their ends, minutes, statements and lag."""
+"""LogStatistics counts tables, transactions and their ends, minutes, statements and lag."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MICROSECOND = SECOND * 1_000_000
 
 
 def at(event: Any, time: int, size: int = 50) -> Any:
-    """The event with another time and size; those of ``grouped_events`` are shared."""
+    """A copy of the event with another time and size: the events of ``grouped_events`` are shared."""
     other = copy.copy(event)
     header = event.header
     other.header = EventHeader(time, header.type, header.server_id, size, header.next_position, header.flags)
@@ -106,7 +106,7 @@ def test_one_table_whatever_its_table_map() -> None:
         ([BEGIN, TABLE_MAP, rows(1), ROLLBACK], 1),
         ([mariadb_gtid(1, flags=4), TABLE_MAP, rows(1), XID], 1),
         ([gtid(1), query("XA START X'71',X'62',7"), TABLE_MAP, rows(1), xa_prepare()], 1),
-        # The table map of a log that begins within a transaction.
+        # The log begins within a transaction, with this table map.
         ([TABLE_MAP, rows(1), XID, *transaction(2, 5)], 2),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_a_crash_has_cut_off_is_in_no_figure(cut: list[Event]) -> None:
 
 
 def test_transactions_of_relay_logs_go_on_in_the_next_file() -> None:
-    """What begins and ends a relay log is the replica's own; the source's description comes without a position."""
+    """A relay log's first and last events are the replica's own; the source's FORMAT_DESCRIPTION has position 0."""
     of_relay = [description(), NEXT_FILE[0]]
     flagged = [copy.copy(event) for event in of_relay]
     for event in flagged:
@@ -204,7 +204,7 @@ def test_lag_between_servers() -> None:
         begin.transaction_length = 300
         statistics.add_all([begin, BEGIN, XID])
     lag = statistics.lag
-    # What this server committed first has none.
+    # Transactions that this server committed first have no lag.
     assert (lag.count, lag.maximum, lag.last) == (3, 2.5, -1)
     assert lag.mean == pytest.approx(2 / 3)
     assert max(minute.max_lag or 0 for minute in statistics.minutes) == 2.5
@@ -294,7 +294,7 @@ def corpus() -> list[Path]:
 
 @pytest.mark.skipif(not corpus(), reason="the corpus is not there")
 def test_every_file_of_the_corpus() -> None:
-    """Rows as reading finds them, unless a transaction was cut off; bytes as the file has them."""
+    """The counts of rows equal those of reading, unless a transaction was cut off; bytes equal the file's size."""
     compared = 0
     for path in corpus():
         counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Numbers as people read them, and minutes put together for a chart."""
+"""Numbers formatted for people, and minutes grouped for a chart."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_numbers() -> None:
     most=st.integers(2, 100),
 )
 def test_steps(starts: set[int], most: int) -> None:
-    """Nothing is lost, none is too long a row, each holds what lies in it."""
+    """Every minute is in one step, there are not too many steps, and each has the sum of its minutes."""
     minutes = [
         MinuteStatistics(start=start, transactions=1, inserts=2, bytes=start % 1000, max_lag=start % 7 - 3.0)
         for start in sorted(starts)

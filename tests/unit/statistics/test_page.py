@@ -1,4 +1,4 @@
-"""The report: well-formed, closed to the network, safe from names of the log, with the figures that were counted."""
+"""The HTML report is well-formed, loads nothing from the network, escapes names from the log, and has the counts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _VOID = {"meta", "br", "rect", "line"}
 
 
 class Reader(HTMLParser):
-    """The elements of a page, their attributes and its words. Fails where elements are not closed in order."""
+    """The elements of a page with their attributes, and its text. Fails if elements are not closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
