@@ -53,8 +53,8 @@ def _read_extra(event: MariadbGtidEvent, body: Reader) -> None:
         event.extra_engines = body.u8()
     if event.extra_flags & _EXTRA_ALTER_END:
         event.alter_sequence = body.uint(8)
-    if event.extra_flags & _EXTRA_THREAD_ID and body.remaining >= 8:
-        event.thread_id = body.uint(8)
+    if event.extra_flags & _EXTRA_THREAD_ID and body.remaining >= 4:
+        event.thread_id = body.uint(4)
 
 
 def gtid_list(header: EventHeader, file: str, position: int, body: Reader) -> MariadbGtidListEvent:

@@ -1,4 +1,4 @@
-"""The text of MariaDB's events, as ``mariadb-binlog -vv --base64-output=decode-rows`` (10.11) prints them.
+"""The text of MariaDB's events, as ``mariadb-binlog -vv --base64-output=decode-rows`` (11.8) prints them.
 
 It also prints the rows of MySQL 5.1 to 5.5, which today's mysqlbinlog refuses. Formats: MariaDB's
 ``sql/log_event_client.cc``, and ``client/mysqlbinlog.cc`` for their order.
@@ -299,3 +299,5 @@ def _gtid_words(event: MariadbGtidEvent) -> Iterator[str]:
         yield f" COMMIT ALTER id= {event.alter_sequence}"
     if event.extra_flags & _ROLLBACK_ALTER:
         yield f" ROLLBACK ALTER id= {event.alter_sequence}"
+    if event.thread_id is not None:
+        yield f" thread_id={event.thread_id}"

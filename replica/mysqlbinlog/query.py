@@ -12,6 +12,7 @@ from protocol.binlog.query_status import StatusValue, parse_status_variables
 from protocol.charset import charset_of_collation
 from protocol.constants import EventFlag
 
+from .collations import collation_name
 from .rows import name_bytes, quoted_name
 from .values import Flavor
 
@@ -139,6 +140,14 @@ class Session:
             % (name, connection, server)
         )
 
+    def _charset_collations(self, value: StatusValue) -> Iterator[bytes]:
+        assert isinstance(value, tuple)
+        pairs = zip(value[::2], value[1::2], strict=True)
+        collations = ",".join(
+            f"{_charset_name(default)}={_collation_text(chosen)}" for default, chosen in pairs
+        )
+        yield b"SET @@session.character_set_collations='%b'" % collations.encode()
+
     def _auto_increment(self, value: StatusValue) -> Iterator[bytes]:
         assert isinstance(value, tuple)
         increment, offset = (str(number).encode() for number in value)
@@ -154,6 +163,15 @@ class Session:
         yield b"SET @@session.collation_database=%b" % (str(value).encode() if value else b"DEFAULT")
 
 
+def _charset_name(collation: object) -> str:
+    charset = charset_of_collation(int(str(collation)), mariadb=True)
+    return str(collation) if charset is None else charset.name
+
+
+def _collation_text(collation: object) -> str:
+    return collation_name(int(str(collation))) or str(collation)
+
+
 _Write = Callable[[Session, StatusValue], Iterator[bytes]]
 
 
@@ -166,12 +184,15 @@ def _number(form: bytes) -> _Write:
 
 
 # Printed before each statement that has them.
-_ALWAYS = frozenset({"SQL_REQUIRE_PRIMARY_KEY", "DEFAULT_TABLE_ENCRYPTION"})
+_ALWAYS = frozenset(
+    {"SQL_REQUIRE_PRIMARY_KEY", "DEFAULT_TABLE_ENCRYPTION", "MARIADB_CHARACTER_SET_COLLATIONS"}
+)
 # Status variable, what its absence means (None: no change), how it is printed; in the order of printing.
 _SETTINGS: tuple[tuple[str, StatusValue | None, _Write], ...] = (
     ("SQL_MODE", None, Session._sql_mode),
     ("AUTO_INCREMENT", (1, 1), Session._auto_increment),
     ("CHARSET", None, Session._charset),
+    ("MARIADB_CHARACTER_SET_COLLATIONS", None, Session._charset_collations),
     ("TIME_ZONE", None, Session._time_zone),
     ("LC_TIME_NAMES", 0, _number(b"SET @@session.lc_time_names=%d")),
     ("CHARSET_DATABASE", 0, Session._database_collation),

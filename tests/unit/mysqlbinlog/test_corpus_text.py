@@ -26,6 +26,8 @@ from tests.support.places import CORPUS
 
 FLAVORS: dict[str, Flavor] = {"mysqlbinlog97": "mysql", "mariadb_binlog_10.11": "mariadb"}
 _COMPARED = re.compile(rb"# at \d|#\d{6} |###")
+# The text follows mariadb-binlog 11.8, which prints the session of a GTID event; 10.11 does not.
+_GTID_THREAD = re.compile(rb"(\tGTID .*) thread_id=\d+$")
 
 OLD_VERSION = "binlog version 3 (MySQL 4.0 and 4.1), which is refused with an error that says so"
 # Where the text differs, and why.
@@ -88,7 +90,7 @@ def test_the_text_of_a_real_log_is_the_reference_tools(record: dict[str, Any], c
         with pytest.raises(UnsupportedEventError, match="version 3"):
             rendered(path, flavor)
         return
-    ours = compared(rendered(path, flavor))
+    ours = [_GTID_THREAD.sub(rb"\1", line) for line in compared(rendered(path, flavor))]
     theirs = compared(gzip.decompress((CORPUS / record["oracle"][oracle]["file"]).read_bytes()))
     pairs = list(zip_longest(ours, theirs))
     different = [pair for pair in pairs if pair[0] != pair[1]]

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import pytest
 
+from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
     AnnotateRowsEvent,
     DeleteRowsEvent,
@@ -36,6 +37,7 @@ from protocol.gtid import MariadbGtid
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.table import Table
 from protocol.values.jsonb_diff import JsonDiff
+from replica.mysqlbinlog.collations import collation_name
 from replica.mysqlbinlog.event_text import TextRenderer
 from replica.mysqlbinlog.hexdump import mariadb_hexdump, mysql_hexdump
 from replica.mysqlbinlog.statements import user_value
@@ -307,6 +309,60 @@ def test_mariadbs_gtid_names_its_flags() -> None:
     gtid = MariadbGtidEvent(header(EventType.MARIADB_GTID), "", 0, MariadbGtid(0, 1, 9), 1 | 2 | 4 | 32, 77)
     gtid.extra_flags, gtid.alter_sequence = 4, 8
     assert b"\tGTID 0-1-9 cid=77 ddl trans COMMIT ALTER id= 8\n" in rendered(gtid, flavor="mariadb")
+    gtid.thread_id = 11
+    assert b" COMMIT ALTER id= 8 thread_id=11\n" in rendered(gtid, flavor="mariadb")
+
+
+@pytest.mark.parametrize(
+    ("body", "alter_sequence", "thread_id"),
+    [
+        # As MariaDB 11.8.6 logs them: DDL; COMMIT ALTER; XA with further engines.
+        ("10000000000000000000000029 10 0b000000", None, 11),
+        ("12000000000000000000000029 14 1100000000000000 0b000000", 17, 11),
+        ("1400000000000000000000004c 01000000010078 11 ff 0b000000", None, 11),
+    ],
+)
+def test_the_session_of_a_gtid(body: str, alter_sequence: int | None, thread_id: int) -> None:
+    raw = _raw(EventType.MARIADB_GTID, bytes.fromhex(body))
+    event = EventDecoder(mariadb=True).decode(raw)
+    assert isinstance(event, MariadbGtidEvent)
+    assert (event.alter_sequence, event.thread_id) == (alter_sequence, thread_id)
+
+
+def test_default_collations_stand_before_each_statement_that_has_them() -> None:
+    event = QueryEvent(header(EventType.QUERY), "", 0, 1, 0, 0, "", "CREATE TABLE t (a CHAR(1))", b"")
+    event.status_variables = b"\x83\x02" + struct.pack("<HHHH", 8, 47, 45, 2304)
+    line = b"SET @@session.character_set_collations='latin1=latin1_bin,utf8mb4=utf8mb4_uca1400_ai_ci'/*!*/;\n"
+    assert rendered(event, event, flavor="mariadb").count(line) == 2
+    event.status_variables = b"\x83\x00"
+    assert b"SET @@session.character_set_collations=''/*!*/;\n" in rendered(event, flavor="mariadb")
+
+
+@pytest.mark.parametrize(
+    ("collation", "name"),
+    [
+        (63, "binary"),
+        (76, None),
+        (83, "utf8mb3_bin"),
+        (124, "utf16_vietnamese_ci"),
+        (245, "utf8mb4_croatian_mysql561_ci"),
+        (255, "utf8mb4_0900_ai_ci"),
+        (275, "utf8mb4_hr_0900_ai_ci"),
+        (276, None),
+        (300, "utf8mb4_vi_0900_as_cs"),
+        (309, "utf8mb4_0900_bin"),
+        (579, "utf8mb3_general1400_as_ci"),
+        (1025, "big5_chinese_nopad_ci"),
+        (1107, "utf8mb3_nopad_bin"),
+        (2048, "utf8mb3_uca1400_ai_ci"),
+        (2382, "utf8mb4_uca1400_turkish_nopad_as_ci"),
+        (2672, "ucs2_uca1400_spanish2_ai_ci"),
+        (3072 + 21 * 8, None),
+        (9999, None),
+    ],
+)
+def test_names_of_mariadbs_collations(collation: int, name: str | None) -> None:
+    assert collation_name(collation) == name
 
 
 def test_an_unknown_event_is_shown_as_such() -> None:

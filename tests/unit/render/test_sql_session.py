@@ -36,3 +36,13 @@ def test_the_client_is_told_of_sets_in_which_characters_end_in_quotes() -> None:
     # Literals of row changes are in UTF-8.
     assert session.rows().startswith("/*!\\C utf8mb4 */;\nSET NAMES utf8mb4;\n")
     assert session.rows() == ""
+
+
+def test_a_statement_gets_the_default_collations_that_it_was_logged_with() -> None:
+    session = SqlSession()
+    session.follow("mariadb", "11.8.6-MariaDB")
+    event = query("CREATE TABLE t (a CHAR(1) CHARACTER SET utf8mb4)")
+    event.status_variables = b"\x83\x01" + struct.pack("<HH", 45, 46)
+    lines = b"".join(session.statement(event, event.sql)).splitlines()
+    setting = lines.index(b"SET @@session.character_set_collations='utf8mb4=utf8mb4_bin';")
+    assert setting < lines.index(event.sql.encode())
