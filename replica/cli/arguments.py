@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 from protocol.errors import ConfigurationError
@@ -39,9 +38,6 @@ def patterns(given: Sequence[str] | None) -> str | None:
 def read_place(option: str, text: str) -> Start:
     """Read a position in a source's log. Raises ``ConfigurationError``, which names ``option``."""
     try:
-        place = parse_start(text)
+        return parse_start(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{option}: {error} -- a place is {PLACES}") from error
-    if isinstance(place, datetime) and place.utcoffset() is None:
-        raise ConfigurationError(f"{option}: the time {text!r} has no zone; append Z for UTC")
-    return place

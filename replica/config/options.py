@@ -34,6 +34,7 @@ from .selection import (
     one_of,
     read_boolean,
     read_text,
+    whole_number,
     wrong_value,
 )
 from .status import StatusHook
@@ -290,7 +291,7 @@ def _one_host(name: str, text: str) -> tuple[str, int | None]:
     if found is None:
         raise wrong_value(name, text, "host, host:port, [IPv6] or [IPv6]:port")
     address, host, port = found.groups()
-    return address or host, None if port is None else cast("int", _port("port", port))
+    return address or host, None if port is None else _port("port", port)
 
 
 def _option_file(name: str, value: object) -> str | None:
@@ -322,17 +323,7 @@ def _report_host(name: str, value: object) -> str:
     return text
 
 
-def _integer(low: int, high: int) -> OptionReader:
-    def read(name: str, value: object) -> int:
-        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value) else value
-        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
-            raise wrong_value(name, value, f"a whole number from {low} to {high}")
-        return number
-
-    return read
-
-
-_port: Final = _integer(1, 65535)
+_port: Final = whole_number(1, 65535)
 
 
 def _seconds(low: float, high: float) -> OptionReader:
@@ -400,9 +391,9 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "password": _secret,
         "option_file": _option_file,
         "unix_socket": _path,
-        "server_id": _integer(1, (1 << 32) - 1),
+        "server_id": whole_number(1, (1 << 32) - 1),
         "report_host": _report_host,
-        "report_port": _integer(0, 65535),
+        "report_port": whole_number(0, 65535),
         "tls": one_of(*TLS_MODES),
         "tls_ca": _path,
         "tls_cert": _path,

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.records import record
+
+_Given = TypeVar("_Given")
+_Value = TypeVar("_Value")
 
 Start = Literal["now", "earliest"] | BinlogPosition | AnyGtidSet | Checkpoint | datetime
 Stop = Literal["now"] | BinlogPosition | AnyGtidSet | datetime
@@ -65,12 +68,32 @@ def parse_start(text: str) -> Start:
     # A date alone also parses as a MariaDB GTID, in a domain that most logs do not have: the whole log would be read.
     if re.fullmatch(_DATE, text):
         raise ConfigurationError(f"{text} is a date without time and zone: write {text}T00:00:00Z")
-    if re.match(_TIME, text):
-        try:
-            return datetime.fromisoformat(text)
-        except ValueError as error:
-            raise ConfigurationError(f"{text!r} is not a time in ISO 8601") from error
-    return parse_gtid_set(text)
+    return parse_time(text) if re.match(_TIME, text) else parse_gtid_set(text)
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time in ISO 8601 with its zone. Raises ``ConfigurationError``."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"{text!r} is not a time in ISO 8601") from error
+    return _with_zone(moment)
+
+
+def _with_zone(moment: datetime) -> datetime:
+    if moment.utcoffset() is None:
+        raise ConfigurationError(
+            f"{moment} has no time zone: give an aware datetime, or a text such as 2026-01-31T12:00:00Z"
+        )
+    return moment
+
+
+def named(name: str, parse: Callable[[_Given], _Value], given: _Given) -> _Value:
+    """``parse(given)``; a ``ConfigurationError`` of it names the option."""
+    try:
+        return parse(given)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from error
 
 
 # One reader per option.
@@ -88,13 +111,13 @@ def read_text(name: str, value: object) -> str:
 
 def read_boolean(name: str, value: object) -> bool:
     if isinstance(value, str):
-        value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+        value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
     if not isinstance(value, bool):
         raise wrong_value(name, value, "true or false")
     return value
 
 
-def one_of(*choices: str) -> OptionReader:
+def one_of(*choices: str) -> Callable[[str, object], str]:
     def read(name: str, value: object) -> str:
         if value not in choices:
             raise wrong_value(name, value, f"one of {', '.join(choices)}")
@@ -103,17 +126,23 @@ def one_of(*choices: str) -> OptionReader:
     return read
 
 
+def whole_number(low: int, high: int | None = None) -> Callable[[str, object], int]:
+    def read(name: str, value: object) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,20}\s*", value) else value
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= (high or number):
+            limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+            raise wrong_value(name, value, f"a whole number {limits}")
+        return number
+
+    return read
+
+
 def _start(name: str, value: object) -> Start:
     if isinstance(value, str):
-        try:
-            value = parse_start(value)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{name}: {error}") from error
-    if isinstance(value, datetime) and value.utcoffset() is None:
-        raise ConfigurationError(
-            f"{name}: {value} has no time zone: give an aware time, such as datetime.now(timezone.utc)"
-        )
-    if isinstance(value, BinlogPosition) and value.position < 4:
+        value = named(name, parse_start, value)
+    if isinstance(value, datetime):
+        value = named(name, _with_zone, value)
+    if isinstance(value, BinlogPosition) and value.position < FIRST_POSITION:
         raise wrong_value(name, str(value), "a position of 4 or more (a file's first event is at 4)")
     known = (BinlogPosition, GtidSet, MariadbGtidSet, Checkpoint, datetime)
     if isinstance(value, known) or value == "now" or value == "earliest":

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import translate
+from typing import Final
+
+_WILDCARD: Final = r"[*?\[]"
 
 WantsTable = Callable[[str, str], bool]
 
@@ -24,6 +27,16 @@ def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> WantsTab
         )
 
     return wants_table
+
+
+def is_exact(pattern: str) -> bool:
+    """Whether a pattern, or one of its two parts, has no wildcards."""
+    return re.search(_WILDCARD, pattern) is None
+
+
+def exact_pattern(name: str) -> str:
+    """A pattern that matches this name only."""
+    return re.sub(_WILDCARD, r"[\g<0>]", name)
 
 
 def _compile(pattern: str) -> WantsTable:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ..config.table_filter import is_exact
 from ..sql.quoting import identifier, like_expression
 from .facts import Facts
 from .finding import Finding, listed, sql
@@ -65,7 +66,6 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
 _NAME: Final = r"(?:`(?:[^`]|``)+`|\*)"
 _GRANT: Final = re.compile(rf"GRANT (?P<privileges>.*?) ON (?P<scope>{_NAME}\.{_NAME}) TO ", re.DOTALL)
 _NAMED: Final = re.compile(r"`((?:[^`]|``)+)`|(\*)")
-_PLAIN: Final = re.compile(r"[^*?\[\]]+")
 
 
 def _selectable(grants: Sequence[str]) -> list[tuple[str, str]]:
@@ -86,9 +86,9 @@ def _scopes(patterns: Sequence[str]) -> list[str]:
     scopes = []
     for pattern in patterns:
         schema, _, table = pattern.partition(".")
-        if not _PLAIN.fullmatch(schema):
+        if not is_exact(schema):
             return ["*.*"]
-        scopes.append(f"{identifier(schema)}.{identifier(table) if _PLAIN.fullmatch(table) else '*'}")
+        scopes.append(f"{identifier(schema)}.{identifier(table) if is_exact(table) else '*'}")
     return list(dict.fromkeys(scopes))
 
 

@@ -13,7 +13,7 @@ from protocol.errors import ConnectionLostError, ServerError
 from protocol.records import record
 
 from ..config.options import Options
-from ..config.table_filter import table_filter
+from ..config.table_filter import is_exact, table_filter
 from ..source.session import Session
 from ..sql.quoting import hex_literal, identifier
 
@@ -28,8 +28,6 @@ _WITH_FOREIGN_KEYS: Final = (
     "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE "
     "WHERE REFERENCED_TABLE_NAME IS NOT NULL AND TABLE_SCHEMA {schemas} ORDER BY 1, 2"
 )
-# A pattern without wildcards.
-_PLAIN: Final = re.compile(r"[^*?\[]+")
 _NAME: Final = r"`(?:[^`]|``)+`"
 # The columns match any text: MariaDB prints a foreign key's column names without doubling the backticks in them.
 _CONSTRAINT: Final = re.compile(
@@ -115,7 +113,7 @@ async def _selected(session: Session, options: Options, statement: str) -> list[
     wants = table_filter(options.tables, options.exclude_tables)
     plain = [pattern.partition(".")[0] for pattern in options.tables]
     schemas = _SYSTEM
-    if all(_PLAIN.fullmatch(schema) for schema in plain):
+    if all(is_exact(schema) for schema in plain):
         schemas = f"IN ({', '.join(map(hex_literal, plain))})"
     try:
         rows = await session.query(statement.format(schemas=schemas))

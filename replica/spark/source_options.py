@@ -14,6 +14,8 @@ from typing import Final
 from protocol.errors import ConfigurationError
 
 from ..arrow import Images
+from ..config.selection import one_of, read_boolean, table_patterns, whole_number
+from ..config.table_filter import exact_pattern
 from ..files.log_files import read_whole
 from ..spool.pieces import ReadSettings
 from .changes import OnStatement
@@ -153,34 +155,18 @@ def _settings(values: Mapping[str, str]) -> ReadSettings:
     table = values.get("table") if values.get("schemaMode", "").lower() == "table" else None
     secret_name = values.get("keyFileSecretEnv")
     return ReadSettings(
-        tables=_patterns("includeTables", values.get("includeTables", "*"))
+        tables=table_patterns("includeTables", values.get("includeTables", "*"))
         if table is None
-        else (_literal(table),),
-        exclude_tables=_patterns("excludeTables", values["excludeTables"])
+        else (exact_pattern(table),),
+        exclude_tables=table_patterns("excludeTables", values["excludeTables"])
         if "excludeTables" in values
         else (),
-        verify_checksum=_boolean("verifyChecksum", values.get("verifyChecksum", "true")),
+        verify_checksum=read_boolean("verifyChecksum", values.get("verifyChecksum", "true")),
         keyring=values.get("keyring"),
         key_file=values.get("keyFile"),
         key_file_secret="" if secret_name is None else _environment("keyFileSecretEnv", secret_name),
-        key_file_iterations=_number("keyFileIterations", values.get("keyFileIterations", "0"), 0),
+        key_file_iterations=whole_number(0)("keyFileIterations", values.get("keyFileIterations", "0")),
     )
-
-
-def _literal(table: str) -> str:
-    """A pattern that matches this table only."""
-    return re.sub(r"([*?[])", r"[\1]", table)
-
-
-def _patterns(name: str, text: str) -> tuple[str, ...]:
-    patterns = tuple(part.strip() for part in text.split(","))
-    for pattern in patterns:
-        schema, dot, table = pattern.partition(".")
-        if pattern != "*" and not (schema and dot and table):
-            raise ConfigurationError(
-                f"{name}: {pattern!r} is not a pattern; give patterns such as shop.orders or shop.*"
-            )
-    return patterns
 
 
 def _connection(values: Mapping[str, str]) -> dict[str, str]:
@@ -215,32 +201,15 @@ def _environment(name: str, variable: str) -> str:
     return value
 
 
-def _boolean(name: str, text: str) -> bool:
-    value = {"true": True, "false": False}.get(text.strip().lower())
-    if value is None:
-        raise ConfigurationError(f"{name}: must be true or false, not {text!r}")
-    return value
-
-
-def _number(name: str, text: str, low: int = 1) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < low:
-        raise ConfigurationError(f"{name}: must be a whole number of at least {low}, not {text!r}")
-    return int(text)
-
-
 def _text(name: str, text: str) -> str:
     if not text:
         raise ConfigurationError(f"{name}: the value is empty")
     return text
 
 
-def _choice(*choices: str) -> Callable[[str, str], str]:
-    def read(name: str, text: str) -> str:
-        if text.lower() not in choices:
-            raise ConfigurationError(f"{name}: must be one of {', '.join(choices)}, not {text!r}")
-        return text.lower()
-
-    return read
+def _choice(*choices: str) -> Callable[[str, str], object]:
+    read = one_of(*choices)
+    return lambda name, text: read(name, text.lower())
 
 
 # Option -> field of SourceOptions, and the function that reads its value.
@@ -251,15 +220,15 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = Mapping
         "table": ("table", _text),
         "rowFormat": ("row_format", _choice("variant", "json")),
         "images": ("images", _choice("after", "both")),
-        "includeDdl": ("include_ddl", _boolean),
+        "includeDdl": ("include_ddl", read_boolean),
         "onSchemaChange": ("on_schema_change", _choice("fail", "ignore", "null")),
         "onStatement": ("on_statement", _choice("fail", "ignore")),
         "maxPartitionBytes": ("max_partition_bytes", parse_size),
         "endingOffsets": ("ending", _text),
         "spoolDir": ("spool_dir", _text),
-        "maxRowsPerTrigger": ("max_rows", _number),
+        "maxRowsPerTrigger": ("max_rows", whole_number(1)),
         "maxBytesPerTrigger": ("max_bytes", parse_size),
-        "failOnDataLoss": ("fail_on_data_loss", _boolean),
+        "failOnDataLoss": ("fail_on_data_loss", read_boolean),
     }
 )
 _CONNECTION: Final[Mapping[str, str]] = MappingProxyType(

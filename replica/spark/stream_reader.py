@@ -24,8 +24,9 @@ from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.rows.table import Table
 
 from ..config.options import Options
+from ..config.selection import named, parse_time
 from ..spool.live_log import LiveLog
-from ..spool.offsets import Offset, parse_offset, parse_time
+from ..spool.offsets import Offset, parse_offset
 from .partition import LogPartition
 from .read_task import ReadPlan, read_piece
 from .source_options import SourceOptions
@@ -192,7 +193,7 @@ def find_start(live: LiveLog, options: SourceOptions) -> Offset:
     """The offset at which a new query begins, from the options."""
     starting = options.starting
     if "startingTimestamp" in starting:
-        return live.find(parse_time("startingTimestamp", starting["startingTimestamp"]))
+        return live.find(named("startingTimestamp", parse_time, starting["startingTimestamp"]).isoformat())
     if "startingGtidSet" in starting:
         return live.find(starting["startingGtidSet"])
     text = starting.get("startingOffsets", "latest").strip()

@@ -10,7 +10,6 @@ module parses and compares offsets; it connects to no server.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, TypeVar
 
 from protocol.errors import ConfigurationError
@@ -130,19 +129,6 @@ def parse_offset(name: str, text: str) -> Offset | None:
     if not isinstance(data, dict):
         raise ConfigurationError(f"{name}: must be latest, earliest or an offset's JSON, not {text!r}")
     return Offset.from_dict(data)
-
-
-def parse_time(name: str, text: str) -> str:
-    """A time for ``LiveLog.find``. Raises ``ConfigurationError`` for a time without time zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.utcoffset() is None:
-        raise ConfigurationError(
-            f"{name}: must be a time with its time zone, such as 2026-01-31T12:00:00+00:00, not {text!r}"
-        )
-    return moment.isoformat()
 
 
 def _of_type(data: Mapping[str, object], key: str, kind: type[_T]) -> _T:

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NoReturn
-from urllib.parse import unquote, urlsplit
 
 from protocol.errors import ConfigurationError, ReplicaError
+from protocol.gtid import GtidSet, MariadbGtidSet
 
+from ...config.options import parse_dsn
+from ...config.selection import named, parse_start
 from .spark_session import Pace, State, state_of
 
 Note = Callable[[str], None]
 
-_SCHEMES: Final = frozenset({"mysql", "mariadb"})
+_SCHEMES: Final = ("mysql://", "mariadb://")
 # Argument -> option of the source.
 _NAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -141,35 +143,31 @@ def print_note(text: str) -> None:
 
 
 def _place(source: str) -> dict[str, str]:
-    parts = urlsplit(source)
-    if parts.scheme not in _SCHEMES:
+    if not source.startswith(_SCHEMES):
         return {"path": source}
-    if parts.password is not None:
+    found = named("SOURCE", parse_dsn, source)
+    if "password" in found:
         raise ConfigurationError(
             "SOURCE: leave the password out, as others can see command lines: give --password-env or --password-file"
         )
-    try:
-        found = {"host": parts.hostname, "port": parts.port, "user": unquote(parts.username or "")}
-    except ValueError:
-        # The text of the ValueError may show a part of a password.
-        raise ConfigurationError(
-            "SOURCE: must be mysql://user@host:port; the port is not a number up to 65535"
-        ) from None
-    if parts.query or parts.path not in ("", "/"):
+    if found.keys() - {"host", "port", "user"}:
         raise ConfigurationError(
             "SOURCE: must be mysql://user@host:port, nothing more: give other options by --option NAME=VALUE"
         )
-    if not parts.username:
+    if "user" not in found:
         raise ConfigurationError("SOURCE: must be mysql://user@host:port; the user is missing")
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in found.items()}
 
 
 def _start(text: str) -> dict[str, str]:
     place = text.strip()
     if place in ("latest", "earliest") or place.startswith("{"):
         return {"startingOffsets": place}
-    try:
-        datetime.fromisoformat(place)
-    except ValueError:
+    found = named("--start", parse_start, place)
+    if isinstance(found, datetime):
+        return {"startingTimestamp": place}
+    if isinstance(found, GtidSet | MariadbGtidSet):
         return {"startingGtidSet": place}
-    return {"startingTimestamp": place}
+    raise ConfigurationError(
+        f"--start: must be latest, earliest, a time, a GTID set or an offset, not {place!r}"
+    )

@@ -82,10 +82,13 @@ def test_a_source(arguments: list[str], expected: dict[str, str]) -> None:
     [
         (["mysql://u:pw@h"], "password"),
         (["mysql://h"], "user is missing"),
-        (["mysql://u@h:99999"], "SOURCE"),
+        (["mysql://u@h:x"], "SOURCE.*port"),
+        (["mysql://u@h", "--start", "binlog.000003:154"], "--start: must be latest"),
+        (["mysql://u@h", "--start", "2026-01-31"], "--start: 2026-01-31 is a date"),
+        (["mysql://u@h", "--start", "2026-01-31T12:00:00"], "--start: .* no time zone"),
         (["mysql://u:pw#x@h"], "SOURCE.*port"),
         (["mysql://u@h/?tls=off"], "--option"),
-        (["mysql://u@h/shop"], "--option"),
+        (["mysql://u@h/shop"], "SOURCE.*database"),
         (["mysql://u@h", "--option", "tls"], "NAME=VALUE"),
     ],
 )
