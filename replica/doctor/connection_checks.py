@@ -111,6 +111,10 @@ def check_semi_sync(facts: Facts) -> Iterator[Finding]:
     if facts.semi_sync is not None and facts.semi_sync[1]:
         yield _enabled_semi_sync(facts, facts.semi_sync[0])
         return
+    if facts.is_relay:
+        message = "the source does not offer semi-synchronous replication: the stream cannot start"
+        yield Finding(name, "failure", message, shell("mysql-replica serve --semi-sync DIR"))
+        return
     word = "master" if facts.is_mariadb or facts.version < (8, 0, 26) else "source"
     variable = facts.semi_sync[0] if facts.semi_sync else f"rpl_semi_sync_{word}_enabled"
     enable = set_variable(facts, variable, "1")

@@ -28,7 +28,7 @@ def test_a_session_on_a_terminal(server: Server, schema: str) -> None:
         f"CREATE TABLE {schema}.orders (id INT PRIMARY KEY, name VARCHAR(300), total DECIMAL(8, 2), items JSON)"
     )
     with on_terminal("tail", server.dsn(), "--tables", f"{schema}.*") as terminal:
-        terminal.wait_for("Ctrl-C ends")
+        terminal.wait_for("Ctrl-C stops")
         server.query(f"INSERT INTO {schema}.orders VALUES (1, 'Zoë 林', 1.50, '{{\"tea\": 2}}')")
         server.query(f"INSERT INTO {schema}.orders VALUES (2, REPEAT('x', 300), NULL, NULL)")
         terminal.wait_for(rf"insert {schema}\.orders  id=1  name='Zoë 林'  total=1.50")
@@ -61,7 +61,7 @@ def test_a_session_on_a_terminal(server: Server, schema: str) -> None:
 def test_sql_that_follows_a_source_is_of_its_family(server: Server, schema: str) -> None:
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, name VARCHAR(20))")
     with on_terminal("tail", server.dsn(), "--tables", f"{schema}.*", "--format", "sql") as terminal:
-        terminal.wait_for("Ctrl-C ends")
+        terminal.wait_for("Ctrl-C stops")
         server.query(f"INSERT INTO {schema}.t VALUES (1, 'one')")
         terminal.wait_for(rf"INSERT INTO `{schema}`\.`t` \(`id`, `name`\) VALUES\s+\(1, 'one'\);\s+COMMIT;")
         terminal.press(CTRL_C)

@@ -1,4 +1,4 @@
-"""The command line's decode: formats, inputs, options, exit codes and one line for each error."""
+"""``mysql-replica decode``: formats, inputs, options, exit codes, and one line per error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Transactions of one INT each: 1 to 5. Names are not in the log."""
+    """A log of five transactions that insert the INTs 1 to 5. It has no column names."""
     path = tmp_path / "binlog.000001"
     path.write_bytes(numbered_log(5).data)
     return path
@@ -156,7 +156,7 @@ def test_start_by_offset(run: Run, tmp_path: Path) -> None:
     builder = numbered_log(3)
     path = tmp_path / "binlog.000001"
     path.write_bytes(builder.data)
-    offset = builder.offsets[1 + 5]  # behind the format description and one transaction
+    offset = builder.offsets[1 + 5]  # after the format description and one transaction
     assert rows(run(path, "-f", "json", "--start", offset)[1]) == [2, 3]
 
 
@@ -175,7 +175,7 @@ def test_statements_are_comments_with_a_filter(run: Run, tmp_path: Path, schema:
 
 def damaged(path: Path) -> Path:
     builder = numbered_log(5)
-    builder.data[builder.offsets[9] + 25] ^= 0xFF  # of the second transaction's rows
+    builder.data[builder.offsets[9] + 25] ^= 0xFF  # in the second transaction's rows event
     path.write_bytes(builder.data)
     return path
 
@@ -243,7 +243,7 @@ def test_missing_names_are_an_error(run: Run, log: Path) -> None:
 
 @pytest.mark.parametrize("command", [["decode"], ["stats"], ["serve", "--no-password"]])
 def test_a_dsn_is_no_file(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Its password is not repeated."""
+    """The error does not repeat the password."""
     assert main([*command, "MySQL://repl:secret@127.0.0.1"]) == 2
     assert (
         capsys.readouterr().err
@@ -395,7 +395,7 @@ def test_the_progress_line(clock: list[float]) -> None:
 
 
 def test_the_progress_line_on_a_narrow_terminal(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has to stay one line, or each state of it would be a line more."""
+    """The progress line must not wrap, or every update would add a line."""
     monkeypatch.setattr("os.get_terminal_size", lambda descriptor: os.terminal_size((20, 5)))
     errors = io.StringIO()
     monkeypatch.setattr(errors, "fileno", lambda: 2)

@@ -1,4 +1,4 @@
-"""``mysql-replica demo``: what a newcomer sees first, on a terminal and elsewhere; what it proposes works."""
+"""``mysql-replica demo`` on a terminal and in pipes; the commands that it proposes work."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_is_to_be_typed_next_works() -> None:
     for words in proposed:
         arguments = words[words.index(next(word for word in words if word in names)) :]
         make_parser().parse_args(arguments)
-        # The log's path is there.
+        # The path of the log exists.
         for word in arguments:
             assert not word.endswith(".binlog") or Path(word).exists()
     assert sum(".binlog" in word for words in proposed for word in words) == 2
@@ -125,7 +125,7 @@ def test_a_source_for_other_programs() -> None:
         assert terminal.end() == 1
 
 
-def test_whoever_reads_may_go() -> None:
+def test_the_reader_of_the_pipe_may_close_it() -> None:
     command = f"{shlex.quote(sys.executable)} -m replica demo --all | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=SECONDS, check=True)
     assert done.stdout.startswith("Half an hour")
@@ -133,7 +133,7 @@ def test_whoever_reads_may_go() -> None:
 
 
 def test_make_demo_needs_the_package_alone() -> None:
-    """What `make demo` would do in a fresh clone; the time that takes is not a unit test's to measure."""
+    """The commands of `make demo` in a fresh clone. They are not run: that would take too long for a unit test."""
     done = subprocess.run(
         ["make", "--dry-run", "VENV=.no-such-venv", "demo"],
         cwd=ROOT,

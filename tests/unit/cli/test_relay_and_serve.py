@@ -1,4 +1,4 @@
-"""``mysql-replica relay`` and ``serve`` as processes: they start, do their work, and end in order or when killed."""
+"""``mysql-replica relay`` and ``serve`` as processes: they start, work, and end after a signal or a kill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
 
 
 class Process:
-    """A run of the command line; its notes are read as they come."""
+    """A process of the command line, and the messages that it has printed so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -57,7 +57,7 @@ class Process:
             await process.communicate()
 
     async def noted(self, pattern: str) -> re.Match[str]:
-        """Wait until it has said this."""
+        """Wait for a message that matches ``pattern``."""
         assert self.process.stderr is not None
         async with asyncio.timeout(30):
             while (found := re.search(pattern, self.notes)) is None:
@@ -118,7 +118,7 @@ async def test_relay_ends_in_order(source: Path, tmp_path: Path, number: signal.
 
 
 async def test_relay_killed_again_and_again(source: Path, tmp_path: Path) -> None:
-    """At any moment: what is there is the beginning of what is to come, and the next run goes on."""
+    """After a kill at any moment the files are a prefix of the source's, and the next run continues."""
     copied = tmp_path / "copy"
     async with serving(source) as server:
         dsn = f"mysql://{USER}:p%C3%A4ssword-1@127.0.0.1:{server.port}/?tls=disabled"

@@ -1,4 +1,4 @@
-"""Files that say what a log does not: column names, types, and which columns are generated."""
+"""Schema files: column names and types that a log lacks, and which columns are generated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line's stats: formats, the report, options that do not go together, interruptions."""
+"""``mysql-replica stats``: formats, the report, options that exclude one another, interruptions."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_used(run: Run, arguments: list[str], message: str) -> No
 
 def test_a_report_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     write_logs(tmp_path)
-    # Before the log is read, which may take long.
+    # The error comes before the log is read, which may take long.
     for page in (tmp_path, tmp_path / "nowhere" / "report.html"):
         code, text, errors = run(tmp_path / "bin.999998", "--html", page)
         assert (code, text, "--html" in errors) == (2, "", True)
@@ -170,7 +170,7 @@ def test_nobody_reads(tmp_path: Path) -> None:
 
 
 async def test_a_source(tmp_path: Path) -> None:
-    """Of a server in this process; ``tests/server`` has real ones, and --follow."""
+    """The source is a BinlogServer in this process; ``tests/server`` tests real servers, and --follow."""
     write_mysql_files(tmp_path)
     async with serving(tmp_path) as server:
         dsn = f"mysql://{USER}:{quote(PASSWORD)}@127.0.0.1:{server.port}/?tls=disabled"
@@ -204,7 +204,7 @@ def test_lines_fit_into_the_width(width: int, name: str) -> None:
 
 @pytest.mark.parametrize(("width", "is_timed"), [(64, False), (80, False), (100, True)])
 def test_the_least_useful_columns_go_first(width: int, is_timed: bool) -> None:
-    """Where large figures need the room; where a transaction stands is known to the last."""
+    """Large numbers push columns out of a narrow table; a transaction's position is always shown."""
     statistics = LogStatistics()
     begun = datetime(2026, 11, 22, tzinfo=UTC)
     large = TransactionStatistics(

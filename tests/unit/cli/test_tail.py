@@ -1,4 +1,4 @@
-"""``mysql-replica tail`` on a terminal and in pipes: what it shows, how it ends, and where it goes on then."""
+"""``mysql-replica tail`` on a terminal and in pipes: its output, how it ends, and where it resumes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def source() -> Iterator[DemoSource]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The log that the source serves, under the name by which it does."""
+    """A copy of the served log, under the name by which the source serves it."""
     path = tmp_path_factory.mktemp("log") / SERVED_NAME
     with recorded_log() as recorded:
         path.write_bytes(recorded.read_bytes())
@@ -57,7 +57,7 @@ def gtids(log: Path) -> list[str]:
 
 
 def changes(log: Path) -> list[str]:
-    """Operation and table of every row change, as tail shows them."""
+    """Operation and table of every row change, as tail prints them."""
     with open_binlog(log) as events:
         rows = [event for event in events if isinstance(event, RowsEvent)]
     return [f"  {change.op} {change.table}" for event in rows for change in event.changes()]
@@ -215,7 +215,7 @@ def test_a_pipe_gets_what_decode_writes(
     assert main(["decode", str(log), "-o", str(expected), *(arguments or ("--format=json",))]) == 0
     done = run(source.dsn, "--from", "earliest", "--stop", "now", *arguments)
     assert done.returncode == 0, done.stderr
-    # The last event of the file, which no transaction follows, is behind what "now" stops at.
+    # stop="now" ends after the last transaction, before the last event of the file.
     written, whole = done.stdout, expected.read_bytes()
     assert whole.startswith(written)
     assert b"XidEvent" in written[-2000:] or arguments == ("--format=sql",)
@@ -253,13 +253,13 @@ def test_sql_from_inside_of_a_file_knows_its_family(source: DemoSource, log: Pat
     assert b"INSERT INTO `shop`.`orders`" in done.stdout
 
 
-def test_whoever_reads_may_go(source: DemoSource) -> None:
+def test_the_reader_of_the_pipe_may_close_it(source: DemoSource) -> None:
     with started(source.dsn, "--from", "earliest") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert json.loads(process.stdout.readline())["event"] == "FormatDescriptionEvent"
         process.stdout.close()
-        # It is told at its next write: all that is left of the log is more than a pipe holds.
+        # tail notices the closed pipe at its next write: the rest of the log does not fit into a pipe.
         assert process.wait(SECONDS) == 0
         notes = process.stderr.read().decode()
     assert notes.count("\n") == 1, notes
@@ -277,7 +277,7 @@ def test_signals_end_it_in_order(source: DemoSource, log: Path, number: signal.S
         assert process.stderr is not None
         while b"XidEvent" not in (line := process.stdout.readline()):
             assert line
-        # Twice, as whoever has started it may pass it on.
+        # Twice: the program that started tail may pass the signal on.
         process.send_signal(number)
         process.send_signal(number)
         assert process.wait(SECONDS) == 0
@@ -297,9 +297,9 @@ def test_a_source_that_says_nothing_is_not_waited_for(number: signal.Signals) ->
                 assert process.stderr.read() == b""
 
 
-def test_whoever_asks_again_is_heard_though_nobody_reads(source: DemoSource) -> None:
+def test_a_second_ctrl_c_ends_a_process_whose_output_nobody_reads(source: DemoSource) -> None:
     reading, writing = os.pipe()
-    # Room for one page: it soon waits for somebody to read.
+    # A pipe of one page: tail soon waits for a reader.
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     command = [sys.executable, "-m", "replica", "tail", source.dsn, "--from", "earliest"]
     process = subprocess.Popen(command, stdout=writing, stderr=subprocess.DEVNULL)
@@ -307,7 +307,7 @@ def test_whoever_asks_again_is_heard_though_nobody_reads(source: DemoSource) -> 
     try:
         until(lambda: waiting_bytes(reading) > 2500)
         until(lambda: interrupted(process), every=1.5)
-        # To a shell both are 130; the other one is that of a signal while Python ends.
+        # A shell reports both as 130; the second is a signal that came while Python was exiting.
         assert process.poll() in (130, -signal.SIGINT)
     finally:
         process.kill()
@@ -327,7 +327,7 @@ def waiting_bytes(pipe: int) -> int:
 
 
 def interrupted(process: subprocess.Popen[bytes]) -> bool:
-    """Ask it once more; whether it has ended."""
+    """Send SIGINT once more; return whether the process has ended."""
     process.send_signal(signal.SIGINT)
     return process.poll() is not None
 

@@ -1,4 +1,4 @@
-"""The demo's recorded log holds what it is said to hold, and its source serves it whole, in both ways of entering."""
+"""The demo's recorded log has the documented content, and its source serves all of it, ``with`` or ``async with``."""
 
 from __future__ import annotations
 

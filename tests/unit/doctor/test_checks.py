@@ -1,4 +1,4 @@
-"""The doctor's checks on made-up facts, such as cannot be planted on a real server."""
+"""The doctor's checks on made-up facts, also those that a test cannot cause on a real server."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FINE = {
 
 
 def facts(**given: object) -> Facts:
-    """Those of a source on which all is well."""
+    """The facts of a source without problems, except for what is ``given``."""
     source = {name: given.pop(name) for name in list(given) if name in Source.__slots__}  # type: ignore[attr-defined]
     options = given.pop("given", {})
     variables = FINE | dict(given.pop("variables", {}))  # type: ignore[call-overload]
@@ -225,7 +225,7 @@ def test_retention_by_days() -> None:
         (["GRANT SELECT ON `shop`.`a` TO `repl`@`%`"], "shop.*", ["`shop`.*"]),
         (["GRANT SELECT ON `the shop`.* TO `repl`@`%`"], "the shop.a", []),
         (["GRANT SELECT ON `shop`.`a TO b` TO `repl`@`%`"], "shop.a TO b", []),
-        # Of some columns: the others are not seen.
+        # SELECT on some columns does not show the other columns.
         (["GRANT SELECT (`id`) ON `shop`.`a` TO `repl`@`%`"], "shop.a", ["`shop`.`a`"]),
         (["GRANT `reader`@`%` TO `repl`@`%`", "GRANT SELECT ON *.* TO `reader`"], "*", []),
     ],

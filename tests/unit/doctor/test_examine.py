@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.conversation.messages import Err
-from replica.doctor import examine, tables
+from replica.doctor import Remedy, examine, tables
 from tests.support.scripted_log import Log, mysql, transaction
 from tests.support.served import PASSWORD, USER, write_mysql_files
 from tests.support.served import serving as relaying
@@ -15,7 +15,7 @@ from tests.support.socket_source import MYSQL_VARIABLES, serving
 
 
 async def test_a_source_that_knows_little() -> None:
-    """Whatever it refuses is no reason to fail."""
+    """Refused queries are no failures."""
     refused = Err(1064, "42000", "what?")
     answers = dict.fromkeys(("SHOW GRANTS", "SHOW STATUS", "SHOW REPL", "SHOW BINARY", "SELECT t."), refused)
     source = mysql(transaction(Log(), 1), answers=answers)  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ async def test_a_trial_that_fails() -> None:
         assert findings[-1].check == "start"
         assert findings[-1].state == "failure"
         assert "SHOW BINARY LOGS" in findings[-1].message
-        # The trial is somebody else than the stream.
+        # The trial has another server id than the stream.
         assert source.dumps
         assert {dump.server_id for dump in source.dumps} - {0, 7}
         assert 7 not in {dump.server_id for dump in source.dumps}
@@ -74,11 +74,18 @@ async def test_log_bin_is_off() -> None:
 
 
 async def test_a_relay(tmp_path: Path) -> None:
-    """It has no settings and tables that could be wrong."""
+    """A BinlogServer has no settings and no tables to check."""
     write_mysql_files(tmp_path)
     async with relaying(tmp_path / "bin.index", semi_sync=True) as server:
-        dsn = f"mysql://{USER}@127.0.0.1:{server.port}/?tls=disabled"
+        port = server.port
+        dsn = f"mysql://{USER}@127.0.0.1:{port}/?tls=disabled"
         findings = await examine(dsn, password=PASSWORD, semi_sync=True, start="earliest")
     assert [finding.check for finding in findings if finding.state != "ok"] == ["TLS"]
     assert {"semi_sync", "gtid_mode", "start"} <= {finding.check for finding in findings}
     assert "served by mysql-replica" in findings[1].message
+    async with relaying(tmp_path / "bin.index") as server:
+        findings = await examine(
+            dsn.replace(f":{port}", f":{server.port}"), password=PASSWORD, semi_sync=True
+        )
+    [failure] = [finding for finding in findings if finding.state == "failure"]
+    assert failure.remedies == (Remedy("shell", "mysql-replica serve --semi-sync DIR"),)

@@ -26,7 +26,7 @@ def test_the_report_fits_the_terminal() -> None:
     assert lines[0] == "ok       a: fine"
     assert "         as an administrator of the source:" in lines
     assert "         in the source's option file, section [mysqld], for the next restart:" in lines
-    # What is to be copied is whole.
+    # Remedies are not wrapped.
     assert "           SET " + "x" * 100 in lines
     assert all(len(line) <= 80 for line in lines if "xxx" not in line)
     assert lines[-2].strip() == "and 8 more (--format json prints all)"

@@ -1,4 +1,4 @@
-"""BinlogRelay behind a BinlogServer: the files are the source's, whatever happens in between."""
+"""BinlogRelay copies from a BinlogServer: its files equal the source's, after every kind of interruption."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def relay_of(port: int, directory: Path, **given: object) -> BinlogRelay:
 
 
 async def copy(server: BinlogServer, directory: Path, **given: object) -> None:
-    """All that the source has now."""
+    """Copy the whole log as it is now."""
     await relay_of(server.port, directory, once=True, **given).run()
 
 
@@ -104,7 +104,7 @@ async def test_of_mariadb_and_without_checksums(tmp_path: Path, copied: Path, ch
 async def test_where_it_begins(source: Path, copied: Path, start: str, expected: int) -> None:
     async with serving(source) as server:
         await copy(server, copied, start=start)
-        # Only an empty directory is begun.
+        # ``start`` only counts for an empty directory.
         await copy(server, copied, start="bin.000001:4")
     assert list(files_of(copied)) == [
         *[f"bin.00000{number}" for number in range(4 - expected, 4)],
@@ -125,11 +125,11 @@ def test_what_would_leave_something_out(copied: Path, option: str) -> None:
 
 
 async def test_what_a_killed_relay_leaves_behind(source: Path, copied: Path) -> None:
-    """Wherever its files end, the next run makes them whole again."""
+    """Wherever the files end, the next run completes them."""
     expected = files_of(source)
     async with serving(source) as server:
         await copy(server, copied)
-        # The second file is the last one that it had begun.
+        # The relay was killed in the second file.
         whole = expected["bin.000002"]
         for size in {*range(4, len(whole) + 1, 11), 5, 22, 23, 24, 128, len(whole) - 1}:
             (copied / "bin.000003").unlink(missing_ok=True)
@@ -139,7 +139,7 @@ async def test_what_a_killed_relay_leaves_behind(source: Path, copied: Path) -> 
             await copy(server, copied)
             assert files_of(copied) == expected
         assert not [name for name in os.listdir(copied) if name.startswith(".")]
-        # A file that the index does not name yet.
+        # The relay was killed before the index named the third file.
         (copied / "bin.000003").write_bytes(b"\xfebin and then nothing of use")
         write_index(copied, "bin.000001", "bin.000002")
         await copy(server, copied)
@@ -156,7 +156,7 @@ async def test_what_a_loss_of_power_leaves_behind(source: Path, copied: Path, ta
             (copied / "bin.000003").write_bytes(whole[:size] + tail)
             await copy(server, copied)
             assert files_of(copied) == expected
-        # The length had been kept, and the data not.
+        # The file's length had reached the disk, its data had not.
         (copied / "bin.000003").write_bytes(whole[:400] + bytes(len(whole) - 400))
         await copy(server, copied)
         assert files_of(copied) == expected
@@ -165,7 +165,7 @@ async def test_what_a_loss_of_power_leaves_behind(source: Path, copied: Path, ta
 async def test_positions_that_a_source_cannot_be_asked_for(
     source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond 4 GiB the command has no room: it asks for an earlier place, and compares what comes again."""
+    """COM_BINLOG_DUMP ends at 4 GiB: the relay asks for an earlier position, and compares the events."""
     monkeypatch.setattr(folder, "_MAX_POSITION", 400)
     expected = files_of(source)
     async with serving(source) as server:
@@ -179,7 +179,7 @@ async def test_positions_that_a_source_cannot_be_asked_for(
 
 
 async def test_a_source_that_grows_and_goes_away(source: Path, copied: Path) -> None:
-    """The relay follows, connects again, and is served on to a client of its own meanwhile."""
+    """The relay follows its source and reconnects; meanwhile its files are served to a stream."""
     whole = files_of(source)
     names = ["bin.000001", "bin.000002", "bin.000003"]
     for name in names[1:]:
@@ -203,7 +203,7 @@ async def test_a_source_that_grows_and_goes_away(source: Path, copied: Path) -> 
                 (source / name).write_bytes(whole[name][:size])
                 events = whole_events(whole[name][:size])
                 if events[-1][4] == EventType.ROTATE:
-                    # It is sent when the file that it names is there.
+                    # A ROTATE is only sent once the file that it names exists.
                     events.pop()
                 done = sum(map(len, events))
                 await until(lambda name=name, done=done: file_size(copied / name) >= done)
@@ -229,7 +229,7 @@ def file_size(path: Path) -> int:
 
 
 def whole_events(content: bytes) -> list[bytes]:
-    """The magic bytes, and each event that is whole."""
+    """The magic bytes and the complete events."""
     parts, position = [content[:4]], 4
     while position + 19 <= len(content):
         size = int.from_bytes(content[position + 9 : position + 13], "little")
@@ -246,7 +246,7 @@ async def test_another_source(source: Path, copied: Path) -> None:
     async with serving(source, server_uuid=str(SOURCE_ID)) as server:
         with pytest.raises(SourceChangedError, match=f"the log of server {OTHER}, this is {SOURCE_ID}"):
             await copy(server, copied)
-    # The same server, restored: its file goes on otherwise.
+    # The same server after a restore: its file has other events.
     log = mysql_log(gtids(1, 4))
     for number in (7, 8, 9, 10):
         log.transaction([number], sequence=number)
@@ -282,7 +282,7 @@ def test_directories_that_are_not_the_relays(source: Path, tmp_path: Path) -> No
 
 
 async def test_files_that_would_be_written_over(source: Path, copied: Path) -> None:
-    """A copy of a log needs no index to be somebody's."""
+    """Binlog files without an index are not overwritten either."""
     os.mkdir(copied)
     (copied / "notes.2024").write_text("no log")
     mine = copied / "bin.000002"
@@ -305,7 +305,7 @@ async def test_a_source_that_says_nothing_is_not_waited_for(copied: Path) -> Non
         await until(lambda: relay._opening is not None)
         await relay.aclose()
         await running
-        # Who cancels it is told so.
+        # Cancelling the task raises CancelledError.
         running = asyncio.create_task(relay_of(port, copied, connect_timeout=60).run())
         await asyncio.sleep(0.05)
         running.cancel()
@@ -348,7 +348,7 @@ async def test_files_that_are_called_otherwise_from_now_on(tmp_path: Path, copie
 
 
 async def test_a_full_disk(source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What had room is kept; with more room it goes on."""
+    """Events written before the disk was full are kept; the next run continues."""
     written = 0
     pwrite = os.pwrite
 
@@ -370,7 +370,7 @@ async def test_a_full_disk(source: Path, copied: Path, monkeypatch: pytest.Monke
     assert files_of(copied) == files_of(source)
 
 
-# Sources that say what they should not
+# Sources that send wrong events
 
 
 async def relayed(events: list[bytes], directory: Path, **variables: str) -> None:

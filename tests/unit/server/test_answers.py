@@ -1,4 +1,4 @@
-"""What BinlogServer answers to the statements of replicas, tools and clients, in their order and in their words."""
+"""BinlogServer's answers to the SQL of replicas, tools and clients, in the order and form in which they send it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mariadb_file(tmp_path: Path) -> Path:
 
 
 async def test_what_a_mysql_replica_sends(mysql_files: Path) -> None:
-    """In its order, as recorded on 9.7."""
+    """The statements of a MySQL 9.7 replica, in the recorded order."""
     async with serving(mysql_files, server_uuid=UUID) as server, logged_in(server) as session:
         now = int(await session.query_value("SELECT UNIX_TIMESTAMP()"))
         assert abs(now - time.time()) < 60
@@ -75,7 +75,7 @@ async def test_what_a_mysql_replica_sends(mysql_files: Path) -> None:
 
 
 async def test_what_a_mariadb_replica_sends(mariadb_file: Path) -> None:
-    """In its order, as recorded on 11.8."""
+    """The statements of a MariaDB 11.8 replica, in the recorded order."""
     async with serving(mariadb_file, semi_sync=True) as server, logged_in(server) as session:
         await session.query("SET NAMES utf8mb4")
         await session.query("SELECT UNIX_TIMESTAMP()")
@@ -137,7 +137,7 @@ async def test_answers(mysql_files: Path, sql: str, expected: list[tuple[str | N
 
 
 async def test_numbers_are_numbers_to_clients(mysql_files: Path) -> None:
-    """Those that ask for a position put it into a packet; what only looks like a number is a text."""
+    """Clients pack positions into binary packets, so they must get numbers; a quoted '5' must stay text."""
     sizes = [(mysql_files / f"bin.00000{number}").stat().st_size for number in (1, 2, 3)]
     expected = {
         "SHOW MASTER STATUS": [("bin.000003", sizes[2], "", "", str(gtids(1, 6)))],
@@ -281,7 +281,7 @@ async def test_greetings(tmp_path: Path, version: str, greeting: str, plugin: st
 
 
 async def test_another_client(mysql_files: Path) -> None:
-    """PyMySQL, which has its own opinion of what a server is."""
+    """PyMySQL logs in and asks with statements of its own."""
 
     def ask(port: int) -> list[tuple[object, ...]]:
         options = {

@@ -1,4 +1,4 @@
-"""BinlogServer's dumps by GTID: each set gets just what it lacks, or the refusal that real sources give."""
+"""BinlogServer's dumps by GTID: a replica gets exactly the transactions it lacks, or a real source's error."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ async def test_every_set_gets_what_it_lacks(tmp_path: Path) -> None:
                 assert rows_in(events) == [
                     number for number in range(1, 7) if gtids(number, number) <= lacked
                 ]
-                # The files that have nothing to give are not read.
+                # Files without missing transactions are not read.
                 first = min((interval.first for interval in lacked.intervals()), default=5)
                 assert f"bin.00000{(first - 1) // 2 + 1}".encode() in events[0]
 
 
 async def test_what_is_left_out_is_told(tmp_path: Path) -> None:
-    """A heartbeat names the end of what was left out, in front of what is sent and at the log's end."""
+    """A heartbeat names the end of skipped transactions, before the next sent event and at the log's end."""
     log = mysql_log()
     ends = {}
     for number in (1, 2, 3, 4):
@@ -138,7 +138,7 @@ async def test_a_log_without_gtids(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_is_damaged_or_gone(tmp_path: Path) -> None:
-    """Statements and dumps that need to read it are refused; the connection goes on."""
+    """Statements and dumps that need the damaged file are refused; the connection stays usable."""
     log = mysql_log()
     log.transaction([1], sequence=1)
     path = tmp_path / "bin.000001"
@@ -161,7 +161,7 @@ async def test_a_log_that_is_damaged_or_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("have", [GtidSet(), gtids(1, 1), gtids(1, 2)])
 async def test_transactions_without_a_gtid_among_others(tmp_path: Path, have: GtidSet) -> None:
-    """Behind one that the replica has, they must not be taken for a part of it."""
+    """After a transaction that the replica has, an anonymous one must not be skipped as a part of it."""
     log = mysql_log()
     log.transaction([1], sequence=1)
     log.add(EventType.ANONYMOUS_GTID, bytes(25))
@@ -176,7 +176,7 @@ async def test_transactions_without_a_gtid_among_others(tmp_path: Path, have: Gt
 
 
 async def test_files_that_were_deleted_by_hand(tmp_path: Path) -> None:
-    """The index names them still."""
+    """The index still names the deleted files."""
     names = write_mysql_files(tmp_path)
     async with serving(tmp_path) as server:
         assert rows_in(await missing(server, GtidSet())) == [1, 2, 3, 4, 5, 6]
@@ -190,7 +190,7 @@ async def test_files_that_were_deleted_by_hand(tmp_path: Path) -> None:
 
 
 async def test_a_set_and_a_place(tmp_path: Path) -> None:
-    """MySQL starts where a file is named, and leaves out what is in the set."""
+    """If the request names a file, MySQL starts there, and skips the transactions of the set."""
     names = write_mysql_files(tmp_path)
     async with serving(tmp_path) as server, logged_in(server, CHECKSUM_ASKED) as session:
         session._connection.send_dump_gtid(gtids(4, 4).encode(), 0, 0, file=names[1], position=4)
@@ -287,7 +287,7 @@ ALL = ["0-1", "0-2", "0-3", "7-1", "0-4", "0-5"]
         ("0-1-4,7-1-1", ["0-5"], 3),
         ("0-1-5,7-1-1", [], 3),
         ("0-1-3,7-1-1", ["0-4", "0-5"], 2),
-        # Of another source in a domain that this one has nothing of.
+        # A transaction of another source, in a domain that this log does not have.
         ("0-1-5,7-1-1,9-9-9", [], 3),
     ],
 )
@@ -299,12 +299,12 @@ async def test_every_state_gets_what_lies_behind_it(
         events = await behind(server, state)
         assert transactions(events) == expected
         assert f"bin.00000{first_file}".encode() in events[0]
-        # Whole groups, with what ends them.
+        # Groups are complete, with their last event.
         ended = [kind for kind in kinds(events) if kind in (EventType.XID, EventType.MARIADB_GTID)]
         count = len([one for one in expected if one != "0-4"])
         assert ended.count(EventType.XID) == count
         assert sum(b"CREATE TABLE t4" in raw for raw in events) == ("0-4" in expected)
-        # The position in the command counts for nothing.
+        # The position in the command is ignored.
         assert transactions(await behind(server, state)) == expected
 
 

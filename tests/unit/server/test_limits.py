@@ -1,4 +1,4 @@
-"""BinlogServer and clients that mean no good: wrong passwords, silence, floods, nonsense, and slowness."""
+"""BinlogServer and bad clients: wrong passwords, silence, too many connections, invalid packets, slow readers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> Path:
 
 
 class RawClient:
-    """A socket and nothing that keeps to any protocol."""
+    """A plain socket: the test decides about every byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -76,7 +76,7 @@ class RawClient:
                 await writer.wait_closed()
 
     async def payload(self) -> bytes:
-        """The next payload; empty at the end."""
+        """The next packet's payload; empty at the end of the connection."""
         while (payload := self.frames.read()) is None:
             data = await self.reader.read(65536)
             if not data:
@@ -207,11 +207,11 @@ async def test_large_packets_before_login(files: Path) -> None:
         assert await client.is_closed()
 
 
-# Nonsense
+# Invalid packets
 
 
 def healthy(greeting: Handshake) -> list[bytes]:
-    """What a client sends that keeps to the protocol: each frame on its own."""
+    """The frames of a correct client, one by one."""
     frames = FrameStream()
     frames.sequence = 1
     response = HandshakeResponse(
@@ -231,7 +231,7 @@ def healthy(greeting: Handshake) -> list[bytes]:
 
 
 def damage(packets: list[bytes], generator: random.Random) -> list[bytes]:
-    """One of the packets random, cut, too long, wrongly numbered, or out of its order."""
+    """The frames of a client, with one packet random, truncated, too long, misnumbered, or out of order."""
     index = generator.randrange(len(packets))
     packet = bytearray(packets[index])
     kind = generator.randrange(6)
@@ -265,7 +265,7 @@ async def throw(server: BinlogServer, generator: random.Random) -> None:
 async def test_malformed_packets(
     files: Path, caplog: pytest.LogCaptureFixture, pytestconfig: pytest.Config
 ) -> None:
-    """Every connection ends, none by a defect, and the server goes on."""
+    """Every connection ends without a logged defect, and the server keeps working."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     generator = random.Random(seed)
@@ -299,7 +299,7 @@ async def test_nonsense_instead_of_tls(files: Path, caplog: pytest.LogCaptureFix
 
 
 async def test_commands_behind_a_dump(files: Path) -> None:
-    """A client that does not wait for more goes on with whatever it likes as soon as it has the end."""
+    """After the end of a dump that does not wait, a client can send any command on the same connection."""
     async with serving(files) as server, RawClient.connect(server) as client:
         greeting = Handshake.parse(await client.payload())
         response, ask, checksums, _, dump = healthy(greeting)
@@ -318,7 +318,7 @@ async def test_commands_behind_a_dump(files: Path) -> None:
         await until(lambda: not server.replicas)
 
 
-# Slowness
+# Slow clients
 
 
 async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> No
             await until(lambda: bool(server.replicas))
             assert len(await dumped(server)) == 66
             [stalled] = server.replicas
-            # What is in the sockets' and asyncio's buffers of both sides, and no more.
+            # Only as much was sent as the buffers of the sockets and of asyncio hold.
             assert stalled.sent is not None
             assert stalled.sent.position < 32 << 20
             received = 0
@@ -361,7 +361,7 @@ async def test_closing_ends_everything(files: Path) -> None:
             await Session.open(Options.build(None, {"port": server.port, "host": "127.0.0.1", "user": USER}))
 
 
-# What cannot be served
+# Files and options that cannot be used
 
 
 def test_files_that_cannot_be_served(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ async def test_who_waits_for_the_end_can_be_cancelled(files: Path) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await server.serve_forever()
-        # That has not closed it.
+        # Cancelling the wait has not closed the server.
         assert rows_in(await dumped(server)) == [1, 2, 3, 4, 5, 6]
         waiting = asyncio.create_task(server.serve_forever())
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""BinlogServer's dumps by position: what stands in the files arrives as it is, with what sources say around it."""
+"""BinlogServer's dumps by position: events arrive as they are in the files, with a source's artificial events."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_from_the_start_of_every_event(tmp_path: Path, checksum: bool) -> 
             rotated, description, *events = await dumped(server, path.name, position)
             assert artificial_rotate(rotated)[1] == position
             assert events == stored[index + 1 :]
-            # It is not of the log: no position, and nothing that makes a replica drop temporary tables.
+            # The description has no position, and no creation time, which would make a replica drop temporary tables.
             assert description[13:17] == bytes(4)
             assert description[19:71] == stored[0][19:71]
             assert description[71:75] == bytes(4)
@@ -96,7 +96,7 @@ async def test_a_file_that_is_still_open_is_not_sent_as_such(tmp_path: Path) -> 
 @pytest.mark.parametrize("asked", ["'CRC32'", "@@global.binlog_checksum", "'NONE'"])
 @pytest.mark.parametrize("checksum", [True, False])
 async def test_checksums_of_artificial_events(tmp_path: Path, asked: str, checksum: bool) -> None:
-    """The first ROTATE is as the replica has asked, all others are as the file before them."""
+    """The first ROTATE has a checksum if the replica asked for it, any other if the file before it has checksums."""
     first, second = mysql_log(checksum=checksum), mysql_log(checksum=not checksum)
     (tmp_path / "bin.000001").write_bytes(close(first, "bin.000002"))
     (tmp_path / "bin.000002").write_bytes(second.data)
@@ -151,7 +151,7 @@ async def test_positions_that_are_not_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("mariadb", [True, False])
 async def test_positions_inside_of_events(tmp_path: Path, checksum: bool, mariadb: bool) -> None:
-    """Each one is refused in one of the three texts; no false event comes first."""
+    """Each position is refused with one of three texts, and no wrong event is sent before."""
     log = mariadb_log(checksum=checksum) if mariadb else mysql_log(checksum=checksum)
     log.transaction([1])
     path = tmp_path / "bin.000001"
@@ -216,7 +216,7 @@ async def stream_rows(server: replica.server.BinlogServer, rows: list[int]) -> N
 
 
 async def test_files_that_grow_byte_by_byte(tmp_path: Path) -> None:
-    """A stream is sent every event as soon as it is whole, from file to file."""
+    """A waiting client gets every event as soon as it is complete, from file to file."""
     names = write_mysql_files(tmp_path)
     whole = {name: (tmp_path / name).read_bytes() for name in names}
     for name in names[1:]:
@@ -272,7 +272,7 @@ async def test_no_heartbeats_unless_asked_for(tmp_path: Path) -> None:
 
 
 async def test_heartbeats_never_go_back_behind_a_rotate(tmp_path: Path) -> None:
-    """The ROTATE that names a file is sent when that file has begun, and not before: replicas stop there (13122)."""
+    """A ROTATE is only sent once the file that it names has its first events: before, replicas stop (13122)."""
     log, second = mysql_log(), mysql_log()
     log.transaction([1])
     end = len(log.data)
@@ -300,7 +300,7 @@ async def test_heartbeats_never_go_back_behind_a_rotate(tmp_path: Path) -> None:
     assert HEARTBEAT not in found[first:-1]
     assert found[first : first + 3] == [ROTATE, ROTATE, DESCRIPTION]
     assert b"bin.000002" in events[-1]
-    # Who does not wait is sent what there is.
+    # A client that does not wait gets the ROTATE at once.
     async with serving(tmp_path / "bin.000001") as server:
         assert kinds(await dumped(server))[-1] == ROTATE
 
@@ -317,7 +317,7 @@ async def test_files_that_are_removed_meanwhile(tmp_path: Path) -> None:
             session.start_dump(names[1], 4, 77, 0)
             events = await session.read_events(10)
             await until(lambda: server.replicas[0].is_waiting)
-            # Purged while it is being sent: what follows it is still what comes next.
+            # The file is purged while it is sent: the file after it still comes next.
             append(tmp_path / names[1], second[300:])
             (tmp_path / names[1]).unlink()
             (tmp_path / names[2]).write_bytes(third)
@@ -338,14 +338,14 @@ async def test_files_that_are_removed_meanwhile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mariadb", [False, True])
-async def test_twins(tmp_path: Path, mariadb: bool) -> None:
-    """MySQL goes by the uuid, and by the id where there are no uuids; MariaDB by the id."""
+async def test_replicas_of_the_same_identity(tmp_path: Path, mariadb: bool) -> None:
+    """MySQL compares uuids, and ids if there are no uuids; MariaDB compares ids."""
     path = tmp_path / "bin.000001"
     log = mariadb_log() if mariadb else mysql_log()
     path.write_bytes(log.data)
     set_uuid = "SET @slave_uuid = '{0}', @replica_uuid = '{0}'"
     cases = [
-        # uuids, ids, whether they are twins
+        # uuids, ids, whether they are duplicates
         (("u1", "u1"), (5, 5), True),
         (("u1", "u2"), (5, 5), mariadb),
         (("u1", "u1"), (5, 6), not mariadb),
@@ -387,7 +387,7 @@ async def test_the_connection_goes_on_behind_a_dump(tmp_path: Path) -> None:
 
 
 async def test_semi_sync_acknowledgements(tmp_path: Path) -> None:
-    """Behind each transaction the replica is asked; the numbers of the packets begin anew there."""
+    """The replica is asked after each transaction; packet numbers start again there."""
     log = mysql_log()
     for number in (1, 2, 3):
         log.transaction([number], sequence=number)
@@ -420,7 +420,7 @@ async def test_semi_sync_acknowledgements(tmp_path: Path) -> None:
 
 
 async def test_annotations_for_all(tmp_path: Path) -> None:
-    """Without them, the events behind have no positions that a replica could go on from."""
+    """If ANNOTATE_ROWS were skipped, a replica could not resume: the events after it have no positions."""
     log = mariadb_log()
     log.add(EventType.MARIADB_ANNOTATE_ROWS, b"INSERT INTO t VALUES (1)")
     mariadb_transaction(log, 1)

@@ -1,4 +1,4 @@
-"""Which files a BinlogServer sends one after another, where its directory is not as a source leaves it."""
+"""The order in which BinlogServer sends files from a directory that no source would leave behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.served import (
     ],
 )
 async def test_a_file_between_others_that_holds_nothing(tmp_path: Path, content: bytes, told: str) -> None:
-    """It is neither the end of the log nor to be waited for: what stands behind it would never come."""
+    """Such a file is an error: if the server waited for it, the files after it would never be sent."""
     names = write_mysql_files(tmp_path)
     (tmp_path / names[1]).write_bytes(content)
     async with serving(tmp_path) as server, logged_in(server, CHECKSUM_ASKED) as session:
