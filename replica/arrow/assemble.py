@@ -44,7 +44,7 @@ def assemble(
     return pa.RecordBatch.from_arrays(arrays, schema=schema), batch.losses
 
 
-class _Alike:
+class _LayoutRows:
     """The rows of all events of one layout. ``events`` are the events' indexes, ``rows`` the rows' in the batch."""
 
     def __init__(
@@ -113,7 +113,7 @@ class _Batch:
         stops = np.cumsum(sizes)
         numbers = np.array(self.numbers)
         self._groups = [
-            _Alike(self.buffer, layouts[number], np.flatnonzero(numbers == number), stops - sizes, stops)
+            _LayoutRows(self.buffer, layouts[number], np.flatnonzero(numbers == number), stops - sizes, stops)
             for number in dict.fromkeys(self.numbers)
         ]
         self.counts = np.empty(len(pending), np.int64)
@@ -126,9 +126,11 @@ class _Batch:
 
     def column(self, column: BatchColumn) -> pa.Array:
         """The array of a column of the table."""
-        return self._convert(column, _Alike.current)
+        return self._convert(column, _LayoutRows.current)
 
-    def _convert(self, column: BatchColumn, find: Callable[[_Alike, BatchColumn], Places | None]) -> pa.Array:
+    def _convert(
+        self, column: BatchColumn, find: Callable[[_LayoutRows, BatchColumn], Places | None]
+    ) -> pa.Array:
         parts = [(group.rows, find(group, column)) for group in self._groups]
         if all(places is None for _, places in parts):
             return pa.nulls(self.size, column.arrow.type)
@@ -143,7 +145,7 @@ class _Batch:
                 is_update[group.rows] = True
         if not is_update.any():
             return pa.nulls(self.size, arrow_type)
-        children = [self._convert(column, _Alike.before) for column in self.columns]
+        children = [self._convert(column, _LayoutRows.before) for column in self.columns]
         return pa.Array.from_buffers(arrow_type, self.size, [valid_bits(is_update)], children=children)
 
     def absent(self, held_by: Callable[[RowsLayout], Sequence[ImageLayout]]) -> pa.Array:

@@ -96,7 +96,7 @@ class ImageWalk:
         self._diffs: list[Bytes] = []
         if image.diffs is not None:
             assert not isinstance(begins, range)
-            begins = self._behind_diff_bits(begins, bitmap_size(len(image.diffs)))
+            begins = self._skip_diff_bits(begins, bitmap_size(len(image.diffs)))
         self._base = begins
         self._offset = image.null_bytes
         self._nulls = self._null_bits(begins)
@@ -107,7 +107,7 @@ class ImageWalk:
         while self._next < len(columns) and columns[self._next].index <= index:
             column = columns[self._next]
             self._next += 1
-            places = self._pass(column)
+            places = self._next_places(column)
             if column.index == index:
                 return places
         return None
@@ -129,11 +129,11 @@ class ImageWalk:
         valid: Flags = (bits & (1 << (column.bit & 7))) == 0
         return None if valid.all() else valid
 
-    def _pass(self, column: ColumnLayout) -> Places:
+    def _next_places(self, column: ColumnLayout) -> Places:
         """The places of the next column. Moves to the end of its values."""
         valid = self._valid(column)
         if column.length_bytes:
-            return self._pass_variable(column, valid)
+            return self._next_variable(column, valid)
         places = Places(self._buffer, self._base, self._offset, valid=valid)
         if valid is None:
             self._offset += column.size
@@ -142,7 +142,7 @@ class ImageWalk:
             self._offset = 0
         return places
 
-    def _pass_variable(self, column: ColumnLayout, valid: Flags | None) -> Places:
+    def _next_variable(self, column: ColumnLayout, valid: Flags | None) -> Places:
         at = moved(self._base, self._offset)
         assert not isinstance(at, range)
         length = lengths_at(self._buffer, column.length_bytes, at)
@@ -158,7 +158,7 @@ class ImageWalk:
 
     # The after image of a partial update begins with value options, and a bit for each JSON column if these say so.
 
-    def _behind_diff_bits(self, begins: Positions, size: int) -> Positions:
+    def _skip_diff_bits(self, begins: Positions, size: int) -> Positions:
         has_bits = self._buffer.numbers(np.uint8)[begins] & 1
         bits = [self._buffer.numbers(np.uint8, 1 + offset)[begins] for offset in range(size)]
         self._diffs = [byte * has_bits for byte in bits]

@@ -64,16 +64,16 @@ def _image(image: ImagePlan, namespace: dict[str, Any]) -> Iterator[str]:
     for index, mask in enumerate(image.null_mask):
         place = f"position + {index}" if index else "position"
         yield f"b{index} = data[{place}]" if mask == 0xFF else f"b{index} = data[{place}] & {mask}"
-    behind = len(image.null_mask)
+    null_bytes = len(image.null_mask)
     for part in image.parts:
         taken = []
         for index, table in part.nulls:
             name = f"t{len(namespace)}"
             namespace[name] = tuple(table.tolist())
             taken.append(f" - {name}[b{index}]")
-        if behind + part.fixed_size:
-            yield f"position += {behind + part.fixed_size}{''.join(taken)}"
-        behind = 0
+        if null_bytes + part.fixed_size:
+            yield f"position += {null_bytes + part.fixed_size}{''.join(taken)}"
+        null_bytes = 0
         if part.variable is not None:
             yield from _variable(part.variable)
 

@@ -36,7 +36,7 @@ HELD_BYTES: Final = 64 << 20
 _WITH_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 _INSIDE: Final = _WITH_ROWS | {TableMapEvent}
 _BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
-_SAYING_NOTHING: Final = _BEGINNING | {TableMapEvent}
+_WITHOUT_FACTS: Final = _BEGINNING | {TableMapEvent}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class ChangeReader:
                 current.add_rows(event, inner)  # type: ignore[arg-type]
             elif kind is XidEvent:
                 current.xid = event.xid  # type: ignore[attr-defined]
-            elif kind not in _SAYING_NOTHING:
+            elif kind not in _WITHOUT_FACTS:
                 self._statement(current, event, inner)
             if unit.outcome is not None:
                 yield current

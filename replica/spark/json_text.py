@@ -38,7 +38,7 @@ class Member:
 
     values: pa.Array
     before: str = ""
-    behind: str = ""
+    after: str = ""
 
     def take(self, rows: pa.Array) -> "Member":
         """The member for some of the rows."""
@@ -55,12 +55,12 @@ def json_objects(names: Sequence[str], members: Sequence[Member | None], size: i
         text += f"{json.dumps(name, ensure_ascii=False)}:"
         values = member.values
         if values.null_count and member.before:
-            values = pc.binary_join_element_wise(member.before, values, member.behind, _NOTHING)
+            values = pc.binary_join_element_wise(member.before, values, member.after, _NOTHING)
             parts += [pa.scalar(text), values]
             text = ","
         else:
             parts += [pa.scalar(text + member.before), values]
-            text = member.behind + ","
+            text = member.after + ","
     if not parts:
         return pa.repeat(pa.scalar("{}"), size)
     parts += [pa.scalar(text.removesuffix(",") + "}"), _NOTHING]

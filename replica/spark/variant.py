@@ -125,7 +125,7 @@ def strings(array: pa.Array) -> pa.Array:
     if not len(lengths) or int(lengths.max()) <= _MAX_SHORT_STRING:
         heads = (lengths << 2 | _SHORT_STRING).astype(np.uint8).reshape(-1, 1)
         return _join(_fixed(heads), array.cast(BINARY))
-    return _behind_length(_LONG_STRING, array.cast(BINARY), lengths)
+    return _after_length(_LONG_STRING, array.cast(BINARY), lengths)
 
 
 def _dictionary(names: Sequence[bytes]) -> bytes:
@@ -149,8 +149,8 @@ def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
     return pc.binary_join_element_wise(*parts, _NOTHING)
 
 
-def _behind_length(head: bytes, array: pa.Array, lengths: npt.NDArray[Any]) -> pa.Array:
-    return _join(_behind_head(head, _little_endian(lengths, "<u4")), array)
+def _after_length(head: bytes, array: pa.Array, lengths: npt.NDArray[Any]) -> pa.Array:
+    return _join(_after_head(head, _little_endian(lengths, "<u4")), array)
 
 
 def _little_endian(numbers: npt.NDArray[Any], dtype: str) -> Bytes:
@@ -158,7 +158,7 @@ def _little_endian(numbers: npt.NDArray[Any], dtype: str) -> Bytes:
     return plain.view(np.uint8).reshape(len(plain), plain.itemsize)
 
 
-def _behind_head(head: bytes, rows: Bytes) -> pa.Array:
+def _after_head(head: bytes, rows: Bytes) -> pa.Array:
     """Values of equal length, each after ``head``, its type. Arrow's join would take several times as long."""
     whole = np.empty((len(rows), len(head) + rows.shape[1]), np.uint8)
     whole[:, : len(head)] = np.frombuffer(head, np.uint8)
@@ -176,7 +176,7 @@ def _numbers(head: bytes, dtype: str, through: pa.DataType) -> Callable[[pa.Arra
     def convert(array: pa.Array) -> pa.Array:
         plain = array.cast(through)
         numbers = pc.fill_null(plain, pa.scalar(0, through)).to_numpy(zero_copy_only=False)
-        return _with_nulls(_behind_head(head, _little_endian(numbers, dtype)), array)
+        return _with_nulls(_after_head(head, _little_endian(numbers, dtype)), array)
 
     return convert
 
@@ -193,7 +193,7 @@ def _decimals(array: pa.Array) -> pa.Array:
     words = np.frombuffer(array.buffers()[1], np.uint8).reshape(-1, 16)
     numbers = words[array.offset : array.offset + len(array), :size]
     head += bytes([array.type.scale])
-    return _with_nulls(_behind_head(head, numbers), array)
+    return _with_nulls(_after_head(head, numbers), array)
 
 
 def _unsigned_longs(array: pa.Array) -> pa.Array:
@@ -201,7 +201,7 @@ def _unsigned_longs(array: pa.Array) -> pa.Array:
 
 
 def _binaries(array: pa.Array) -> pa.Array:
-    return _behind_length(_LONG_BINARY, array, pc.fill_null(pc.binary_length(array), 0).to_numpy())
+    return _after_length(_LONG_BINARY, array, pc.fill_null(pc.binary_length(array), 0).to_numpy())
 
 
 def _times(array: pa.Array) -> pa.Array:
