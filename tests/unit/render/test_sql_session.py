@@ -45,4 +45,4 @@ def test_a_statement_gets_the_default_collations_that_it_was_logged_with() -> No
     event.status_variables = b"\x83\x01" + struct.pack("<HH", 45, 46)
     lines = b"".join(session.statement(event, event.sql)).splitlines()
     setting = lines.index(b"SET @@session.character_set_collations='utf8mb4=utf8mb4_bin';")
-    assert setting < lines.index(event.sql.encode())
+    assert setting < lines.index(event.sql.encode() + b";")
