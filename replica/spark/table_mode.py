@@ -187,7 +187,7 @@ class TableWriter:
             event = gathered.changes[0].event
             raise SchemaMismatchError(
                 f"column {gathered.table}.{field.name} has the type {array.type} at {event.file}:{event.position} "
-                f"and cannot be read as {field.type}: {error} -- set onSchemaChange=null to read such values as null"
+                f"and cannot be read as {field.type}: {error} -- onSchemaChange=null makes the whole batch null there"
             ) from error
 
 
