@@ -100,11 +100,11 @@ def report(findings: "Sequence[Finding]", width: int | None) -> Iterator[Line]:
             yield [Span(" " * _INDENT + text)]
         yield from _remedies(finding.remedies)
     counts = [(state, sum(finding.state == state for finding in findings)) for state in _ROLES]
-    told = ", ".join(
+    summary = ", ".join(
         f"{count} {state}{'s' * (count > 1 and state != 'ok')}" for state, count in counts if count
     )
     verdict = "streaming can start" if can_start(findings) else "streaming cannot start"
-    yield [Span(f"{verdict}: ", "heading"), Span(told)]
+    yield [Span(f"{verdict}: ", "heading"), Span(summary)]
 
 
 def _remedies(remedies: "Sequence[Remedy]") -> Iterator[Line]:

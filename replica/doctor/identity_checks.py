@@ -62,7 +62,7 @@ def check_server_id(facts: Facts) -> Iterator[Finding]:
     name = "server_id"
     ours = facts.options.server_id
     free = stream_option(f"server_id={_free_id(facts)}")
-    twins = [other for other in facts.replicas or () if other.server_id == ours]
+    duplicates = [other for other in facts.replicas or () if other.server_id == ours]
     if ours == facts.source.server_id:
         yield Finding(
             name,
@@ -70,8 +70,8 @@ def check_server_id(facts: Facts) -> Iterator[Finding]:
             f"{ours} is the id of the source itself: every server of a topology needs an id of its own",
             free,
         )
-    elif twins:
-        where = f"the replica at {twins[0].host or 'unknown'}:{twins[0].port} has server_id {ours} as well"
+    elif duplicates:
+        where = f"the replica at {duplicates[0].host or 'unknown'}:{duplicates[0].port} has server_id {ours} as well"
         if facts.is_mariadb:
             message = f"{where}: the source closes the older of the two connections, again and again"
             yield Finding(name, "failure", message, free)

@@ -207,9 +207,9 @@ class Answers:
         mine = str(self._facts.identity.server_id)
         found = [(replica, replica.registered) for replica in self._replicas() if replica.registered]
         rows = [
-            (str(told.server_id), told.host, str(told.port), mine, replica.uuid)
-            for replica, told in found
-            if told is not None
+            (str(registered.server_id), registered.host, str(registered.port), mine, replica.uuid)
+            for replica, registered in found
+            if registered is not None
         ]
         if self._facts.identity.is_mariadb:
             return Rows(("Server_id", "Host", "Port", "Master_id"), [row[:4] for row in rows], _NUMBERS)

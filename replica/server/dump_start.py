@@ -1,6 +1,6 @@
-"""Finds where a binlog dump starts: the replica's request becomes a file, a position and an event filter.
+"""Finds where a binlog dump starts: turns a replica's request into a file, a position and an event filter.
 
-Or the request is refused. The checks and their order are those of MySQL's ``Binlog_sender::check_start_file`` and of
+It may also refuse the request. The checks and their order are those of MySQL's ``Binlog_sender::check_start_file`` and of
 MariaDB's ``init_binlog_sender``.
 """
 
