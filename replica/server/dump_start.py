@@ -1,7 +1,7 @@
 """Finds where a binlog dump starts: turns a replica's request into a file, a position and an event filter.
 
-It may also refuse the request. The checks and their order are those of MySQL's ``Binlog_sender::check_start_file`` and of
-MariaDB's ``init_binlog_sender``.
+It may also refuse the request. The checks and their order are those of MySQL's ``Binlog_sender::check_start_file``
+and of MariaDB's ``init_binlog_sender``.
 """
 
 from collections.abc import Mapping
