@@ -1,8 +1,8 @@
-"""Events as text that equals the reference tools': ``mysqlbinlog -vv`` for MySQL, ``mariadb-binlog -vv`` for MariaDB.
+"""Events as the text of ``mysqlbinlog`` (MySQL) and ``mariadb-binlog``, with ``-vv --base64-output=decode-rows``.
 
-Equal, byte for byte, are the ``# at`` lines, the header lines and the ``###`` lines (with ``TZ=UTC``); statements
-between them are complete, but not always in the tools' words. It takes events decoded with ``TextRenderer.cells``
-and writes to a binary stream as they come, since strings in the log may hold any bytes.
+The ``# at`` lines, the header lines and the ``###`` lines equal the tools' byte for byte (with ``TZ=UTC``). The
+statements between them are complete, but not always worded like the tools'. Events must be decoded with
+``TextRenderer.cells``. The output is a binary stream, because strings in the log may hold any bytes.
 """
 
 from collections.abc import Iterable
@@ -27,9 +27,9 @@ class TextRenderer:
         with open_binlog("binlog.000042", cells=renderer.cells) as log:
             render_text(log.raw_events(), renderer)
 
-    The events must come from a decoder that was made with ``cells=renderer.cells``. ``flavor`` says whose tool to
-    follow; without it the first format description decides. ``hexdump`` adds the annotated dump of each event.
-    Of the rows of a statement that takes several events, 1 MiB of text is kept in memory, the rest in a file.
+    The events must come from a decoder that was made with ``cells=renderer.cells``. ``flavor`` chooses the tool to
+    follow; without it the first format description decides. ``hexdump`` adds the annotated dump of each event. If a
+    statement's rows take several events, up to 1 MiB of their text is kept in memory, the rest in a temporary file.
     """
 
     def __init__(self, output: BinaryIO, hexdump: bool = False, *, flavor: Flavor | None = None) -> None:
@@ -42,7 +42,7 @@ class TextRenderer:
     def render(self, raw: bytes, position: int, event: Event) -> None:
         """Write one event: ``raw`` are its bytes with header and checksum, ``position`` its offset in the file.
 
-        Events inside of a compressed transaction come behind it, with its position; their ``raw`` is not used.
+        The events inside a compressed transaction follow it, with its position; their ``raw`` is not used.
         """
         if self._writer is None:
             self._writer = self._begin(event)
@@ -51,7 +51,7 @@ class TextRenderer:
         self._writer.event(raw, position, event)
 
     def finish(self) -> None:
-        """Write what is held back, and what the tools write at the end of a log."""
+        """Write pending rows, and the text that the tools write at the end of a log."""
         (self._writer or self._begin(None)).finish()
 
     def _begin(self, event: Event | None) -> TextWriter:

@@ -1,6 +1,6 @@
 """Annotated hex dumps of raw events, as ``mysqlbinlog --hexdump`` and ``mariadb-binlog --hexdump`` lay them out.
 
-Raw events in, comment lines out; where the dump stands in the text is ``text_writer``'s. Layouts:
+Turns raw events into comment lines; ``mysql`` and ``mariadb`` place them in the text. Layouts:
 ``Log_event::print_header`` of MySQL's ``sql/log_event.cc`` and of MariaDB's ``sql/log_event_client.cc``.
 """
 
@@ -17,7 +17,7 @@ _PRINTABLE = bytes(range(0x20, 0x7F))
 
 
 def _visible(shown: bytes) -> bytes:
-    """A translation table that makes a dot of every byte not in ``shown``."""
+    """A translation table that turns every byte not in ``shown`` into a dot."""
     return bytes(byte if byte in shown else ord(".") for byte in range(256))
 
 
@@ -42,7 +42,7 @@ def _fields(header: bytes) -> list[str]:
 
 
 def mysql_hexdump(raw: bytes, position: int, header_size: int = EVENT_HEADER_SIZE) -> bytes:
-    """The dump of an event that starts at ``position``. Headers of another size than 19 are not taken apart."""
+    """The dump of an event that starts at ``position``. Only headers of 19 bytes are split into fields."""
     start = 0
     lines: list[bytes] = []
     if header_size == EVENT_HEADER_SIZE:
@@ -57,7 +57,7 @@ def mysql_hexdump(raw: bytes, position: int, header_size: int = EVENT_HEADER_SIZ
 
 
 def mariadb_hexdump(raw: bytes, position: int, header_size: int = EVENT_HEADER_SIZE) -> bytes:
-    """The dump of an event that starts at ``position``; of longer headers (Google's) only the usual part is shown."""
+    """The dump of an event that starts at ``position``. Of longer headers (Google's) only 19 bytes are shown."""
     lines = [
         b"# Position\n",
         b"#           |Timestamp   |Type |Master ID   |Size        |Master Pos  |Flags\n",

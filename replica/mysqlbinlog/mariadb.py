@@ -1,6 +1,6 @@
 """The text of MariaDB's events, as ``mariadb-binlog -vv --base64-output=decode-rows`` (11.8) prints them.
 
-It also prints the rows of MySQL 5.1 to 5.5, which today's mysqlbinlog refuses. Formats: MariaDB's
+Like the tool it also prints the rows of MySQL 5.1 to 5.5, which today's mysqlbinlog refuses. Formats: MariaDB's
 ``sql/log_event_client.cc``, and ``client/mysqlbinlog.cc`` for their order.
 """
 
@@ -75,7 +75,7 @@ _ROWS = (RowsEvent, PreGaRowsEvent)
 _HAS_TRIGGERS = 1 << 14
 _ALTER_FLAGS = 2 | 4 | 8
 
-# Flags of a GTID event (Gtid_log_event) that its line names.
+# Flags of a GTID event (Gtid_log_event); its line names most of them.
 _STANDALONE, _COMMIT_ID, _TRANSACTIONAL, _PARALLEL, _WAITED, _DDL, _PREPARED_XA = 1, 2, 4, 8, 16, 32, 64
 _START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
 
@@ -95,7 +95,7 @@ class MariadbText(TextWriter):
         output.write(_OPENING)
 
     def event(self, raw: bytes, position: int, event: Event) -> None:
-        """Write one event. An annotation waits for the table map behind it."""
+        """Write one event. An annotation waits for the table map after it."""
         if isinstance(event, FormatDescriptionEvent):
             self.follow(event)
         if not isinstance(event, _ROWS):
@@ -106,10 +106,10 @@ class MariadbText(TextWriter):
             self._annotation = (raw, event)
             return
         annotated, self._annotation = self._annotation, None
-        # Behind anything else its own table map was filtered out.
+        # If another event follows the annotation, its table map was filtered out.
         if isinstance(event, TableMapEvent) and annotated is not None:
             annotation_raw, annotation = annotated
-            # Its dump is labelled with the table map's offset, as the tool does it.
+            # Like the tool, label the annotation's dump with the table map's offset.
             self._write_head(annotation_raw, position, annotation)
         self._write_skip_replication(event)
         self._write_head(raw, position, event)
@@ -119,13 +119,13 @@ class MariadbText(TextWriter):
             self.write_rows(event)
 
     def finish(self) -> None:
-        """What ends the text."""
+        """Write the held bytes, and the end of the text."""
         self.release_rows()
         self._write_row_count()
         self.output.write(_CLOSING)
 
     def release_rows(self) -> None:
-        """Headers first."""
+        """Write the held headers, then the held rows."""
         self._head.release(self.output)
         super().release_rows()
 
@@ -141,8 +141,8 @@ class MariadbText(TextWriter):
             self.output.write(b"/*!50521 SET skip_replication=%d*/%b" % (skips, _END))
 
     def _write_head(self, raw: bytes, position: int, event: Event) -> None:
-        """Rows events' headers wait for their statement's last one; those of all others pull them along."""
-        # The tool prints nothing before the scheme of an encrypted log.
+        """Write an event's header and text. Headers of rows events wait for the last rows event of the statement."""
+        # The tool prints no header line before the encryption scheme.
         has_header = not isinstance(event, StartEncryptionEvent)
         pieces = [self.header_line(raw, event.header)] if has_header else []
         if has_header and self.hexdump:
@@ -224,7 +224,7 @@ class MariadbText(TextWriter):
         alter = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
         sql = name_bytes(event.sql)
         if isinstance(alter, tuple) and isinstance(alter[0], int) and alter[0] & _ALTER_FLAGS:
-            yield b"### %b\n" % sql  # one of the two phases of an ALTER, which only a replica can run
+            yield b"### %b\n" % sql  # one phase of a two-phase ALTER, which only a replica can run
         else:
             yield b"%b\n%b\n" % (sql, DELIMITER)
 

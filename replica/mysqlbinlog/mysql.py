@@ -66,7 +66,7 @@ _PAYLOAD_END = b"# End of compressed events.\n"
 _END = DELIMITER + b"\n"
 _MAY_HAVE_STATEMENTS = 1
 _UNKNOWN_VERSION = 999999
-# The first server that tells generated invisible primary keys, and the flag in the table map that does.
+# The first server that logs generated invisible primary keys, and their flag in the table map.
 _TELLS_GENERATED_KEYS = 80030
 _HAS_GENERATED_KEY = 1 << 2
 
@@ -87,13 +87,13 @@ _ROWS_FLAGS = (
     (0x10, b" USE_SQL_FOREIGN_KEY_F"),
 )
 
-# Printed with the statement that they are for.
+# Events that are printed with the statement they belong to.
 _DEFERRED = (IntvarEvent, RandEvent, UserVarEvent)
 _COMPRESSIONS = {0: b"ZSTD", 255: b"NONE"}
 
 
 class MysqlText(TextWriter):
-    """Writes events of a MySQL server. Events inside of a compressed transaction carry its position."""
+    """Writes events of a MySQL server. Events inside a compressed transaction have its position."""
 
     flavor = "mysql"
 
@@ -109,7 +109,7 @@ class MysqlText(TextWriter):
         output.write(_OPENING)
 
     def event(self, raw: bytes, position: int, event: Event) -> None:
-        """Write one event. Of an event in a payload, ``raw`` is not looked at."""
+        """Write one event. ``raw`` is not used for events inside a compressed transaction."""
         if self._payload is not None:
             if position == self._payload.position and not isinstance(event, TransactionPayloadEvent):
                 raw, position = self._payload.reveal(event, self.has_checksums)
@@ -127,7 +127,7 @@ class MysqlText(TextWriter):
         self._write(raw, position, event)
 
     def finish(self) -> None:
-        """What ends the text; an open transaction is rolled back."""
+        """Write the held bytes and the end of the text, which rolls back an open transaction."""
         self._end_payload()
         self._write_deferred()
         self.held_rows.release(self.output)
@@ -252,7 +252,7 @@ class MysqlText(TextWriter):
 
     @_body.register
     def _gtid(self, event: AnonymousGtidEvent) -> Iterator[bytes]:
-        # Servers before 8.0.1 leave out all of this, those before 8.0.14 only the versions.
+        # Servers before 8.0.1 log none of these fields, servers before 8.0.14 all but the versions.
         unknown = 0 if event.immediate_commit_timestamp is None else _UNKNOWN_VERSION
         self._source_version = event.immediate_server_version or unknown
         is_anonymous = not isinstance(event, GtidEvent)
@@ -321,7 +321,7 @@ class MysqlText(TextWriter):
 
 
 class _Payload:
-    """The compressed transaction whose events are being printed; they are shown as if they stood at its end."""
+    """The compressed transaction whose events are being printed; they are shown at the position of its end."""
 
     def __init__(self, event: TransactionPayloadEvent) -> None:
         self.position = event.position
@@ -329,11 +329,11 @@ class _Payload:
         self._raw_events = payload_events(event.payload, event.compression_type)
 
     def reveal(self, event: Event, has_checksums: bool) -> tuple[bytes, int]:
-        """The bytes of the next event that is ``event``, with the checksum it lacks, and the position shown."""
+        """The bytes of the next inner event equal to ``event``, with a checksum added, and the position to show."""
         raw = next((raw for raw in self._raw_events if unpack_event_header(raw) == event.header), None)
         if raw is None:
             raise DecodeError(
-                "an event that is not in the compressed transaction before it", event.file, event.position
+                "the event is not in the compressed transaction before it", event.file, event.position
             )
         if has_checksums:
             size = (len(raw) + CHECKSUM_SIZE).to_bytes(4, "little")

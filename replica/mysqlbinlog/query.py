@@ -1,6 +1,6 @@
-"""What stands before a statement: the session's settings, printed where they differ from the last statement's.
+"""The SET and use statements before a statement: session settings that differ from those of the last statement.
 
-State and bytes only. Formats: ``Query_log_event::print_query_header`` of MySQL's ``sql/log_event.cc`` and
+Returns bytes, does no I/O. Formats: ``Query_log_event::print_query_header`` of MySQL's ``sql/log_event.cc`` and
 MariaDB's ``sql/log_event_client.cc``.
 """
 
@@ -22,14 +22,14 @@ Variables = Mapping[str, StatusValue]
 
 _FlagVariables = tuple[tuple[bytes, int, bool], ...]
 
-# Session variable, its bit in FLAGS2 (query_options.h; MariaDB's sql_priv.h), whether a set bit stands for 0.
+# Session variable, its bit in FLAGS2 (query_options.h; MariaDB's sql_priv.h), whether a set bit means 0.
 _FLAGS2: _FlagVariables = (
     (b"foreign_key_checks", 1 << 26, True),
     (b"sql_auto_is_null", 1 << 14, False),
     (b"unique_checks", 1 << 27, True),
     (b"autocommit", 1 << 19, True),
 )
-# No server logs it, but the tool prints it once.
+# No server logs check_constraint_checks, but the tool prints it once.
 _CHECK_CONSTRAINTS = (b"check_constraint_checks", 1 << 32, True)
 _INSERT_HISTORY = (b"system_versioning_insert_history", 1 << 30, False)
 _MARIADB_FLAGS2: _FlagVariables = (*_FLAGS2, _CHECK_CONSTRAINTS, _INSERT_HISTORY)
@@ -41,10 +41,10 @@ _LATER_MARIADB_FLAGS2: _FlagVariables = (
     _INSERT_HISTORY,
 )
 _LATER_MARIADB = (10, 6, 10)
-# SQL modes that 8.0.5 removed; servers since then would refuse them.
+# SQL modes that MySQL 8.0.5 removed; later servers refuse them.
 _REMOVED_SQL_MODES = 0x1003FF00
 
-# Statements that are a transaction's frame: they need no default schema.
+# Statements that begin, mark or end a transaction need no default schema.
 _FRAME_EXACT = frozenset({"BEGIN", "COMMIT"})
 _FRAME_PREFIXES = ("SAVEPOINT", "ROLLBACK", "XA ")
 
@@ -55,7 +55,7 @@ def is_transaction_frame(sql: str) -> bool:
 
 
 class Session:
-    """The settings that were last printed, and what the next statement changes in them."""
+    """Keeps the settings printed last, and yields those that the next statement changes."""
 
     def __init__(self, flavor: Flavor) -> None:
         self.flavor: Flavor = flavor
@@ -65,13 +65,13 @@ class Session:
         self._printed: dict[str, object] = {}
 
     def follow(self, server_version: str) -> None:
-        """Which settings there are depends on the server's version."""
+        """Note the server's version, which decides which settings exist."""
         if is_mariadb_version(server_version) and self.flavor == "mariadb":
             is_later = version_numbers(server_version) >= _LATER_MARIADB
             self._flag_variables = _LATER_MARIADB_FLAGS2 if is_later else _MARIADB_FLAGS2
 
     def statements(self, event: QueryEvent) -> Iterator[bytes]:
-        """SET and use statements that have to run before the event's own, each with delimiter and newline."""
+        """The SET and use statements to run before the event's statement, each with delimiter and newline."""
         variables = parse_status_variables(event.status_variables)
         for statement in self._settings(event, variables):
             yield b"%b%b\n" % (statement, DELIMITER)
@@ -183,11 +183,11 @@ def _number(form: bytes) -> _Write:
     return write
 
 
-# Printed before each statement that has them.
+# Settings that are printed before each statement that has them, changed or not.
 _ALWAYS = frozenset(
     {"SQL_REQUIRE_PRIMARY_KEY", "DEFAULT_TABLE_ENCRYPTION", "MARIADB_CHARACTER_SET_COLLATIONS"}
 )
-# Status variable, what its absence means (None: no change), how it is printed; in the order of printing.
+# Status variable, the value that its absence means (None: no change), its printer; in the order of printing.
 _SETTINGS: tuple[tuple[str, StatusValue | None, _Write], ...] = (
     ("SQL_MODE", None, Session._sql_mode),
     ("AUTO_INCREMENT", (1, 1), Session._auto_increment),

@@ -1,6 +1,6 @@
-"""The ``###`` lines of rows events: pseudo-SQL with a comment per value, as ``print_verbose`` writes them.
+"""The ``###`` lines of rows events: pseudo-SQL with a comment for each value, as ``print_verbose`` writes them.
 
-It takes events that were decoded with the cells of ``text_values``, whose rows hold text already. Formats:
+Events must be decoded with the cells of ``values``, so that their rows already hold text. Formats:
 ``Rows_log_event::print_verbose_one_row`` of MySQL's ``log_event.cc`` and MariaDB's ``log_event_client.cc``.
 """
 
@@ -21,7 +21,7 @@ _NDB, _PARTITION = 0, 1
 
 
 def name_bytes(name: str) -> bytes:
-    """A name of the log in its own bytes."""
+    """A name as the bytes that the log holds."""
     return name.encode("utf-8", "surrogateescape")
 
 
@@ -32,7 +32,7 @@ def quoted_name(name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What surrounds one column's value, and the whole line where it is NULL."""
+    """The text before and after one column's value, and the whole line for NULL."""
 
     before: bytes
     after: bytes
@@ -40,22 +40,22 @@ class _Line:
 
 
 class _TableText:
-    """A table's lines: made once for all of its rows."""
+    """The lines of a table, made once for all its rows."""
 
     def __init__(self, table: Table) -> None:
-        self.table = table  # keeps the id by which this is found from being used again
+        self.table = table  # kept alive, because this object is found by the table's id()
         self.name = quoted_name(table.schema) + b"." + quoted_name(table.name)
         self.lines = [_column_line(table, index) for index in range(len(table.columns))]
         self._whole_row = b"".join(line.before + b"%b" + line.after for line in self.lines)
 
     def image(self, row: Row) -> bytes:
-        """The lines of one row image; columns that it does not hold have none."""
+        """The lines of one row image; columns that the image lacks have no line."""
         if None in row or ABSENT in row:
             return b"".join(self._each(row))
         try:
             return self._whole_row % row
         except TypeError:
-            return b"".join(self._each(row))  # it holds a partial JSON update
+            return b"".join(self._each(row))  # the row holds a partial JSON update
 
     def _each(self, row: Row) -> Iterator[bytes]:
         for number, (value, line) in enumerate(zip(row, self.lines, strict=True), 1):
@@ -86,7 +86,7 @@ class RowsText:
         self._tables: dict[int, _TableText] = {}
 
     def lines(self, event: RowsEvent) -> Iterator[bytes]:
-        """One piece per row, after what the event says of partitions."""
+        """One piece for each row, after the event's extra row information (NDB, partitions)."""
         if event.extra:
             yield self._extra_lines(event)
         text = self._table(event.table)
@@ -128,7 +128,7 @@ def _deletes(event: DeleteRowsEvent, text: _TableText) -> Iterator[bytes]:
 
 
 def _mysql_extra(event: RowsEvent) -> bytes:
-    """Extra row information (``rows_event.h``: Extra_row_info): tagged parts for NDB and for partitions."""
+    """MySQL's extra row information (``rows_event.h``: Extra_row_info): tagged parts for NDB and for partitions."""
     extra, lines, position = event.extra, [], 0
     while position < len(extra):
         tag, rest = extra[position], extra[position + 1 :]
@@ -156,7 +156,7 @@ def _mysql_extra(event: RowsEvent) -> bytes:
 
 
 def _mariadb_extra(event: RowsEvent) -> bytes:
-    """A tag (0), a length that counts itself and the format, a format, a payload."""
+    """MariaDB's extra row information: tag (0), length (which counts itself and the format), format, payload."""
     if len(event.extra) < 3:
         return b""
     size, number = event.extra[1], event.extra[2]

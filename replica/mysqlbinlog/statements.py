@@ -1,6 +1,6 @@
-"""The text of events around statements, in which both families agree: variables, LOAD DATA's files, incidents.
+"""The text of events that both families print alike: variables before statements, LOAD DATA's files, incidents.
 
-Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, which MariaDB inherited.
+Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, which MariaDB inherited. No statements themselves.
 """
 
 from decimal import Decimal
@@ -28,7 +28,7 @@ _INCIDENTS = {0: b"NOTHING", 1: b"LOST_EVENTS"}
 
 @singledispatch
 def statement_text(event: Event) -> bytes:
-    """The event's own text; empty for events that are not of this kind."""
+    """The event's own text; empty for events of other types."""
     return b""
 
 
@@ -60,13 +60,13 @@ def _delete_file(event: DeleteFileEvent) -> bytes:
 
 @statement_text.register
 def _incident(event: IncidentEvent) -> bytes:
-    """Made so that replaying it fails."""
+    """An incident as a statement that fails when it is replayed."""
     name = _INCIDENTS.get(event.incident, b"%d" % event.incident)
     return b"\n# Incident: %b\nRELOAD DATABASE; # Shall generate syntax error\n" % name
 
 
 def user_value(event: UserVarEvent) -> bytes:
-    """A user variable's value as an expression; strings in hex, with their character set."""
+    """A user variable's value as an expression; strings as hexadecimal literals with their character set."""
     value = event.value
     if isinstance(value, bytes):
         charset = charset_of_collation(event.collation)

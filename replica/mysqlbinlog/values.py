@@ -1,7 +1,7 @@
-"""Cells whose values are the text that mysqlbinlog and mariadb-binlog print for a column, and its comment.
+"""Cells that decode a column to the text that mysqlbinlog and mariadb-binlog print, and the comment after it.
 
-They stand on the same row layouts as the cells of ``protocol.rows.cells``, so the decoder's compiled readers serve
-them too. Values are bytes: a string column may hold any. What surrounds a value in its line is ``text_rows``'.
+They have the same row layouts as the cells of ``protocol.rows.cells``, so the decoder's compiled readers work for
+them, too. Values are bytes, because a string column may hold any bytes. ``rows`` writes the rest of the line.
 Formats: ``log_event_print_value`` of MySQL's ``sql/log_event.cc`` and MariaDB's ``sql/log_event_client.cc``.
 """
 
@@ -32,7 +32,7 @@ _MYSQL_ESCAPES = {bytes([byte]): b"\\x%02x" % byte for byte in range(0x20)} | {
     b"'": rb"\'",
     b"\\": rb"\\",
 }
-# MariaDB's tool means to escape quotes and backslashes too, but asks for control characters first.
+# MariaDB's tool intends to escape quotes and backslashes, too, but checks for control characters first.
 _MARIADB_ESCAPED = re.compile(rb"[\x00-\x1f]")
 
 
@@ -65,7 +65,7 @@ _INTEGER_CODES: dict[ColumnType, tuple[str, int]] = {
 
 
 def _integer(column: Column) -> Cell:
-    """Both readings of negative numbers: the tools do not look at the column's sign."""
+    """Signed and unsigned reading of a negative number: the tools ignore the column's sign."""
     code, size = _INTEGER_CODES[column.type]
     both = f"b'%d (%d)' % ({{v}}, {{v}} + {1 << 8 * size})"
     return Cell(f"(b'%d' % {{v}} if {{v}} >= 0 else {both})", code=code, size=size)
@@ -87,7 +87,7 @@ def _fixed(function: Function, size: int) -> Cell:
 
 
 def _bits(size: int, bits: int) -> Cell:
-    """The lowest ``bits`` of ``size`` bytes, first byte first: so the bytes of a SET come out in reverse."""
+    """The lowest ``bits`` of ``size`` bytes, first byte first, so that the bytes of a SET come out in reverse."""
     mask, width = (1 << bits) - 1, f"0{bits}b"
 
     def text(data: bytes, position: int) -> bytes:
@@ -125,7 +125,7 @@ def _old_time(signed: bool) -> Cell:
 
 
 def _fraction(digits: int) -> Callable[[int], bytes]:
-    """A stored fraction as text: it has an even number of digits, of which ``digits`` are shown."""
+    """A stored fraction as text: it is stored with an even number of digits, and shown with ``digits``."""
     if not digits:
         return lambda stored: b""
     dropped = digits % 2
@@ -159,7 +159,7 @@ def _datetime2(column: Column) -> Cell:
 
 
 def _time2(column: Column) -> Cell:
-    """A negative value is the complement of the whole, fraction included."""
+    """A TIME. A negative value is stored as the complement of the whole number, fraction included."""
     fraction, size = _fraction(column.metadata), fraction_size(column.metadata)
     bits = 8 * size
     bias, mask = 0x800000 << bits, (1 << bits) - 1
@@ -179,7 +179,7 @@ def _time2(column: Column) -> Cell:
 
 
 class JsonDiffText:
-    """A partial update of a JSON column: its text names the column, which only the line's writer knows."""
+    """A partial update of a JSON column. Its text needs the column's name, which the line's writer passes."""
 
     def __init__(self, diffs: list[JsonDiff]) -> None:
         self._diffs = diffs
@@ -294,7 +294,7 @@ _CELLS: dict[Flavor, CellMakers] = {
     },
     "mariadb": {
         **_makers(quote_mariadb, b"'%04d-%02d-%02d %02d:%02d:%02d'", True),
-        # Printed as they are logged, compressed.
+        # Compressed columns are printed as logged, compressed.
         ColumnType.MARIADB_VARCHAR_COMPRESSED: _short(quote_mariadb),
         ColumnType.MARIADB_BLOB_COMPRESSED: _long(quote_mariadb),
     },
@@ -310,7 +310,7 @@ class TextCells(CellTable):
         self._tables = {name: CellTable(makers) for name, makers in _CELLS.items()}
 
     def cell(self, column: Column) -> Cell:
-        """The cell of ``column``. Raises ``DecodeError`` for a type that has no place in a row."""
+        """The cell of ``column``. Raises ``DecodeError`` for a type that rows cannot hold."""
         return self._tables[self.flavor].cell(column)
 
 
@@ -322,7 +322,7 @@ _BLOB_NAMES = {
     3: "MEDIUMBLOB/MEDIUMTEXT",
     4: "LONGBLOB/LONGTEXT",
 }
-# Types that the tools do not call by the name that ColumnType has.
+# Types whose name in the tools differs from that of ColumnType.
 _TYPE_NAMES: dict[ColumnType, str] = {
     ColumnType.TINY: "TINYINT",
     ColumnType.SHORT: "SHORTINT",
@@ -348,7 +348,7 @@ _TYPE_NAMES: dict[ColumnType, str] = {
 
 
 def type_name(column: Column) -> str:
-    """The type in the comment behind a value: the tools' own names, not quite SQL's."""
+    """The type in the comment after a value: the tools' own name, which may differ from SQL's."""
     metadata = column.metadata
     return _TYPE_NAMES.get(column.type, column.type.name).format(
         metadata=metadata,
@@ -361,7 +361,7 @@ def type_name(column: Column) -> str:
 
 
 def raw_metadata(column: Column) -> int:
-    """The metadata as the table map has it, whose bytes ``Column.metadata`` is free of."""
+    """The metadata as in the table map, with the bytes that ``Column.metadata`` leaves out."""
     kind, metadata = column.type, column.metadata
     if kind in (ColumnType.ENUM, ColumnType.SET):
         return kind << 8 | metadata

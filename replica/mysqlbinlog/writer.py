@@ -1,6 +1,6 @@
-"""What the text of both families has in common: header lines, checksums, rows held back until their statement ends.
+"""The text that both families share: header lines, checksums, and rows held back until their statement ends.
 
-A subclass per family says what each event's own text is and in which order parts come out. Formats:
+A subclass for each family writes each event's own text and decides the order of the parts. Formats:
 ``Log_event::print_header`` and ``print_timestamp`` of both servers' log_event sources.
 """
 
@@ -30,13 +30,13 @@ class Spool:
         return self._file is not None
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Hold back more."""
+        """Hold back more bytes."""
         if self._file is None:
             self._file = SpooledTemporaryFile(_SPOOL_MEMORY)  # noqa: SIM115
         self._file.writelines(pieces)
 
     def release(self, output: BinaryIO) -> None:
-        """Write what was held back to ``output``, and hold nothing any more."""
+        """Write the held bytes to ``output``; the spool is then empty."""
         if self._file is None:
             return
         with self._file as file:
@@ -54,7 +54,7 @@ def timestamp_text(timestamp: int) -> bytes:
 
 
 class TextWriter:
-    """Base of the two families' writers: one event after the other to a binary stream."""
+    """Base of the two families' writers: writes one event after another to a binary stream."""
 
     flavor: Flavor
     closing: bytes
@@ -73,17 +73,17 @@ class TextWriter:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Write what was held back, and the end of the file's text."""
+        """Write the held bytes, and the end of the text."""
         raise NotImplementedError
 
     def follow(self, event: FormatDescriptionEvent) -> None:
-        """What a format description says of the events behind it."""
+        """Take checksums, header size and version for the following events from a format description."""
         self.has_checksums = event.checksum_algorithm == 1
         self.header_size = event.header_size
         self.session.follow(event.server_version)
 
     def header_line(self, raw: bytes, header: EventHeader) -> bytes:
-        """The line before an event, up to where the event's own text begins."""
+        """The line before an event, up to the event's own text."""
         checksum = b""
         if self.has_checksums:
             checksum = b"CRC32 0x%08x " % int.from_bytes(raw[-CHECKSUM_SIZE:], "little")
@@ -95,16 +95,16 @@ class TextWriter:
         )
 
     def end_statement(self, event: Event) -> None:
-        """Write the rows that wait for their statement's last event, if that did not come: it may not be wanted."""
+        """Write held rows if their statement's last event has not come; it may be filtered out."""
         if self.held_rows and not isinstance(event, RowsEvent | PartialRowDataEvent):
             self.release_rows()
 
     def release_rows(self) -> None:
-        """Write what is held back."""
+        """Write the held rows."""
         self.held_rows.release(self.output)
 
     def write_rows(self, event: RowsEvent) -> None:
-        """The event's ``###`` lines, once its statement is complete: behind the headers of all its events."""
+        """Write the event's ``###`` lines once its statement is complete, after the headers of all its events."""
         lines = self.rows.lines(event)
         is_last = event.rows_flags & RowsFlag.STATEMENT_END
         if not is_last or self.held_rows:

@@ -1,4 +1,4 @@
-"""What is in a log, counted: ``LogStatistics``, its records, and the report as text and as a page with charts."""
+"""Counts the content of a log: ``LogStatistics``, its records, and the report as text and as a page with charts."""
 
 from .collect import LogStatistics as LogStatistics
 from .summaries import LagStatistics as LagStatistics

@@ -1,9 +1,9 @@
-"""What is in a log: changes by table, transactions, statements, minutes and lag. Fed events, of files or of a stream.
+"""Counts changes by table, transactions, statements, minutes and lag from the events of files or of a stream.
 
     open_binlog(..., row_values=False) or connect(..., row_values=False) -> LogStatistics.add -> tables, minutes...
 
-It counts rows and bytes and looks at no value. A transaction is counted when its end has come: where it was cut off
-by a crash or a failover, its rows are in no figure. Nothing here reads a file or prints.
+Rows and bytes are counted, values are not read. A transaction is counted at its end; the rows of a transaction that a
+crash or failover cut off are not counted. Nothing here reads a file or prints.
 """
 
 from bisect import bisect_left
@@ -58,13 +58,13 @@ _NEVER: Final = 1 << 62
 _MICROSECONDS: Final = 1_000_000
 _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 _NOT_CUTTING: Final = int(EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
-# Table objects that are known by identity; a log with many DDLs makes new ones.
+# Table objects kept by identity; a log with many DDL statements makes new ones.
 _TABLES_KNOWN: Final = 4096
-# An attribute of an Enum costs more than a name.
+# Reading a global name is faster than an attribute of an Enum.
 _ANNOUNCED: Final = State.ANNOUNCED
 _GTIDS: Final = (AnonymousGtidEvent, GtidEvent, MariadbGtidEvent)
 _OF_FILES: Final = (FormatDescriptionEvent, RotateEvent)
-# What is to be done with events of each type; one cuts off a transaction that has not ended, or may do so.
+# The action for each event type; _CUTS: the event may cut off a transaction that has not ended.
 _ROWS, _TABLE_MAP, _STATEMENT, _CUTS = "rows", "table map", "statement", "cuts"
 _MARKS: Final[Mapping[type[Event], str]] = MappingProxyType(
     {
@@ -78,7 +78,7 @@ _MARKS: Final[Mapping[type[Event], str]] = MappingProxyType(
 
 @record(slots=True)
 class _TableShare:
-    """What the open transaction does to one table."""
+    """Row changes of the open transaction in one table."""
 
     table: TableStatistics
     inserts: int
@@ -93,7 +93,7 @@ class _TableShare:
 
 
 class _OpenTransaction:
-    """The transaction that has begun and not ended; ``first`` and ``last`` are seconds since 1970."""
+    """The transaction that has begun but not ended; ``first`` and ``last`` are seconds since 1970."""
 
     __slots__ = ("begin", "bytes", "first", "last", "shares")
 
@@ -105,23 +105,23 @@ class _OpenTransaction:
 
 
 class LogStatistics:
-    """Counts what is in a log, event by event.
+    """Counts the content of a log, event by event.
 
         statistics = replica.LogStatistics()
         with replica.open_binlog("binlog.000042", row_values=False) as log:
             statistics.add_all(log)
 
-    Events come in the order of the log, all of them: filters by table are fine, ``events=`` is not. With
-    ``row_values=False`` reading takes a third of the time; events with values count alike. At any time the attributes
-    hold what was counted so far.
+    Add all events, in the order of the log: table filters are fine, ``events=`` is not. ``row_values=False`` reads in
+    a third of the time and gives the same counts. The attributes can be read at any time.
 
-    ``bytes`` are those of the log, ``transactions`` those that have ended; ``with_rows`` of them changed rows.
-    ``unfinished`` ones were cut off by a crash, and ``incidents`` are the source's word that events are missing.
-    ``servers`` counts transactions by the id of the server where they began; ``versions`` are those of the servers
-    that wrote the log, ``files`` its files, in order. ``statements`` counts those that hold no rows by name
-    (``"CREATE TABLE"``), ``ddl`` are the last 50 of them that are DDL. ``rows_classes`` counts the transactions with
-    rows by ``replica.statistics.summaries.ROWS_CLASSES``. ``lag`` is that of transactions which another server
-    committed first (MySQL 8.0.1 and later), ``seconds_behind`` that of a live stream.
+    ``bytes`` is the size of the log, ``transactions`` the number of finished transactions, ``with_rows`` the number
+    of those that changed rows. ``unfinished`` transactions were cut off by a crash; ``incidents`` counts the source's
+    INCIDENT events, which say that events are missing. ``servers`` counts transactions by the id of the server where
+    they began. ``versions`` lists the versions of the servers that wrote the log, ``files`` its files, in order.
+    ``statements`` counts statements without rows by name (``"CREATE TABLE"``); ``ddl`` holds the last 50 DDL
+    statements. ``rows_classes`` counts transactions with rows by their number of rows
+    (``replica.statistics.summaries.ROWS_CLASSES``). ``lag`` is the lag of transactions that another server committed
+    first (MySQL 8.0.1 and later), ``seconds_behind`` the lag of a live stream.
     """
 
     def __init__(self) -> None:
@@ -140,44 +140,44 @@ class LogStatistics:
         self.seconds_behind = LagStatistics()
         self._types = [0] * 256
         self._tables: dict[tuple[str, str], TableStatistics] = {}
-        # By identity, with the objects themselves, so that an identity stays theirs: hashing one takes longer than
-        # all else that is done for an event.
+        # By identity, because hashing a Table takes longer than all other work for an event. The Table is kept in the
+        # value, so that its id() is not reused.
         self._known: dict[int, tuple[Table, TableStatistics]] = {}
         self._minutes: dict[int, MinuteStatistics] = {}
         self._by_rows, self._by_bytes, self._by_seconds = Largest(), Largest(), Largest(1)
         self._progress = Progress("", 0, None, has_gtids=False)
         self._open: _OpenTransaction | None = None
-        self._newest = MinuteStatistics(start=-_MINUTE)  # in which something was committed
+        self._newest = MinuteStatistics(start=-_MINUTE)  # the minute of the newest commit
         self._first, self._last = _NEVER, 0
 
     def __repr__(self) -> str:
         return f"<LogStatistics of {self.transactions} transactions, {self.rows.total} rows>"
 
-    # What was counted.
+    # Results.
 
     @property
     def events(self) -> int:
-        """Events of the log; a compressed transaction counts as those in it."""
+        """Number of events; of a compressed transaction its inner events are counted."""
         return sum(self._types)
 
     @property
     def first_time(self) -> int | None:
-        """When the first event was written, in seconds since 1970 by its server's clock; None before any."""
+        """The time of the first event, in seconds since 1970 by its server's clock; None without events."""
         return self._first if self._last else None
 
     @property
     def last_time(self) -> int | None:
-        """The same of the last event."""
+        """The time of the last event, likewise."""
         return self._last or None
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended: it is in no figure yet."""
+        """Whether a transaction has begun but not ended: it is not counted yet."""
         return self._open is not None
 
     @property
     def tables(self) -> list[TableStatistics]:
-        """Each table that was changed, that with the most row changes first."""
+        """The changed tables, those with the most row changes first."""
         return sorted(self._tables.values(), key=lambda table: (-table.total, str(table)))
 
     @property
@@ -213,11 +213,11 @@ class LogStatistics:
 
     @property
     def longest(self) -> list[TransactionStatistics]:
-        """The transactions that took longest, at most ten; none below two seconds, as the log has whole ones."""
+        """The transactions that took longest, at most ten; none below 2 seconds, as the log has whole seconds."""
         return self._by_seconds.transactions
 
     def to_dict(self) -> dict[str, object]:
-        """All of it as values that JSON has; times are ISO 8601 in UTC, and keys have the attributes' names."""
+        """All results as JSON types; times are ISO 8601 in UTC, and keys are the attributes' names."""
         named = ("bytes", "transactions", "with_rows", "unfinished", "incidents", "files", "versions")
         found: dict[str, object] = {name: getattr(self, name) for name in named}
         found["events"] = self.events
@@ -234,23 +234,23 @@ class LogStatistics:
         found["event_types"] = self.event_types
         return found
 
-    # What is counted.
+    # Counting.
 
     def add(self, event: Event) -> None:
         """Count the next event of the log."""
         self.add_all((event,))
 
     def add_behind(self, seconds: float, time: float) -> None:
-        """A live stream was so many seconds behind its source at ``time``, in seconds since 1970."""
+        """Count a lag of a live stream: ``seconds`` behind its source at ``time`` (seconds since 1970)."""
         self.seconds_behind.add(seconds)
         self._minute(int(time)).see_lag(seconds)
 
     def add_all(self, events: Iterable[Event]) -> None:
-        """Count the next events of the log, such as a ``BinlogFile``. What iterating raises goes on to the caller."""
+        """Count the next events of the log, such as a ``BinlogFile``. Errors of iterating are not caught."""
         types, marks, steps, progress = self._types, _MARKS, STEPS, self._progress
         opened = self._open
         for event in events:
-            # Not the header's names: they would make an object of each header.
+            # By index, because the header's names would make an object of each header.
             header, kind = event.header_fields, type(event)
             types[header[1]] += 1
             mark = marks.get(kind, "")
@@ -277,7 +277,7 @@ class LogStatistics:
                 progress.state = OPEN
                 continue
             elif kind is GtidEvent:
-                # What its step does besides, to make the GTID, takes 0.5 us.
+                # The step would also make the GTID, which takes 0.5 us.
                 progress.state = _ANNOUNCED
                 continue
             step = steps.get(kind)
@@ -288,16 +288,16 @@ class LogStatistics:
                     opened = self._open = None
 
     def _enter(self, event: Event, kind: type[Event]) -> _OpenTransaction | None:
-        """An event between transactions, or that may cut one off; the transaction that is open from here on."""
+        """Count an event between transactions, or one that may cut a transaction off; return the open transaction."""
         header = event.header_fields
         if kind is TransactionRestarted:
-            # Not of the log; what it makes void comes again.
+            # This marker is not in the log; the void changes come again.
             self._types[header[1]] -= 1
             self._open = None
             self._progress.reopen()
             return None
         if kind in _OF_FILES and (header[5] & _NOT_CUTTING or not header[4]):
-            # Of the connection, or of a relay log: there transactions go on in the next file.
+            # Sent for the connection, or in a relay log, where transactions continue in the next file.
             self._note(event, kind)
             if not header[5] & _ARTIFICIAL:
                 self._cover(0, header[3])
@@ -329,7 +329,7 @@ class LogStatistics:
         self.incidents += 1
 
     def _cover(self, time: int, size: int) -> None:
-        """The log has so many bytes more, and reaches that time."""
+        """Add ``size`` bytes of the log, and extend its time span to ``time``."""
         self.bytes += size
         if time:
             self._first = min(self._first, time)
@@ -375,12 +375,12 @@ class LogStatistics:
             del self.ddl[:-DDL_KEPT]
 
     def _finish(self, opened: _OpenTransaction) -> None:
-        """The transaction has ended: what it did counts."""
+        """Count a transaction that has ended."""
         begin, end, committed = opened.begin, opened.last, opened.last
         lag: float | None = None
         if isinstance(begin, AnonymousGtidEvent):
             if begin.transaction_length:
-                # As it stands in the log; its events may have been compressed there.
+                # The size in the log, where the transaction may be compressed.
                 opened.bytes = begin.transaction_length
             original, immediate = begin.original_commit_timestamp, begin.immediate_commit_timestamp
             if is_commit_time(original) and is_commit_time(immediate):
@@ -412,7 +412,7 @@ class LogStatistics:
             self._keep(opened, seconds, rows)
 
     def _settle(self, opened: _OpenTransaction, minute: MinuteStatistics) -> int:
-        """Count the rows of a transaction; how many they are."""
+        """Count the rows of a transaction; returns their number."""
         rows = 0
         for share in opened.shares.values():
             table = share.table

@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and lengths of time as people read them; and minutes put together to steps for a chart."""
+"""Formats numbers, sizes, times and durations for people, and groups minutes into the steps of a chart."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from .summaries import MinuteStatistics
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _SHORT_UNITS: Final = ("", " k", " M", " G", " T")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-# Of the steps of a chart, in seconds.
+# Lengths of the steps of a chart, in seconds.
 _STEPS: Final = (
     *(_MINUTE * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(_HOUR * hours for hours in (1, 2, 3, 6, 12)),
@@ -19,7 +19,7 @@ _STEPS: Final = (
 
 
 def size_text(size: float) -> str:
-    """A number of bytes for people: "1.5 MB"; units are powers of 1000."""
+    """A number of bytes: "1.5 MB"; units are powers of 1000."""
     for unit in _UNITS[:-1]:
         if size < 999.95:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -47,7 +47,7 @@ def short_text(number: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A length of time with its two largest units: "850 ms", "2.5 s", "3 min 20 s", "2 d 4 h"."""
+    """A duration in its two largest units: "850 ms", "2.5 s", "3 min 20 s", "2 d 4 h"."""
     if seconds < 0:
         return f"-{seconds_text(-seconds)}"
     if seconds < 0.9995:
@@ -72,7 +72,7 @@ def time_text(seconds: int) -> str:
 
 
 def steps_of(minutes: Sequence[MinuteStatistics], most: int) -> tuple[int, list[MinuteStatistics]]:
-    """The length of a step in seconds, and the minutes as at most ``most`` (two or more) of them, in order."""
+    """Group minutes into at most ``most`` (two or more) steps; returns a step's length in seconds, and the steps."""
     if not minutes:
         return _MINUTE, []
     first, last = minutes[0].start, minutes[-1].start

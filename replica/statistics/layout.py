@@ -1,6 +1,7 @@
-"""Text for terminals: how many cells it takes, cut and filled to a width, nothing in it that a terminal would obey.
+"""Text for terminals: measures its width in cells, cuts and fills lines, and escapes control characters.
 
-A line is a list of ``Span``s: text, and the role that it plays, which whoever prints it may turn into a colour.
+A line is a list of ``Span``s, each a text and its role; the printer may turn roles into colours. Prints nothing
+itself.
 """
 
 import unicodedata
@@ -27,10 +28,10 @@ Role = Literal[
 ]
 ELLIPSIS: Final = "…"
 
-# Combining characters and what only says how its neighbours are drawn take no cell of their own.
+# Combining characters, and characters that only change how their neighbours are drawn, take no cell.
 _NO_CELL: Final = frozenset({"Mn", "Me", "Cf"})
 _WIDE: Final = frozenset({"W", "F"})
-# Joins emoji; str.isprintable() knows no such use.
+# The zero-width joiner joins emoji, although str.isprintable() is False for it.
 _JOINER: Final = "\u200d"
 _ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -59,8 +60,8 @@ def _cells(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """``text``, or as much of it as fits into ``width`` cells with an ellipsis behind it."""
-    # No character takes less than no cell, none more than two.
+    """``text``, or as much of it as fits into ``width`` cells followed by an ellipsis."""
+    # A character takes at most two cells.
     if len(text) * 2 <= width or cell_width(text) <= width:
         return text
     room = width - 1
@@ -72,7 +73,7 @@ def cut(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` with all that a terminal would act upon, or show as nothing, as an escape sequence of Python's."""
+    """``text`` with control and invisible characters replaced by Python's escape sequences."""
     if text.isprintable():
         return text
     return "".join([one if one.isprintable() or one == _JOINER else _escaped(one) for one in text])
@@ -88,12 +89,12 @@ def line_width(line: Iterable[Span]) -> int:
 
 
 def fill(head: Line, items: Sequence[Line], gap: str, indent: int, width: int | None) -> Iterator[Line]:
-    """Lines of ``items`` behind ``head``, as many as fit into each, further ones indented; one line without a width.
+    """Lay out ``items`` after ``head`` in lines of at most ``width`` cells; further lines are indented.
 
-    An item is never divided: it is to fit into ``width - indent`` cells.
+    Without a width there is one line. An item is never divided: it should fit into ``width - indent`` cells.
     """
     line, used, space = list(head), line_width(head), ""
-    # A new line has no more room than one without items whose head is no longer than the indent.
+    # While the line holds only a head no longer than the indent, a new line would have no more room.
     has_more_room = used > indent
     for item in items:
         size = line_width(item)

@@ -1,7 +1,7 @@
-"""``LogStatistics`` as a page: charts, and the same figures as tables. One file of HTML: no network, no script.
+"""``LogStatistics`` as one HTML file with charts and the same figures as tables; no network access, no script.
 
-Names and statements of the log are text that may hold anything: they pass ``text``, without exception. The page's own
-policy (Content-Security-Policy) would not let a browser run or fetch anything besides.
+Names and statements of the log may hold any text, so all of them pass through ``text``. In addition, the page's
+Content-Security-Policy keeps a browser from running or fetching anything.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _OPERATIONS: Final = ("insert", "update", "delete")
 
 
 def statistics_page(statistics: LogStatistics) -> str:
-    """The whole page."""
+    """The whole page as HTML."""
     return "\n".join(_page(statistics)) + "\n"
 
 
@@ -117,9 +117,9 @@ def _warnings(statistics: LogStatistics) -> Iterator[str]:
             f"{number_of(statistics.incidents, 'incident')}: the source says that events are missing."
         )
     if statistics.unfinished:
-        found.append(f"{number_of(statistics.unfinished, 'transaction')} without an end: in no figure here.")
+        found.append(f"{number_of(statistics.unfinished, 'transaction')} without an end: not counted here.")
     if statistics.in_transaction:
-        found.append("A transaction goes on behind the end of what was read: it is in no figure here.")
+        found.append("The last transaction does not end in what was read: it is not counted here.")
     if found:
         yield '<section class="warning" role="note">'
         yield from (f"<p>{text(one)}</p>" for one in found)
@@ -207,7 +207,7 @@ def _lag_chart(
         f"longest {per}",
         [_step_text(step, length) for step in steps],
         _labels(steps, length),
-        # Clocks that differ make lags below zero: they have no height.
+        # Clocks that differ can make a lag negative: it is drawn with height 0.
         [Series("", "plain", [None if lag is None else max(lag, 0) for lag in lags])],
         seconds_text,
         seconds_text,
@@ -220,7 +220,7 @@ def _step_text(step: MinuteStatistics, length: int) -> str:
 
 
 def _labels(steps: Sequence[MinuteStatistics], length: int) -> list[tuple[int, str]]:
-    """Texts below some of the steps: the time of day, and the date where it is another one than before."""
+    """Labels below some of the steps: the time of day, and the date whenever it changes."""
     stride = -(-len(steps) // _LABELS)
     labels, day = [], ""
     for index in range(0, len(steps), stride):
@@ -250,7 +250,7 @@ def _step_figures(steps: Sequence[MinuteStatistics], length: int) -> Iterator[st
 
 
 def _head(headings: Sequence[str], numbers_from: int) -> Iterator[str]:
-    """The head of a table, whose columns hold numbers from that one on; an empty heading is that of bars."""
+    """The head of a table. Columns from ``numbers_from`` on hold numbers; an empty heading is for the bars."""
     yield "<thead><tr>"
     for index, heading in enumerate(headings):
         style = ' class="n"' if index >= numbers_from and heading else ""
@@ -360,7 +360,7 @@ def _time(time: datetime) -> str:
 
 
 def _origin(statistics: LogStatistics) -> Iterator[str]:
-    """Who wrote it, and what it is made of."""
+    """Events by type, and transactions by server."""
     yield '<div class="pair">'
     for heading, first, found in (
         ("Events by type", "type", list(statistics.event_types.items())),

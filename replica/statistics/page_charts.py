@@ -1,7 +1,7 @@
-"""Charts for a page: columns over time, and bars in the cells of a table. Inline SVG, which stretches; no script.
+"""Charts for the page: columns over time, and bars in the cells of a table. Inline SVG, no script.
 
-Only shapes are SVG: they are stretched to the page's width, and words would be, too. So labels are HTML around them,
-placed in percent. Colours are those of the page's style, by class.
+Only shapes are SVG, because it is stretched to the page's width, which would distort words. Labels are HTML around
+the SVG, placed in percent. The page's style sets the colours, by class.
 """
 
 import math
@@ -14,15 +14,15 @@ from .layout import printable
 
 _TICKS: Final = 4
 _NICE: Final = (1, 2, 2.5, 5, 10)
-# Few columns are not to fill the page.
+# Fewer columns than this do not fill the page.
 _PLACES: Final = 16
-# Of a column's place, what it fills.
+# The part of its place that a column fills.
 _FILLED: Final = 0.84
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One colour of a chart: its name, its class, and a value for each step (None: nothing is known)."""
+    """One series of a chart: its name, its CSS class, and a value for each step (None: unknown)."""
 
     name: str
     style: str
@@ -31,10 +31,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Columns over steps; several series stand on one another.
+    """A column chart over steps of time; several series are stacked.
 
-    ``axis`` says what is counted and ``steps`` what each step is, for people who point at it; ``labels`` are
-    the texts below, by the index of their step. ``tick`` and ``value`` make text of numbers.
+    ``axis`` names the measure. ``steps`` are the texts shown when the pointer is on a step, ``labels`` the texts
+    below the chart by the index of their step. ``tick`` and ``value`` format numbers.
     """
 
     title: str
@@ -80,7 +80,7 @@ class Chart:
             f"{self.value(value)} {series.name}".strip() for series, value in parts if value is not None
         )
         yield f"<g><title>{text(self.steps[index])}: {text(said)}</title>"
-        # The whole height can be pointed at.
+        # The pointer may be anywhere on the chart's height.
         yield f'<rect class="back" x="{index}" y="0" width="1" height="100"/>'
         bottom = 100.0
         for series, value in parts:
@@ -103,12 +103,12 @@ class Chart:
 
 
 def bar(parts: Sequence[tuple[str, float]], most: float) -> str:
-    """A bar of several colours for the cell of a table; one of ``most`` fills it."""
+    """A bar of several colours for a table cell; a bar of length ``most`` fills the cell."""
     left, shapes = 0.0, []
     for style, value in parts:
         width = 100 * value / most if most else 0
         if width:
-            # What is there shall be seen.
+            # A value above zero must be visible.
             width = max(width, 0.4)
             shapes.append(f'<rect class="{style}" x="{left:.2f}" y="0" width="{width:.2f}" height="1"/>')
             left += width
@@ -117,7 +117,7 @@ def bar(parts: Sequence[tuple[str, float]], most: float) -> str:
 
 
 def text(words: str) -> str:
-    """Words of any origin as HTML, with nothing in them that a browser would act upon or show as nothing."""
+    """Any text as HTML: markup is escaped, control and invisible characters are shown as escape sequences."""
     return escape(printable(words))
 
 
@@ -133,7 +133,7 @@ def _height(value: float, top: float) -> float:
 
 
 def _scale(most: float) -> tuple[float, list[float]]:
-    """Where the axis ends, and its numbers: round ones, few, zero included."""
+    """The end of the axis, and its few round tick numbers, zero included."""
     if most <= 0:
         return 1.0, [0.0]
     size = 10 ** math.floor(math.log10(most / _TICKS))

@@ -1,4 +1,4 @@
-"""The style of a page with charts: light and dark as the reader's system is, for any width, for print; no network."""
+"""The style sheet of the page: light or dark as set on the reader's system, for any width and for print."""
 
 from typing import Final
 

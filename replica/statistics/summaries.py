@@ -1,4 +1,4 @@
-"""The figures of ``LogStatistics``: one record for each thing that is counted. They count nothing themselves."""
+"""The records of ``LogStatistics``: row counts, tables, minutes, transactions, statements, lag. Read no events."""
 
 import re
 from dataclasses import asdict
@@ -8,14 +8,14 @@ from typing import Final
 from protocol.constants import EventType
 from protocol.records import record
 
-#: How many of the largest and of the longest transactions are kept, and of the last DDL statements.
+#: How many of the largest and longest transactions are kept, and how many of the last DDL statements.
 KEPT: Final = 10
 DDL_KEPT: Final = 50
-#: Upper ends of the classes by which transactions are counted, in row changes; the last class is open.
+#: Upper ends of the classes of transactions by row changes; the last class has no upper end.
 ROWS_CLASSES: Final = (1, 10, 100, 1_000, 10_000, 100_000)
 
 _TEXT_KEPT: Final = 200
-# What follows may be a password or its hash; in CREATE TABLE, the address of a FEDERATED table with one.
+# The text after these words may be a password or its hash; in CREATE TABLE, a FEDERATED table's address with one.
 _SECRETS: Final = re.compile(r"\b(?:IDENTIFIED|PASSWORD)\b|\bCONNECTION\s*=", re.IGNORECASE)
 _TABLE_SECRETS: Final = re.compile(r"\bCONNECTION\s*=", re.IGNORECASE)
 
@@ -36,11 +36,10 @@ class RowCounts:
 
 @record(slots=True)
 class TableStatistics(RowCounts):
-    """One table, ``schema`` and ``name``: its row changes, and in how many rows ``events`` of how many ``bytes`` they
-    came.
+    """The row changes of one table, named by ``schema`` and ``name``.
 
-    ``bytes`` are those of the rows events with header and checksum; inside of a compressed transaction as they are
-    when decompressed. ``transactions`` have changed the table.
+    ``events`` is the number of its rows events, ``bytes`` their size with header and checksum (in a compressed
+    transaction their size when decompressed). ``transactions`` is the number of transactions that changed the table.
     """
 
     schema: str = ""
@@ -55,11 +54,11 @@ class TableStatistics(RowCounts):
 
 @record(slots=True)
 class MinuteStatistics(RowCounts):
-    """What was committed in one minute, by the clock of the server that wrote the log.
+    """The commits of one minute, by the clock of the server that wrote the log.
 
-    ``start`` is in seconds since 1970, ``transactions`` how many ended then, ``bytes`` their size in the log.
-    ``max_lag`` is in seconds, None where no transaction of that minute came from another server (or, live, where it
-    was not measured).
+    ``start`` is in seconds since 1970, ``transactions`` the number of commits, ``bytes`` their size in the log.
+    ``max_lag`` is in seconds; None if no transaction of that minute came from another server (of a live stream: if
+    the lag was not measured).
     """
 
     start: int = 0
@@ -68,18 +67,18 @@ class MinuteStatistics(RowCounts):
     max_lag: float | None = None
 
     def see_lag(self, seconds: float) -> None:
-        """A lag that was met in this minute."""
+        """Note a lag measured in this minute."""
         self.max_lag = seconds if self.max_lag is None else max(self.max_lag, seconds)
 
 
 @record(slots=True, frozen=True)
 class TransactionStatistics:
-    """One transaction among the largest or the longest; ``gtid`` is text, None where the source logs none.
+    """One of the largest or longest transactions; ``gtid`` is text, None if the source logs no GTIDs.
 
-    It begins at ``position`` of ``file``, has ``rows`` row changes, and ``bytes`` in the log. ``started`` is the time
-    of its first statement; ``seconds`` passed from there to its commit, to the second: the log has no finer time for
-    statements. Before MySQL 8.0.1 and on MariaDB the end is when the last statement began. ``tables`` are those that
-    it changed, in the order of their rows.
+    It begins at ``position`` of ``file`` and has ``rows`` row changes and ``bytes`` in the log. ``started`` is the
+    time of its first statement, ``seconds`` the time from there to its commit, in whole seconds as in the log. Before
+    MySQL 8.0.1 and on MariaDB the last statement's begin counts as the end. ``tables`` lists the changed tables,
+    those with the most row changes first.
     """
 
     gtid: str | None
@@ -94,10 +93,9 @@ class TransactionStatistics:
 
 @record(slots=True, frozen=True)
 class StatementStatistics:
-    """A DDL statement: ``time`` is when it began (by the source's clock), ``seconds`` what it took.
+    """A DDL statement: ``time`` is its begin by the source's clock, ``seconds`` its duration.
 
-    ``schema`` is the session's default schema, ``sql`` the text, cut at 200 characters and where a password would
-    follow.
+    ``schema`` is the session's default schema. ``sql`` is the text, cut at 200 characters and before any password.
     """
 
     time: datetime
@@ -108,10 +106,11 @@ class StatementStatistics:
 
 @record(slots=True)
 class LagStatistics:
-    """Seconds from a commit on its first server to another place, over ``count`` transactions (or samples, live).
+    """The lag in seconds behind the commit on a transaction's first server, over ``count`` transactions.
 
-    ``maximum`` is the largest, ``last`` the newest, ``total`` their sum. Clocks are the servers' own: where they
-    differ, it is part of the lag, which may be negative.
+    For a live stream ``count`` is the number of measurements. ``maximum`` is the largest lag, ``last`` the newest,
+    ``total`` the sum. Times are by the servers' own clocks: a difference between them is part of the lag, which may
+    be negative.
     """
 
     count: int = 0
@@ -121,11 +120,11 @@ class LagStatistics:
 
     @property
     def mean(self) -> float:
-        """The average; 0 without any."""
+        """The average; 0 if nothing was counted."""
         return self.total / self.count if self.count else 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Count one lag."""
         self.maximum = max(seconds, self.maximum) if self.count else seconds
         self.count += 1
         self.total += seconds
@@ -133,14 +132,14 @@ class LagStatistics:
 
 
 class Largest:
-    """The ``KEPT`` transactions with the largest value; of equal ones those that came first."""
+    """Keeps the ``KEPT`` transactions with the largest values; of equal values the first."""
 
     def __init__(self, least: int = 0) -> None:
         self.least = least
         self._kept: list[tuple[int, TransactionStatistics]] = []
 
     def add(self, value: int, transaction: TransactionStatistics) -> None:
-        """Keep it, if its value is above ``least``."""
+        """Keep a transaction if its value is above ``least``."""
         if value <= self.least:
             return
         place = next((i for i, (other, _) in enumerate(self._kept) if other < value), len(self._kept))
@@ -151,7 +150,7 @@ class Largest:
 
     @property
     def transactions(self) -> list[TransactionStatistics]:
-        """Those that are kept, the largest first."""
+        """The kept transactions, the largest first."""
         return [transaction for _, transaction in self._kept]
 
 
@@ -164,7 +163,7 @@ def type_name(number: int) -> str:
 
 
 def shown_statement(name: str, sql: str) -> str:
-    """A statement for people: on one line, not too long, and without passwords or their hashes."""
+    """A statement as shown in reports: on one line, cut to length, without passwords or their hashes."""
     secret = (_TABLE_SECRETS if name.endswith(" TABLE") else _SECRETS).search(sql)
     text = " ".join((sql if secret is None else sql[: secret.end()] + " …").split())
     return text if len(text) <= _TEXT_KEPT else f"{text[: _TEXT_KEPT - 1]}…"
@@ -181,10 +180,10 @@ def iso_text(seconds: int | None) -> str | None:
 
 
 def with_total(counts: RowCounts) -> dict[str, object]:
-    """Its fields, and the sum of its row changes as ``rows``."""
+    """The fields of a record, and the sum of its row changes as ``rows``."""
     return asdict(counts) | {"rows": counts.total}
 
 
 def lag_dict(lag: LagStatistics) -> dict[str, object] | None:
-    """Its figures in seconds; None without any."""
+    """A lag's figures in seconds; None if nothing was counted."""
     return {"count": lag.count, "mean": lag.mean, "max": lag.maximum, "last": lag.last} if lag.count else None

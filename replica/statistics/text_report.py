@@ -1,4 +1,4 @@
-"""``LogStatistics`` for a terminal: a summary, then tables that fit into its width, as lines of ``layout``."""
+"""``LogStatistics`` as a text report: a summary, then tables that fit the terminal, as lines of ``layout``."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from .figures import count_text, length_text, number_of, seconds_text, size_text
 from .layout import ELLIPSIS, Line, Role, Span, cell_width, cut, printable
 from .summaries import ROWS_CLASSES, MinuteStatistics, TableStatistics, TransactionStatistics
 
-#: Tables beyond these are summed up in one line.
+#: Further tables are summed up in one line.
 TABLES_SHOWN: Final = 20
 _TRANSACTIONS_SHOWN: Final = 5
 _STEPS_SHOWN: Final = 24
 _DDL_SHOWN: Final = 8
 _LEAST_WIDTH: Final = 40
 _GAP: Final = 2
-# So much of a text is shown before columns are left out: of a time, its minute.
+# A text is cut to this width before columns are left out; a time still shows its minute.
 _LEAST_TEXT: Final = 16
 _FILE_NAME: Final = 14
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its heading, whether numbers stand in it, and the role of its text.
+    """A column of a table: its heading, whether it holds numbers, and the role of its text.
 
-    ``spare``: it is left out where the table is too wide, the one with the highest number first; 0 for never.
+    ``spare``: if the table is too wide, the column with the highest number is left out first; 0: never left out.
     """
 
     heading: str
@@ -38,9 +38,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A heading, and rows of texts below columns.
+    """A title, columns, and rows of texts.
 
-    Where it is too wide the first text is cut; where that is not enough, spare columns are left out.
+    If the table is too wide, the first column of text is cut; if that is not enough, spare columns are left out.
     """
 
     title: str
@@ -48,7 +48,7 @@ class TextTable:
     rows: Sequence[Sequence[str]]
 
     def lines(self, width: int) -> Iterator[Line]:
-        """The table in so many cells."""
+        """The table's lines, at most ``width`` cells wide."""
         texts = [[printable(text) for text in row] for row in self.rows]
         headings = [column.heading for column in self.columns]
         widths = [max(map(cell_width, column)) for column in zip(headings, *texts, strict=True)]
@@ -62,7 +62,7 @@ class TextTable:
             yield self._line(shown, row, widths, "")
 
     def _fitting(self, widths: Sequence[int], elastic: int, width: int) -> list[int]:
-        """The columns that are shown, by their numbers: as many as leave the elastic one a part of its own."""
+        """The indexes of the shown columns: as many as leave the elastic column its minimum width."""
         shown = list(range(len(widths)))
         spare = [index for index in shown if self.columns[index].spare]
         spare.sort(key=lambda index: self.columns[index].spare)
@@ -80,7 +80,7 @@ class TextTable:
             shown = cut(text, width)
             space = " " * (width - cell_width(shown))
             gap = " " * _GAP if line else ""
-            # A zero is not to catch the eye.
+            # Zeros are dimmed.
             span = Span(shown, role or ("comment" if shown == "0" else column.role))
             line += [Span(gap + space), span] if column.is_number else [Span(gap), span, Span(space)]
         while line and not line[-1].text.strip():
@@ -89,7 +89,7 @@ class TextTable:
 
 
 def statistics_lines(statistics: LogStatistics, width: int = 80) -> Iterator[Line]:
-    """All of it, in lines of at most ``width`` cells (40 at least), unless large figures need more."""
+    """The whole report in lines of at most ``width`` cells (at least 40), unless large figures need more."""
     width = max(width, _LEAST_WIDTH)
     for label, text in summary(statistics):
         yield [Span(f"{label:<13}", "comment"), Span(cut(printable(text), width - 13))]
@@ -99,7 +99,7 @@ def statistics_lines(statistics: LogStatistics, width: int = 80) -> Iterator[Lin
 
 
 def summary(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
-    """What is to be known first: labels and texts."""
+    """The summary at the top: labels and texts."""
     yield "log", f"{_files(statistics)}{size_text(statistics.bytes)}, {number_of(statistics.events, 'event')}"
     if statistics.versions:
         yield "server", ", ".join(statistics.versions)
@@ -155,10 +155,10 @@ def _troubles(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
     if statistics.unfinished:
         yield (
             "cut off",
-            f"{number_of(statistics.unfinished, 'transaction')} without an end, in no figure here",
+            f"{number_of(statistics.unfinished, 'transaction')} without an end, not counted here",
         )
     if statistics.in_transaction:
-        yield "open", "a transaction goes on behind the end of what was read: in no figure here"
+        yield "open", "the last transaction does not end in what was read: not counted here"
 
 
 def _tables(statistics: LogStatistics, width: int) -> Iterator[TextTable]:
@@ -186,7 +186,7 @@ def _changes(statistics: LogStatistics, width: int) -> TextTable:
 
 
 def added(tables: Sequence[TableStatistics]) -> TableStatistics:
-    """Several tables as one without a name."""
+    """The sum of several tables, without a name."""
     whole = TableStatistics()
     for table in tables:
         whole.inserts += table.inserts
@@ -234,7 +234,7 @@ def _transactions(title: str, transactions: Sequence[TransactionStatistics]) -> 
 
 
 def _place(transaction: TransactionStatistics) -> str:
-    """Where it begins; of a long file name the end, which has the number."""
+    """The transaction's begin as file:position; a long file name is cut to its end, which has the number."""
     file = transaction.file
     return f"{file if len(file) <= _FILE_NAME else ELLIPSIS + file[1 - _FILE_NAME :]}:{transaction.position}"
 
@@ -282,7 +282,7 @@ def _over_time(statistics: LogStatistics, width: int) -> TextTable:
         columns.append(Column("lag", True, spare=1))
     bar = bars([step.total for step in steps], max(width - 56 - 8 * has_lag, 4))
     columns.append(Column("", role="update", spare=3))
-    # Where nothing happened for long, one line says so.
+    # Steps without commits are shown as one line.
     rows = [
         _step_row(step, has_lag, bar) if step.transactions else (ELLIPSIS, *[""] * (len(columns) - 1))
         for before, step in pairwise([*steps[:1], *steps])
@@ -298,7 +298,7 @@ def _step_row(step: MinuteStatistics, has_lag: bool, bar: Callable[[int], str]) 
 
 
 def bars(counts: Sequence[int], width: int) -> Callable[[int], str]:
-    """What draws a number as a bar; the largest of ``counts`` is ``width`` cells long."""
+    """A function that draws a number as a bar; the largest of ``counts`` is ``width`` cells long."""
     most = max(counts, default=0) or 1
     return lambda count: "▇" * (-(-count * width // most)) if count else ""
 

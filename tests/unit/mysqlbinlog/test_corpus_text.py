@@ -1,6 +1,6 @@
 """Real logs rendered as text, against what mysqlbinlog 9.7 and mariadb-binlog 10.11 print of them.
 
-Equal must be, in order, all `# at` lines, header lines and `###` lines. The run's last words are the counts.
+All `# at` lines, header lines and `###` lines must be equal, in order. The run ends by printing the counts.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def rows_event(
 def rendered(
     *events: Event, flavor: Flavor | None = None, hexdump: bool = False, raw: bytes = b"\0" * 23
 ) -> bytes:
-    """The text of events that stand at 0, 10, 20..., without what opens and closes it."""
+    """The text of events at positions 0, 10, 20..., without its opening and closing lines."""
     output = io.BytesIO()
     renderer = TextRenderer(output, hexdump, flavor=flavor)
     for index, event in enumerate(events):
@@ -88,7 +88,7 @@ def rendered(
 
 
 def lines(text: bytes) -> list[bytes]:
-    """The lines that have to be equal to the tools'."""
+    """The lines that must equal the tools'."""
     return [line for line in text.splitlines() if line.startswith((b"# at", b"#2", b"###"))]
 
 
@@ -214,7 +214,7 @@ def test_mariadbs_headers_wait_too_and_rows_are_counted() -> None:
 def test_rows_come_before_the_next_statement_where_the_last_event_is_not_wanted(
     flavor: Flavor, behind: Event
 ) -> None:
-    """A statement may have changed several tables, of which the last one is filtered out."""
+    """A statement may change several tables, and the filter may leave out the last one."""
     text = rendered(*_statement()[:3], behind, flavor=flavor)
     names = [b"Write_rows: table id 7", b"### INSERT INTO", b"# at 30\n"]
     assert sorted(names, key=text.index) == names
@@ -300,7 +300,7 @@ def test_annotations_come_with_the_table_map() -> None:
     text = rendered(annotation, _statement()[1], flavor="mariadb")
     table_map = HEAD + b"\tTable_map: `s``1`.`t` mapped to number 7\n"
     assert text == b"# at 0\n# at 10\n" + HEAD + b"\tAnnotate_rows:\n#Q> INSERT\n#Q> INTO t\n" + table_map
-    # Of a statement whose tables are filtered out: the next one is another's.
+    # The annotation of a statement whose tables are filtered out: the next table map is another statement's.
     end = XidEvent(header(EventType.XID), "", 0, 5)
     assert b"#Q>" not in rendered(annotation, end, _statement()[1], flavor="mariadb")
 

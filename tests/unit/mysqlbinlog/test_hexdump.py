@@ -1,4 +1,4 @@
-"""Hex dumps, line by line; dumps of what servers log are compared with the tools' elsewhere."""
+"""Hex dumps, line by line; dumps of real logs are compared with the tools' elsewhere."""
 
 from __future__ import annotations
 

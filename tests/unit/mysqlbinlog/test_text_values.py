@@ -29,7 +29,7 @@ def column(
 
 
 def text_of(kind: ColumnType, metadata: int, stored: bytes, flavor: Flavor = "mysql") -> bytes:
-    """One stored value, read as the decoder reads it."""
+    """One stored value, read like the decoder reads it."""
     cell = TextCells(flavor).cell(column(kind, metadata))
     rows = RowCompiler().reader(Image((cell,), (0,), (0,)))(b"\0" + stored, 0, len(stored) + 1)
     assert isinstance(rows[0][0], bytes)

@@ -89,7 +89,7 @@ def test_changes_by_table_and_operation() -> None:
 
 
 def test_one_table_whatever_its_table_map() -> None:
-    """After a DDL a table has another Table object."""
+    """After DDL a table has another Table object."""
     again = Table("shop", "orders", TABLE.columns * 2)
     statistics = statistics_of(
         *committed(1, TABLE_MAP, rows(1)), *committed(2, WriteRowsEvent(*AT, 9, again, 1, b"", [(1, 1)]))

@@ -141,7 +141,7 @@ def test_warnings() -> None:
     statistics.add_all([gtid(1), BEGIN, TABLE_MAP, rows(1), gtid(2), BEGIN])
     text = Reader(statistics_page(statistics)).text
     assert "1 transaction without an end" in text
-    assert "A transaction goes on" in text
+    assert "The last transaction does not end" in text
 
 
 @pytest.mark.parametrize(
