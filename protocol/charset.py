@@ -8,7 +8,7 @@ servers (compared with them byte by byte) and never raises:
 - UCS-2, UTF-16 and UTF-32 keep lone surrogates as they are ("surrogatepass"). Bytes of an incomplete or impossible
   unit, which no server stores, become U+DC00 + byte.
 
-Some sequences stand for the same character as another one (ujis A1C0 and sjis 815F are backslashes): the value is
+The servers read some pairs of sequences as one character (ujis A1C0 and sjis 815F are backslashes): the value is
 what SELECT gives. This module knows no columns.
 """
 

@@ -21,7 +21,7 @@ _POSITION = r"((?s:.+)):([0-9]{1,20})"
 # Servers stop at 0x7FFFFFFF (MAX_LOG_UNIQUE_FN_EXT).
 _NUMBERED_FILE = r"((?s:.*))\.([0-9]{1,10})"
 
-#: The position of a binlog file's first event: behind the magic number.
+#: The position of a binlog file's first event: after the magic bytes.
 FIRST_POSITION: Final = len(BINLOG_MAGIC)
 
 

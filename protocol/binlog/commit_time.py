@@ -1,26 +1,26 @@
-"""The commit time of a transaction, as GTID events hold it: microseconds since 1970.
+"""Reads the commit time of a transaction, in microseconds since 1970, from its first event.
 
-MySQL writes it in 7 bytes (WL#7319). Their highest bit says that a second time follows, the original source's, and is
-no part of the time. Tagged GTID events have 8 bytes, in which more fits than a ``datetime`` holds.
+MySQL's GTID events have 7 bytes for the time (WL#7319). Their highest bit is no part of the time: it says that the
+original source's time follows. Tagged GTID events have 8 bytes, whose values can be larger than a ``datetime`` holds.
 """
 
 from typing import Final, TypeGuard
 
 from .events import AnonymousGtidEvent, Event
 
-#: In the immediate source's commit time: the original source's follows. All commit times are below.
+#: This bit of the immediate source's commit time says that the original source's time follows. All times are lower.
 ORIGINAL_FOLLOWS: Final = 1 << 55
 
 
 def is_commit_time(microseconds: int | None) -> TypeGuard[int]:
-    """Whether a GTID event's value is a time: 0 comes from servers before 8.0.1, None where there is no value."""
+    """Whether a GTID event's value is a time. It is 0 for some sources before 8.0.1, and None if it is not logged."""
     return microseconds is not None and 0 < microseconds < ORIGINAL_FOLLOWS
 
 
 def commit_microseconds(begin: Event) -> int:
-    """The commit time on the original source of the transaction that begins with this event.
+    """The original source's commit time of the transaction that begins with this event.
 
-    Where no GTID event tells the time, it is the event's time stamp, in whole seconds.
+    If the event has no commit time, the result is its timestamp, which is in whole seconds.
     """
     if isinstance(begin, AnonymousGtidEvent) and is_commit_time(begin.original_commit_timestamp):
         return begin.original_commit_timestamp

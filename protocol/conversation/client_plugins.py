@@ -296,7 +296,7 @@ def create_plugin(name: str, credentials: Credentials) -> AuthPlugin:
         raise client_error(
             CR_SECURE_AUTH,
             "the account's password is stored in the form of servers before MySQL 4.1",
-            "set the account's password anew, with old_passwords=0",
+            "set the account's password again, with old_passwords=0",
         )
     if name not in PLUGINS:
         raise client_error(

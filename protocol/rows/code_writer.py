@@ -23,7 +23,8 @@ from .runs import Run, Unpacking
 _NEIGHBOURS: Final = 4
 # CPython makes a longer tuple from a list, which takes 660 ns for 100 items; a sum of shorter tuples takes 520.
 _TUPLE_ITEMS: Final = 30
-# The test that all rows have one size takes 150 ns: it needs more rows than this, and at most so many bitmap bytes.
+# The test whether all rows have one size takes 150 ns, so it is only made for more than 3 rows, and for rows with at
+# most 8 bytes of NULL bitmaps.
 _FEW_ROWS: Final = 3
 _FEW_BITMAP_BYTES: Final = 8
 

@@ -1,4 +1,4 @@
-"""Commit times, of the GTID event or of the header."""
+"""Commit times from GTID events, and from the header if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged events: every truncation and random byte changes of real ones. Only errors of the tree may escape."""
+"""Damaged events: every truncation of real events, and random byte changes. Only errors of the tree may escape."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_changed_byte_under_a_checksum_is_a_checksum_error(picked: list[Sample
 
 
 def test_memory_stays_within_ten_times_the_event(picked: list[Sample]) -> None:
-    """Measured over what decoding itself allocates, with room for the objects that any event costs."""
+    """The peak of the memory that decoding allocates; the limit leaves room for the objects of any event."""
     generator = random.Random(11)
     for sample in picked:
         if len(sample.raw) == EVENT_HEADER_SIZE or sample.type == EventType.TRANSACTION_PAYLOAD:

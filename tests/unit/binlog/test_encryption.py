@@ -54,7 +54,7 @@ def test_mysql_log() -> None:
     data = mysql_encrypted(bytes(log.data))
     assert read_all(data, LogKeys(keyring={"other": bytes(32), KEY_ID: MASTER_KEY})) == expected
     assert read_all(data, LogKeys(any_key=MASTER_KEY)) == expected
-    # From pieces of any size.
+    # The file is read in pieces of any size.
     stream = io.BytesIO(data)
     reader = RawEventReader(lambda size: stream.read(min(size, 1000)), keys=LogKeys(any_key=MASTER_KEY))
     assert [reader.read_event() for _ in expected] == [raw for _, raw in expected]

@@ -1,4 +1,4 @@
-"""Raw events out of a file's bytes: offsets, torn tails, old formats, and the way on behind damage."""
+"""Raw events of a file: offsets, torn ends, old formats, and the search for the next event after damage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def events_of(log: LogBuilder) -> list[tuple[int, bytes]]:
 
 
 def survivors(data: bytes, is_right: Callable[[bytes], bool] = crc32_matches) -> tuple[list[int], int]:
-    """Where the readable events stand, and how many bytes were passed over, as a reader that skips finds them."""
+    """The offsets of the events that a reader finds when it skips damage, and the number of skipped bytes."""
     reader = reader_of(data)
     found, passed = [], 0
     while True:
@@ -149,7 +149,7 @@ def test_the_error_is_repeated_until_one_moves_on() -> None:
 @pytest.mark.parametrize("shift", [0, 123456, None])
 def test_any_damaged_byte_costs_one_event_with_checksums(shift: int | None) -> None:
     log = small_log(shift=shift)
-    # Where positions are missing the last event, alone, could as well be torn.
+    # Without positions the last event could also be torn, as no event follows it.
     last = len(log.offsets) - (shift is None)
     for index, offset in enumerate(log.offsets[1:last], 1):
         end = log.ends[index]
@@ -205,7 +205,7 @@ def test_damage_up_to_the_end() -> None:
 
 
 def test_positions_of_a_source_elsewhere() -> None:
-    """A relay log: its own format description, then what the source has sent."""
+    """A relay log: its own format description, then the events that the source sent."""
     log = LogBuilder()
     log.append(rotate("master-bin.000007", flags=EventFlag.ARTIFICIAL, checksum=True))
     log.append(format_description("5.7.20", next_position=123))
@@ -259,7 +259,7 @@ def test_old_formats_are_refused_by_name() -> None:
 
 
 def test_a_size_beyond_any_event_is_not_read_for() -> None:
-    """The reader asks for no more of a file when a header already shows that there is no event."""
+    """The reader reads no further if a header already shows that there is no event."""
     asked = []
 
     def read(size: int) -> bytes:
@@ -292,5 +292,5 @@ def test_whatever_the_damage_the_reader_comes_to_the_end(
     try:
         survivors(data, lambda raw: zlib.crc32(raw) % 4 != 0)
     except DecodeError:
-        # Only a file's head is refused for good.
+        # The reader only gives up a file because of its first bytes.
         assert bytes(data[:4]) != BINLOG_MAGIC or data[8:9] == bytes([EventType.START_V3])

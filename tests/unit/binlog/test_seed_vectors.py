@@ -1,6 +1,6 @@
-"""Byte vectors published in articles: every event and every header among them decodes to the expected result.
+"""Byte vectors published in articles: all events and headers among them decode to the expected result.
 
-The packets of the same collection are tested with the messages, its bare values with the value readers.
+The tests of messages use the packets of the same collection, the tests of value readers its values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXCEPTIONS = {
     "table_map_5.6_test1": "doubtful: its VARCHAR length cannot be that of the table shown, and no checksum decides",
     "delete_rows_5.6_int_table": "doubtful: the checksum bytes are copied from the WRITE_ROWS example",
 }
-# Rows whose table map the article shows elsewhere, or not at all.
+# Rows events whose table map is at another place of the article, or missing.
 TABLE_MAPS = {"rec_write_rows_365": "rec_table_map_320", "rec_delete_rows_961": "rec_table_map_909"}
 
 Vector = dict[str, Any]
@@ -92,7 +92,7 @@ def decode(vector: Vector) -> Any:
 
 
 def published(value: object) -> object:
-    """A decoded value in the words of the collection: temporal values as text, FLOAT as the exact binary32."""
+    """A decoded value in the collection's form: temporal values as text, FLOAT as the exact binary32."""
     if isinstance(value, datetime) and value.tzinfo:
         return value.astimezone(UTC).timestamp()
     if isinstance(value, date | datetime | timedelta | Decimal):
@@ -145,7 +145,7 @@ def check_format(decoded: FormatDescriptionEvent, expected: Vector) -> None:
 def check_table_map(decoded: TableMapEvent, expected: Vector) -> None:
     assert decoded.table_id == expected["table_id"]
     assert (decoded.table.schema, decoded.table.name) == (expected["database"], expected["table"])
-    # STRING, ENUM and SET do not occur among them: their logged type would differ.
+    # The columns have no STRING, ENUM or SET, whose logged type would differ.
     assert [column.type for column in decoded.table.columns] == expected["column_types"]
     nullable = sum(1 << index for index, column in enumerate(decoded.table.columns) if column.nullable)
     assert nullable.to_bytes(-(-len(decoded.table.columns) // 8), "little").hex() == expected["null_bits_hex"]

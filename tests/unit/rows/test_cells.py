@@ -1,4 +1,4 @@
-"""Cells that need no reader: labels, bits, years, strings of one byte a character; through compiled rows."""
+"""Cells without a plain reader (labels, bits, years, single-byte text), tested through compiled rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.rows.compiler import Image, RowCompiler
 
 
 def reader(column: Column, cells: CellTable | None = None) -> Callable[[bytes], object]:
-    """Reads rows of one such column, without NULLs, each given as the bytes of its value."""
+    """A reader of rows with this one column, not NULL, from the bytes of the value."""
     cell = (cells or CellTable()).cell(column)
     read_rows = RowCompiler().reader(Image((cell,), (0,), (0,)))
 

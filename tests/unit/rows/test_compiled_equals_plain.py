@@ -1,7 +1,7 @@
-"""Random tables and rows through both decoders: the compiled one must say what the plain one says.
+"""Random tables and rows through both decoders: the compiled one must return the same as the plain one.
 
-Damaged rows both must refuse with a ``DecodeError``, or both read the same. Of a damaged table map it is only
-asked that nothing but a ``DecodeError`` escapes: contradictory metadata may be taken in more than one way.
+For damaged rows both must raise ``DecodeError`` or return the same rows. For a damaged table map any error must be a
+``DecodeError``; the results may differ, because contradictory metadata can be read in more than one way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EVENT_CLASSES = {
     EventType.DELETE_ROWS: DeleteRowsEvent,
 }
 
-# Hypothesis chooses the columns, which it can then take away one by one, and a seed for all the rest.
+# Hypothesis chooses the columns, which it can remove one by one, and a seed for everything else.
 LOGS = st.builds(
     lambda kinds, seed: random_log(random.Random(seed), kinds),
     st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=24),
@@ -63,7 +63,7 @@ def plain(log: Log) -> tuple[PlainTable, list[object]]:
 
 
 def same(mine: object, others: object) -> bool:
-    """Equal, and of one type, all the way down; the bits of floats count, so that NaN equals NaN."""
+    """Whether values are equal and of one type at every level; floats are compared by bits, so NaN equals NaN."""
     if others is plain_decoder.ABSENT:
         return mine is ABSENT
     if type(mine) is not type(others):
@@ -80,6 +80,9 @@ def same(mine: object, others: object) -> bool:
     if isinstance(others, list | tuple):
         assert isinstance(mine, list | tuple)
         return len(mine) == len(others) and all(map(same, mine, others))
+    if isinstance(others, dict):
+        assert isinstance(mine, dict)
+        return mine.keys() == others.keys() and all(same(mine[key], others[key]) for key in others)
     return mine == others
 
 
@@ -105,7 +108,7 @@ def test_what_servers_could_write(log: Log) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_type_between_others(kind: str) -> None:
-    """What the type takes or leaves of signs, character sets and bytes shows in its neighbours."""
+    """A type that uses up wrong signs, character sets or bytes changes the columns next to it."""
     for seed in range(40):
         log = random_log(random.Random(seed), ["TINY", "VARCHAR", kind, "TINY", "VARCHAR", "ENUM"])
         table, rows = plain(log)
@@ -119,7 +122,7 @@ def test_each_type_between_others(kind: str) -> None:
 def test_chosen_columns(log: Log, seed: int) -> None:
     table, rows = plain(log)
     chosen = [index for index in range(len(table.columns)) if random.Random(seed + index).random() < 0.3]
-    # Columns can be chosen by name alone.
+    # Columns can only be chosen by name.
     if table.names_from is None:
         return
     names = [table.columns[index].name for index in chosen]
@@ -151,7 +154,7 @@ NUMBERS = (
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33, 56, 57, 61, 64, 65, 100, 257])
 def test_each_size_of_the_null_bitmap(width: int) -> None:
-    """Of any types; of numbers, whose rows may be of one size; and with the longest lengths at the front."""
+    """Tables of any types; of numbers, whose rows may have one size; and with the longest lengths first."""
     for seed in range(12):
         rng = random.Random(seed)
         kinds = rng.choices(NUMBERS if seed % 2 else sorted(KINDS), k=width)
@@ -163,7 +166,7 @@ def test_each_size_of_the_null_bitmap(width: int) -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_frequent_patterns_of_nulls(seed: int) -> None:
-    """A reader that has seen the same rows often is compiled again; other rows come in between and behind."""
+    """A reader that often reads similar rows is compiled again; other rows come in between and afterwards."""
     rng = random.Random(seed)
     table = random_table(rng, rng.choices(sorted(KINDS), k=rng.choice([12, 20, 40])))
     form = random_form(rng, table)
@@ -181,7 +184,7 @@ def test_frequent_patterns_of_nulls(seed: int) -> None:
 
 
 def outcome(decode: Callable[[Log], tuple[object, list[object]]], log: Log) -> list[object] | None:
-    """The rows, or None where the bytes were refused; any other exception fails the test."""
+    """The rows, or None after a ``DecodeError``; any other exception fails the test."""
     try:
         return decode(log)[1]
     except DecodeError:
@@ -233,7 +236,7 @@ def test_rows_without_columns_take_no_bytes() -> None:
 
 
 def test_a_table_of_4096_columns() -> None:
-    """As many as a server allows; the compiled function still compiles."""
+    """A table with as many columns as a server allows still compiles."""
     width = 4096
     types = bytes([ColumnType.LONG, ColumnType.VARCHAR] * (width // 2))
     metadata = b"\x10\0" * (width // 2)

@@ -1,4 +1,4 @@
-"""The compiled row readers: a golden function, their errors, and what their text may hold."""
+"""Compiled row readers: a golden function, errors, and the rule that no text from the log gets into the code."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def image(
 
 
 def careful(reader: Any) -> Any:
-    """The careful reader that stands behind ``reader``."""
+    """The careful reader to which ``reader`` falls back."""
     return reader.__globals__["careful"]()
 
 
 def was_trusting(reader: Any) -> bool:
-    """Whether it has read everything by itself."""
+    """Whether ``reader`` has never fallen back to its careful reader."""
     misses: int = reader.__globals__["careful"].cache_info().misses
     return not misses
 
@@ -78,12 +78,12 @@ def test_columns_that_are_not_null_may_be_null_all_the_same() -> None:
     reader = RowCompiler().reader(image(INT, VARCHAR, DOUBLE))
     data = row() + b"\x06" + struct.pack("<i", 8) + row(b"")
     assert reader(data, 0, len(data)) == [(-7, "zoë", 2.5), (8, None, None), (-7, "", 2.5)]
-    # The last bytes there are; an unpack of all neighbours would need more.
+    # The data ends here; an unpack of all adjacent columns would need more bytes.
     assert reader(b"\7", 0, 1) == [(None, None, None)]
 
 
 def test_a_second_image_that_is_null_ends_no_row() -> None:
-    """Its bitmap stands where the rows should end."""
+    """The after image is only a NULL bitmap, the last byte of the row; without it the row is cut short."""
     reader = RowCompiler().reader(image(INT), image(INT))
     data = b"\0\1\0\0\0" + b"\1"
     assert reader(data, 0, len(data)) == [((1,), (None,))]
@@ -157,7 +157,7 @@ def test_frequent_patterns_get_code_of_their_own() -> None:
     assert "odd_a = nulls" in before
     for number in range(60):
         nulls = (0x0A0, 0xF02, 0x500)[number % 3]
-        # Bits beyond the last column are a part of the pattern; the last row of an event counts.
+        # Bits after the last column are part of the pattern; each event's last row is counted.
         data = row_of_numbers(0x018) + row_of_numbers(nulls | 0xF000)
         assert reader(data, 0, len(data)) == [values_of_numbers(0x018), values_of_numbers(nulls)]
     source = source_of(reader)
@@ -225,7 +225,7 @@ def test_numbers_of_both_byte_orders_between_each_other() -> None:
     ],
 )
 def test_the_decimal_context_is_the_caller_s(narrow: Context) -> None:
-    """Also behind an error; and the rows do not depend on it."""
+    """The context is restored after an error, too, and the rows do not depend on the caller's context."""
     reader = RowCompiler().reader(image(INT, DECIMAL))
     data = (b"\0" + SIZE_AND_DECIMAL) * 6
     traps = [Inexact, Subnormal, Clamped]
@@ -241,7 +241,7 @@ def test_the_decimal_context_is_the_caller_s(narrow: Context) -> None:
             assert not any(context.flags[trap] for trap in traps)
 
 
-# Rows of one size, which are read all at once.
+# Rows of one size are read all at once.
 
 
 def numbers(number: int, spare: int = 0) -> bytes:
@@ -259,7 +259,7 @@ def test_rows_of_one_size() -> None:
     ):
         reader = RowCompiler().reader(*images)
         assert "unpack_all" in source_of(reader)
-        # Bits beyond the last column mean nothing.
+        # Bits after the last column have no meaning.
         for spare in (0, 0xF8, 0x50):
             data = b"".join(numbers(number, spare) for number in range(9))
             assert reader(b"before" + data + b"behind", 6, 6 + len(data)) == expected
@@ -308,7 +308,7 @@ def test_rows_of_one_size_with_values_that_are_made_of_numbers() -> None:
 
 
 def test_one_null_among_rows_that_would_be_of_one_size() -> None:
-    """Also where sizes happen to add up."""
+    """Even if the sizes happen to add up."""
     reader = RowCompiler().reader(image(INT, SMALL, DOUBLE))
     null = b"\4" + struct.pack("<iH", 7, 7)
     for place in range(9):
@@ -355,7 +355,7 @@ def test_every_truncation_is_an_error() -> None:
     for end in range(1, len(data)):
         with pytest.raises((TruncatedError, IndexError, struct.error)):
             reader(data[:end], 0, end)
-        # What stands behind the rows (the checksum) is no part of them.
+        # The bytes after the rows (the checksum) do not belong to them.
         with pytest.raises(TruncatedError):
             reader(data, 0, end)
 

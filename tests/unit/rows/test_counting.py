@@ -1,4 +1,4 @@
-"""Rows counted without their values: as many as reading finds, of every type, image and form, and the same damage."""
+"""Counting rows without values finds as many rows as reading, for every type and image, and the same damage."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_as_many_as_reading_finds(seed: int, kinds: list[str]) -> None:
     counted = rows_found(raw, EventDecoder(row_compiler=RowCountCompiler()))
     read = rows_found(raw, EventDecoder())
     for mine, theirs in zip(counted, read, strict=True):
-        # What is wrong in a value only, counting does not see.
+        # Counting does not notice an error inside a value.
         assert mine == theirs or isinstance(theirs, str)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_no_value_is_made(kind: str) -> None:
-    """What is compiled for counting has no function that could read a value."""
+    """The code compiled for counting refers to no function that reads a value."""
     made = {}
     for compiler in (RowCompiler(), RowCountCompiler()):
         rng = random.Random(kind)

@@ -1,4 +1,4 @@
-"""Names, signs, character sets and labels from information_schema's words."""
+"""Names, signs, character sets and labels from the texts of information_schema."""
 
 from __future__ import annotations
 

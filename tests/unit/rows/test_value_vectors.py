@@ -1,4 +1,4 @@
-"""Published vectors through the whole decoder: values by way of compiled rows, event bodies, whole events.
+"""Published vectors through the whole decoder: values through compiled rows, event bodies, whole events.
 
 Temporal values, decimals and JSON documents of the same collection are tested with their readers.
 """
@@ -96,7 +96,7 @@ SOURCES = (
     uuid.UUID("b5cd1624-5f30-11e4-b4e9-1051721bd241"),
     uuid.UUID("bb421d26-5f30-11e4-b4e9-d89d672b2ef8"),
 )
-# Number in a type's name -> what the body is, attribute by attribute.
+# Number in a type's name -> the event class of the body, and its attributes.
 BODIES: dict[int, tuple[type, dict[str, object]]] = {
     162: (MariadbGtidEvent, {"gtid": MariadbGtid(0, 1, 7404), "gtid_flags": 12}),
     163: (MariadbGtidListEvent, {"gtids": (MariadbGtid(0, 102, 7255),)}),
@@ -108,7 +108,7 @@ BODIES: dict[int, tuple[type, dict[str, object]]] = {
     38: (XaPrepareEvent, {"one_phase": False, "format_id": 123, "gtrid": b"gtrid", "bqual": b"bqual"}),
     160: (AnnotateRowsEvent, {"sql": "INSERT INTO foo set i = 2"}),
 }
-# The vector's bytes are a place holder; the payload that its numbers are of stands in a test of its project only.
+# The vector's bytes are a placeholder; the payload to which its numbers belong is only in a test of its project.
 NO_BODY = {40}
 
 
@@ -138,6 +138,6 @@ def test_whole_events() -> None:
     assert (str(first_map.table), str(second_map.table)) == ("db.tbl", "db1.tbl1")
     assert isinstance(first_rows, WriteRowsEvent)
     assert first_rows.rows == [(1,)]
-    # Its table map says TINYINT, and these are rows of an INT: they do not end where the event does.
+    # The table map says TINYINT, but the rows have an INT: they do not end where the event ends.
     with pytest.raises(TruncatedError):
         decoder.decode(mismatched)

@@ -1,7 +1,7 @@
-"""How much work a row, an event and a transaction take, counted and not timed: bytecodes and Python calls.
+"""The work for a row, an event and a transaction: bytecodes and Python calls, counted, not timed.
 
-The bounds are what CPython 3.11 takes now and a little room; whoever makes the code faster lowers them, and whoever
-has to raise one says why. Later versions of CPython take fewer bytecodes for the same code.
+The limits are the work of CPython 3.11 today and a little room. Lower a limit after making the code faster; raise one
+only with a reason. Later versions of CPython need fewer bytecodes for the same code.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ROW_WITH_NULL = (5, "oak", None)
 
 
 class Work(NamedTuple):
-    """``calls`` are entries into Python functions, a generator's each time it goes on."""
+    """Executed bytecodes, and ``calls``: entries into Python functions, and each resumption of a generator."""
 
     bytecodes: float
     calls: float
 
 
-# Compiled row readers are no files.
+# Compiled row readers have no file, only this name.
 OURS = (*(f"{Path(module.__file__ or '').parent}/" for module in (protocol, replica)), "<row reader")
 
 
 class Counter:
-    """Counts, while it is installed, what is executed of the project's packages."""
+    """Counts the executed bytecodes and calls of the project's packages while it is installed."""
 
     def __init__(self) -> None:
         self.bytecodes = self.calls = 0
@@ -75,7 +75,7 @@ class Counter:
 
 
 def work_per_unit(run: Callable[[int], Callable[[], object]]) -> Work:
-    """What one unit more costs: ``run(count)`` prepares and returns what handles so many units."""
+    """The work of one more unit; ``run(count)`` prepares, and returns a function that handles ``count`` units."""
     few, many = 10, 60
     counted = []
     for count in (few, many):
@@ -146,7 +146,7 @@ def write_rows(rows: Iterable[tuple[int, str, float | None]]) -> bytes:
 
 
 def started_decoder(**options: Any) -> EventDecoder:
-    """A decoder that has met the table, and each kind of row, before."""
+    """A decoder that has already decoded the table map and each kind of row."""
     decoder = EventDecoder(**options)
     for raw in (format_description(), table_map(), write_rows([FULL_ROW, ROW_WITH_NULL])):
         decoder.decode(raw)
@@ -202,7 +202,7 @@ def test_rows_of_a_filtered_event_cost_nothing() -> None:
     assert counted[0] == counted[1]
 
 
-# Small transactions: the decoder alone, a file, the frames of a connection, a live stream.
+# Small transactions: in the decoder alone, from a file, from the frames of a connection, in a live stream.
 
 
 def test_a_small_transaction_in_the_decoder() -> None:
@@ -225,7 +225,7 @@ def test_a_small_transaction_from_a_file() -> None:
             for kind, body in transaction_bodies(sequence + 1):
                 log.add(kind, body)
         reader = replica.open_binlog(io.BytesIO(log.data))
-        # The format description and the first transaction, which compiles.
+        # Skips the format description and the first transaction, which compiles the reader.
         for _ in range(6):
             next(reader)
         return lambda: list(reader)
