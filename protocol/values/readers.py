@@ -2,16 +2,16 @@
 
 They turn the bytes of a row image into Python values, for temporal types in their old and new forms, DECIMAL, ENUM,
 SET and VECTOR. ``*_reader()`` functions return a closure for one precision, so that no work is repeated per row.
-This module knows no columns, no metadata bytes and no NULL. ``inline`` reads most values faster; its results must
-equal those of these readers, which also read the values that ``inline`` leaves.
+This module knows no columns, no metadata bytes and no NULL. ``inline`` reads most values faster, must give the same
+results, and leaves all other values to these readers.
 
 Every ``f(data, position)`` reads a fixed number of bytes, and the caller guarantees that they are there.
 Bytes that no server could have stored raise ``DecodeError``.
 
 Storage formats: MySQL's ``mysys/my_time.cc`` (``my_*_packed_from_binary``, ``my_timestamp_from_binary``) and
-``strings/decimal.cc`` (``bin2decimal``). MariaDB's are the same since 10.1, except for columns created with
-``mysql56_temporal_format=OFF`` (or before 10.1) and fractional seconds: their table map does not say how many
-digits they have, so their rows cannot be decoded.
+``strings/decimal.cc`` (``bin2decimal``). MariaDB uses the same formats since 10.1. In older temporal columns (created
+before 10.1, or with ``mysql56_temporal_format=OFF``) fractional seconds cannot be decoded: the table map does not
+say how many digits there are.
 """
 
 import struct
