@@ -13,7 +13,7 @@ ORIGINAL_FOLLOWS: Final = 1 << 55
 
 
 def is_commit_time(microseconds: int | None) -> TypeGuard[int]:
-    """Whether a GTID event's value is a time. It is 0 for some sources before 8.0.1, and None if it is not logged."""
+    """Whether a GTID event's value is a time. 0 comes from servers before 8.0.1; None means that none is logged."""
     return microseconds is not None and 0 < microseconds < ORIGINAL_FOLLOWS
 
 
