@@ -1,8 +1,13 @@
 """``@record``: dataclasses with slots that generate their methods when the first of these is called.
 
-Generating them takes 0.3 ms a class, which was a third of the time of ``import replica``, and a program uses few of
-the classes. ``@record(slots=True)`` means ``@dataclass(slots=True)``: the methods are the standard library's, and
-``fields``, ``replace``, ``match`` and ``pickle`` see no difference. Type checkers see ``dataclass`` itself.
+Every data class of ``protocol`` and ``replica`` is a record; the few that are not are named, with the reason, in
+tests/unit/project/test_layering.py. A program uses few of the classes that it imports, and generating the methods of
+one takes 0.6 ms or more: on Python 3.11 ``import replica`` takes 51 ms with records and 121 ms with dataclasses (69
+classes; the fastest of 25 runs each).
+
+``@record(slots=True)`` means ``@dataclass(slots=True)``: the methods are the standard library's, and ``fields``,
+``replace``, ``copy``, ``match`` and ``pickle`` see no difference. In one thing a record can do more: a field may be a
+property of a base class (``Event.header``). Type checkers see ``dataclass`` itself.
 """
 
 import dataclasses

@@ -5,10 +5,11 @@ to read values. Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes ve
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..constants import ColumnType, EventType
 from ..errors import ConfigurationError, DecodeError
+from ..records import record
 from ..rows.cells import Cell, CellTable
 from ..rows.column import Column
 from ..rows.compiler import Image, RowCompiler, RowReader
@@ -19,7 +20,7 @@ from .events import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 RowsEventClass = type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsEvent]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class RowsFormat:
     """The layout of a rows event type.
 
@@ -58,7 +59,7 @@ _NO_CELL = Cell()
 _IMAGES_KEPT = 1024
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class KnownImages:
     """Row readers of one table and rows format; the key is the bytes between an event's flags and its rows.
 
@@ -70,7 +71,7 @@ class KnownImages:
     by_prefix: dict[bytes, RowReader] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class MappedTable:
     """A table map that rows events may refer to.
 

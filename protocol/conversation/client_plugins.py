@@ -10,11 +10,12 @@ import hashlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..errors import AuthenticationError, ConfigurationError, ProtocolError
+from ..records import record
 from . import ed25519
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def client_error(code: int, message: str, remedy: str) -> AuthenticationError:
     return AuthenticationError(code, "HY000", message, remedy)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Credentials:
     """The password and the settings for the plugins. ``secure``: nobody can listen (``tls``, or a Unix socket).
 

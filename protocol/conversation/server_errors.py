@@ -7,7 +7,6 @@ server's own words.
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 
 from ..errors import (
@@ -22,6 +21,7 @@ from ..errors import (
     SourceConfigurationError,
     TransactionsUnavailableError,
 )
+from ..records import record
 from .messages import Err
 
 
@@ -51,7 +51,7 @@ _INSIDE_EVENT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Refusal:
     codes: frozenset[int]
     phases: frozenset[Phase]

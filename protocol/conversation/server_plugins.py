@@ -10,7 +10,7 @@ import hmac
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA1
 
 from ..errors import ConfigurationError
+from ..records import record
 from .client_plugins import NONCE_SIZE, certificate_proof
 
 _NONCE_CHARACTERS: Final = bytes(byte for byte in range(1, 128) if byte != ord("$"))
@@ -37,7 +38,7 @@ def create_nonce() -> bytes:
     return bytes(secrets.choice(_NONCE_CHARACTERS) for _ in range(NONCE_SIZE))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StoredPassword:
     """The stored form of a password: its SHA-1 and its SHA-256, each hashed once more."""
 
@@ -66,7 +67,7 @@ class StoredPassword:
         return hmac.compare_digest(self.sha256, _twice("sha256", b""))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Account:
     """How one user logs in. ``plugin`` is one of ``VERIFIERS``.
 
@@ -84,7 +85,7 @@ class Account:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     """The result of an answer: ``send`` is for the client's plugin; ``accepted`` is None while an answer is due."""
 
@@ -95,7 +96,7 @@ class Verdict:
 _REFUSED: Final = Verdict(False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Challenge:
     """What a verifier may use.
 

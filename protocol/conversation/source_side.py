@@ -10,7 +10,7 @@ events of a dump. The state machine never waits and reads no clock.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from ..constants import MAX_FRAME_PAYLOAD, Capability, ColumnType, Command
 from ..errors import AuthenticationError, ProtocolError, ReplicaError
+from ..records import record
 from ..wire import encode_lenenc_int
 from .client_plugins import NONCE_SIZE
 from .commands import BinlogDump, BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
@@ -72,7 +73,7 @@ _INSECURE: Final = Err(
 _ACCESS_DENIED: Final = 1045
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LoggedIn:
     """The client is authenticated and may send commands."""
 

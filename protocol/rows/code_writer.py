@@ -7,11 +7,11 @@ rows. Their text holds only integers and identifiers made here, never a name fro
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Context, getcontext, setcontext
 from itertools import groupby, pairwise, takewhile
 from typing import Any, Final
 
+from ..records import record
 from ..values.inline import Inline
 from .cells import Cell
 from .column import ABSENT
@@ -37,7 +37,7 @@ class _Doubt(Exception):
 _DOUBTS: Final = (_Doubt, IndexError, struct.error, UnicodeDecodeError)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Value:
     """One value of an image: ``name`` is its variable, ``bit`` its bit in the NULL bitmap.
 
@@ -53,7 +53,7 @@ class Value:
     before: str = "ABSENT"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ImageValues:
     """One image: its values in order, the items of its row tuple, and the number of columns that can be diffs.
 

@@ -39,13 +39,13 @@ column name with a newline would run as code. Sources are registered in linecach
 
 import linecache
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
 from typing import Any
 from zlib import crc32
 
 from ..errors import DecodeError, TruncatedError
+from ..records import record
 from .cells import Cell, Function
 from .code_writer import CarefulWriter, ImageValues, TrustingWriter, Value
 from .column import ABSENT
@@ -58,7 +58,7 @@ Row = tuple[object, ...]
 RowReader = Callable[[bytes, int, int], list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Image:
     """One row image: the columns in it, and the columns that the reader wants.
 

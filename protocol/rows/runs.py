@@ -5,15 +5,17 @@ twice, and each format skips the other's bytes. This module knows no cells; ``co
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
+
+from ..records import record
 
 _INTEGER_CODES: Final = MappingProxyType({1: "B", 2: "H", 4: "I", 8: "Q"})
 _ONE_BYTE_CODES: Final = frozenset("Bbs0123456789")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Unpacking:
     """One call of ``struct``: its offset in the run, its format, and the names of the unpacked values."""
 
@@ -22,7 +24,7 @@ class Unpacking:
     targets: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Item:
     """The numbers of one value. ``order`` is the byte order; empty for single bytes, which have none."""
 
@@ -33,7 +35,7 @@ class _Item:
     targets: Sequence[str]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Run:
     """``size`` bytes: a NULL bitmap, numbers, gaps, and at the end the length of a variable value.
 

@@ -8,10 +8,10 @@ JSON_SET, JSON_REPLACE and JSON_REMOVE made: a list of operation, path and value
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import DecodeError
+from ..records import record
 from ..wire import Reader, utf8_text
 from .jsonb import JsonValue, decode_json
 
@@ -20,7 +20,7 @@ Operation = Literal["replace", "insert", "remove"]
 _OPERATIONS: tuple[Operation, ...] = ("replace", "insert", "remove")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class JsonDiff:
     """One change. ``path`` is the server's text (``$.a[0]``), ``value`` a document; empty for a removal."""
 
@@ -84,7 +84,7 @@ _LEG = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Cell:
     """An array index; ``[last]`` and ``[last-2]`` count from the end."""
 

@@ -1,7 +1,6 @@
 """What all column converters share: numpy arrays -> Arrow arrays, and the count of values that Arrow cannot hold."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from protocol.errors import UnsupportedEventError
+from protocol.records import record
 
 from .buffer import Flags
 from .places import Places
@@ -27,7 +27,7 @@ class TooLargeError(UnsupportedEventError):
 MAX_BYTES = (1 << 31) - 1
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Losses:
     """The number of values that Arrow cannot hold as they are.
 
@@ -44,7 +44,7 @@ class Losses:
         self.texts += other.texts
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ArrowColumn:
     """The Arrow type of a column, and the converter that makes its array from the places of the values."""
 

@@ -5,13 +5,12 @@ wanted values, costs nothing to make. Taking its even values copies each wanted 
 slicing in Python takes 200.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from protocol.errors import DecodeError
+from protocol.records import record
 from protocol.rows.column import Column
 
 from .arrays import MAX_BYTES, ArrowColumn, Losses, numbers_array, offset_buffer, valid_bits
@@ -21,7 +20,7 @@ from .places import Places
 _FLOAT_SIZE = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Gathered:
     """The bytes of values without gaps: ``data``, and the ``lengths`` of the values in it; NULLs are empty."""
 

@@ -6,13 +6,13 @@ are inverted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from protocol.errors import DecodeError
+from protocol.records import record
 from protocol.rows.column import Column
 from protocol.values.readers import decimal_size
 
@@ -28,7 +28,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Group:
     offset: int
     size: int

@@ -5,12 +5,12 @@ converters read the values from ``Places``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from protocol.records import record
 from protocol.wire import bitmap_size
 
 from .buffer import Bytes, Flags, Positions, RowBuffer
@@ -21,7 +21,7 @@ _Number = TypeVar("_Number", bound=np.generic)
 Rows = slice | Positions
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Places:
     """The places of one column's values in a buffer, one for each row.
 

@@ -4,11 +4,11 @@ With the plan both ``row_starts`` (many events at once) and ``row_walker`` (one 
 module reads no rows.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from protocol.records import record
 from protocol.wire import bitmap_size
 
 from .buffer import Positions
@@ -17,7 +17,7 @@ from .rawrows import ColumnLayout, ImageLayout
 _PLANS_KEPT = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VariablePart:
     """A variable-length column: the byte and the bit of its NULL bit, and the number of bytes of its length."""
 
@@ -26,7 +26,7 @@ class VariablePart:
     length_bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class ImagePart:
     """A run of fixed-size columns, and the variable-length column after them if there is one.
 
@@ -39,7 +39,7 @@ class ImagePart:
     variable: VariablePart | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class ImagePlan:
     """The plan of one image. ``diff_bytes``: bytes of a partial update's diff bits, which a flag byte precedes."""
 

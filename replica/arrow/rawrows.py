@@ -4,14 +4,14 @@ The decoder finds out everything about a rows event except the values. ``RowsLay
 the images of a row and the sizes of their columns. This module reads no rows.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
+from protocol.records import record
 from protocol.rows.compiler import Image, RowCompiler, RowReader
 from protocol.wire import bitmap_size
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ColumnLayout:
     """A column in a row image. ``bit`` numbers its NULL bit, ``index`` is its index in the logged table.
 
@@ -24,7 +24,7 @@ class ColumnLayout:
     length_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ImageLayout:
     """One row image: NULL bits, then the values of the columns that are not NULL.
 
@@ -52,7 +52,7 @@ class ImageLayout:
         return self.null_bytes + sum(column.size for column in self.columns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class RowsLayout:
     """How rows are stored; events of one layout share one object.
 
@@ -64,7 +64,7 @@ class RowsLayout:
     shown: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RawRows:
     """The rows of one event: ``data[start:end]``."""
 

@@ -6,11 +6,10 @@ second rows, and so on. When only few (large) events are left, a compiled loop (
 This module reads no values.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from protocol.errors import TruncatedError
+from protocol.records import record
 from protocol.rows.compiler import overrun
 
 from .buffer import Bytes, Positions, RowBuffer
@@ -22,7 +21,7 @@ from .row_walker import row_finder
 _FEWEST_TOGETHER = 12
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FoundRows:
     """``counts`` is the number of rows of each event. ``images`` has for each row image the places where it begins.
 

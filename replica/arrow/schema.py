@@ -20,7 +20,6 @@ value of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -29,6 +28,7 @@ import pyarrow as pa
 
 from protocol.constants import ColumnType
 from protocol.errors import ConfigurationError
+from protocol.records import record
 from protocol.rows.column import BLOB_TYPES, Column
 from protocol.rows.table import Table
 
@@ -112,7 +112,7 @@ _MAKERS: Final[Mapping[ColumnType, Callable[[Column], ArrowColumn]]] = MappingPr
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BatchColumn:
     """A column of the batches. ``index`` is its index among the table's columns, ``name`` is valid Unicode."""
 

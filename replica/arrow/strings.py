@@ -7,7 +7,6 @@ such bytes are counted.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from protocol.charset import Charset, Decode, charset_by_name
 from protocol.inflate import uncompress_column
+from protocol.records import record
 from protocol.rows.column import Column
 
 from .arrays import MAX_BYTES, ArrowColumn, Losses, object_array
@@ -107,7 +107,7 @@ def _bytes(gathered: Gathered) -> Bytes:
     return np.frombuffer(gathered.data, np.uint8, int(gathered.lengths.sum()))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _ByteTable:
     """A character set of one byte a character. ``sizes``: each byte's size in UTF-8; ``is_lost``: no character."""
 

@@ -2,12 +2,13 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from protocol.records import record
 
 from .console import Console
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Command:
     """A subcommand. ``run`` returns the exit code; the caller prints the errors that it raises.
 

@@ -13,11 +13,11 @@ The file is a JSON object. Its keys are tables; each value is the list of the ta
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from protocol.errors import ConfigurationError
+from protocol.records import record
 from protocol.rows.description import ColumnDescription
 
 #: Its result is one value, the content of a schema file for the schema ``{schema}``; NULL if it has no tables.
@@ -33,7 +33,7 @@ _KEYS: Final = frozenset({"name", "type", "position", "charset", "nullable", "pr
 _DATA_TYPE: Final = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SchemaFile:
     """A schema file by table: ``columns`` for ``open_binlog(schema=...)``, and the names of ``generated`` columns."""
 

@@ -5,9 +5,9 @@ Events must be decoded with the cells of ``values``, so that their rows already 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
+from protocol.records import record
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
@@ -30,7 +30,7 @@ def quoted_name(name: str) -> bytes:
     return name_bytes(identifier(name))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Line:
     """The text before and after one column's value, and the whole line for NULL."""
 

@@ -5,7 +5,6 @@ It takes rows of a decoder with ``document_cells``. What else stands on a screen
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import zip_longest
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from protocol.binlog.events import Change
+from protocol.records import record
 from protocol.values.jsonb import JsonValue, decode_json
 from protocol.values.jsonb_text import render_json
 
@@ -30,7 +30,7 @@ _MISSING: Final = object()
 _LONGEST: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Field:
     """A column, or a path in its document. ``before`` and ``after`` are texts; of an insert or delete one is None."""
 

@@ -4,22 +4,21 @@
 others to read must not confuse the two: with these cells a document is a ``JsonDocument``, and None is NULL.
 """
 
-from dataclasses import dataclass
-
 from protocol.constants import ColumnType
+from protocol.records import record
 from protocol.rows.cells import VALUE_CELLS, Cell, CellMakers, CellTable
 from protocol.values.jsonb import JsonValue, decode_json
 from protocol.values.jsonb_diff import JsonDiff, apply_json_diffs, read_json_diffs
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class JsonDocument:
     """The document of a JSON column."""
 
     value: JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class JsonChanges:
     """What a partial update changed in a document that the before image does not hold."""
 

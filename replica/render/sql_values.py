@@ -16,7 +16,7 @@ A document's BLOB, BIT or GEOMETRY members become VARBINARY, and its TIMESTAMPs 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -27,6 +27,7 @@ from typing import Any, Final
 from protocol.charset import Charset, charset_by_name
 from protocol.constants import ColumnType
 from protocol.errors import DecodeError
+from protocol.records import record
 from protocol.rows.cells import VALUE_CELLS, Cell, CellTable
 from protocol.rows.column import BLOB_TYPES, Column
 from protocol.values.jsonb import JsonValue, decode_json
@@ -263,7 +264,7 @@ def json_changes_expression(column: str, changes: JsonChanges) -> str:
 # --------------------------------------------------------------------------------------------------- conditions
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ColumnSql:
     """How values of one column are written.
 

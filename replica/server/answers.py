@@ -7,10 +7,11 @@ The statements were recorded from real replicas, which read the answers in MySQL
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from protocol.conversation.messages import TextValue
+from protocol.records import record
 
 from ..sql.quoting import like_expression
 from ..sql.words import Token
@@ -23,7 +24,7 @@ _NO_FUNCTION: Final = 1305
 _ACCESS_DENIED: Final = 1227
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rows:
     """A result set. ``numbers`` names the columns sent with a numeric type, which clients convert to numbers."""
 
@@ -32,7 +33,7 @@ class Rows:
     numbers: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Client:
     """One connection's user, address and user variables."""
 

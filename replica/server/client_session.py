@@ -5,7 +5,6 @@ It knows commands, no bytes: ``peer`` reads and writes the socket.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from protocol.constants import DumpFlag
@@ -22,6 +21,7 @@ from protocol.conversation.server_errors import Phase
 from protocol.conversation.source_side import LoggedIn
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.position import BinlogPosition
+from protocol.records import record
 
 from .answers import Answers, Client
 from .dump_start import DumpStarts
@@ -43,7 +43,7 @@ _UNKNOWN_ERROR: Final = 1105
 _UNREADABLE: Final = (OSError, ConfigurationError, DecodeError)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SharedState:
     """What all client sessions of a server share."""
 

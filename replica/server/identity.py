@@ -12,7 +12,7 @@ import ssl
 import tempfile
 import threading
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from cryptography import x509
@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from protocol.binlog.checksum import version_numbers
 from protocol.errors import ConfigurationError
+from protocol.records import record
 
 from ..config.checkpoint import replace_file
 from .served_log import ServedLog
@@ -36,7 +37,7 @@ _VALID: Final = datetime.timedelta(days=3650)
 _OLD_PREFIX: Final = "5.5.5-"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Identity:
     """The identity of one source. ``version`` is the server's full text; ``server_uuid`` is empty on MariaDB."""
 
@@ -100,7 +101,7 @@ def write_server_uuid(folder: str, server_uuid: str) -> None:
     replace_file(os.path.join(folder, AUTO_CNF), f"[auto]\nserver-uuid={server_uuid}\n".encode())
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class ServerKeys:
     """The RSA key and the TLS context of one server, made when they are first needed and never stored.
 

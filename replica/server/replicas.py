@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from protocol.conversation.commands import RegisterReplica
 from protocol.position import BinlogPosition
+from protocol.records import record
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class ConnectedReplica:
     """One replica with a binlog dump.
 

@@ -7,7 +7,6 @@ It follows MySQL's ``rpl_binlog_sender.cc`` and MariaDB's ``sql_repl.cc``. ``dum
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from protocol.binlog.checksum import crc32_matches
@@ -25,6 +24,7 @@ from protocol.constants import (
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.position import FIRST_POSITION, BinlogPosition, file_number
+from protocol.records import record
 from protocol.wire import utf8_text
 
 from ..transactions.boundary import Progress
@@ -40,7 +40,7 @@ _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN}
 _ROTATE_NAME: Final = EVENT_HEADER_SIZE + 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DumpOptions:
     """The options of a dump, most of them SET by the replica.
 
@@ -57,7 +57,7 @@ class DumpOptions:
     asks_for_acknowledgements: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DumpStart:
     """Where a dump starts. ``by_gtid``: at the start of a file; ``event_filter`` skips what the replica has.
 

@@ -4,11 +4,11 @@ A table maps each name to the function that computes its value. SHOW prints ON a
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from protocol.gtid import GtidSet, MariadbGtidSet
+from protocol.records import record
 
 from .gtids import LogGtids
 from .identity import Identity
@@ -28,7 +28,7 @@ _SWITCHES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Facts:
     """The facts that variables are computed from."""
 

@@ -6,7 +6,7 @@ undecoded here.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from protocol.binlog.commit_time import commit_microseconds
@@ -24,6 +24,7 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.errors import RolledBackToSavepointError, StatementFormatError
+from protocol.records import record
 
 from ..arrow.rawrows import RawRows
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
@@ -39,7 +40,7 @@ _BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 _WITHOUT_FACTS: Final = _BEGINNING | {TableMapEvent}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TransactionFacts:
     """The facts that all changes of a transaction share.
 
@@ -56,7 +57,7 @@ class TransactionFacts:
     outcome: Outcome | Literal["open"] = "open"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PlacedChange:
     """A rows event, or a statement such as DDL or XA COMMIT. ``inner`` is that of ``PlacedEvent``."""
 
@@ -65,7 +66,7 @@ class PlacedChange:
     facts: TransactionFacts
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Transaction:
     """A transaction that is being read. ``undone`` numbers the rows events that a rollback to a savepoint undid."""
 

@@ -5,7 +5,6 @@ This module comes between reading the log (``changes``) and the forms in which S
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from protocol.binlog.events import RowsEvent
+from protocol.records import record
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
@@ -34,7 +34,7 @@ _ROWS, _POSITIONS, _FILES = 10**10, 10**13, 10**10
 _LOW: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GatheredRows:
     """Row changes of one table. ``batch`` has the table's columns, ``_op``, ``_row``, ``_absent``, the before images.
 

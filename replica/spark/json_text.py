@@ -9,7 +9,7 @@ the column. The envelope around these objects is in ``envelope``.
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from protocol.records import record
 
 from ..render.json_lines import plain, time_text
 
@@ -32,7 +34,7 @@ _ESCAPES: Final[Mapping[int, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Member:
     """A column's values without quotation marks (null for NULL), and the text before and after each value."""
 

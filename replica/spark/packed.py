@@ -15,7 +15,6 @@ the rows of an envelope, they are in order across statements, and from one parti
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ import pyarrow as pa
 from protocol.binlog.events import QueryEvent
 from protocol.binlog.query_status import parse_status_variables
 from protocol.errors import DecodeError
+from protocol.records import record
 
 from ..arrow.strings import valid_text
 from ..render.json_lines import time_text
@@ -53,7 +53,7 @@ PACKED_SCHEMA: Final = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PackedItem:
     """One row of packed mode; the fields are its columns, in their order."""
 
@@ -68,7 +68,7 @@ class PackedItem:
     explicit_timestamps: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PackedRows:
     """Rows of one table. ``key`` names the columns of its primary key; unless ``has_names`` columns are @1, @2...
 

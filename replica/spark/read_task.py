@@ -5,12 +5,12 @@ It needs a ``LogPiece`` and a ``ReadPlan`` only; it plans nothing and does not i
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import pyarrow as pa
 
 from protocol.binlog.events import QueryEvent, RowsEvent
+from protocol.records import record
 
 from ..spool.pieces import LogPiece, ReadSettings
 from .changes import ChangeReader, OnStatement, PlacedChange
@@ -25,7 +25,7 @@ SchemaMode = Literal["envelope", "table", "packed"]
 _Writer = EnvelopeWriter | TableWriter | PackedWriter
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReadPlan:
     """How pieces become batches; the same for all pieces of a query. The repr shows no secret.
 

@@ -7,11 +7,12 @@ but a password file; no repr shows a secret. ``SourceOptions`` says what each op
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
 from protocol.errors import ConfigurationError
+from protocol.records import record
 
 from ..arrow import Images
 from ..config.selection import one_of, read_boolean, table_patterns, whole_number
@@ -28,7 +29,7 @@ _SIZE: Final = re.compile(r"\s*([0-9]{1,15})\s*(?:([kmgt])i?b?|(b)?)\s*", re.IGN
 _LARGEST: Final = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """What a query reads, and how. Option names are in brackets where they differ from the field.
 

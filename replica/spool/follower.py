@@ -8,7 +8,6 @@ another thread.
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
@@ -24,6 +23,7 @@ from protocol.binlog.events import (
 from protocol.constants import EventFlag
 from protocol.errors import ProtocolError
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid
+from protocol.records import record
 
 from ..transactions.boundary import Progress
 from .offsets import Offset
@@ -34,7 +34,7 @@ _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 _NO_LIMIT: Final = 1 << 62
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Mark:
     """A place between two transactions.
 

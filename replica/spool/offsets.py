@@ -9,12 +9,12 @@ module parses and compares offsets; it connects to no server.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import file_number
+from protocol.records import record
 
 from ..source.server_facts import Source
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 Key = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Offset:
     """A place in the log of one server: the next transaction begins at ``file`` and ``position``.
 

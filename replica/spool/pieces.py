@@ -7,7 +7,7 @@ be pickled. ``planner`` and ``spool`` make pieces.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
@@ -17,6 +17,7 @@ from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.raw_reader import RawEventReader
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import TruncatedError
+from protocol.records import record
 from protocol.rows.compiler import Image, Row, RowCompiler, RowReader
 from protocol.wire import HeaderFields, ReadBytes
 
@@ -29,7 +30,7 @@ from .descriptions import Names, described
 _CHUNK_SIZE: Final = 1 << 17
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LogPiece:
     """``size`` bytes of the file at ``path``, from ``start`` on; with ``is_whole`` the whole file.
 
@@ -54,7 +55,7 @@ class LogPiece:
     names: Names = field(default_factory=dict, repr=False, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReadSettings:
     """How pieces are decoded. The repr shows no secret."""
 

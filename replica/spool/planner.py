@@ -12,7 +12,6 @@ import mmap
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TextIO
 
 from protocol.binlog.checksum import algorithm_of, crc32_matches
@@ -21,6 +20,7 @@ from protocol.binlog.events import QueryEvent
 from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.errors import DecodeError
 from protocol.position import file_number
+from protocol.records import record
 
 from ..files.log_files import LogFile
 from .pieces import LogPiece
@@ -124,7 +124,7 @@ def plan_file(file: LogFile, number: int, max_bytes: int) -> Iterator[LogPiece]:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cut:
     """Where a piece begins, and the FORMAT_DESCRIPTION that holds there (empty at the beginning of a file)."""
 

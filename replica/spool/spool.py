@@ -19,12 +19,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, BinaryIO, Final, ParamSpec, TypeVar
 
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import CheckpointError, SourceChangedError
 from protocol.position import file_number
+from protocol.records import record
 from protocol.rows.description import ColumnDescription
 from protocol.rows.table import Table
 
@@ -42,7 +43,7 @@ _BUFFER_SIZE: Final = 1 << 20
 _DESCRIPTION_ROOM: Final = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Segment:
     """A segment of the spool: the log after the offset ``after``, from ``position`` of ``file`` on.
 

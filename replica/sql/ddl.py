@@ -6,16 +6,17 @@ rows, and is ignored if it cannot. Sources: the grammars of MySQL 9.7 (sql_yacc.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from protocol.records import record
 
 from . import column_kinds
 from .quoting import quoted
 from .words import END, SqlReader
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ColumnDefinition:
     """A column of CREATE TABLE or ALTER TABLE.
 
@@ -31,7 +32,7 @@ class ColumnDefinition:
     is_generated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CreateTable:
     """A new table. ``is_conditional``: IF NOT EXISTS. ``columns`` is None if they are another table's (LIKE)."""
 
@@ -40,21 +41,21 @@ class CreateTable:
     columns: tuple[ColumnDefinition, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DropTable:
     """The table is dropped."""
 
     table: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TruncateTable:
     """The table is emptied."""
 
     table: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RenameTable:
     """The table gets another name."""
 
@@ -62,7 +63,7 @@ class RenameTable:
     new_table: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CreateSchema:
     """A new schema. ``is_conditional``: IF NOT EXISTS."""
 
@@ -70,14 +71,14 @@ class CreateSchema:
     is_conditional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DropSchema:
     """A schema is dropped with all its tables."""
 
     schema: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AddColumn:
     """A new column of a table."""
 
@@ -85,7 +86,7 @@ class AddColumn:
     column: ColumnDefinition
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ChangeColumn:
     """A column gets another definition or name; ``column`` is None if the statement gives only the name."""
 
@@ -95,7 +96,7 @@ class ChangeColumn:
     column: ColumnDefinition | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SetDefault:
     """A column gets another default, which later rows use."""
 
@@ -103,7 +104,7 @@ class SetDefault:
     column: ColumnDefinition
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DropColumn:
     """A column is dropped."""
 
@@ -111,7 +112,7 @@ class DropColumn:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Refused:
     """The statement changes rows in a way that the log does not show; ``what`` names that part of the statement."""
 

@@ -6,9 +6,10 @@ the SVG, placed in percent. The page's style sets the colours, by class.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Final
+
+from protocol.records import record
 
 from .layout import printable
 
@@ -20,7 +21,7 @@ _PLACES: Final = 16
 _FILLED: Final = 0.84
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Series:
     """One series of a chart: its name, its CSS class, and a value for each step (None: unknown)."""
 
@@ -29,7 +30,7 @@ class Series:
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Chart:
     """A column chart over steps of time; several series are stacked.
 

@@ -1,10 +1,11 @@
 """``LogStatistics`` as a text report: a summary, then tables that fit the terminal, as lines of ``layout``."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Final
+
+from protocol.records import record
 
 from .collect import LogStatistics
 from .figures import count_text, length_text, number_of, seconds_text, size_text, steps_of, time_text
@@ -23,7 +24,7 @@ _LEAST_TEXT: Final = 16
 _FILE_NAME: Final = 14
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Column:
     """A column of a table: its heading, whether it holds numbers, and the role of its text.
 
@@ -36,7 +37,7 @@ class Column:
     spare: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TextTable:
     """A title, columns, and rows of texts.
 

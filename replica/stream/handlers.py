@@ -2,11 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from protocol.binlog.events import Event, RowsEvent, TableMapEvent
 from protocol.errors import ConfigurationError
+from protocol.records import record
 
 from ..config.selection import table_patterns
 from ..config.table_filter import WantsTable, table_filter
@@ -17,7 +17,7 @@ Handler = Callable[[AnyEvent], object]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., object])
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Registration:
     event_class: type[Event]
     wants_table: WantsTable | None

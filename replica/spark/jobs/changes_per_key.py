@@ -10,7 +10,6 @@ that row images lack.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.errors import SchemaMismatchError
+from protocol.records import record
 
 from ..table_mode import own_columns
 
@@ -183,7 +183,7 @@ def _tuples(rows: pa.Table, names: Sequence[str]) -> list[Key]:
 # The events of keys.
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KeyEvents:
     """Events of keys, in the order of the log.
 

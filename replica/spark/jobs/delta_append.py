@@ -38,6 +38,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from protocol.errors import CheckpointError, ConfigurationError
+from protocol.records import record
 
 NAME: Final = "mysql-replica-delta"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -147,7 +148,7 @@ class DeltaFiles(DataSource):
         )
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class WrittenFile:
     """A file of one partition of the table; ``stats`` is the JSON text for the table's log."""
 
@@ -242,7 +243,7 @@ def _files(messages: list[WriterCommitMessage | None]) -> Iterator[WrittenFile]:
             yield from message.files
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _OpenFile:
     """An open file of one partition of the table, and the rows that wait to be written to it."""
 
@@ -306,7 +307,7 @@ class _PartitionedFiles:
         self._open.clear()
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Stats:
     """The statistics by which readers skip a file: the number of rows, and the times of its first and last change.
 

@@ -9,13 +9,13 @@ import logging
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NoReturn
 
 from protocol.errors import ConfigurationError, ReplicaError
 from protocol.gtid import GtidSet, MariadbGtidSet
+from protocol.records import record
 
 from ...config.options import parse_dsn
 from ...config.selection import named, parse_start
@@ -36,7 +36,7 @@ _NAMED: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Job:
     """A job as a subcommand. ``run`` gets the arguments and a function that shows notes; it raises its errors."""
 

@@ -9,7 +9,7 @@ Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from protocol.errors import CheckpointError
+from protocol.records import record
 
 FOLDER: Final = "_state/tables"
 _SCHEMA: Final = pa.schema(
@@ -25,7 +26,7 @@ _SCHEMA: Final = pa.schema(
 _Row = tuple[str, str, str, bytes | None]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class TableState:
     """The state of a table whose rows are all known.
 
@@ -50,7 +51,7 @@ class TableState:
         return next((one for one in sorted(known) if one.lower() == name.lower()), name)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class JobState:
     """The state of a job.
 

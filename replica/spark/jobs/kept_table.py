@@ -11,7 +11,6 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
+from protocol.records import record
 
 from ...sql.quoting import quoted
 from ..json_text import decimal_texts
@@ -35,7 +35,7 @@ _DIGITS_OF_DOUBLE: Final = 15
 Convert = Callable[[pa.Table], pa.Table]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """One change of one table: its number among the steps of the table in a micro-batch of a query."""
 

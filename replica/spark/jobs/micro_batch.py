@@ -15,7 +15,7 @@ The driver holds a micro-batch: ``maxBytesPerTrigger`` (default 64m), or one lar
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.errors import ConfigurationError, LostEventsError, SchemaMismatchError
+from protocol.records import record
 
 from ...sql import ddl
 from ...sql.xa import statement_xid
@@ -41,7 +42,7 @@ _THREADS: Final = 4
 TableKind = Callable[[str, str], KeptTable]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Target:
     """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``."""
 
@@ -50,7 +51,7 @@ class Target:
     wants: Callable[[str], bool]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Waiting:
     """Rows of one table that wait to be written."""
 

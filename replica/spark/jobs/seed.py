@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from protocol.errors import ConfigurationError
 from protocol.gtid import parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint, file_number
+from protocol.records import record
 
 from ...config.options import Options
 from ...source.dump import Greeted
@@ -41,7 +42,7 @@ _CHUNK_ROWS: Final = 1 << 16
 Batches = Iterator[pa.RecordBatch]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Seed:
     """A seed: ``place`` is a position, a GTID set as text, or an offset; ``tables`` has paths by ``schema.table``."""
 

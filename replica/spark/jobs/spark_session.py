@@ -10,12 +10,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import replica.spark
 from protocol.errors import ConfigurationError, MissingExtraError, ReplicaError
+from protocol.records import record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ _SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 _OUR_ERROR: Final = re.compile(r"^(?:protocol\.errors\.)(\w+): (.+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class State:
     """The folders of a streaming job's state: Spark's checkpoint, and the spool of the source."""
 
@@ -52,7 +52,7 @@ class State:
     spool: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pace:
     """When micro-batches run: ``once`` up to the log's present end, else every ``interval`` ("10 seconds").
 

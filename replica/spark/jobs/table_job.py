@@ -5,13 +5,13 @@ The two jobs differ in the kind of their tables. This module starts queries; ``m
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
+from protocol.records import record
 
 from ...config.table_filter import table_filter
 from .job_arguments import (
@@ -61,7 +61,7 @@ the CREATE TABLE of every table; or with the state of the tables at a checkpoint
 has schema/table as Parquet or Delta, and CHECKPOINT is FILE:POSITION, a GTID set or a checkpoint's JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TableJob:
     """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported."""
 

@@ -62,6 +62,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 }
 #: Base names that several product modules have on purpose, and why.
 SHARED_NAMES: dict[str, str] = {"__init__": "what a package opens with"}
+#: Data classes that are no ``@record``, and why.
+NO_RECORDS: dict[str, str] = {
+    "replica.config.reconnect.ReconnectPolicy": "users make subclasses of it that have attributes: no slots",
+    "replica.spark.jobs.delta_append.WrittenFiles": "its base, WriterCommitMessage of PySpark, has no slots",
+}
 MAX_LINES = 500
 TEST_MODULE_IMPORT = re.compile(
     r"\bfrom[ ][\w.]*\btest_\w+[ ]import\b | \bfrom[ ][\w.]+[ ]import[ ]test_\w+ | \bimport[ ][\w.]*\btest_\w+",
@@ -308,6 +313,28 @@ def test_modules_are_short_and_say_what_they_are() -> None:
         assert source.count("\n") <= MAX_LINES, path
         empty = path.is_relative_to(ROOT / "tests") and not source.strip()
         assert empty or source.startswith('"""'), path
+
+
+def plain_data_classes(module: Module) -> list[str]:
+    """The classes of a module that the standard library's ``dataclass`` decorates."""
+    return [
+        f"{module.name}.{node.name}"
+        for node in ast.walk(ast.parse(module.source))
+        if isinstance(node, ast.ClassDef)
+        and any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
+
+
+def test_data_classes_are_records() -> None:
+    """``protocol.records`` says what that saves."""
+    found = [name for module in MODULES.values() for name in plain_data_classes(module)]
+    assert sorted(found) == sorted(NO_RECORDS)
+
+
+def test_a_plain_data_class_is_seen() -> None:
+    decorators = ("@dataclass", "@dataclasses.dataclass(slots=True)", "@record(slots=True)")
+    source = "\n".join(f"{decorator}\nclass A{number}: ..." for number, decorator in enumerate(decorators))
+    assert plain_data_classes(Module("protocol.wire", source)) == ["protocol.wire.A0", "protocol.wire.A1"]
 
 
 def test_only_the_command_line_prints() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field
@@ -17,6 +19,7 @@ from protocol import gtid, position
 from protocol.binlog import events
 from protocol.records import record
 from protocol.rows import column, table
+from tests.support.places import ROOT
 
 Decorate = Callable[..., Callable[[type], Any]]
 
@@ -155,6 +158,24 @@ def test_public_records_are_copied_and_pickled(value: Any) -> None:
         assert len({value, copy.copy(value)}) == 1
         with pytest.raises(FrozenInstanceError):
             value.name = "other"
+
+
+def test_records_go_to_another_process() -> None:
+    """As Spark sends them: by cloudpickle, to a process that has called no method of their classes."""
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    values = [
+        position.Checkpoint("binlog.000003", 154, "0-1-100"),
+        events.XidEvent(events.EventHeader(1, 16, 1, 31, 100, 0), "binlog.000003", 69, 5),
+    ]
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=cloudpickle.dumps(values),
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert done.stdout.decode().strip() == repr(values)
 
 
 def test_the_header_of_an_event() -> None:
