@@ -1,1 +1,1 @@
-"""Events as text for people and programs: ``text`` as mysqlbinlog prints it. It reads no file and no server."""
+"""Writes events as JSON lines, YAML, SQL, a table or lines for people. Reads no file and no server."""

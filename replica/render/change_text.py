@@ -1,6 +1,6 @@
-"""Values and row changes as people read them: short, on one line, a document's change by its path.
+"""Values and row changes as short text for people, on one line; changes inside a document are shown by path.
 
-It takes rows of a decoder with ``document_cells``. What else stands on a screen is ``changes``'.
+Takes rows of a decoder with ``document_cells``. ``live_changes`` arranges the lines.
 """
 
 from array import array
@@ -26,13 +26,13 @@ NOTHING: Final = "(none)"
 ARROW: Final = " -> "
 
 _MISSING: Final = object()
-# A value of which so many characters are made has more than any screen shows.
+# No more characters of a value are made than this, which is more than a screen shows.
 _LONGEST: Final = 4096
 
 
 @record(frozen=True, slots=True)
 class Field:
-    """A column, or a path in its document. ``before`` and ``after`` are texts; of an insert or delete one is None."""
+    """A column, or a path in its document. Of the texts ``before`` and ``after``, inserts and deletes have one."""
 
     name: str
     before: str | None = None
@@ -40,7 +40,7 @@ class Field:
     is_change: bool = False
 
     def spans(self, width: int | None) -> Line:
-        """``name=value``, or ``name=before -> after``, with what is too long for ``width`` cells cut."""
+        """``name=value``, or ``name=before -> after``, cut to ``width`` cells."""
         name = self.name if width is None else cut(self.name, max(1, width // 2))
         values = [(text, role) for text, role in self._values() if text is not None]
         line = [Span(name, "name")]
@@ -49,7 +49,7 @@ class Field:
             first, second = _shares([cell_width(text) for text, _ in values], left)
             line += [Span("="), _span(*values[0], first), Span(ARROW), _span(*values[1], second)]
         else:
-            # Where the image before lacks the column, only the change is known.
+            # The before image lacks the column: only the new value, or a partial update, is known.
             line += [Span(ARROW if self.is_change else "="), _span(*values[0], left)]
         return line
 
@@ -64,7 +64,7 @@ def _span(text: str, role: Role, width: int | None) -> Span:
 
 
 def _shares(sizes: list[int], width: int | None) -> tuple[int | None, int | None]:
-    """Of a width for two texts, what each gets: half, or what the other one leaves."""
+    """Share a width between two texts: each gets half, or more if the other needs less."""
     if width is None:
         return None, None
     half = width // 2
@@ -73,7 +73,7 @@ def _shares(sizes: list[int], width: int | None) -> tuple[int | None, int | None
 
 
 def change_fields(change: Change) -> Iterator[Field]:
-    """The columns of an inserted or deleted row; of an updated one its key and what has changed."""
+    """The columns of an inserted or deleted row; of an updated row its key and the changed columns."""
     if change.after is None:
         yield from _image(change.before or {}, is_after=False)
     elif change.before is None:
@@ -107,7 +107,7 @@ def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> Itera
 
 
 def _document_changes(path: str, old: object, new: object) -> Iterator[Field]:
-    """What differs between two documents, each by its path: ``details.ship_to.city``."""
+    """The differences between two documents, each with its path: ``details.ship_to.city``."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old | new:
             yield from _document_changes(
@@ -129,7 +129,7 @@ def _member(value: Any) -> str:
 
 
 def value_text(value: object) -> str:
-    """A value as on one line of SQL, at most some 4096 characters of it."""
+    """A value as on one line of SQL, at most about 4096 characters of it."""
     make = _TEXTS.get(type(value))
     return str(value) if make is None else make(value)
 
@@ -139,7 +139,7 @@ def _quoted(text: str) -> str:
 
 
 def _time(value: datetime) -> str:
-    """Without the zeros behind a fraction; TIMESTAMP, which is in UTC, with a Z."""
+    """A time without trailing zeros of its fraction; TIMESTAMP, which is in UTC, gets a Z."""
     text = value.replace(tzinfo=None).isoformat(" ")
     text = text.rstrip("0") if "." in text else text
     return f"'{text}'" if value.tzinfo is None else f"'{text}Z'"
@@ -154,7 +154,7 @@ def _vector(value: Sequence[float]) -> str:
 
 
 def _diffs(value: JsonChanges) -> str:
-    """A partial update of a document that the log does not hold."""
+    """A partial update of a document that is not in the log."""
     return ", ".join(
         f"{diff.operation} {printable(diff.path)}"
         + ("" if diff.operation == "remove" else f" = {_member(_decoded(diff.value))}")

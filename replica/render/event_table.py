@@ -1,6 +1,6 @@
-"""Events as the table of SHOW BINLOG EVENTS: file, start, type, server id, end and a word on what each holds.
+"""Events as the table of SHOW BINLOG EVENTS: file, start, type, server id, end, and a short text for each event.
 
-Type names and what stands under Info are the servers' own: MySQL's ``pack_info`` functions (``sql/log_event.cc``) and
+Type names and the texts under Info are the servers' own: MySQL's ``pack_info`` functions (``sql/log_event.cc``) and
 MariaDB's (``sql/log_event_server.cc``), each for its own logs.
 """
 
@@ -49,7 +49,7 @@ _COLUMNS: Final = ("Log_name", "Pos", "Event_type", "Server_id", "End_log_pos", 
 _WIDTHS: Final = (16, 10, 20, 10, 11)
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\0": "\\0"})
 
-# Those whose name is not that of the constant, with one capital.
+# Types whose name in the servers is not the constant's name with one capital.
 _TYPE_NAMES: Final[Mapping[int, str]] = MappingProxyType(
     {
         EventType.RAND: "RAND",
@@ -72,13 +72,13 @@ _ROWS_FLAGS: Final = (
     (0x10, "USE_SQL_FOREIGN_KEY_F"),
 )
 _XA_FLAG: Final = 64
-# Of binlog_alter_two_phase.
+# Flags of MariaDB's two-phase ALTER TABLE (binlog_alter_two_phase).
 _ALTER_PHASES: Final = ((2, " START ALTER"), (4, " COMMIT ALTER id={}"), (8, " ROLLBACK ALTER id={}"))
 _INSERT_ID: Final = 2
 
 
 class EventTable:
-    """Writes a line for each event: tab-separated and escaped as ``mysql --batch`` does it, or aligned for people."""
+    """Writes a line for each event: tab-separated and escaped like ``mysql --batch``, or aligned for people."""
 
     def __init__(self, output: BinaryIO, *, aligned: bool = False) -> None:
         self._output = output
@@ -88,7 +88,7 @@ class EventTable:
         self._write(_COLUMNS)
 
     def render(self, raw: bytes, position: int, event: Event) -> None:
-        """Write one event. Those inside of a compressed transaction (``raw`` is empty) stand at its end."""
+        """Write one event. Events inside a compressed transaction (``raw`` is empty) get the position of its end."""
         if isinstance(event, FormatDescriptionEvent):
             self._is_mariadb = is_mariadb_version(event.server_version)
         end = event.header.next_position
@@ -102,7 +102,7 @@ class EventTable:
         self._write((event.file, str(position), name, str(event.header.server_id), str(end), info))
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every line has been written."""
 
     def _write(self, fields: tuple[str, ...]) -> None:
         escaped = [field.translate(_ESCAPES) for field in fields]
@@ -115,7 +115,7 @@ class EventTable:
 
 
 def type_name(event_type: int) -> str:
-    """An event type as the servers print it: "Write_rows"."""
+    """The name of an event type as the servers print it: "Write_rows"."""
     known = _TYPE_NAMES.get(event_type)
     if known is not None:
         return known

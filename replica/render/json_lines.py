@@ -1,31 +1,31 @@
 """Events as JSON lines: one object per row change, one per other event.
 
 A row change has the keys ``op`` ("insert", "update", "delete"), ``schema``, ``table``, ``ts`` (seconds since 1970),
-``server_id``, ``gtid`` (of its transaction, or null), ``file``, ``position`` (its event's offset), ``row`` (its
-number among the rows at that position, from 0: file, position and row together are unique), ``before`` and ``after``
-(objects by column name, or null). Any other event has ``event`` (its class), ``ts``, ``server_id``, ``gtid``,
-``file``, ``position`` and its own fields. A transaction's number is in the ``XidEvent`` that ends it. A table map
-has a line only where it says something new of its table; a compressed transaction is followed by its events.
+``server_id``, ``gtid`` (of its transaction, or null), ``file``, ``position`` (the event's offset), ``row`` (the row's
+number at that position, from 0), ``before`` and ``after`` (objects by column name, or null). File, position and row
+together are unique. Any other event has ``event`` (its class), ``ts``, ``server_id``, ``gtid``, ``file``,
+``position`` and its own fields. A transaction's number is in the ``XidEvent`` that ends it. A table map has a line
+only if the table is new or has changed. A compressed transaction is followed by its events.
 
-Values, none of which loses anything:
+No value loses information:
 
     int, YEAR, BIT      number (of up to 64 bits, more than a double's 53)
-    FLOAT, DOUBLE       number that reads back as the same double; what is none is "NaN", "Infinity", "-Infinity"
+    FLOAT, DOUBLE       number that reads back as the same double; or "NaN", "Infinity", "-Infinity"
     DECIMAL             string, all digits of its scale: "1.50"
     DATE, DATETIME      string in ISO 8601: "2026-01-31", "2026-01-31T23:59:59.5"; zero and partial dates as MySQL
                         prints them: "0000-00-00 00:00:00"
-    TIMESTAMP           the same with "+00:00" behind it
+    TIMESTAMP           the same followed by "+00:00"
     TIME                string as MySQL prints it: "-838:59:59.000001"
-    strings             string; what is no text in its character set is a lone surrogate escape: "\\udcff"
+    strings             string; a byte that is invalid in the character set is a lone surrogate escape: "\\udcff"
     binary strings      {"base64": "..."}; GEOMETRY too
-    ENUM, SET           string; number where the labels are not known
+    ENUM, SET           string; number if the labels are not known
     VECTOR              list of numbers
-    JSON                the document; JSON's own null is {"$json": null}. What JSON has no type for is an object with
-                        one key: {"$decimal": "1.50"}, {"$date": ...}, {"$datetime": ...}, {"$time": ...},
-                        {"$base64": "...", "$type": 252}. An object of the document whose first key begins with "$"
-                        is {"$json": object}
-    partial JSON        {"$diffs": [{"operation": ..., "path": ..., "value": ...}]} where the log holds no more
-    NULL                null; a column that the row image does not hold has no key
+    JSON                the document; JSON's own null is {"$json": null}. A value of a type that JSON lacks is an
+                        object with one key: {"$decimal": "1.50"}, {"$date": ...}, {"$datetime": ...},
+                        {"$time": ...}, {"$base64": "...", "$type": 252}. An object in the document whose first key
+                        begins with "$" is {"$json": object}
+    partial JSON        {"$diffs": [{"operation": ..., "path": ..., "value": ...}]} if the document is not in the log
+    NULL                null; a column that the row image lacks has no key
 """
 
 import json
@@ -65,7 +65,7 @@ from .json_values import JsonChanges, JsonDocument, document_cells
 JsonObject = dict[str, Any]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
-# Those that stand between transactions, and those that begin one without a GTID.
+# Events between transactions, and the event that begins a transaction without a GTID.
 _WITHOUT_GTID: Final = (
     AnonymousGtidEvent,
     FormatDescriptionEvent,
@@ -78,7 +78,7 @@ _TABLES_KEPT: Final = 4096
 
 
 class JsonRenderer:
-    """Writes events to ``output``, a line for each object. The events come from a decoder with ``renderer.cells``."""
+    """Writes events to ``output``, a line for each object. The events' decoder must use ``renderer.cells``."""
 
     def __init__(self, output: BinaryIO) -> None:
         self.cells = document_cells()
@@ -90,11 +90,11 @@ class JsonRenderer:
         self._output.writelines([json_line(value) for value in self._objects.of(event)])
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every line has been written."""
 
 
 class EventObjects:
-    """Turns the events of a log, in order, into the objects that this module describes, before values are plain."""
+    """Turns the events of a log, in order, into the objects described above; ``plain`` then converts their values."""
 
     def __init__(self) -> None:
         self._gtid: str | None = None
@@ -103,7 +103,7 @@ class EventObjects:
         self._tables: dict[tuple[str, str], Table] = {}
 
     def of(self, event: Event) -> Iterator[JsonObject]:
-        """The objects of one event; values may still be what ``plain`` turns into JSON's types."""
+        """The objects of one event; values are still Python values, which ``plain`` converts to JSON's types."""
         if isinstance(event, RowsEvent):
             return self._changes(event)
         if isinstance(event, GtidEvent | MariadbGtidEvent):
@@ -217,7 +217,7 @@ def _base64(value: bytes) -> JsonObject:
 
 
 def time_text(value: timedelta) -> str:
-    """A TIME as MySQL prints it, with six digits behind the point if it has a fraction: "-838:59:59"."""
+    """A TIME as MySQL prints it, with six fractional digits if it has a fraction: "-838:59:59"."""
     micros = value // _MICROSECOND
     seconds, fraction = divmod(abs(micros), 1_000_000)
     sign = "-" if micros < 0 else ""
@@ -254,7 +254,7 @@ def _document(document: JsonDocument) -> Any:
 
 
 def _member(value: JsonValue) -> Any:
-    """A value inside of a document."""
+    """A value inside a document."""
     if isinstance(value, dict):
         members = {name: _member(member) for name, member in value.items()}
         return {"$json": members} if next(iter(members), "").startswith("$") else members
@@ -279,7 +279,7 @@ _TYPED_MEMBERS: Final[Mapping[type, Callable[[Any], Any]]] = MappingProxyType(
     }
 )
 
-# What json itself cannot write.
+# Types that the json module cannot write.
 _VALUES: Final[Mapping[type, Callable[[Any], Any]]] = MappingProxyType(
     {
         Decimal: _decimal,
@@ -315,13 +315,14 @@ def plain(value: object) -> Any:
     return value if make is None else plain(make(value))
 
 
-# The C encoder writes a line in 4 us; what it refuses (keys that are bytes, NaN, lone surrogates) takes the long way.
+# The C encoder writes a line in 4 us; ``plain`` prepares values that it refuses (keys of bytes, NaN, lone
+# surrogates).
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain_value)
 _ESCAPING_ENCODER: Final = json.JSONEncoder(ensure_ascii=True)
 
 
 def json_line(value: JsonObject) -> bytes:
-    """An object as one line of UTF-8. Where it holds lone surrogates, everything beyond ASCII is escaped."""
+    """An object as one line of UTF-8. If it holds lone surrogates, all characters beyond ASCII are escaped."""
     try:
         return _ENCODER.encode(value).encode() + b"\n"
     except (ValueError, TypeError):  # UnicodeEncodeError is a ValueError

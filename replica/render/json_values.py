@@ -1,7 +1,7 @@
-"""JSON columns as documents that can be told from SQL's NULL, and partial updates of them as they were logged.
+"""Decodes JSON columns to ``JsonDocument``, so that JSON's ``null`` differs from SQL's NULL. Renders nothing.
 
-``None`` is both a column's NULL and JSON's ``null`` in the documented Python values. Renderers that write values for
-others to read must not confuse the two: with these cells a document is a ``JsonDocument``, and None is NULL.
+In the documented Python values ``None`` is both a column's NULL and JSON's ``null``. Renderers must not confuse the
+two: with these cells None is always NULL. Partial updates stay as logged if their document is not in the log.
 """
 
 from protocol.constants import ColumnType
@@ -20,7 +20,7 @@ class JsonDocument:
 
 @record(frozen=True, slots=True)
 class JsonChanges:
-    """What a partial update changed in a document that the before image does not hold."""
+    """A partial update of a document that the before image lacks."""
 
     diffs: tuple[JsonDiff, ...]
 
@@ -42,5 +42,5 @@ _DOCUMENT_CELLS: CellMakers = {
 
 
 def document_cells(makers: CellMakers | None = None) -> CellTable:
-    """Cells with documents, for ``open_binlog(cells=...)``; ``makers`` replaces other types' values too."""
+    """Cells with ``JsonDocument`` for ``open_binlog(cells=...)``; ``makers`` replaces cells of other types."""
     return CellTable({**VALUE_CELLS, **_DOCUMENT_CELLS, **(makers or {})}, _apply)

@@ -1,10 +1,10 @@
-"""Row changes as lines that people read while they come: a line for each transaction, its changes below it.
+"""Row changes as lines for people to watch: a line for each transaction, its changes below it.
 
     2026-11-22 00:12:07  0653d282-e609-11f1-913a-0242ac110002:12  shop.000001:2787
       update shop.orders  id=2  status='new' -> 'paid'
 
-It takes the events of a log in order and knows no terminal: widths are asked for, and lines come as spans with roles.
-A transaction of which nothing is shown has no line.
+It takes the events of a log in order and writes lines of spans with roles; it does not know the terminal, and asks
+the caller for its width. A transaction without shown changes has no line.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,29 +38,29 @@ from .change_text import change_fields
 from .json_values import document_cells
 
 _INDENT: Final = "  "
-_FURTHER: Final = 9  # behind the indent and the longest of "insert", "update", "delete"
+_FURTHER: Final = 9  # the column after the indent and "insert ", "update " or "delete "
 _GAP: Final = "  "
 _NARROWEST: Final = 40
-#: A change or statement takes no more lines than this; how much is left out is said.
+#: A change or statement takes at most this many lines; the last one says how many were left out.
 MOST_LINES: Final = 8
 _CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
 _XA_FRAMES: Final = ("XA START", "XA END")
 
 
 class ChangeRenderer:
-    """Writes events as lines to ``write``; they come from a decoder with ``renderer.cells``.
+    """Passes events as lines to ``write``. The events must come from a decoder with ``renderer.cells``.
 
-    ``width`` says how many cells a line may have now; None: as many as there are, and nothing is cut.
+    ``width`` returns how many cells a line may have now; None: nothing is cut.
     """
 
     def __init__(self, write: Callable[[Line], None], width: Callable[[], int | None]) -> None:
         self.cells = document_cells()
         self._write = write
         self._width = width
-        # The transaction's own line, until something is written below it; whether one is open.
+        # The open transaction's line, until it is written; whether a transaction is open.
         self._head: tuple[Event, str] | None = None
         self._is_open = False
-        # The statement that the next rows come from, if rows come: its tables may be filtered out.
+        # The statement of the next rows. It is written with them, because its tables may be filtered out.
         self._source = ""
 
     def render(self, raw: bytes, position: int, event: Event) -> None:
@@ -70,7 +70,7 @@ class ChangeRenderer:
             step(self, event)
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every line has been written."""
 
     def _begin(self, event: Event, gtid: str = "") -> None:
         self._head, self._is_open, self._source = (event, gtid), True, ""
@@ -123,7 +123,7 @@ class ChangeRenderer:
         self._lines(fill(head, items, _GAP, _FURTHER, width))
 
     def _original(self, event: RowsQueryEvent | AnnotateRowsEvent) -> None:
-        """The statement that the rows come from, where the source logs it."""
+        """Note the statement of the next rows, if the source logs it."""
         self._source = " ".join(printable_words(event.sql))
 
     def _prepared(self, event: XaPrepareEvent) -> None:
@@ -134,23 +134,25 @@ class ChangeRenderer:
 
     def _restarted(self, event: TransactionRestarted) -> None:
         if self._is_shown:
-            self._note("this transaction was cut off and comes again from its beginning", "warning")
+            self._note("this transaction was cut off; it comes again from its beginning", "warning")
         self._end(event)
 
     def _incident(self, event: IncidentEvent) -> None:
         self._below(event)
-        self._note(f"the source says that its log lacks events: {printable(event.message)}", "warning")
+        self._note(
+            f"the source reports that events are missing from its log: {printable(event.message)}", "warning"
+        )
         self._end(event)
 
     # Lines
 
     @property
     def _is_shown(self) -> bool:
-        """Whether the open transaction has its line."""
+        """Whether the open transaction's line has been written."""
         return self._is_open and self._head is None
 
     def _below(self, event: Event) -> None:
-        """Have the line of the transaction stand above what comes."""
+        """Write the transaction's line, unless it has been written."""
         if self._is_shown:
             return
         first, gtid = self._head or (event, "")
@@ -163,7 +165,7 @@ class ChangeRenderer:
         width = self._line_width()
         if width is not None:
             line = _fitting(line, width)
-        # Cut, a place would be another one.
+        # The position is shown whole or not at all: cut short it would be another position.
         if width is None or line_width(line) + len(_GAP) + cell_width(place) <= width:
             line += [Span(_GAP), Span(place, "place")]
         self._write(line)
@@ -187,14 +189,14 @@ class ChangeRenderer:
 
 
 def _fitting(line: Line, width: int) -> Line:
-    """Time and GTID; the GTID alone where both are too long."""
+    """Time and GTID; the GTID alone if both are too long."""
     if line_width(line) <= width:
         return line
     return [Span(cut(line[-1].text, width), line[-1].role)]
 
 
 def printable_words(sql: str) -> list[str]:
-    """A statement's words, between which the line may be broken."""
+    """A statement's words; lines may be broken between them."""
     return [printable(word) for word in sql.split()]
 
 

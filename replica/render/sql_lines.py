@@ -1,13 +1,13 @@
-"""Events as SQL that does their changes again, or undoes them: what stands around the statements of ``sql_rows``.
+"""Events as SQL that repeats their changes (redo) or reverts them (undo): transactions and DDL around ``sql_rows``.
 
-Both are meant for ``mysql --binary-mode`` (or ``mariadb``). Transactions stay whole, foreign keys are checked where
-the source checked them, and what cannot be written as SQL is an error that names the place, or is left out and
-counted, as the caller wishes.
+The output is meant for ``mysql --binary-mode`` (or ``mariadb``). Transactions stay whole, and foreign keys are
+checked if the source checked them. An event that cannot be written as SQL raises an error with its place, or is left
+out and counted, as the caller chooses.
 
-Redoing, statements come as they are read. Undoing, the last row comes first: everything goes to a temporary file,
-which is read backwards at the end, and a transaction that the log does not finish is not undone. Neither knows what
-the log does not show: triggers of the target run again, and rows that a foreign key changed in cascade are only in
-the log of MySQL since 9.6.
+Redo writes statements in the order of the log. Undo writes the last row first: all statements go to a temporary file
+that is read backwards at the end, and a transaction without its end in the log is not undone. Changes that the log
+does not show are not handled: triggers on the target run again, and rows that a foreign key changed in cascade are
+only in the logs of MySQL 9.6 and later.
 """
 
 import re
@@ -55,15 +55,15 @@ from .sql_values import sql_cells, value_literal
 OnUnsupported = Literal["raise", "skip"]
 
 _XA_FLAG: Final = 64  # of MariaDB's GTID event: the group is a prepared XA transaction
-# Of a QUERY of MariaDB's (binlog_alter_two_phase): an ALTER that has only begun, and one that was given up.
+# Flags of a QUERY event of MariaDB (binlog_alter_two_phase): an ALTER that has begun, an ALTER that was rolled back.
 _START_ALTER: Final = 2
 _ROLLBACK_ALTER: Final = 8
 _INSERT_ID: Final = 2
 _CREATE_TABLE: Final = re.compile(r"\s*CREATE\s+(OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
-# MySQL logs CREATE TABLE ... SELECT so; for a client, no INSERT may follow.
+# MySQL ends a logged CREATE TABLE ... SELECT with this; sent by a client, it would allow no INSERT after it.
 _START_TRANSACTION: Final = re.compile(r"\s+START TRANSACTION\s*$")
 _FRAMES: Final = ("XA END", XA_COMMIT, XA_ROLLBACK, "SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
-# Statements that leave all rows as they are: there is nothing to undo.
+# Statements that change no rows: there is nothing to undo.
 _WITHOUT_ROWS: Final = re.compile(
     r"\s*(XA\s+END|SAVEPOINT|RELEASE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|GRANT|REVOKE|SET\s+PASSWORD"
     r"|(CREATE|ALTER|DROP|RENAME)\s+USER|(CREATE|DROP)\s+(/\*!\d+\s+)?TEMPORARY)\b",
@@ -74,13 +74,13 @@ _WITHOUT_ROWS: Final = re.compile(
 class SqlRenderer:
     """Writes events to ``output`` as SQL, with ``render`` for each and ``finish`` at the end.
 
-    The events come from a decoder with ``renderer.cells``. ``flashback`` undoes them instead. ``generated`` names the
-    generated columns by table. Without ``with_statements`` the log's own statements (DDL) are only comments, for who
-    has filtered tables: nothing says which tables they are about. ``disable_log`` keeps the replay out of the
-    target's own binary log. ``left_out`` counts what ``on_unsupported="skip"`` has left out.
+    The events' decoder must use ``renderer.cells``. ``flashback`` undoes the events instead. ``generated`` names the
+    generated columns by table. With ``with_statements=False`` the log's own statements (DDL) become comments: use it
+    with table filters, because a statement does not say which tables it concerns. ``disable_log`` keeps the replay
+    out of the target's own binary log. ``left_out`` counts the events that ``on_unsupported="skip"`` has left out.
 
-    ``render`` raises ``SourceConfigurationError`` where the log has no column names, and ``UnsupportedEventError``
-    for what cannot be written as SQL.
+    ``render`` raises ``SourceConfigurationError`` if the log has no column names, and ``UnsupportedEventError`` for
+    an event that cannot be written as SQL.
     """
 
     def __init__(
@@ -115,20 +115,20 @@ class SqlRenderer:
             self._writer.write(_comment(f"left out: {error}"))
 
     def follow(self, server_version: str) -> None:
-        """Whose log it is, for a reader that begins inside of a file, behind its format description."""
+        """Note the server's version, for a reader that begins after a file's format description."""
         self._writer.follow(server_version)
 
     def finish(self) -> None:
-        """Write what is held back, and the end."""
+        """Write the pending statements, and the end."""
         self._writer.finish()
 
     def close(self) -> None:
-        """Forget what is held back: for who gives up before ``finish``."""
+        """Forget the pending statements; for a caller that gives up before ``finish``."""
         self._writer.close()
 
 
 class _Writer:
-    """What redoing and undoing have in common. ``write`` takes one piece of text, which stays whole."""
+    """Base of redo and undo. ``write`` takes one piece of text, which stays whole."""
 
     def __init__(self, output: BinaryIO, rows: RowStatements, session: SqlSession) -> None:
         self._output = output
@@ -143,7 +143,7 @@ class _Writer:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is pending."""
 
     def follow(self, server_version: str) -> None:
         self._rows.is_mariadb = is_mariadb_version(server_version)
@@ -153,7 +153,7 @@ class _Writer:
         self.follow(event.server_version)
 
     def restart(self) -> None:
-        """What was written of the open transaction is void."""
+        """Roll back the part of the open transaction that was written."""
 
     def gtid(self, event: AnonymousGtidEvent) -> None:
         self._gtid = str(event.gtid) if isinstance(event, GtidEvent) else ""
@@ -163,7 +163,7 @@ class _Writer:
         if event.is_standalone:
             return
         xid = event.xid if event.gtid_flags & _XA_FLAG else None
-        # With sql_mode=ORACLE, BEGIN begins a block.
+        # With sql_mode=ORACLE, BEGIN would begin a block.
         self.begin(event, "START TRANSACTION" if xid is None else f"XA START {Xid(*xid)}")
 
     def query(self, event: QueryEvent) -> None:
@@ -185,7 +185,7 @@ class _Writer:
         raise NotImplementedError
 
     def statement_setting(self, sql: str) -> None:
-        """Something that the next statement of the log needs."""
+        """Write a setting that the next statement of the log needs."""
 
     def rows(self, event: RowsEvent) -> None:
         raise NotImplementedError
@@ -206,7 +206,7 @@ class _Writer:
 
 
 class _Redo(_Writer):
-    """Writes each event as it comes."""
+    """Writes each event at once."""
 
     def __init__(
         self, output: BinaryIO, rows: RowStatements, session: SqlSession, with_statements: bool
@@ -214,14 +214,14 @@ class _Redo(_Writer):
         super().__init__(output, rows, session)
         self._with_statements = with_statements
         self._is_open = False
-        self._pending: tuple[Event, str] | None = None  # a transaction of which nothing is written yet
-        self.write("-- What a binary log did, to do it again.\n" + session.begin())
+        self._pending: tuple[Event, str] | None = None  # a transaction with nothing written yet
+        self.write("-- The changes of a binary log, to repeat them.\n" + session.begin())
 
     def write(self, text: str) -> None:
         self._output.write(_encode(text))
 
     def begin(self, event: Event, sql: str) -> None:
-        # What is open still, the source has lost in a crash.
+        # A transaction that is still open was lost in a crash of the source.
         self._end("ROLLBACK")
         self._pending = event, sql
 
@@ -247,7 +247,7 @@ class _Redo(_Writer):
             self._open()
             self.write(f"{event.sql};\n")
         elif not self._with_statements:
-            self.write(_comment(f"left out, as its tables are not known: {event.sql}"))
+            self.write(_comment(f"left out, because its tables are not known: {event.sql}"))
         else:
             self._open()
             self._write_statement(event)
@@ -256,12 +256,12 @@ class _Redo(_Writer):
         if not self._is_open:
             self.write(_comment(self._place(event)))
         if event.error_code:
-            self.write(_comment(f"the source's own answer was error {event.error_code}"))
+            self.write(_comment(f"on the source this statement ended with error {event.error_code}"))
         is_create = _CREATE_TABLE.match(event.sql) is not None
         sql = _START_TRANSACTION.sub("", event.sql) if is_create else event.sql
         self._output.writelines(self._session.statement(event, sql))
         if is_create and self._is_open:
-            # It has committed; rows follow.
+            # CREATE TABLE has committed; rows follow.
             self.write("START TRANSACTION;\n")
 
     def statement_setting(self, sql: str) -> None:
@@ -271,7 +271,7 @@ class _Redo(_Writer):
 
     def rows(self, event: RowsEvent) -> None:
         if not self._is_open and self._pending is None:
-            # The log begins within a transaction.
+            # The log begins inside a transaction.
             self.begin(event, "BEGIN")
         before, behind = self._around(event)
         self._open()
@@ -288,17 +288,17 @@ class _Redo(_Writer):
 
     def finish(self) -> None:
         if self._is_open:
-            self.write(_comment("the log does not hold the end of this transaction"))
+            self.write(_comment("the end of this transaction is not in the log"))
         self._end("ROLLBACK")
 
 
 class _Undo(_Writer):
-    """Keeps what undoes each event, and writes it backwards at the end."""
+    """Keeps the statements that undo each event, and writes them in reverse order at the end."""
 
     def __init__(self, output: BinaryIO, rows: RowStatements, session: SqlSession) -> None:
         super().__init__(output, rows, session)
         self._spool = BackwardSpool()
-        # Where the open transaction begins in the spool, and what it undoes.
+        # Where the open transaction begins in the spool, and where its statements begin.
         self._begin: int | None = None
         self._content = 0
 
@@ -307,7 +307,7 @@ class _Undo(_Writer):
 
     def format_description(self, event: FormatDescriptionEvent) -> None:
         super().format_description(event)
-        # What the file before it has left open, its server has lost in a crash.
+        # A transaction that the previous file left open was lost in a crash of its server.
         self._drop()
 
     def begin(self, event: Event, sql: str) -> None:
@@ -324,7 +324,7 @@ class _Undo(_Writer):
         self._begin = None
 
     def _drop(self) -> None:
-        """Forget a transaction whose end the log does not hold."""
+        """Forget a transaction whose end is not in the log."""
         if self._begin is not None:
             self._spool.truncate(self._begin)
         self._begin = None
@@ -335,13 +335,13 @@ class _Undo(_Writer):
         shown = " ".join(event.sql[:60].split())
         raise _unsupported(
             event,
-            f"no log tells how to undo {shown!r}: undo what lies behind it, and then what lies before it "
+            f"{shown!r} cannot be undone from the log: undo the changes after it, then the changes before it "
             "(--start, --stop), or leave it out (--force)",
         )
 
     def rows(self, event: RowsEvent) -> None:
         if self._begin is None:
-            # The log begins within a transaction.
+            # The log begins inside a transaction.
             self.begin(event, "BEGIN")
         before, behind = self._around(event)
         undo = "".join(self._rows.undo(event))
@@ -351,13 +351,15 @@ class _Undo(_Writer):
     def xa_prepare(self, event: XaPrepareEvent) -> None:
         if not event.one_phase:
             self._drop()
-            raise _unsupported(event, "a prepared XA transaction may have ended either way: it is not undone")
+            raise _unsupported(
+                event, "a prepared XA transaction cannot be undone: it may have been committed or rolled back"
+            )
         self.commit(event)
 
     def finish(self) -> None:
-        head = "-- What a binary log did, undone: the last change first.\n" + self._session.begin()
+        head = "-- The changes of a binary log, undone: the last change first.\n" + self._session.begin()
         if self._begin is not None:
-            head += _comment("not undone: a last transaction, of which the log does not hold the end")
+            head += _comment("not undone: the last transaction, because its end is not in the log")
             self._drop()
         self._output.write(head.encode())
         self._spool.write_backwards(self._output)
@@ -367,7 +369,7 @@ class _Undo(_Writer):
 
 
 def _is_unfinished_alter(event: QueryEvent) -> bool:
-    """Whether the statement was not done, or not yet: when it is done, it is logged once more."""
+    """Whether the statement is an ALTER that has begun or failed; when it succeeds, it is logged once more."""
     flags = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
     return isinstance(flags, tuple) and bool(int(flags[0]) & (_START_ALTER | _ROLLBACK_ALTER))
 
@@ -401,14 +403,14 @@ def _user_var(writer: _Writer, event: UserVarEvent) -> None:
     writer.statement_setting(f"SET @{identifier(event.name)} := {value};\n")
 
 
-# The blocks of LOAD DATA's file are events of their own; the statement alone cannot be run.
+# LOAD DATA's file is logged in events of its own; the statement alone cannot be run.
 _REFUSED: Final[Mapping[type[Event], str]] = MappingProxyType(
     {
         LoadEvent: "LOAD DATA in statement format",
         ExecuteLoadEvent: "LOAD DATA in statement format",
         ExecuteLoadQueryEvent: "LOAD DATA in statement format",
-        IncidentEvent: "an incident, which says that events are missing from the log,",
-        PreGaRowsEvent: "a row change of a MySQL before 5.1.18",
+        IncidentEvent: "an incident (events are missing from the log)",
+        PreGaRowsEvent: "a row change of MySQL before 5.1.18",
     }
 )
 _Step = Callable[[_Writer, Any], None]

@@ -1,7 +1,6 @@
-"""Row changes as INSERT, UPDATE and DELETE statements that do them again, or undo them.
+"""Row changes as INSERT, UPDATE and DELETE statements that repeat or undo them.
 
-Text only: what stands around the statements, and in which order they come, is ``sql``'s. Rows are those of a decoder
-with ``sql_cells``.
+Takes rows of a decoder with ``sql_cells``, returns text. ``sql_lines`` decides the order, and adds transactions.
 """
 
 import re
@@ -21,7 +20,7 @@ from .json_values import JsonChanges
 from .sql_values import ColumnSql, column_sql
 
 _TABLES_KEPT = 512
-# Rows of one INSERT: as many as reach one of these, which every server's max_allowed_packet has room for.
+# One INSERT ends at this many rows or characters, which fit into every server's max_allowed_packet.
 _MAX_INSERTED = 500
 _MAX_INSERT_SIZE = 1 << 18
 _BINARY32 = struct.Struct("<f")
@@ -33,11 +32,11 @@ _POWERS_OF_TEN = frozenset(
         *(_BINARY32.unpack(_BINARY32.pack(10.0**exponent))[0] for exponent in range(39)),
     )
 )
-# Hidden columns: those of functional indexes (item_create.cc, make_functional_index_column_name), and behind all
-# others those of MariaDB's unique keys over BLOB or TEXT (sql_table.cc, add_hash_field).
+# Hidden columns: those of functional indexes (item_create.cc, make_functional_index_column_name), and after all other
+# columns those of MariaDB's unique keys over BLOB or TEXT (sql_table.cc, add_hash_field).
 _HIDDEN = "!hidden!"
 _HASH = re.compile(r"DB_ROW_HASH_[0-9]+")
-# The period of a MariaDB table WITH SYSTEM VERSIONING, hidden too; its end is part of the primary key.
+# The period of a MariaDB table WITH SYSTEM VERSIONING, also hidden; its end is part of the primary key.
 _PERIOD = ("row_start", "row_end")
 # The one row of a MariaDB sequence (sql_sequence.cc). It can be inserted, but not deleted.
 _SEQUENCE = (
@@ -47,10 +46,10 @@ _SEQUENCE = (
 
 
 class RowStatements:
-    """The statements of rows events.
+    """Makes the statements of rows events.
 
-    ``generated`` names by table ("shop.orders") the generated columns, which the log does not tell from others and
-    which no statement may write. ``is_mariadb`` says whose log it is.
+    ``generated`` names the generated columns by table ("shop.orders"): no statement may write them, and the log does
+    not mark them. ``is_mariadb`` is True for a log of MariaDB.
     """
 
     is_mariadb = False
@@ -60,9 +59,10 @@ class RowStatements:
         self._tables: dict[int, _TableSql] = {}
 
     def redo(self, event: RowsEvent) -> Iterator[str]:
-        """Statements that do the changes again, in order.
+        """Statements that repeat the changes, in order.
 
-        Raises ``SourceConfigurationError`` without names, and ``UnsupportedEventError`` for system-versioned tables.
+        Raises ``SourceConfigurationError`` if the log has no column names, and ``UnsupportedEventError`` for
+        system-versioned tables.
         """
         table = self._table(event)
         if isinstance(event, WriteRowsEvent):
@@ -73,9 +73,9 @@ class RowStatements:
             yield from map(table.delete, event.rows)
 
     def undo(self, event: RowsEvent) -> Iterator[str]:
-        """Statements that undo the changes, the last one first. Sequences only go forward: what they did stays.
+        """Statements that undo the changes, the last change first. Changes of sequences are not undone.
 
-        Raises as ``redo``, and where row images are not complete.
+        Raises the errors of ``redo``, and ``UnsupportedEventError`` if row images are not complete.
         """
         table = self._table(event)
         if event.table.column_names == _SEQUENCE:
@@ -95,10 +95,10 @@ class RowStatements:
             yield from table.inserts(event.rows[::-1])
 
     def needs_lenient_mode(self, event: RowsEvent) -> bool:
-        """Whether a row holds a value that columns can hold, but that strict SQL modes do not let in again.
+        """Whether a row holds a stored value that strict SQL modes would refuse.
 
-        That is the invalid value of ENUM, and a power of ten in FLOAT or DOUBLE: FLOAT(9,3) ends at 999999.999, and
-        in binary32 that is 1000000.
+        Such values are the invalid value of ENUM, and powers of ten in FLOAT or DOUBLE: the largest FLOAT(9,3) is
+        999999.999, which in binary32 is 1000000.
         """
         table = self._table(event)
         if not table.enums and not table.floats:
@@ -119,13 +119,13 @@ class RowStatements:
         if table is None:
             if event.table.names_from is None:
                 raise SourceConfigurationError(
-                    f"SQL needs column names, and the log has none for {event.table} ({event.file}, at "
-                    f"{event.position}): set binlog_row_metadata=FULL on the source, or give them with --schema"
+                    f"the log has no column names for {event.table} at {event.file}:{event.position}, and SQL needs "
+                    "them: set binlog_row_metadata=FULL on the source, or give the names with --schema"
                 )
             if self.is_mariadb and _is_versioned(event.table):
                 raise _unsupported(
                     event,
-                    f"{event.table} is system-versioned, and no statement writes the periods of its rows",
+                    f"{event.table} is system-versioned, and no statement can write the periods of its rows",
                 )
             if len(self._tables) >= _TABLES_KEPT:
                 self._tables.clear()
@@ -134,23 +134,24 @@ class RowStatements:
         return table
 
     def _check_image(self, event: RowsEvent, before: Row, after: Row | None = None) -> None:
-        """An image that lacks columns is not enough to go back to."""
+        """Raise if the image to restore lacks columns."""
         table = self._table(event)
         for index in table.written:
             changed = after is None or after[index] is not ABSENT
             if changed and (before[index] is ABSENT or isinstance(before[index], JsonChanges)):
                 raise _unsupported(
                     event,
-                    f"a row of {event.table} cannot be restored, as the log does not hold its column "
-                    f"{event.table.columns[index].name!r}: undoing needs binlog_row_image=FULL on the source",
+                    f"a row of {event.table} cannot be restored, because its column "
+                    f"{event.table.columns[index].name!r} is not in the log: undoing needs binlog_row_image=FULL on "
+                    "the source",
                 )
 
 
 class _TableSql:
-    """A table's statements: what does not depend on the row is made once."""
+    """Makes the statements of one table; the parts that do not depend on the row are made once."""
 
     def __init__(self, table: Table, generated: Collection[str]) -> None:
-        self.table = table  # keeps the id by which this is found from being used again
+        self.table = table  # kept alive, because this object is found by the table's id()
         self._name = f"{identifier(table.schema)}.{identifier(table.name)}"
         self._columns: list[ColumnSql] = [column_sql(column) for column in table.columns]
         hidden = _hidden_columns(table)
@@ -184,9 +185,9 @@ class _TableSql:
             yield _insert(head, values)
 
     def update(self, found: Row, wanted: Row, complete: Row) -> str:
-        """UPDATE of the row ``found`` to ``wanted``. What ``found`` does not hold of it is in ``complete``.
+        """UPDATE of the row ``found`` to ``wanted``. Columns that ``found`` lacks are taken from ``complete``.
 
-        Columns that stay as they are are set too: one with ON UPDATE CURRENT_TIMESTAMP would change otherwise.
+        Unchanged columns are set, too: a column with ON UPDATE CURRENT_TIMESTAMP would change otherwise.
         """
         assignments = [
             self._columns[index].assignment(wanted[index])
@@ -203,11 +204,11 @@ class _TableSql:
         return f"DELETE FROM {self._name} WHERE {self._where(row, row)} LIMIT 1;\n"
 
     def has_key(self, row: Row) -> bool:
-        """Whether the image says which row it is."""
+        """Whether the image holds the whole primary key."""
         return bool(self._key) and all(row[index] is not ABSENT for index in self._key)
 
     def _where(self, row: Row, complete: Row) -> str:
-        """By the primary key, or else by all that is known of the row: then each of several equal rows will do."""
+        """A condition on the primary key, or else on all known columns: then any of several equal rows is right."""
         key = [(index, _first_held(row[index], complete[index])) for index in self._key]
         if key and all(value is not ABSENT for _, value in key):
             return " AND ".join([self._columns[index].key_condition(value) for index, value in key])
@@ -221,13 +222,13 @@ class _TableSql:
 
 
 def _hidden_columns(table: Table) -> set[str]:
-    """The columns that the server made for itself, which no statement may name."""
+    """The hidden columns, made by the server for itself, which no statement may name."""
     hidden = {name for name in table.column_names if name.startswith(_HIDDEN)}
     return hidden.union(takewhile(_HASH.fullmatch, reversed(table.column_names)))
 
 
 def _is_versioned(table: Table) -> bool:
-    """Whether columns and key are those of a table WITH SYSTEM VERSIONING."""
+    """Whether the table has the columns and the key of a table WITH SYSTEM VERSIONING."""
     names = [name for name in table.column_names if not _HASH.fullmatch(name)]
     return tuple(names[-2:]) == _PERIOD and _PERIOD[1] in table.primary_key
 

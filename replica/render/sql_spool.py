@@ -1,4 +1,4 @@
-"""Pieces of text that are written forwards and read backwards: in a temporary file, so that they may be many."""
+"""Keeps pieces of text in a temporary file, and writes them out in reverse order. They need not fit in memory."""
 
 import os
 from tempfile import TemporaryFile
@@ -8,9 +8,9 @@ _LENGTH_SIZE = 8
 
 
 class BackwardSpool:
-    """Keeps pieces of bytes, and writes them out last first. In memory is one piece at a time.
+    """Keeps pieces of bytes, and writes them out in reverse order. Only one piece is in memory at a time.
 
-    ``size`` is that of the file; ``truncate`` takes it back to an earlier value.
+    ``size`` is the size of the file; ``truncate`` takes it back to an earlier value.
     """
 
     def __init__(self) -> None:
@@ -18,13 +18,13 @@ class BackwardSpool:
         self._file = TemporaryFile()  # noqa: SIM115
 
     def append(self, piece: bytes) -> None:
-        """Keep a piece. Its length stands behind it, where the way back finds it."""
+        """Keep a piece. Its length is written after it, where reading backwards finds it."""
         self._file.write(piece)
         self._file.write(len(piece).to_bytes(_LENGTH_SIZE, "little"))
         self.size += len(piece) + _LENGTH_SIZE
 
     def truncate(self, size: int) -> None:
-        """Forget what was kept since ``size`` was this."""
+        """Forget the pieces that were added since ``size`` had this value."""
         self._file.seek(size)
         self._file.truncate()
         self.size = size
@@ -43,5 +43,5 @@ class BackwardSpool:
         self.size = 0
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget all pieces."""
         self._file.close()

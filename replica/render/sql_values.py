@@ -1,17 +1,18 @@
-"""Column values as SQL: literals that store exactly what the log holds, and conditions that find it again.
+"""Column values as SQL: literals that store exactly the logged value, and conditions that find it again.
 
-It takes values decoded with ``sql_cells``: strings as their bytes, ENUM and SET as numbers, documents as
-``JsonDocument``; all others are the documented Python values. What it writes is right for a session in UTC, with
-``SET NAMES utf8mb4`` and without NO_BACKSLASH_ESCAPES. It knows no tables and no statements.
+Takes values decoded with ``sql_cells``: strings as bytes, ENUM and SET as numbers, documents as ``JsonDocument``, all
+others as the documented Python values. The SQL is right for a session in UTC, with ``SET NAMES utf8mb4`` and without
+NO_BACKSLASH_ESCAPES. Tables and statements are not known here.
 
-    strings      'abc', _utf8mb4'é'; _sjis 0x82A0 where the server's conversion from utf8mb4 need not lead back
-    binary       0x00FF; VECTOR, UUID and INET too, and GEOMETRY in the server's own form (SRID and WKB), as mysqldump
-                 writes it: that leaves no question of the order of axes
+    strings      'abc', _utf8mb4'é'; _sjis 0x82A0 if converting from utf8mb4 might not give the same bytes
+    binary       0x00FF; also VECTOR, UUID and INET, and GEOMETRY in the server's own form (SRID and WKB) as mysqldump
+                 writes it, so that the order of axes does not matter
     FLOAT        the exact binary32 as a DOUBLE literal, which stores and compares exactly
-    ENUM, SET    labels; the number where there are none, or where conversion need not lead back
-    JSON         text; JSON_ARRAY and JSON_OBJECT with typed members where a document holds what JSON text cannot
+    ENUM, SET    labels; the number if labels are not known, or if converting them might change them
+    JSON         text; JSON_ARRAY and JSON_OBJECT with typed members if a document holds types that JSON text lacks
 
-A document's BLOB, BIT or GEOMETRY members become VARBINARY, and its TIMESTAMPs DATETIME: no SQL writes the others.
+In a document, BLOB, BIT and GEOMETRY members become VARBINARY, and TIMESTAMPs DATETIME: no SQL can write the
+originals.
 """
 
 import re
@@ -43,7 +44,7 @@ Literal = Callable[[Any], str]
 
 
 def _raw_text(column: Column) -> Cell:
-    """A string as its bytes; BINARY(n) is padded, a compressed column uncompressed."""
+    """The cell of a string as its bytes; BINARY(n) is padded, a compressed column uncompressed."""
     bare = column if column.charset == "binary" else replace(column, charset=None)
     return VALUE_CELLS[column.type](bare)
 
@@ -75,13 +76,13 @@ def sql_cells() -> CellTable:
 
 _UTF8: Final = frozenset({"ascii", "utf8mb3", "utf8mb4"})
 _UNICODE: Final = _UTF8 | {"ucs2", "utf16", "utf16le", "utf32"}
-# In the sets of East Asia ASCII means itself, but for what national variants have replaced.
+# In East Asian character sets these ASCII bytes mean themselves; national variants replace the others.
 _SHARED_BY_ALL: Final = re.compile(rb"[\x00-\x5b\x5d-\x7d]*")
 
 
 @cache
 def _is_reversible(name: str) -> bool:
-    """Whether each of a set's characters has one sequence of bytes, to which a server converts it back."""
+    """Whether each character of the set has a single byte sequence, so that servers convert it back unchanged."""
     charset = charset_by_name(name)
     if charset is None or charset.decode is None or name in _UNICODE:
         return name in _UNICODE
@@ -90,7 +91,7 @@ def _is_reversible(name: str) -> bool:
 
 @cache
 def _is_ascii_kept(name: str) -> bool:
-    """Whether the bytes below 128 are ASCII in this set, and convert back: not so in swe7 or armscii8."""
+    """Whether the bytes below 128 are ASCII in this set and convert back; false for swe7 and armscii8."""
     charset = charset_by_name(name)
     if charset is None or charset.decode is None or not _is_reversible(name):
         return False
@@ -98,7 +99,7 @@ def _is_ascii_kept(name: str) -> bool:
 
 
 def _readable(data: bytes, charset: Charset) -> str | None:
-    """The text of a string, if a literal of it in utf8mb4 would be stored as just these bytes."""
+    """The text of a string, if its literal in utf8mb4 is stored as exactly these bytes; otherwise None."""
     if charset.decode is None:
         return None
     text = charset.decode(data)
@@ -110,7 +111,7 @@ def _readable(data: bytes, charset: Charset) -> str | None:
 
 def _string_literal(charset: Charset) -> Literal:
     name = charset.name
-    # Most strings are ASCII, and take one look.
+    # Fast path: most strings are ASCII.
     is_ascii = _is_ascii_kept(name)
 
     def literal(data: bytes) -> str:
@@ -148,7 +149,7 @@ _BY_VALUE: Final[Mapping[type, Literal]] = MappingProxyType(
 
 
 def value_literal(value: object) -> str:
-    """A value of any type but a string's, by the type that it has in Python."""
+    """The literal of a value other than a string, by its Python type."""
     return _BY_VALUE[type(value)](value)
 
 
@@ -156,7 +157,7 @@ def value_literal(value: object) -> str:
 
 
 def _labels(column: Column) -> tuple[str, ...]:
-    """The labels, if a server takes each of them for the one that is meant; else none."""
+    """The labels, if a server reads each label back as itself; otherwise none."""
     charset = None if column.charset is None else charset_by_name(column.charset)
     labels = column.labels or ()
     if any(not _is_plain(label) for label in labels):
@@ -171,7 +172,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _enum_literal(column: Column) -> Literal:
-    """The number 0 is the invalid value, which prints as '' and is not the label ''."""
+    """Literals of an ENUM. The number 0 is the invalid value, which prints as '' but is not the label ''."""
     literals = ["0", *map(text_literal, _labels(column))]
     return lambda value: literals[value] if value < len(literals) else str(value)
 
@@ -209,7 +210,7 @@ def _json_literal(document: JsonDocument) -> str:
 
 def _json_text_literal(value: JsonValue) -> str:
     text = render_json(value)
-    # Bytes that are no UTF-8 are left to the server, which will refuse them.
+    # Invalid UTF-8 is passed on, and the server will refuse it.
     return text_literal(text) if _is_plain(text) else f"_utf8mb4 0x{_utf8(text).hex().upper()}"
 
 
@@ -218,7 +219,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _is_json_text(value: JsonValue) -> bool:
-    """Whether the server reads the value back from its text as it is."""
+    """Whether the server reads the value back unchanged from its JSON text."""
     if isinstance(value, dict):
         return all(map(_is_json_text, value.values()))
     if isinstance(value, list):
@@ -227,7 +228,7 @@ def _is_json_text(value: JsonValue) -> bool:
 
 
 def _json_member(value: JsonValue) -> str:
-    """An expression for what stands inside of JSON_ARRAY, JSON_OBJECT or JSON_SET."""
+    """An expression for a value inside JSON_ARRAY, JSON_OBJECT or JSON_SET."""
     if isinstance(value, dict | list) and _is_json_text(value):
         return f"CAST({_json_text_literal(value)} AS JSON)"
     if isinstance(value, list):
@@ -246,7 +247,7 @@ def _json_member(value: JsonValue) -> str:
 
 
 def json_changes_expression(column: str, changes: JsonChanges) -> str:
-    """A partial update as nested calls over the column's quoted name; functions as ``json_diff.cc`` pairs them."""
+    """A partial update as nested calls on the column's quoted name, with the functions that ``json_diff.cc`` uses."""
     expression = column
     for diff in changes.diffs:
         path = text_literal(diff.path)
@@ -266,10 +267,10 @@ def json_changes_expression(column: str, changes: JsonChanges) -> str:
 
 @record(frozen=True, slots=True)
 class ColumnSql:
-    """How values of one column are written.
+    """Writes values of one column as SQL.
 
-    ``literal`` is what stores a value. ``is_equal`` is a condition for a column of a key, ``is_same`` one that holds
-    for this value and no other, whatever the column's collation says is equal. None of them takes NULL.
+    ``literal`` makes the literal that stores a value. ``is_equal`` makes the condition for a key column, ``is_same``
+    a condition that holds for exactly this value, whatever the collation treats as equal. None of them takes NULL.
     """
 
     name: str
@@ -284,31 +285,32 @@ class ColumnSql:
         return f"{self.name} = {self.value(value)}"
 
     def value(self, value: object) -> str:
-        """The value, for VALUES."""
+        """The value's literal, for VALUES."""
         return "NULL" if value is None else self.literal(value)
 
     def key_condition(self, value: object) -> str:
-        """For a column of the primary key."""
+        """The condition for a column of the primary key."""
         return f"{self.name} IS NULL" if value is None else self.is_equal(value)
 
     def condition(self, value: object) -> str:
-        """For rows without a key."""
+        """The condition for a column of a table without a key."""
         return f"{self.name} IS NULL" if value is None else self.is_same(value)
 
 
 def column_sql(column: Column) -> ColumnSql:
-    """How values of ``column`` are written."""
+    """The ``ColumnSql`` of ``column``."""
     name, literal = identifier(column.name), _literal_of(column)
     compared: Literal = literal
     equal_form = same_form = "{0} = {1}"
     if column.type is ColumnType.ENUM:
         compared = str
     elif column.type is ColumnType.SET:
-        # As a number it is signed, as bits it is not.
+        # A SET compares as a signed number, but its bit operations are unsigned.
         equal_form = same_form = "{0} | 0 = {1}"
         compared = str
     elif column.type in (ColumnType.FLOAT, ColumnType.DOUBLE):
-        # Of a bare FLOAT(9,3), MySQL says unread that it is never 1000000, which 999999.999 is in binary32.
+        # MySQL optimizes ``FLOAT(9,3) = 1000000`` to false without reading the row, but 999999.999 is 1000000 in
+        # binary32. An expression avoids that.
         equal_form = same_form = "{0} + 0e0 = {1}"
     elif column.type in _BINARY_TYPES:
         same_form = "CAST({0} AS BINARY) = {1}"

@@ -1,4 +1,4 @@
-"""Events as YAML documents: the objects of ``json_lines``, one document each. It needs the extra ``[yaml]``."""
+"""Events as YAML documents: one document for each object of ``json_lines``. Needs the extra ``[yaml]``."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,8 @@ _WIDTH = 1 << 30
 
 
 class YamlRenderer:
-    """Writes events to ``output``, a document for each object; they come from a decoder with ``renderer.cells``.
+    """Writes events to ``output``, a document for each object. Events must come from a decoder with
+    ``renderer.cells``.
 
     Raises ``MissingExtraError`` without PyYAML.
     """
@@ -36,7 +37,7 @@ class YamlRenderer:
             self._output.write(self._dump(plain(value)).encode())
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every document has been written."""
 
 
 def _dump() -> Dump:
@@ -46,7 +47,7 @@ def _dump() -> Dump:
         raise MissingExtraError("YAML output", "yaml") from None
 
     def dumper(base: type[yaml.SafeDumper], is_escaped: bool) -> Dump:
-        # Each object is written in full: that two values are one object (an anchor to YAML) means nothing here.
+        # No anchors and aliases: each value is written in full, even if two values are one Python object.
         options: dict[str, Any] = {
             "Dumper": type("Dumper", (base,), {"ignore_aliases": lambda self, data: True}),
             "explicit_start": True,
@@ -57,7 +58,7 @@ def _dump() -> Dump:
         return lambda value: str(yaml.dump(value, None, **options))
 
     escaping_dumper = dumper(yaml.SafeDumper, is_escaped=True)
-    # With libyaml 18,000 objects a second, without 3,500; it refuses lone surrogates.
+    # libyaml writes 18,000 objects a second, PyYAML's own writer 3,500. libyaml refuses lone surrogates.
     c_dumper: type[yaml.SafeDumper] | None = getattr(yaml, "CSafeDumper", None)
     usual_dumper = dumper(c_dumper or yaml.SafeDumper, is_escaped=False)
 
@@ -66,7 +67,7 @@ def _dump() -> Dump:
             text = usual_dumper(value)
         except UnicodeEncodeError:
             return escaping_dumper(value)
-        # PyYAML's own writer has them break lines, which readers then make blanks of.
+        # PyYAML's own writer breaks lines at these characters, and readers then turn them into blanks.
         return escaping_dumper(value) if c_dumper is None and _BREAKS.search(text) else text
 
     return dump

@@ -167,7 +167,7 @@ def test_statements_are_comments_with_a_filter(run: Run, tmp_path: Path, schema:
     path.write_bytes(builder.data)
     assert "\nDROP TABLE other;" in run(path, "-f", "sql")[1]
     filtered = run(path, "-f", "sql", "--tables", "s.t")[1]
-    assert "\n-- left out, as its tables are not known: DROP TABLE other\n" in filtered
+    assert "\n-- left out, because its tables are not known: DROP TABLE other\n" in filtered
 
 
 # -------------------------------------------------------------------------------------- damage and its counts

@@ -291,7 +291,7 @@ def test_how_a_transaction_ends() -> None:
     assert found.count(HEAD) == 2
     assert "comes again" in found[2]
     incident = IncidentEvent(header(EventType.INCIDENT), FILE, 400, 1, "disk full")
-    assert shown(incident)[-1] == "  the source says that its log lacks events: disk full"
+    assert shown(incident)[-1] == "  the source reports that events are missing from its log: disk full"
 
 
 def test_roles_are_there_to_be_coloured() -> None:

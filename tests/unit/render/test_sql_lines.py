@@ -52,8 +52,8 @@ SETTINGS = (
     f"SET @@session.time_zone='+00:00', @@session.sql_mode='{STRICT}', @@session.foreign_key_checks=1, "
     "@@session.autocommit=1;\n"
 )
-REDO_HEAD = f"-- What a binary log did, to do it again.\n{SETTINGS}"
-UNDO_HEAD = f"-- What a binary log did, undone: the last change first.\n{SETTINGS}"
+REDO_HEAD = f"-- The changes of a binary log, to repeat them.\n{SETTINGS}"
+UNDO_HEAD = f"-- The changes of a binary log, undone: the last change first.\n{SETTINGS}"
 PLACE = "-- binlog.000001:200 2023-11-14 22:13:20 UTC"
 
 
@@ -293,11 +293,11 @@ def test_a_log_that_begins_or_ends_within_a_transaction() -> None:
     rows = inserts(ORDERS, (1, 1))
     text = sql(rows, xid(), query("BEGIN"), rows)
     assert text.count("BEGIN;") == 2
-    assert text.endswith("-- the log does not hold the end of this transaction\nROLLBACK;\n")
+    assert text.endswith("-- the end of this transaction is not in the log\nROLLBACK;\n")
     assert "COMMIT;\n-- binlog.000001:200" in text
     undo = written(lambda output: SqlRenderer(output, flashback=True), rows, xid(), query("BEGIN"), rows)
     assert undo.decode().startswith(
-        f"{UNDO_HEAD}-- not undone: a last transaction, of which the log does not hold the end\n-- before"
+        f"{UNDO_HEAD}-- not undone: the last transaction, because its end is not in the log\n-- before"
     )
     assert undo.count(b"DELETE") == 1
 
@@ -418,12 +418,14 @@ def test_an_alter_of_two_phases_is_done_once() -> None:
 
 
 def test_an_error_on_the_source_is_told() -> None:
-    assert "-- the source's own answer was error 1051\n" in sql(query("DROP TABLE a, b", error_code=1051))
+    assert "-- on the source this statement ended with error 1051\n" in sql(
+        query("DROP TABLE a, b", error_code=1051)
+    )
 
 
 def test_statements_are_comments_where_tables_are_filtered() -> None:
     assert sql(query("DROP TABLE\n other"), with_statements=False) == (
-        "-- left out, as its tables are not known: DROP TABLE other\n"
+        "-- left out, because its tables are not known: DROP TABLE other\n"
     )
 
 
