@@ -418,9 +418,8 @@ def test_an_alter_of_two_phases_is_done_once() -> None:
 
 
 def test_an_error_on_the_source_is_told() -> None:
-    assert "-- on the source this statement ended with error 1051\n" in sql(
-        query("DROP TABLE a, b", error_code=1051)
-    )
+    dropped = query("DROP TABLE a, b", error_code=1051)
+    assert "-- on the source this statement ended with error 1051\n" in sql(dropped)
 
 
 def test_statements_are_comments_where_tables_are_filtered() -> None:
