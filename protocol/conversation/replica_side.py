@@ -11,9 +11,7 @@ and events stay raw bytes for the decoder. It never waits, retries or reads a cl
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from types import MappingProxyType
-from typing import Final
 
 from ..constants import Capability
 from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
@@ -51,22 +49,9 @@ from .messages import (
     SslRequest,
 )
 from .packets import MAX_PAYLOAD, FrameStream
+from .phases import EVENT, NEED_DATA, SEMI_SYNC_EVENT, SEMI_SYNC_EVENT_WITH_ACK, NeedData, Phase, StartTls
 from .results import EOF_LIMIT, QueryAnswer, parse_end
-from .server_errors import Phase, server_error
-
-
-class NeedData(Enum):
-    """Type of ``NEED_DATA``: the next event needs more bytes."""
-
-    NEED_DATA = "NEED_DATA"
-
-
-NEED_DATA: Final = NeedData.NEED_DATA
-
-
-@record(frozen=True, slots=True)
-class StartTls:
-    """Flush ``data_to_send()``, change the transport to TLS, then call ``tls_established()``."""
+from .server_errors import server_error
 
 
 @record(frozen=True, slots=True)
@@ -95,11 +80,6 @@ _OFFERED = (
     | Capability.DEPRECATE_EOF
 )
 _CLIENT_NAME = "mysql-replica"
-
-# The bytes before an event in the dump phase: a status byte, and with semi-sync a magic byte and the ACK flag.
-_EVENT = b"\x00"
-_SEMI_SYNC_EVENT = b"\x00\xef\x00"
-_SEMI_SYNC_EVENT_WITH_ACK = b"\x00\xef\x01"
 
 
 class Connection:
@@ -277,7 +257,7 @@ class Connection:
             return []
         try:
             return self._frames.read_prefixed(
-                _SEMI_SYNC_EVENT if self.semi_sync else _EVENT
+                SEMI_SYNC_EVENT if self.semi_sync else EVENT
             ) or self._other_dump_packet(self._frames.read())
         except ReplicaError as error:
             self._close(error)
@@ -417,12 +397,12 @@ class Connection:
     def _other_dump_packet(self, payload: bytes | None) -> list[bytes]:
         if payload is None:
             return []
-        if self.semi_sync and payload.startswith(_SEMI_SYNC_EVENT_WITH_ACK):
+        if self.semi_sync and payload.startswith(SEMI_SYNC_EVENT_WITH_ACK):
             self.ack_requested = True
             # The source restarts its frame counter after the acknowledgement (MySQL's semisync_source.cc:
             # readReplicaReply or skipReplicaReply).
             self._frames.allow_restart(1)
-            return [payload[len(_SEMI_SYNC_EVENT_WITH_ACK) :]]
+            return [payload[len(SEMI_SYNC_EVENT_WITH_ACK) :]]
         if payload[:1] == bytes([ERR_HEADER]):
             raise server_error(Err.parse(payload), self.phase)
         if payload[:1] == bytes([EOF_HEADER]) and len(payload) < EOF_LIMIT:

@@ -7,7 +7,6 @@ server's own words.
 """
 
 import re
-from enum import Enum
 
 from ..errors import (
     AuthenticationError,
@@ -23,20 +22,7 @@ from ..errors import (
 )
 from ..records import record
 from .messages import Err
-
-
-class Phase(Enum):
-    """The phase of a connection; the value is its wording in error messages."""
-
-    HANDSHAKE = "the handshake"
-    TLS = "the change to TLS"
-    AUTHENTICATION = "authentication"
-    READY = "waiting for a command"
-    QUERY = "a query"
-    REGISTER = "the registration as a replica"
-    DUMP = "the binlog dump"
-    CLOSED = "the end of the conversation"
-
+from .phases import Phase
 
 _LOGIN = frozenset({Phase.HANDSHAKE, Phase.AUTHENTICATION})
 _REPLICATION = frozenset({Phase.REGISTER, Phase.DUMP})

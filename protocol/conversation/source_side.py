@@ -35,10 +35,9 @@ from .messages import (
     TextValue,
 )
 from .packets import FrameStream
+from .phases import NEED_DATA, SEMI_SYNC_EVENT, SEMI_SYNC_EVENT_WITH_ACK, NeedData, Phase, StartTls
 from .query_attributes import parse_query
-from .replica_side import NEED_DATA, NeedData, StartTls
 from .results import ColumnDefinition, encode_row
-from .server_errors import Phase
 from .server_plugins import VERIFIERS, Account, Challenge, StoredPassword, Verdict, Verifier
 
 #: The largest payload before login. Connection attributes take most of it; servers keep at most 64 KB of them.
@@ -52,7 +51,7 @@ _CERTIFICATE_HASH: Final = "\x01"
 
 # The bytes before an event: a status byte, and with semi-sync a magic byte and the ACK flag. Here they are shifted
 # past the four bytes of the frame header, to form one integer with it.
-_SEMI_SYNC: Final = 0xEF << 40
+_SEMI_SYNC: Final = int.from_bytes(SEMI_SYNC_EVENT, "little") << 32
 _ACK_REQUESTED: Final = 1 << 48
 # The number of the frame after an event that asks for an acknowledgement (semisync_source.cc: net_clear).
 _RESTART: Final = 1
@@ -234,7 +233,7 @@ class Acceptor:
         for raw in events:
             size = len(raw) + extra
             if size >= MAX_FRAME_PAYLOAD:
-                sequence = self._send_large(raw, sequence, b"\0\xef\0"[:extra])
+                sequence = self._send_large(raw, sequence, SEMI_SYNC_EVENT[:extra])
                 continue
             append((size | sequence << 24 | prefix).to_bytes(width, "little"))
             append(raw)
@@ -248,7 +247,7 @@ class Acceptor:
             raise RuntimeError("only a semi-synchronous replica acknowledges events")
         size = len(raw) + 3
         if size >= MAX_FRAME_PAYLOAD:
-            self._send_large(raw, self._sequence, b"\0\xef\x01")
+            self._send_large(raw, self._sequence, SEMI_SYNC_EVENT_WITH_ACK)
         else:
             word = size | self._sequence << 24 | _SEMI_SYNC | _ACK_REQUESTED
             self._outgoing += (word.to_bytes(7, "little"), raw)

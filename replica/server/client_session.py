@@ -17,7 +17,7 @@ from protocol.conversation.commands import (
     SemiSyncAck,
 )
 from protocol.conversation.messages import Err
-from protocol.conversation.server_errors import Phase
+from protocol.conversation.phases import Phase
 from protocol.conversation.source_side import LoggedIn
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.position import BinlogPosition

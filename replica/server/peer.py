@@ -9,7 +9,7 @@ import contextlib
 import socket
 from typing import Final
 
-from protocol.conversation.replica_side import NEED_DATA, StartTls
+from protocol.conversation.phases import NEED_DATA, StartTls
 from protocol.conversation.source_side import Acceptor, AcceptorEvent
 
 from .identity import ServerKeys

@@ -8,8 +8,8 @@ import asyncio
 
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.messages import Handshake, Ok, ResultSet, TextValue
-from protocol.conversation.replica_side import NEED_DATA, Authenticated, Connection, ConnectionEvent, StartTls
-from protocol.conversation.server_errors import Phase
+from protocol.conversation.phases import NEED_DATA, Phase, StartTls
+from protocol.conversation.replica_side import Authenticated, Connection, ConnectionEvent
 from protocol.errors import ConnectionLostError, SourceSilentError
 
 from ..config.options import Options

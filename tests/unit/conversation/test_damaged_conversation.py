@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from protocol.conversation.messages import AuthSwitchRequest, Err, Handshake, Ok
 from protocol.conversation.packets import FrameStream
-from protocol.conversation.replica_side import NEED_DATA, Connection
+from protocol.conversation.phases import NEED_DATA, Phase
+from protocol.conversation.replica_side import Connection
 from protocol.conversation.results import ColumnDefinition, encode_row
-from protocol.conversation.server_errors import Phase
 from protocol.errors import ReplicaError
 from tests.support.fake_source import MYSQL_CAPABILITIES, NONCE, connect
 from tests.support.feeding import all_cuts

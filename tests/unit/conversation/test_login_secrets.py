@@ -22,7 +22,8 @@ from protocol.conversation.messages import (
     HandshakeResponse,
     Ok,
 )
-from protocol.conversation.replica_side import Connection, StartTls
+from protocol.conversation.phases import StartTls
+from protocol.conversation.replica_side import Connection
 from protocol.errors import ReplicaError
 from replica.config.options import Options
 from tests.support.fake_source import NONCE, FakeSource, Message

@@ -18,9 +18,9 @@ from protocol.conversation.messages import (
     SslRequest,
 )
 from protocol.conversation.packets import FrameStream
-from protocol.conversation.replica_side import NEED_DATA, Authenticated, Connection, StartTls
+from protocol.conversation.phases import NEED_DATA, Phase, StartTls
+from protocol.conversation.replica_side import Authenticated, Connection
 from protocol.conversation.results import ColumnDefinition, encode_row
-from protocol.conversation.server_errors import Phase
 from protocol.errors import (
     AuthenticationError,
     ConfigurationError,

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from protocol.constants import MAX_FRAME_PAYLOAD, Capability
 from protocol.conversation.messages import Eof, Err, Ok, ResultSet
-from protocol.conversation.replica_side import NEED_DATA
+from protocol.conversation.phases import NEED_DATA, Phase
 from protocol.conversation.results import ColumnDefinition, encode_row, parse_column_count, parse_row
-from protocol.conversation.server_errors import Phase
 from protocol.errors import ProtocolError, ServerError
 from tests.support.fake_source import MYSQL_CAPABILITIES, OLD_CAPABILITIES, ask, ready
 from tests.support.feeding import check_parser

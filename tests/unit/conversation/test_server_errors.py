@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 from protocol.conversation.messages import Err
-from protocol.conversation.server_errors import Phase, server_error
+from protocol.conversation.phases import Phase
+from protocol.conversation.server_errors import server_error
 from protocol.errors import (
     AuthenticationError,
     BinlogNotFoundError,

@@ -19,9 +19,9 @@ from protocol.conversation.commands import (
 )
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok, ResultSet, SslRequest
 from protocol.conversation.packets import FrameStream
+from protocol.conversation.phases import NEED_DATA, Phase, StartTls
 from protocol.conversation.query_attributes import encode_query
-from protocol.conversation.replica_side import NEED_DATA, Authenticated, StartTls
-from protocol.conversation.server_errors import Phase
+from protocol.conversation.replica_side import Authenticated
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import MAX_LOGIN_REQUEST, Acceptor, LoggedIn
 from protocol.errors import AuthenticationError, PositionPastEndError, ProtocolError, ServerError

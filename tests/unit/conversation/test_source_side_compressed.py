@@ -17,8 +17,8 @@ from protocol.conversation.compressed_packets import (
 )
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok, ResultSet
 from protocol.conversation.packets import FrameStream
-from protocol.conversation.replica_side import NEED_DATA, Authenticated
-from protocol.conversation.server_errors import Phase
+from protocol.conversation.phases import NEED_DATA, Phase
+from protocol.conversation.replica_side import Authenticated
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ProtocolError, ReplicaError, ServerError

@@ -11,8 +11,7 @@ from protocol.constants import Capability
 from protocol.conversation.commands import BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
 from protocol.conversation.messages import Handshake, HandshakeResponse
 from protocol.conversation.packets import FrameStream
-from protocol.conversation.replica_side import NEED_DATA, StartTls
-from protocol.conversation.server_errors import Phase
+from protocol.conversation.phases import NEED_DATA, Phase, StartTls
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ReplicaError
