@@ -166,19 +166,19 @@ __all__ = [
     "StartEncryptionEvent",
     "PartialRowDataEvent",
     "PreGaRowsEvent",
-    # what they hold
+    # tables, columns, changes
     "Table",
     "Column",
     "Change",
     "ABSENT",
-    # places
+    # positions, checkpoints, GTIDs
     "BinlogPosition",
     "Checkpoint",
     "Gtid",
     "GtidSet",
     "MariadbGtid",
     "MariadbGtidSet",
-    # a stream that lives long
+    # reconnecting, checkpoints, status, transactions
     "ReconnectPolicy",
     "Failure",
     "CheckpointStore",
@@ -190,7 +190,7 @@ __all__ = [
     "FileTransaction",
     "FileTransactions",
     "Xid",
-    # what is in a log
+    # statistics
     "LogStatistics",
     "RowCounts",
     "TableStatistics",

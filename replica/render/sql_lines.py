@@ -273,11 +273,11 @@ class _Redo(_Writer):
         if not self._is_open and self._pending is None:
             # The log begins inside a transaction.
             self.begin(event, "BEGIN")
-        before, behind = self._around(event)
+        before, after = self._around(event)
         self._open()
         self.write(self._session.rows() + before)
         self._output.writelines(map(_encode, self._rows.redo(event)))
-        self.write(behind)
+        self.write(after)
 
     def xa_prepare(self, event: XaPrepareEvent) -> None:
         xid = Xid(event.format_id, event.gtrid, event.bqual)
@@ -343,10 +343,10 @@ class _Undo(_Writer):
         if self._begin is None:
             # The log begins inside a transaction.
             self.begin(event, "BEGIN")
-        before, behind = self._around(event)
+        before, after = self._around(event)
         undo = "".join(self._rows.undo(event))
         if undo:
-            self.write(before + undo + behind)
+            self.write(before + undo + after)
 
     def xa_prepare(self, event: XaPrepareEvent) -> None:
         if not event.one_phase:

@@ -67,14 +67,14 @@ class SqlSession:
 
     def around(self, checks_foreign_keys: bool, is_lenient: bool) -> tuple[str, str]:
         """SET statements before and after row changes that need unusual settings; empty if they need none."""
-        before, behind = [], []
+        before, after = [], []
         if not checks_foreign_keys:
             before.append("@@session.foreign_key_checks=0")
-            behind.append("@@session.foreign_key_checks=1")
+            after.append("@@session.foreign_key_checks=1")
         if is_lenient:
             before.append(f"@@session.sql_mode='{_LENIENT}'")
-            behind.append(f"@@session.sql_mode='{_STRICT}'")
-        return (f"SET {', '.join(before)};\n", f"SET {', '.join(behind)};\n") if before else ("", "")
+            after.append(f"@@session.sql_mode='{_STRICT}'")
+        return (f"SET {', '.join(before)};\n", f"SET {', '.join(after)};\n") if before else ("", "")
 
     def statement(self, event: QueryEvent, sql: str) -> Iterator[bytes]:
         """A statement of the log in its own bytes, after the settings that it was logged with."""

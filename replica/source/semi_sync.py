@@ -78,8 +78,8 @@ def overdue_place(
 
     The acknowledgement of that place may have been lost with the previous connection or process. A dump by GTID
     leaves out the transactions that the replica has, so the source does not ask for them again (MariaDB). Before
-    MySQL 5.7 the thread that sends the log also reads the acknowledgements: it would take an unasked one for that of
-    the next event, so none is sent.
+    MySQL 5.7 the thread that sends the log also reads the acknowledgements: it would take an unasked acknowledgement
+    for that of the next event, so none is sent.
     """
     has_receiver = source.version >= ((10, 3) if source.is_mariadb else (5, 7))
     if not (session.is_semi_sync and has_receiver and place.file and is_same_server(identity, source)):

@@ -63,7 +63,7 @@ def _page(statistics: LogStatistics) -> Iterator[str]:
     yield "</main>\n</body>\n</html>"
 
 
-# ---------------------------------------------------------------------------------------------- what comes first
+# ---------------------------------------------------------------------------------------------- title and summary
 
 
 def _title(statistics: LogStatistics) -> str:
