@@ -57,8 +57,8 @@ class Value:
 class ImageValues:
     """One image: its values in order, the items of its row tuple, and the number of columns that can be diffs.
 
-    ``diff_count`` is None if no column can. ``patterns`` counts its NULL patterns, None if nobody counts them;
-    ``name`` is the end of identifiers.
+    ``diff_count`` is None if no column can. ``patterns`` counts its NULL patterns (None: they are not
+    counted). Variables of the image end in ``name``.
     """
 
     name: str
@@ -71,7 +71,8 @@ class ImageValues:
 class CarefulWriter:
     """Writes a reader that tests every value for NULL.
 
-    ``names`` has further objects for the text: ``overrun``, which makes the error for a wrong end, ``apply_diff``.
+    ``names`` holds further objects that the text names: ``overrun`` makes the error for a wrong end, ``apply_diff``
+    applies a partial JSON update.
     """
 
     def __init__(self, images: Sequence[ImageValues], names: Mapping[str, object]) -> None:
