@@ -48,5 +48,5 @@ async def test_a_login_by_option_file(
             path.chmod(0o600)
             monkeypatch.setenv("MYSQL_PWD", environment)
             async with replica.connect(option_file=str(path), tables=f"{schema}.*") as stream:
-                mysql97.query(f"INSERT INTO {schema}.t OPTION_VALUES (1)")
+                mysql97.query(f"INSERT INTO {schema}.t VALUES (1)")
                 assert await take_rows(stream, 1) == [(1,)]
