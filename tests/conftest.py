@@ -1,4 +1,4 @@
-"""For all tests: what the marks `server` and `long` mean, and that CI does not skip server tests."""
+"""For all tests: what `--quick` and `--long` mean, the mark `server`, and that CI does not skip server tests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ _SERVER_TESTS = Path(__file__).parent / "server"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--quick", action="store_true", help="leave out the tests marked `thorough`, and shorten others"
+    )
+    parser.addoption(
         "--long", action="store_true", help="also run the tests marked `long`, and the long forms of others"
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # How long an example may take says something of the machine only.
     slow = [hypothesis.HealthCheck.too_slow]
-    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=slow)
+    examples = 25 if config.getoption("quick") else 100
+    hypothesis.settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=slow, max_examples=examples
+    )
     hypothesis.settings.load_profile("untimed")
     # A process beside others is told the terminal's size, which programs that tests start would take for theirs.
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -37,13 +43,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _SERVER_TESTS in item.path.parents:
             item.add_marker("server")
-    if config.getoption("--long"):
-        return
+    left_out = set() if config.getoption("long") else {"long"}
+    if config.getoption("quick"):
+        left_out.add("thorough")
     # Deselected, not skipped: what CI does not run by design is no failure there.
-    long_items = [item for item in items if item.get_closest_marker("long")]
-    if long_items:
-        config.hook.pytest_deselected(items=long_items)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    deselected = [
+        item for item in items if not left_out.isdisjoint(mark.name for mark in item.iter_markers())
+    ]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        gone = set(deselected)
+        items[:] = [item for item in items if item not in gone]
+
+
+@pytest.fixture(scope="session")
+def thorough(pytestconfig: pytest.Config) -> bool:
+    """False in the quick form of the suite (`make check`), in which a test takes a sample of its cases."""
+    return not pytestconfig.getoption("quick")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -90,9 +90,10 @@ def test_rows_with_their_transactions() -> None:
     assert set(batch.column("_file").to_pylist()) == {"-"}
 
 
-@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
+@pytest.mark.skipif(not corpus_index(), reason="the corpus is not there")
+@pytest.mark.thorough
 def test_files_of_real_servers() -> None:
-    """Every log of the corpus_index: both families, every type, all images, compressed rows and transactions."""
+    """Every log of the corpus: both families, every type, all images, compressed rows and transactions."""
     rows = read_whole = 0
     for record in corpus_index():
         path = CORPUS / record["file"]

@@ -9,13 +9,14 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.raw_reader import CHUNK_SIZE, RawEventReader, TornTail
 from protocol.constants import BINLOG_MAGIC, EventFlag, EventType
 from protocol.errors import DecodeError, TruncatedError, UnsupportedEventError
+from tests.support.examples import times
 from tests.support.log_builder import LogBuilder
 from tests.support.raw_events import format_description, raw_event, rotate
 
@@ -275,7 +276,7 @@ def test_a_size_beyond_any_event_is_not_read_for() -> None:
     assert len(asked) <= 2
 
 
-@settings(max_examples=300, deadline=None)
+@times(3)
 @given(
     cuts=st.lists(
         st.tuples(st.integers(0, 1 << 16), st.binary(max_size=40), st.integers(0, 60)), min_size=1, max_size=5

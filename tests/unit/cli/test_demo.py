@@ -70,7 +70,9 @@ def test_all_of_it_in_a_pipe() -> None:
         assert shown == getattr(statistics.rows, f"{operation}s")
 
 
-@pytest.mark.parametrize("columns", ["40", "60", "120"])
+@pytest.mark.parametrize(
+    "columns", ["40", *(pytest.param(columns, marks=pytest.mark.thorough) for columns in ("60", "120"))]
+)
 def test_it_fits_into_other_widths(columns: str) -> None:
     with on_terminal("demo", columns=int(columns)) as terminal:
         assert terminal.end() == 0

@@ -117,6 +117,7 @@ async def test_relay_ends_in_order(source: Path, tmp_path: Path, number: signal.
     assert not (copied / "bin.000001").exists()
 
 
+@pytest.mark.thorough
 async def test_relay_killed_again_and_again(source: Path, tmp_path: Path) -> None:
     """After a kill at any moment the files are a prefix of the source's, and the next run continues."""
     copied = tmp_path / "copy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.conversation.messages import AuthSwitchRequest, Err, Handshake, Ok
@@ -14,6 +14,7 @@ from protocol.conversation.phases import NEED_DATA, Phase
 from protocol.conversation.replica_side import Connection
 from protocol.conversation.results import ColumnDefinition, encode_row
 from protocol.errors import ReplicaError
+from tests.support.examples import times
 from tests.support.fake_source import MYSQL_CAPABILITIES, NONCE, connect
 from tests.support.feeding import all_cuts
 
@@ -117,7 +118,7 @@ def test_damaged_conversations_raise_errors_of_the_tree() -> None:
         _replay([[step] for step in damaged])
 
 
-@settings(max_examples=300)
+@times(3)
 @given(st.integers(0, 6), st.lists(st.binary(max_size=60), max_size=5))
 def test_hostile_payloads_raise_errors_of_the_tree(healthy: int, payloads: list[bytes]) -> None:
     steps = _script()[:healthy]

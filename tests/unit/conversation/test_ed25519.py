@@ -7,12 +7,13 @@ import hashlib
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.conversation import ed25519
 from protocol.conversation.client_plugins import Credentials, create_plugin
 from protocol.errors import ProtocolError
+from tests.support.examples import times
 
 NONCE = bytes(range(32))
 
@@ -68,7 +69,7 @@ def test_a_password_signs_as_mariadb_has_it() -> None:
     assert ed25519.sign(b"foobar", b"A" * 32).hex() == FOOBAR_SIGNATURE
 
 
-@settings(max_examples=20, deadline=None)
+@times(0.2)
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=200))
 def test_another_implementation_signs_the_same(seed: bytes, message: bytes) -> None:
     other = Ed25519PrivateKey.from_private_bytes(seed)
@@ -76,7 +77,7 @@ def test_another_implementation_signs_the_same(seed: bytes, message: bytes) -> N
     assert ed25519.public_key(seed) == other.public_key().public_bytes_raw()
 
 
-@settings(max_examples=20, deadline=None)
+@times(0.2)
 @given(st.binary(max_size=100), st.binary(max_size=200))
 def test_another_implementation_verifies(password: bytes, message: bytes) -> None:
     key = Ed25519PublicKey.from_public_bytes(ed25519.public_key(password))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.constants import Capability
@@ -15,6 +15,7 @@ from protocol.conversation.phases import NEED_DATA, Phase, StartTls
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ReplicaError
+from tests.support.examples import times
 from tests.support.fake_source import NONCE, PASSWORD, sha2_scramble
 from tests.support.feeding import all_cuts
 from tests.support.source_pair import OFFERED, USER
@@ -103,7 +104,7 @@ def test_damaged_conversations_raise_errors_of_the_tree() -> None:
     assert errors > 1000
 
 
-@settings(max_examples=300)
+@times(3)
 @given(st.integers(0, 8), st.lists(st.binary(max_size=60), max_size=5))
 def test_hostile_payloads_raise_errors_of_the_tree(healthy: int, payloads: list[bytes]) -> None:
     steps = [[step] for step in _script()[:healthy]]
@@ -112,7 +113,7 @@ def test_hostile_payloads_raise_errors_of_the_tree(healthy: int, payloads: list[
     _replay([*steps, [frames.encode(payload) for payload in payloads]])
 
 
-@settings(max_examples=200)
+@times(2)
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_errors_of_the_tree(data: bytes) -> None:
     _replay([[data]])

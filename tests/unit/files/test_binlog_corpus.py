@@ -35,7 +35,8 @@ REFUSED: dict[str, tuple[type[ReplicaError], str]] = {
 }
 
 
-@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
+@pytest.mark.thorough
+@pytest.mark.skipif(not corpus_index(), reason="the corpus is not there")
 def test_every_file_of_the_corpus() -> None:
     opened = 0
     for record in corpus_index():
@@ -61,7 +62,8 @@ def test_every_file_of_the_corpus() -> None:
     assert opened == len(corpus_index()) - len(REFUSED)
 
 
-@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
+@pytest.mark.thorough
+@pytest.mark.skipif(not corpus_index(), reason="the corpus is not there")
 def test_stale_checksums_of_the_corpus_are_found() -> None:
     for record in corpus_index():
         if bad := [note for note in record["walk_notes"] if "crc bad" in note]:
@@ -72,7 +74,8 @@ def test_stale_checksums_of_the_corpus_are_found() -> None:
                 list(open_binlog(CORPUS / record["file"]))
 
 
-@pytest.mark.skipif(not corpus_index(), reason="the corpus_index is not there")
+@pytest.mark.thorough
+@pytest.mark.skipif(not corpus_index(), reason="the corpus is not there")
 def test_compressed_transactions() -> None:
     compared = 0
     for record in corpus_index():

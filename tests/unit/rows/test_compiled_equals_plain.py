@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.binlog.decoder import EventDecoder
@@ -24,6 +24,7 @@ from protocol.errors import DecodeError
 from protocol.rows.column import ABSENT, Column
 from tests.support import binlog_encoder as encoder
 from tests.support import plain_decoder
+from tests.support.examples import times
 from tests.support.plain_decoder import PlainTable, plain_rows, plain_table_map
 from tests.support.random_logs import KINDS, TABLE_ID, Log, random_form, random_log, random_rows, random_table
 
@@ -98,7 +99,7 @@ def same_table(event: TableMapEvent, plain: PlainTable) -> None:
 
 
 @given(LOGS)
-@settings(max_examples=400, deadline=None)
+@times(4)
 def test_what_servers_could_write(log: Log) -> None:
     table, rows = plain(log)
     event, compiled_rows = compiled(log)
@@ -107,9 +108,9 @@ def test_what_servers_could_write(log: Log) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_type_between_others(kind: str) -> None:
+def test_each_type_between_others(kind: str, thorough: bool) -> None:
     """A type that uses up wrong signs, character sets or bytes changes the columns next to it."""
-    for seed in range(40):
+    for seed in range(40 if thorough else 8):
         log = random_log(random.Random(seed), ["TINY", "VARCHAR", kind, "TINY", "VARCHAR", "ENUM"])
         table, rows = plain(log)
         event, compiled_rows = compiled(log)
@@ -118,7 +119,7 @@ def test_each_type_between_others(kind: str) -> None:
 
 
 @given(LOGS, st.integers(0, 1 << 64))
-@settings(max_examples=200, deadline=None)
+@times(2)
 def test_chosen_columns(log: Log, seed: int) -> None:
     table, rows = plain(log)
     chosen = [index for index in range(len(table.columns)) if random.Random(seed + index).random() < 0.3]
@@ -153,9 +154,9 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33, 56, 57, 61, 64, 65, 100, 257])
-def test_each_size_of_the_null_bitmap(width: int) -> None:
+def test_each_size_of_the_null_bitmap(width: int, thorough: bool) -> None:
     """Tables of any types; of numbers, whose rows may have one size; and with the longest lengths first."""
-    for seed in range(12):
+    for seed in range(12 if thorough else 4):
         rng = random.Random(seed)
         kinds = rng.choices(NUMBERS if seed % 2 else sorted(KINDS), k=width)
         if seed % 3 == 0:
@@ -197,7 +198,7 @@ def agree_on(log: Log) -> None:
 
 
 @given(LOGS, st.data())
-@settings(max_examples=250, deadline=None)
+@times(2.5)
 def test_truncated_events(log: Log, data: st.DataObject) -> None:
     agree_on(replace(log, rows=log.rows[: data.draw(st.integers(0, len(log.rows) - 1))]))
     short = replace(log, table_map=log.table_map[: data.draw(st.integers(0, len(log.table_map) - 1))])
@@ -206,7 +207,7 @@ def test_truncated_events(log: Log, data: st.DataObject) -> None:
 
 
 @given(LOGS, st.integers(0, 1 << 64))
-@settings(max_examples=400, deadline=None)
+@times(4)
 def test_damaged_events(log: Log, seed: int) -> None:
     rng = random.Random(seed)
     agree_on(replace(log, rows=damaged(rng, log.rows)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import replica
@@ -37,7 +37,6 @@ def rows_found(raw: list[bytes], decoder: EventDecoder) -> list[int | str]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**64), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=12))
 def test_as_many_as_reading_finds(seed: int, kinds: list[str]) -> None:
     rng = random.Random(seed)

@@ -150,7 +150,9 @@ async def test_positions_that_are_not_in_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("mariadb", [True, False])
-async def test_positions_inside_of_events(tmp_path: Path, checksum: bool, mariadb: bool) -> None:
+async def test_positions_inside_of_events(
+    tmp_path: Path, checksum: bool, mariadb: bool, thorough: bool
+) -> None:
     """Each position is refused with one of three texts, and no wrong event is sent before."""
     log = mariadb_log(checksum=checksum) if mariadb else mysql_log(checksum=checksum)
     log.transaction([1])
@@ -158,7 +160,7 @@ async def test_positions_inside_of_events(tmp_path: Path, checksum: bool, mariad
     path.write_bytes(log.data)
     texts = set()
     async with serving(path) as server:
-        for position in sorted(set(range(5, len(log.data))) - set(log.ends)):
+        for position in sorted(set(range(5, len(log.data), 1 if thorough else 5)) - set(log.ends)):
             with pytest.raises(PositionInsideEventError) as caught:
                 await dumped(server, path.name, position)
             text, _, place = caught.value.message.partition(";")

@@ -6,7 +6,6 @@ import copy
 import io
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ from tests.support.grouped_events import (
     xa_prepare,
 )
 from tests.support.log_builder import LogBuilder, numbered_log
-from tests.support.places import CORPUS
+from tests.support.places import CORPUS, corpus_index
 
 SECOND = 1_700_000_000
 MICROSECOND = SECOND * 1_000_000
@@ -287,16 +286,12 @@ def test_compressed_transactions_have_the_size_that_they_take() -> None:
     assert statistics.tables[0].events == 1
 
 
-def corpus() -> list[Path]:
-    index = CORPUS / "index.json"
-    return [CORPUS / record["file"] for record in json.loads(index.read_text())] if index.exists() else []
-
-
-@pytest.mark.skipif(not corpus(), reason="the corpus is not there")
+@pytest.mark.thorough
+@pytest.mark.skipif(not corpus_index(), reason="the corpus is not there")
 def test_every_file_of_the_corpus() -> None:
     """The counts of rows equal those of reading, unless a transaction was cut off; bytes equal the file's size."""
     compared = 0
-    for path in corpus():
+    for path in (CORPUS / record["file"] for record in corpus_index()):
         counts: Counter[str] = Counter()
         statistics = LogStatistics()
         try:

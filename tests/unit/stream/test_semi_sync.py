@@ -242,6 +242,7 @@ async def test_a_compressed_transaction_and_a_large_event(tmp_path: Path, acknow
     assert acknowledged == [(path.name, end) for end in ends]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", range((1 << 24) - 40, (1 << 24) + 4, 3))
 async def test_events_about_as_large_as_a_packet(
     size: int, tmp_path: Path, acknowledged: Acknowledged

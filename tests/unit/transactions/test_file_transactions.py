@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from protocol.position import Checkpoint
 from replica.files.binlog_file import BinlogFile, open_binlog
 from replica.transactions.transaction import FileTransaction
 from tests.support.log_builder import NOON, SOURCE_ID, LogBuilder, numbered_log, write_logs
-from tests.support.places import CORPUS
+from tests.support.places import CORPUS, corpus_index
 
 
 def log_of(builder: LogBuilder, **options: Any) -> BinlogFile:
@@ -155,11 +154,6 @@ def test_transactions_are_whole(options: dict[str, Any]) -> None:
 # Real files
 
 
-def corpus() -> list[dict[str, Any]]:
-    index = CORPUS / "index.json"
-    return json.loads(index.read_text()) if index.exists() else []
-
-
 def open_corpus(record: dict[str, Any]) -> BinlogFile:
     has_stale_checksums = any("crc bad" in note for note in record["walk_notes"])
     return open_binlog(CORPUS / record["file"], verify_checksum=not has_stale_checksums, keyring=bytes(32))
@@ -187,10 +181,11 @@ def count_changes(tx: FileTransaction, found: dict[str, int]) -> int:
             return count
 
 
-@pytest.mark.skipif(not corpus(), reason="the corpus is not there")
+@pytest.mark.thorough
+@pytest.mark.skipif(not corpus_index(), reason="the corpus is not there")
 def test_every_row_of_real_logs_is_in_a_transaction() -> None:
     found = dict.fromkeys(("transactions", "rows", "statements", "savepoints", "incidents", "open", "ddl"), 0)
-    for record in corpus():
+    for record in corpus_index():
         expected, seen = 0, 0
         with open_corpus(record) as log, contextlib.suppress(DecodeError):
             for event in log:

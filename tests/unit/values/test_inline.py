@@ -225,10 +225,10 @@ def around(data: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_byte_in_every_place(name: str) -> None:
+def test_every_byte_in_every_place(name: str, thorough: bool) -> None:
     case, inlined = CASES[name], READERS[name]
     kinds = set()
-    for data in {changed for stored in case.stored for changed in around(stored)}:
+    for data in {changed for stored in case.stored[: None if thorough else 2] for changed in around(stored)}:
         expected = outcome(case.plain, data)
         assert outcome(inlined, data) == expected, data.hex()
         kinds.add(expected[0])
