@@ -193,6 +193,10 @@ class RawEventReader:
     def _update_state(self, raw: bytes) -> None:
         """Note checksums and encryption, which decide how the next events are read."""
         event_type = raw[EVENT_TYPE_OFFSET]
+        if event_type != EventType.FORMAT_DESCRIPTION and self.event_position == len(BINLOG_MAGIC):
+            # No later check finds this damage if events have no checksums.
+            self._next = self._start
+            raise self._error("the file does not begin with a format description", event_type)
         if event_type == EventType.FORMAT_DESCRIPTION:
             algorithm = algorithm_of(raw)
             # Servers with checksums always give this event a right one, even if the other events have none.

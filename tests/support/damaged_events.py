@@ -1,5 +1,7 @@
 """Real events of all kinds, and damage to them: what the damage tests and the fuzzer share.
 
+The events are those of the demo's log, and of the corpus where it is there.
+
 An event is damaged behind a header that still fits it, so that the damage reaches the parsers and not only the
 check of the size; with checksums on, the checksum of the damaged event is right again.
 """
@@ -9,19 +11,20 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from protocol.binlog.checksum import algorithm_of
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, TransactionPayloadEvent
 from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.errors import DecodeError
+from replica.demo.log import read_log
 from tests.support.places import CORPUS
 
 FILES = CORPUS / "files"
 EVENT_COUNT = 300
+DEMO_EVENT_COUNT = 40
 MAX_SIZE = 500
 ROWS = frozenset(range(20, 26)) | frozenset(range(30, 33)) | {39} | frozenset(range(166, 172))
 
@@ -62,8 +65,7 @@ def format_description(raw: bytes, algorithm: int) -> bytes:
     return with_checksum(raw[:-5] + bytes([algorithm]))
 
 
-def samples_of(path: Path) -> Iterator[Sample]:
-    data = path.read_bytes()
+def samples_of(data: bytes) -> Iterator[Sample]:
     if data[:4] != BINLOG_MAGIC:
         return
     context: list[bytes] = []
@@ -88,23 +90,67 @@ def samples_of(path: Path) -> Iterator[Sample]:
 
 
 def pick() -> list[Sample]:
+    """Events of the corpus, or of the demo's log without it."""
+    paths = sorted(path for path in FILES.rglob("*") if path.is_file())
+    return choose((path.read_bytes() for path in paths), EVENT_COUNT) if paths else pick_from_demo()
+
+
+def pick_from_demo() -> list[Sample]:
+    return choose([read_log()], DEMO_EVENT_COUNT)
+
+
+def choose(logs: Iterable[bytes], count: int) -> list[Sample]:
     """Every type in turn, so that rare ones are there and frequent ones fill the rest."""
     by_type: dict[int, list[Sample]] = defaultdict(list)
     seen: set[bytes] = set()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            for sample in samples_of(path):
-                body = sample.raw[EVENT_HEADER_SIZE:]
-                if body not in seen and decodes(sample):
-                    seen.add(body)
-                    by_type[sample.type].append(sample)
+    for data in logs:
+        for sample in samples_of(data):
+            body = sample.raw[EVENT_HEADER_SIZE:]
+            if body not in seen and decodes(sample):
+                seen.add(body)
+                by_type[sample.type].append(sample)
     shuffled = random.Random(1)
     for samples in by_type.values():
         shuffled.shuffle(samples)
     picked: list[Sample] = []
-    while len(picked) < EVENT_COUNT and any(by_type.values()):
+    while len(picked) < count and any(by_type.values()):
         picked += [samples.pop() for samples in by_type.values() if samples]
-    return picked[:EVENT_COUNT]
+    return picked[:count]
+
+
+def small_log(*, checksum: bool) -> bytes:
+    """A log of the demo's events: one of each type, in whole transactions, with right positions and checksums."""
+    events = list(split(read_log()))
+    chosen, types = [], set[int]()
+    for transaction in sorted(_transactions(events), key=lambda one: sum(map(len, one))):
+        kinds = {raw[4] for raw in transaction}
+        if kinds - types:
+            chosen.append(transaction)
+            types |= kinds
+    log = bytearray(BINLOG_MAGIC)
+    for raw in (*events[:2], *(raw for transaction in chosen for raw in transaction), events[-1]):
+        log += _placed(raw[:-4], len(log), checksum)
+    return bytes(log)
+
+
+def _transactions(events: list[bytes]) -> list[list[bytes]]:
+    """Without the first two events and the last one, which belong to the file."""
+    found: list[list[bytes]] = []
+    for raw in events[2:-1]:
+        if raw[4] == EventType.GTID:
+            found.append([])
+        found[-1].append(raw)
+    return found
+
+
+def _placed(raw: bytes, position: int, checksum: bool) -> bytes:
+    """An event without checksum at another place of a log."""
+    is_description = raw[4] == EventType.FORMAT_DESCRIPTION
+    if is_description:
+        raw = raw[:-1] + bytes([checksum])
+    size = len(raw) + 4 * (checksum or is_description)
+    raw = raw[:13] + (position + size).to_bytes(4, "little") + raw[17:]
+    return with_checksum(raw) if checksum or is_description else resized(raw)
 
 
 def decode(decoder: EventDecoder, raw: bytes) -> list[Event]:
@@ -125,7 +171,10 @@ def decodes(sample: Sample) -> bool:
 
 
 class Trial:
-    """Decodes damaged variants of one event, each behind the same context."""
+    """Decodes damaged variants of one event, each behind the same context.
+
+    ``events`` are what the event is before any damage; ``run`` returns what is left of it, or None if it is refused.
+    """
 
     def __init__(self, sample: Sample, checksums: bool) -> None:
         self.sample = sample
@@ -136,23 +185,32 @@ class Trial:
         self.context = sample.context
         if checksums:
             self.context = (format_description(head[:-4], 1), *map(with_checksum, sample.context[1:]))
+        self.events = self.run(with_checksum(sample.raw) if checksums else sample.raw) or []
+        self.outcomes.clear()
 
-    def run(self, raw: bytes) -> None:
+    def run(self, raw: bytes) -> list[Event] | None:
         for before in self.context:
             self.decoder.decode(before)
-        outcome = self._outcome(raw)
-        self.outcomes[outcome] += 1
-
-    def _outcome(self, raw: bytes) -> str:
         try:
-            decode(self.decoder, raw)
+            events = decode(self.decoder, raw)
         except DecodeError as error:
             damage = error
         else:
-            return "decoded"
+            self.outcomes["decoded"] += 1
+            return events
         assert damage.reason
         assert damage.position is not None
-        return type(damage).__name__
+        self.outcomes[type(damage).__name__] += 1
+        return None
+
+    def is_unchanged(self, events: list[Event]) -> bool:
+        """Whether the events say what they said before the damage; their headers do not count."""
+        return list(map(content, events)) == list(map(content, self.events))
+
+
+def content(event: Event) -> tuple[str, list[object]]:
+    names = [name for kind in type(event).__mro__ for name in getattr(kind, "__slots__", ())]
+    return type(event).__name__, [getattr(event, name) for name in names if "header" not in name]
 
 
 def changed(raw: bytes, generator: random.Random) -> bytes:
