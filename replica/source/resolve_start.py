@@ -27,7 +27,7 @@ from .server_facts import (
 )
 from .session import Session
 
-_COPY_ANEW = "copy the data anew and start from that copy's GTID set"
+_COPY_AGAIN = "copy the data again and start from the new copy's GTID set"
 
 
 @record(frozen=True, slots=True)
@@ -118,7 +118,7 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
             CANNOT_READ_BINLOG,
             "HY000",
             f"the source never had these transactions of the start set, or has lost them: {unknown}",
-            f"this is another server, or it was restored to an earlier state; {_COPY_ANEW}",
+            f"this is another server, or it was restored to an earlier state; {_COPY_AGAIN}",
         )
     purged = await purged_gtids(session) - gtid_set
     if purged:
@@ -126,7 +126,7 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
             CANNOT_READ_BINLOG,
             "HY000",
             f"the source has deleted these transactions, which the start set lacks: {purged}",
-            f"{_COPY_ANEW}; to keep logs longer, raise binlog_expire_logs_seconds",
+            f"{_COPY_AGAIN}; to keep logs longer, raise binlog_expire_logs_seconds",
         )
 
 

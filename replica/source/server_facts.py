@@ -156,7 +156,7 @@ async def find_twin(source: Source, options: Options) -> DuplicateReplicaError |
         CANNOT_READ_BINLOG,
         "HY000",
         "another replica with the same server_id and uuid has connected, so the source has ended this dump",
-        "give each replica of this source its own server_id and replica uuid",
+        "give each replica of this source a server_id and a replica uuid of its own",
     )
 
 

@@ -344,5 +344,5 @@ class TransactionGrouper:
 def _lost(event: IncidentEvent) -> LostEventsError:
     return LostEventsError(
         f"the source has logged an incident at {event.file}:{event.position}: {event.message or event.incident}. "
-        "Some changes are missing from the log: copy the tables anew, and start after this position"
+        "Some changes are missing from the log: copy the tables again, and start after this position"
     )
