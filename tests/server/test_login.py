@@ -169,7 +169,7 @@ async def test_passwords_of_before_mysql_4_1(server: Server) -> None:
             server.query(f"SET GLOBAL secure_auth = {secure_auth}")
             try:
                 with pytest.raises(
-                    replica.AuthenticationError, match=r"(2049|1275).*set the account's password anew"
+                    replica.AuthenticationError, match=r"(2049|1275).*set the account's password again"
                 ):
                     await log_in(server, user, "password")
             finally:
