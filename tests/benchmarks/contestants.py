@@ -127,7 +127,9 @@ def _tool(name: str, mode: Mode, server: Server, command: str) -> Contestant:
 
 def _in_container(server: Server, script: str) -> bytes:
     container = server.container.get_wrapped_container()
-    exit_code, (output, errors) = container.exec_run(["bash", "-c", script], demux=True)
+    exit_code, streams = container.exec_run(["bash", "-c", script], demux=True)
+    assert isinstance(streams, tuple)
+    output, errors = streams
     if exit_code:
         said = (errors or b"").decode(errors="replace").strip().splitlines()
         raise ContestantError(said[-1] if said else f"exit code {exit_code}")

@@ -76,7 +76,7 @@ def _rows(setting: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         for number, row in enumerate(event.rows):
             before = row.get("before_values") or (row["values"] if kind == "delete" else None)
             after = row.get("after_values") or (row["values"] if kind == "insert" else None)
-            image = after or before
+            image = after or before or {}
             source = (event.packet.server_id, None, binlog, start, number, None, None, "commit")
             yield (
                 kind,

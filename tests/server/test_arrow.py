@@ -74,7 +74,8 @@ def batches_of(file: io.BytesIO, table: str, **options: Any) -> list[pa.RecordBa
 
 
 def columns_of(batches: list[pa.RecordBatch]) -> dict[str, list[Any]]:
-    return pa.Table.from_batches(batches).to_pydict()
+    columns: dict[str, list[Any]] = pa.Table.from_batches(batches).to_pydict()
+    return columns
 
 
 @pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,10 @@ def heartbeats(server: Server) -> int:
     return int(server.query("SHOW STATUS LIKE 'Slave_received_heartbeats'")[0][1])
 
 
+def has_been_sent(log: GrowingLog, ours: BinlogServer) -> bool:
+    return any(one.sent is not None and log.has(one.sent) for one in ours.replicas)
+
+
 @pytest.mark.parametrize("by_gtid", [True, False])
 async def test_a_real_replica_of_files_that_grow(
     recorded: Recorded, follower: Server, by_gtid: bool, tmp_path: Path
@@ -160,7 +165,7 @@ async def test_a_real_replica_of_files_that_grow(
         options = CONNECTIONS[follower.family, True]
         await asyncio.to_thread(follow, follower, ours, by_gtid=by_gtid, file=log.names[0], options=options)
         while log.grow():
-            await until(lambda ours=ours: any(one.sent and log.has(one.sent) for one in ours.replicas))
+            await until(partial(has_been_sent, log, ours))
             if restarts:
                 await ours.aclose()
                 ours = serve(tmp_path, follower, port=ours.port)
@@ -212,7 +217,8 @@ async def begin(session: Session, ask: object) -> None:
     await session.query("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
     await session.query("SET @mariadb_slave_capability = 4")
     if isinstance(ask, tuple):
-        session.start_dump(*ask, 0, 3)
+        file, position = ask
+        session.start_dump(file, position, 0, 3)
     elif isinstance(ask, GtidSet):
         session.start_dump_gtid(ask.encode(), 0, 3)
     else:

@@ -237,7 +237,8 @@ async def test_sessions_of_their_own(mysql97: Server) -> None:
         with own.cursor() as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
         found = await assert_cured(mysql97, "sessions", "warning")
-        assert typed(found, "sql") == [f"KILL {own.thread_id()};"]
+        session = own.thread_id()  # type: ignore[no-untyped-call]
+        assert typed(found, "sql") == [f"KILL {session};"]
     finally:
         # It has been killed.
         with contextlib.suppress(pymysql.err.MySQLError):

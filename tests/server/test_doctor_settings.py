@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ class Plant:
     check: str
     state: str
     statements: tuple[str, ...]
-    given: tuple[tuple[str, object], ...] = ()
+    given: tuple[tuple[str, Any], ...] = ()
 
 
 def setting(check: str, value: str, state: str = "warning", name: str = "") -> Plant:
@@ -165,7 +166,7 @@ def run_shell(server: Server, command: str, folder: Path) -> None:
 
 
 async def assert_cured_by_restart(
-    server: Server, tmp_path: Path, check: str, state: str, **given: object
+    server: Server, tmp_path: Path, check: str, state: str, **given: Any
 ) -> None:
     options = OptionFile(server)
     before = (await findings_of(server, **given))[check]

@@ -140,7 +140,8 @@ async def test_a_rotation_in_mid_stream(server: Server, schema: str) -> None:
         for number in (1, 2, 3):
             server.query(f"INSERT INTO {schema}.t VALUES ({number})")
             server.query("FLUSH BINARY LOGS")
-        rows, rotates = [], []
+        rows: list[Any] = []
+        rotates: list[Any] = []
         async with asyncio.timeout(SECONDS):
             while len(rotates) < 3:
                 event = await anext(stream)

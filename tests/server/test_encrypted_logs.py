@@ -71,7 +71,7 @@ def check_rows(server: Server, events: list[Event]) -> None:
         if not isinstance(event, RowsEvent) or str(event.table) != "secrets.t":
             continue
         for change in event.changes():
-            counts[type(event)] += 1  # type: ignore[index]
+            counts[type(event)] += 1
             if change.before is not None:
                 key, _ = change.before.values()
                 del table[key]  # type: ignore[arg-type]
@@ -162,8 +162,8 @@ def test_mariadb(extra_server: Callable[..., Server], tmp_path: Path, algorithm:
         check_rows(server, list(log))
     assert log.torn_bytes == 0
     names = [name for name, *_ in server.query("SHOW BINARY LOGS")]
-    keys = KeyFile(key_file, secret)
-    assert sum(check_text(server, tmp_path / name, key_file=keys) for name in names) > ROWS
+    given = KeyFile(key_file, secret)
+    assert sum(check_text(server, tmp_path / name, key_file=given) for name in names) > ROWS
     with pytest.raises(ConfigurationError, match="no key file is given"):
         list(open_binlog(index))
     with pytest.raises(ConfigurationError, match="does not open the log"):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,12 @@ async def test_privileges_that_were_revoked(server: Server, schema: str, how: st
     one_row(server, schema, 1)
     with user_of(server) as user:
         async with FaultProxy(server.port) as proxy:
-            options = {"tls": "disabled", "heartbeat": 0.5, "port": proxy.port, "start": end_of_log(server)}
+            options: dict[str, Any] = {
+                "tls": "disabled",
+                "heartbeat": 0.5,
+                "port": proxy.port,
+                "start": end_of_log(server),
+            }
             async with replica.connect(server.dsn(user, PASSWORD), **options) as stream:
                 one_row(server, schema, 2)
                 async with asyncio.timeout(LIMIT):

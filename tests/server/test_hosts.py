@@ -38,7 +38,12 @@ def dsn_of(*servers: Server, extra: str = "") -> str:
 
 
 def stream_of(*servers: Server, extra: str = "", **options: Any) -> BinlogStream:
-    given = {"heartbeat": 0.5, "connect_timeout": 5.0, "reconnect": QUICK, "tls": "disabled"} | options
+    given: dict[str, Any] = {
+        "heartbeat": 0.5,
+        "connect_timeout": 5.0,
+        "reconnect": QUICK,
+        "tls": "disabled",
+    } | options
     return replica.connect(dsn_of(*servers, extra=extra), **given)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -68,7 +69,7 @@ async def test_the_servers_key_is_fetched_given_or_missing(
 ) -> None:
     path = tmp_path / "public_key.pem"
     path.write_bytes(mysql97.exec("cat", "/var/lib/mysql/public_key.pem"))
-    plain = {"tls": "disabled", "get_server_public_key": False}
+    plain: dict[str, Any] = {"tls": "disabled", "get_server_public_key": False}
     with user_of(mysql97, how=f"WITH {plugin} BY") as user:
         with pytest.raises(replica.AuthenticationError, match=r"2061.*not encrypted.*turn TLS on"):
             await log_in(mysql97, user, **plain)

@@ -6,6 +6,7 @@ import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ on_mysql56 = pytest.mark.parametrize("certified", ["mysql:5.6"], indirect=True)
 @on_current
 @pytest.mark.parametrize("tls", ["disabled", "preferred", "required", "verify-ca", "verify-identity"])
 async def test_each_mode(certified: CertifiedServer, tls: str) -> None:
-    trust = {"tls_ca": certified.authority.path} if tls.startswith("verify") else {}
+    trust: dict[str, Any] = {"tls_ca": certified.authority.path} if tls.startswith("verify") else {}
     with account(certified.server, BY_PASSWORD) as user:
         await check_login(certified.server, user, tls=tls, **trust)
 
@@ -76,7 +77,7 @@ async def test_an_authority_alone_is_asked(certified: CertifiedServer, tmp_path:
 
 @on_current
 async def test_the_name_counts_where_it_is_to_be_verified(certified: CertifiedServer) -> None:
-    trust = {"tls_ca": certified.authority.path, "host": "localhost"}
+    trust: dict[str, Any] = {"tls_ca": certified.authority.path, "host": "localhost"}
     with account(certified.server, BY_PASSWORD) as user:
         await check_login(certified.server, user, tls="verify-ca", **trust)
         with pytest.raises(
@@ -99,7 +100,7 @@ REQUIRED = {
 async def test_accounts_that_require_a_certificate(certified: CertifiedServer, requirement: str) -> None:
     server, authority = certified.server, certified.authority
     certificate, key = authority.issue("replica")
-    ours = {"tls_cert": certificate, "tls_key": key}
+    ours: dict[str, Any] = {"tls_cert": certificate, "tls_key": key}
     goes_without, goes_with = REQUIRED[requirement]
     with account(server, f"{BY_PASSWORD} REQUIRE {requirement}") as user:
         for given, is_right in (({}, goes_without), (ours, goes_with)):
@@ -205,7 +206,7 @@ async def test_pam_where_nobody_can_listen(certified: CertifiedServer) -> None:
     """10.11 asks by dialog, 11.8 by mysql_clear_password: see its arguments."""
     server = certified.server
     prepare_pam(server)
-    secure: list[dict[str, object]] = [{"tls": "required"}, {"unix_socket": certified.socket}]
+    secure: list[dict[str, Any]] = [{"tls": "required"}, {"unix_socket": certified.socket}]
     with account(server, "IDENTIFIED VIA pam USING 'mysql-replica'") as user:
         for given in secure:
             await check_login(server, user, enable_cleartext_plugin=True, **given)
@@ -223,7 +224,7 @@ async def test_pam_where_nobody_can_listen(certified: CertifiedServer) -> None:
 @on_mysql56
 @pytest.mark.parametrize("tls", ["preferred", "required", "verify-ca", "verify-identity"])
 async def test_old_tls_is_refused(certified: CertifiedServer, tls: str) -> None:
-    trust = {"tls_ca": certified.authority.path} if tls.startswith("verify") else {}
+    trust: dict[str, Any] = {"tls_ca": certified.authority.path} if tls.startswith("verify") else {}
     with account(certified.server, BY_PASSWORD) as user:
         with pytest.raises(
             replica.SourceConfigurationError,

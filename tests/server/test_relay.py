@@ -9,7 +9,9 @@ import os
 import random
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +46,7 @@ async def closed(server: Server, names: list[str]) -> None:
         return not server.exec("head", "-c", "22", f"{path}/{name}")[21] & EventFlag.BINLOG_IN_USE
 
     for name in names:
-        await until(lambda name=name: is_closed(name))
+        await until(partial(is_closed, name))
 
 
 def differing(server: Server, folder: Path, names: list[str]) -> list[str]:
@@ -61,7 +63,7 @@ def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("binlog.0*"))
 
 
-async def run_once(server: Server, folder: Path, **given: object) -> None:
+async def run_once(server: Server, folder: Path, **given: Any) -> None:
     async with asyncio.timeout(SECONDS):
         await BinlogRelay(server.dsn(), folder, once=True, **given).run()
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ class Consumer:
 
 
 @contextlib.asynccontextmanager
-async def consuming(source: Source, **options: object) -> AsyncIterator[Consumer]:
+async def consuming(source: Source, **options: Any) -> AsyncIterator[Consumer]:
     stream = stream_of(source.server, tables=f"{source.schema}.*", semi_sync=True, **options)
     async with stream:
         consumer = Consumer(stream)
@@ -294,7 +295,7 @@ async def test_what_was_committed_is_in_the_store_of_a_killed_consumer(
                 if writing is None:
                     writing = asyncio.create_task(asyncio.to_thread(write))
                 goal = len(returned) + rng.randrange(1, 50)
-                await source.until(lambda goal=goal: len(returned) >= goal)  # type: ignore[misc]
+                await source.until(lambda goal=goal: len(returned) >= goal)
                 await asyncio.sleep(rng.uniform(0, 0.05))
             finally:
                 await kill(process)

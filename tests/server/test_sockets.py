@@ -6,6 +6,7 @@ import asyncio
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,15 +30,14 @@ async def test_each_way_to_name_a_socket(
     option_file.write_text(f"[client]\nuser={user}\npassword='{password}'\nsocket={path}\nport=1\n")
     option_file.chmod(0o600)
     quoted = urllib.parse.quote(str(path), safe="")
-    for number, (dsn, given) in enumerate(
-        [
-            (f"mysql://{user}:{password}@/?unix_socket={quoted}", {}),
-            (f"mysql://{user}:{password}@localhost/?unix_socket={path}&compression=zlib", {}),
-            (None, {"user": user, "password": password, "unix_socket": path}),
-            (None, {"option_file": option_file}),
-            (f"mysql:///?option_file={option_file}", {}),
-        ]
-    ):
+    ways: list[tuple[str | None, dict[str, Any]]] = [
+        (f"mysql://{user}:{password}@/?unix_socket={quoted}", {}),
+        (f"mysql://{user}:{password}@localhost/?unix_socket={path}&compression=zlib", {}),
+        (None, {"user": user, "password": password, "unix_socket": path}),
+        (None, {"option_file": option_file}),
+        (f"mysql:///?option_file={option_file}", {}),
+    ]
+    for number, (dsn, given) in enumerate(ways):
         async with replica.connect(dsn, tables="local.*", **given) as stream:
             assert stream.status.address == str(path)
             server.query(f"INSERT INTO local.t VALUES ({number})")

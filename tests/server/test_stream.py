@@ -129,7 +129,7 @@ async def test_names_of_today_do_not_fit_rows_of_yesterday(server: Server, schem
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b INT)")
     server.query(f"INSERT INTO {schema}.t VALUES (1, 10)")
     server.query(f"ALTER TABLE {schema}.t ADD z VARCHAR(5) FIRST")
-    options = {"start": start, "stop": "now", "tables": f"{schema}.*"}
+    options: dict[str, Any] = {"start": start, "stop": "now", "tables": f"{schema}.*"}
     with pytest.raises(replica.SchemaMismatchError, match=r"binlog_row_metadata=FULL"):
         await to_the_end(stream_of(server, **options))
     assert await to_the_end(stream_of(server, on_schema_mismatch="positional", **options)) == [(1, 10)]

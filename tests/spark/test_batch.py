@@ -79,7 +79,7 @@ def test_table_mode_has_typed_columns(spark: SparkSession, tmp_path: Path) -> No
 
 def test_a_plan_shows_no_secret(spark: SparkSession, tmp_path: Path) -> None:
     frame = load(spark, write_orders(tmp_path), keyFileSecretEnv=SECRET_VARIABLE, includeTables="s.orders")
-    plan = frame._jdf.queryExecution().toString()  # type: ignore[operator]
+    plan = frame._jdf.queryExecution().toString()
     assert "mysql-binlog" in plan
     assert SECRET not in plan
 

@@ -127,7 +127,7 @@ def test_a_batch_is_split_by_the_values_of_columns() -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     for size in (0, 1, 5, 500):
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "a": rng.choice(["x", "y", "", None]),
                 "number": number,
@@ -212,7 +212,7 @@ def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
     (first, first_messages), (second, second_messages) = written(1, 3), written(1, 4)
     stale = DeltaTable(target)
     first.commit(first_messages)
-    found = delta_append.DeltaTable
+    found = DeltaTable
     tables = iter([stale])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta_append, "DeltaTable", lambda path: next(tables, None) or found(path))

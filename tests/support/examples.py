@@ -7,4 +7,6 @@ import hypothesis
 
 def times(factor: float) -> hypothesis.settings:
     """So many times the examples of the loaded profile: 100 in the whole suite, 25 in the quick form."""
-    return hypothesis.settings(max_examples=round(factor * hypothesis.settings.default.max_examples))
+    profile = hypothesis.settings.default
+    assert profile is not None
+    return hypothesis.settings(max_examples=round(factor * profile.max_examples))

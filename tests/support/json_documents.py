@@ -223,9 +223,9 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, float):
         return struct.pack("<d", left) == struct.pack("<d", right)
     if isinstance(left, Decimal):
-        return left.as_tuple() == right.as_tuple()
+        return bool(left.as_tuple() == right.as_tuple())
     if isinstance(left, JsonOpaque):
-        return left == right and left.column_type == right.column_type
+        return bool(left == right and left.column_type == right.column_type)
     return bool(left == right)
 
 

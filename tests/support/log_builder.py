@@ -106,7 +106,7 @@ def numbers(log: BinlogFile) -> list[int]:
     """The rows of the transactions of `numbered_log`, each with all of its events or none."""
     with log:
         events = list(log)
-    found = [row[0] for event in events if isinstance(event, WriteRowsEvent) for row in event.rows]
+    found: list[Any] = [row[0] for event in events if isinstance(event, WriteRowsEvent) for row in event.rows]
     assert found == [event.xid for event in events if isinstance(event, XidEvent)]
     begun = [event for event in events if isinstance(event, QueryEvent) and event.sql == "BEGIN"]
     assert len(begun) == len(found)

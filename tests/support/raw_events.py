@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import Any
 
 from protocol.constants import EventType
 
@@ -51,7 +52,7 @@ def query(sql: str, *, next_position: int = 0, checksum: bool = False, schema: s
 
 
 def int_table_map(
-    table_id: int = 7, columns: int = 1, *, schema: str = "s", name: str = "t", **kwargs: int
+    table_id: int = 7, columns: int = 1, *, schema: str = "s", name: str = "t", **kwargs: Any
 ) -> bytes:
     """A table map of INT columns without optional metadata."""
     body = table_id.to_bytes(6, "little") + b"\1\0"

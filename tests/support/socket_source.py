@@ -45,7 +45,7 @@ class SocketSource:
     events: list[bytes] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=lambda: dict(MYSQL_VARIABLES))
     answers: dict[str, Rows | Err | Callable[[], Rows]] = field(default_factory=dict)
-    columns: list[tuple[str | None, ...]] = field(default_factory=list)
+    columns: Sequence[tuple[str | None, ...]] = field(default_factory=list)
     version: str = "9.7.4"
     silent_for: str = ""
     refuses_login: Err | None = None

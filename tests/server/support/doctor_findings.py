@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from replica.doctor import Finding, Remedy, examine
 from tests.support.servers import Server
@@ -10,7 +11,7 @@ from tests.support.servers import Server
 from .streams import PASSWORD
 
 
-async def findings_of(server: Server, user: str | None = None, **given: object) -> dict[str, Finding]:
+async def findings_of(server: Server, user: str | None = None, **given: Any) -> dict[str, Finding]:
     dsn = server.dsn() if user is None else server.dsn(user, PASSWORD)
     found = await examine(dsn, **given)
     assert len({finding.check for finding in found}) == len(found)
@@ -32,14 +33,14 @@ def carry_out(server: Server, remedies: Sequence[Remedy]) -> None:
             cursor.execute(statement)
 
 
-def options_in(finding: Finding) -> dict[str, object]:
+def options_in(finding: Finding) -> dict[str, Any]:
     """The options of the stream that are printed, as the DSN has them."""
     options = [remedy.text.split("=", 1) for remedy in finding.remedies if remedy.where == "stream option"]
     return dict(options)
 
 
 async def assert_cured(
-    server: Server, check: str, state: str, user: str | None = None, **given: object
+    server: Server, check: str, state: str, user: str | None = None, **given: Any
 ) -> Finding:
     """The check finds something, and nothing once its remedy has been carried out."""
     before = (await findings_of(server, user, **given))[check]

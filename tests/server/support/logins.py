@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from replica.config.options import Options
 from replica.source.session import Session
@@ -28,11 +29,11 @@ _CHECK_PASSWORD = f"""#!/bin/sh
 _WRITE = 'printf %s "$0" >"$1" && chmod 755 "$1"'
 
 
-async def log_in(server: Server, user: str, password: str = PASSWORD, **given: object) -> Session:
+async def log_in(server: Server, user: str, password: str = PASSWORD, **given: Any) -> Session:
     return await Session.open(Options.build(server.dsn(user, password), given))
 
 
-async def check_login(server: Server, user: str, password: str = PASSWORD, **given: object) -> None:
+async def check_login(server: Server, user: str, password: str = PASSWORD, **given: Any) -> None:
     """Log in, ask who we are, and see whether the connection is encrypted if that was asked for."""
     session = await log_in(server, user, password, **given)
     assert await session.query_value("SELECT CURRENT_USER()") == f"{user}@%"

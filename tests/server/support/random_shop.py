@@ -7,7 +7,7 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -165,7 +165,7 @@ class RandomWriter:
 
 
 _KEYS: Final = frozenset(column for key, _ in TABLES.values() for column in key)
-_VALUES: Final = MappingProxyType(
+_VALUES: Final[Mapping[str, Callable[[random.Random], object]]] = MappingProxyType(
     {
         "id": lambda rng: rng.randint(1, 200),
         "name": lambda rng: rng.choice(["Anna", "Zoë", "李", "o'Neil", ""]) + str(rng.randint(0, 9)),

@@ -10,7 +10,7 @@ from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SECONDS = 900
 

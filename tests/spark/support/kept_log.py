@@ -124,7 +124,8 @@ class RandomLog:
         self._number += 1
         xa = f"X'{self._number:04x}',X'',1" if outcome == "prepared" else None
         locked = {place for places, _ in self._prepared.values() for place in places}
-        self._current, effects, touched = [], [], set()
+        self._current, effects = [], []
+        touched: set[Any] = set()
         for _ in range(size):
             name = only or self.rng.choice(list(self.tables))
             table = self.tables[name]

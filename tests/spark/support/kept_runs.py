@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def keep(
                 with monkeypatch.context() as patch:
                     if killed < kills and rng.random() < 0.7:
                         kill_after(patch, rng.randint(0, 6), rng)
-                    run_batch(target, JobState(), QUERY, number, lambda rows=rows: rows)
+                    run_batch(target, JobState(), QUERY, number, partial(iter, rows))
                 break
             except Killed:
                 killed += 1

@@ -25,7 +25,8 @@ def rows_of(target: Path, table: str) -> list[Row]:
     path = table_path(str(target), table)
     if not DeltaTable.is_deltatable(path):
         return []
-    return DeltaTable(path).to_pyarrow_table().to_pylist()
+    rows: list[Row] = DeltaTable(path).to_pyarrow_table().to_pylist()
+    return rows
 
 
 def by_key(rows: Iterable[Row], *key: str) -> dict[tuple[Any, ...], Row]:

@@ -38,7 +38,7 @@ def main(folder: Path, *pairs: str) -> None:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    replica.spark.register = lambda session: session.dataSource.register(KilledSource)
+    replica.spark.register = lambda spark: spark.dataSource.register(KilledSource)
     kill = Kill()
     run_batch, take = micro_batch.run_batch, kept_table.Step.properties
 
@@ -50,8 +50,8 @@ def main(folder: Path, *pairs: str) -> None:
         kill.reach(os.environ["JOB"], "between_commits")
         return take(step)
 
-    micro_batch.run_batch = killed_run
-    kept_table.Step.properties = properties  # type: ignore[method-assign]
+    micro_batch.run_batch = killed_run  # type: ignore[assignment]
+    kept_table.Step.properties = properties  # type: ignore[method-assign, assignment]
     source = dict(pair.split("=", 1) for pair in pairs)
     del source["rowFormat"]
     job = os.environ["JOB"]

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +32,7 @@ from replica.spark.jobs.spark_session import await_queries
 from replica.spark.stream_reader import BinlogStreamReader
 from replica.spool import spool
 
-FORMATS = ("parquet", "delta")
+FORMATS: tuple[Literal["parquet", "delta"], ...] = ("parquet", "delta")
 #: For a JVM that is killed soon: it would spend half of its time on compiling code.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: The points at which a query may be killed.
@@ -97,7 +97,7 @@ class KilledSource(BinlogDataSource):
         reader.__class__ = KilledReader
         assert isinstance(reader, KilledReader)
         reader.format, reader.kill = Path(self.options["spoolDir"]).parts[-3], Kill()
-        spool.os = KilledSystem(reader)  # type: ignore[attr-defined]
+        spool.os = KilledSystem(reader)  # type: ignore[attr-defined, assignment]
         return reader
 
 
@@ -163,7 +163,7 @@ def main(folder: Path, *pairs: str) -> None:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    replica.spark.register = lambda session: session.dataSource.register(KilledSource)
+    replica.spark.register = lambda spark: spark.dataSource.register(KilledSource)
     delta_append.AppendToDelta = KilledAppend  # type: ignore[misc]
     if os.environ.get("KILL_AT", "").startswith("parquet:after_sink"):
         threading.Thread(target=watch_parquet, args=(folder / "parquet",), daemon=True).start()

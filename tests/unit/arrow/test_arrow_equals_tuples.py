@@ -50,7 +50,7 @@ def read_batches(raw: list[bytes], *, both: bool = False, batch_rows: int = 1000
     """All batches of a log with one table; checks that each is valid and has the builder's schema."""
     decoder = EventDecoder(row_compiler=RawRowCompiler())
     builder = None
-    batches = []
+    batches: list[pa.RecordBatch] = []
     for one in raw:
         event = decoder.decode(one)
         if isinstance(event, RowsEvent):

@@ -251,16 +251,17 @@ def test_the_table_changes() -> None:
 
 def test_options_that_cannot_be() -> None:
     log = open_binlog(io.BytesIO(numbered_log(1).data))
-    for options, message in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"table": "t"}, "table: must be 'schema.table', not 't'"),
         ({"table": "s.t", "metadata": ["op"]}, "metadata: unknown column op; there are"),
         ({"table": "s.t", "images": "all"}, "images: "),
         ({"table": "s.t", "batch_rows": 0}, "batch_rows: must be at least 1, not 0"),
-    ):
+    ]
+    for options, message in cases:
         with pytest.raises(ConfigurationError, match=message):
-            log.arrow(**options)  # type: ignore[arg-type]
+            log.arrow(**options)
     # The failed calls have not changed the log.
-    assert any(isinstance(event, RowsEvent) and event.rows == [(1,)] for event in log)
+    assert any(isinstance(event, WriteRowsEvent) and event.rows == [(1,)] for event in log)
 
 
 def test_rows_are_tuples_or_columns() -> None:

@@ -308,7 +308,7 @@ def test_damage_comes_behind_what_is_before_it_and_is_left_out_then() -> None:
             data = b"\0" + number(event) + (b"\x09oak" if event == bad else OAK)
             rows.add_bytes("insert", data, images=[[True, True]])
         builder = rows.builder(metadata=[])
-        found = []
+        found: list[Any] = []
         with pytest.raises(TruncatedError) as raised:
             found.extend(builder.flush())
         error = raised.value
@@ -335,7 +335,7 @@ def test_rows_that_do_not_end_where_their_event_does(data: bytes, message: str, 
         rows.add("insert", [[number(1), OAK]] * 2)
     rows.add_bytes("insert", data, images=[[True, True]])
     builder = rows.builder()
-    batches = []
+    batches: list[pa.RecordBatch] = []
     with pytest.raises(TruncatedError, match=message) as raised:
         batches.extend(builder.flush())
     assert raised.value.position == 100 * events

@@ -29,7 +29,7 @@ def small_log(*, checksum: bool = True, shift: int | None = 0) -> LogBuilder:
     return log
 
 
-def reader_of(data: bytes, torn: TornTail = "stop") -> RawEventReader:
+def reader_of(data: bytes | bytearray, torn: TornTail = "stop") -> RawEventReader:
     return RawEventReader(io.BytesIO(data).read, file="binlog.000001", torn=torn)
 
 
@@ -44,10 +44,13 @@ def events_of(log: LogBuilder) -> list[tuple[int, bytes]]:
     return [(offset, log.event(index)) for index, offset in enumerate(log.offsets)]
 
 
-def survivors(data: bytes, is_right: Callable[[bytes], bool] = crc32_matches) -> tuple[list[int], int]:
+def survivors(
+    data: bytes | bytearray, is_right: Callable[[bytes], bool] = crc32_matches
+) -> tuple[list[int], int]:
     """The offsets of the events that a reader finds when it skips damage, and the number of skipped bytes."""
     reader = reader_of(data)
-    found, passed = [], 0
+    found: list[int] = []
+    passed = 0
     while True:
         before = reader.position
         try:

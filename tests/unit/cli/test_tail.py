@@ -16,7 +16,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -26,6 +26,7 @@ from protocol.errors import ConfigurationError
 from replica import Checkpoint, open_binlog
 from replica.cli import decode, main
 from replica.cli import tail as tail_command
+from replica.cli.arguments import read_place
 from replica.cli.console import Console
 from replica.cli.paint import Paint, terminal_width
 from replica.demo import DemoSource, recorded_log
@@ -131,7 +132,7 @@ def test_narrow_and_resized(source: DemoSource) -> None:
 @pytest.mark.parametrize(
     "environment", [{"NO_COLOR": "1"}, pytest.param({"TERM": "dumb"}, marks=pytest.mark.thorough)]
 )
-def test_a_terminal_without_colours(source: DemoSource, environment: dict[str, str]) -> None:
+def test_a_terminal_without_colours(source: DemoSource, environment: dict[str, Any]) -> None:
     with on_terminal("tail", source.dsn, "--from", "earliest", "--stop", "now", **environment) as terminal:
         assert terminal.end() == 0
     assert "insert shop.orders" in terminal.text
@@ -433,7 +434,7 @@ def test_where_nobody_answers(source: DemoSource, capfd: pytest.CaptureFixture[s
 
 def test_a_place_names_its_option() -> None:
     with pytest.raises(ConfigurationError, match=r"^--from: each part of a GTID set"):
-        tail_command.read_place("--from", "nonsense")
+        read_place("--from", "nonsense")
 
 
 def test_decode_and_tail_have_the_same_formats() -> None:

@@ -207,7 +207,7 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_ARGUMENTS)
-def test_a_bad_argument_is_named(name: str, value: object) -> None:
+def test_a_bad_argument_is_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name}"):
         build(**{name: value})
 

@@ -51,7 +51,7 @@ def test_login_with_and_without_a_switch(plugin: str, greeted: str, chunk: int) 
 @pytest.mark.parametrize(
     "given", [{"password": "wrong"}, {"password": ""}, {"user": "nobody"}, {"stored": ""}]
 )
-def test_refused(plugin: str, greeted: str, given: dict[str, str]) -> None:
+def test_refused(plugin: str, greeted: str, given: dict[str, Any]) -> None:
     pair = Pair(plugin=plugin, greeted_plugin=greeted, **given)
     with pytest.raises(AuthenticationError, match="Access denied for user") as caught:
         pair.log_in()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from protocol.conversation.compressed_packets import (
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok, ResultSet
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA, Phase
-from protocol.conversation.replica_side import Authenticated
+from protocol.conversation.replica_side import Authenticated, Connection
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ProtocolError, ReplicaError, ServerError
@@ -57,7 +58,7 @@ def test_commands_and_answers(name: CompressionName, chunk: int) -> None:
     assert pair.client.compression == name
     for number in range(300):
         sql = f"SELECT {number}" + " " * (number * 5)
-        assert pair.ask(lambda client, sql=sql: client.send_query(sql)) == Query(sql)
+        assert pair.ask(partial(Connection.send_query, sql=sql)) == Query(sql)
         rows = [(str(number), "x" * row) for row in range(number % 20)]
         if number % 3 == 0:
             pair.server.send_rows(("a", "b"), rows)

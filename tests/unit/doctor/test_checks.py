@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ FINE = {
 
 def facts(**given: object) -> Facts:
     """The facts of a source without problems, except for what is ``given``."""
-    source = {name: given.pop(name) for name in list(given) if name in Source.__slots__}  # type: ignore[attr-defined]
+    source = {name: given.pop(name) for name in list(given) if name in Source.__slots__}
     options = given.pop("given", {})
     variables = FINE | dict(given.pop("variables", {}))  # type: ignore[call-overload]
     for name in given.pop("without", ()):  # type: ignore[attr-defined]
@@ -346,9 +347,7 @@ def semi_sync(word: str, status: str, clients: int, timeout: str = "10000", **gi
         ("master", {"is_mariadb": True, "version": (11, 8, 6)}),
     ],
 )
-def test_a_commit_waits_for_an_acknowledgement_until_the_timeout(
-    word: str, server: dict[str, object]
-) -> None:
+def test_a_commit_waits_for_an_acknowledgement_until_the_timeout(word: str, server: dict[str, Any]) -> None:
     timeout = f"rpl_semi_sync_{word}_timeout"
     limit = f"a commit waits at most 10 s ({timeout}), then the source falls back to asynchronous"
     waiting = semi_sync(word, "ON", 1, **server)

@@ -18,7 +18,7 @@ async def test_a_source_that_knows_little() -> None:
     """Refused queries are no failures."""
     refused = Err(1064, "42000", "what?")
     answers = dict.fromkeys(("SHOW GRANTS", "SHOW STATUS", "SHOW REPL", "SHOW BINARY", "SELECT t."), refused)
-    source = mysql(transaction(Log(), 1), answers=answers)  # type: ignore[arg-type]
+    source = mysql(transaction(Log(), 1), answers=answers)
     async with serving(source):
         findings = await examine(source.dsn, start="earliest")
     by_check = {finding.check: finding for finding in findings}

@@ -124,7 +124,7 @@ def test_closing_ends_the_iteration(path: Path) -> None:
         assert [next(log).position for _ in range(count)] == numbered_log().offsets[:count]
         iterator = iter(log)
         log.close()
-        assert list(log) == list(iterator) == list(log.raw_events()) == []
+        assert [*log, *iterator, *log.raw_events()] == []
 
 
 def test_progress(path: Path) -> None:
@@ -150,7 +150,7 @@ def test_file_objects_and_standard_input(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     assert numbers(open_binlog("-")) == [1, 2, 3, 4, 5]
     with path.open(encoding="latin-1") as text, pytest.raises(ConfigurationError, match="not bytes"):
-        list(open_binlog(text))  # type: ignore[arg-type]
+        list(open_binlog(text))
 
 
 def test_standard_input_that_is_a_pipe(path: Path) -> None:
@@ -199,7 +199,7 @@ def test_lists_patterns_and_index_files(tmp_path: Path) -> None:
     for source in (paths, [str(path) for path in paths], str(tmp_path / "bin.*"), index, [index]):
         assert numbers(open_binlog(source)) == [1, 2, 3, 4, 5, 6]
     assert numbers(open_binlog([paths[2], paths[0]])) == [5, 6, 1, 2]
-    mixed = [paths[0], io.BytesIO(paths[1].read_bytes())]
+    mixed: list[Any] = [paths[0], io.BytesIO(paths[1].read_bytes())]
     assert numbers(open_binlog(mixed)) == [1, 2, 3, 4]
     with open_binlog(index) as log:
         files = [event.file for event in log if isinstance(event, FormatDescriptionEvent | RotateEvent)]
@@ -294,7 +294,7 @@ def test_filters(path: Path) -> None:
     log.transaction([2], name="items")
     data = bytes(log.data)
     for options in ({"tables": "s.o*"}, {"exclude_tables": ["*.items"]}):
-        with open_binlog(io.BytesIO(data), **options) as file:  # type: ignore[arg-type]
+        with open_binlog(io.BytesIO(data), **options) as file:
             events = list(file)
         assert [
             str(event.table) for event in events if isinstance(event, TableMapEvent | WriteRowsEvent)
@@ -353,7 +353,7 @@ def test_damage_is_an_error_that_stays(path: Path) -> None:
         assert [next(iterator).position for _ in range(4)] == log.offsets[:4]
         for again in (iterator, file, iter(file), file.raw_events()):
             with pytest.raises(ChecksumError):
-                next(again)  # type: ignore[arg-type]
+                next(again)
     with open_binlog(path, verify_checksum=False) as file:
         assert len(list(file)) == len(log.offsets)
 
@@ -394,7 +394,7 @@ def test_a_torn_tail(path: Path) -> None:
         assert [event.position for event in file] == log.offsets[:-1]
         assert file.torn_bytes == len(log.event(-1)) - 3
     for on_error in ("raise", "skip"):
-        with open_binlog(path, torn="raise", on_error=on_error) as file:  # type: ignore[arg-type]
+        with open_binlog(path, torn="raise", on_error=on_error) as file:
             for _ in log.offsets[:-1]:
                 next(file)
             with pytest.raises(TruncatedError):

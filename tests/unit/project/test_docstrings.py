@@ -22,7 +22,7 @@ def own_docstring(of: object) -> str:
 
 def members(kind: type) -> dict[str, object]:
     """Public methods and properties that the class itself defines."""
-    found = {}
+    found: dict[str, object] = {}
     for name, value in vars(kind).items():
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         if not name.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):

@@ -81,7 +81,7 @@ def test_the_number_in_a_files_name(name: str, base: str, digits: str) -> None:
 
 def test_a_position_is_not_less_than_something_else() -> None:
     with pytest.raises(TypeError):
-        assert BinlogPosition("binlog.000001", 4) < "binlog.000002:4"
+        assert BinlogPosition("binlog.000001", 4) < "binlog.000002:4"  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("checkpoint", [FULL, Checkpoint("b.000001", 4), Checkpoint("b.1", 4, "0-1-100")])

@@ -17,6 +17,7 @@ import pytest
 import replica
 from protocol import gtid, position
 from protocol.binlog import events
+from protocol.constants import ColumnType
 from protocol.records import record
 from protocol.rows import column, table
 from tests.support.places import ROOT
@@ -105,7 +106,7 @@ def test_a_record_is_a_dataclass(options: dict[str, bool], index: int) -> None:
 def test_a_class_below_a_record_is_an_ordinary_one(options: dict[str, bool]) -> None:
     _, below, _ = classes(record, **options)
 
-    class Own(below):  # type: ignore[misc]
+    class Own(below):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__(5)
 
@@ -145,8 +146,8 @@ def test_two_threads_at_once() -> None:
         gtid.MariadbGtid(0, 1, 100),
         position.BinlogPosition("binlog.000003", 154),
         position.Checkpoint("binlog.000003", 154, "0-1-100"),
-        column.Column("id", column.ColumnType.LONG, 0, False),
-        table.Table("s", "t", (column.Column("id", column.ColumnType.LONG, 0, False),), ("id",)),
+        column.Column("id", ColumnType.LONG, 0, False),
+        table.Table("s", "t", (column.Column("id", ColumnType.LONG, 0, False),), ("id",)),
         events.XidEvent(events.EventHeader(1, 16, 1, 31, 100, 0), "binlog.000003", 69, 5),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,7 @@ async def test_a_source_that_grows_and_goes_away(source: Path, copied: Path) -> 
                     # A ROTATE is only sent once the file that it names exists.
                     events.pop()
                 done = sum(map(len, events))
-                await until(lambda name=name, done=done: file_size(copied / name) >= done)
+                await until(partial(has_bytes, copied / name, done))
     assert relay is not None
     assert running is not None
     assert str(relay.position) == f"{names[-1]}:{len(whole[names[-1]])}"
@@ -224,8 +225,8 @@ async def test_a_source_that_grows_and_goes_away(source: Path, copied: Path) -> 
     assert files_of(copied) == whole
 
 
-def file_size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def has_bytes(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size >= size
 
 
 def whole_events(content: bytes) -> list[bytes]:

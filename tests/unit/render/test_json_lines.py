@@ -215,7 +215,7 @@ def test_partial_updates_without_the_document() -> None:
 def test_a_document_is_told_from_null_when_it_is_decoded() -> None:
     cells = document_cells()
     cell = cells.cell(column("j", ColumnType.JSON, 4))
-    assert cell.function is not None
+    assert callable(cell.function)
     assert cell.function(b"\x04\x00") == JsonDocument(None)
     assert cells.apply_diff(JsonDocument({"a": 1}), b"\x00\x03$.a\x03\x05\x02\x00") == JsonDocument({"a": 2})
     partial = cells.apply_diff(ABSENT, b"\x00\x03$.a\x03\x05\x02\x00")

@@ -23,6 +23,7 @@ from protocol.binlog.events import (
 from protocol.constants import EventFlag, EventType
 from protocol.gtid import MariadbGtid
 from protocol.rows.column import ABSENT
+from protocol.values.jsonb import JsonValue
 from protocol.values.jsonb_diff import JsonDiff
 from replica.render.change_text import change_fields, value_text
 from replica.render.json_values import JsonChanges, JsonDocument
@@ -155,8 +156,20 @@ def test_a_short_image_before_says_the_key_only() -> None:
 
 
 def test_of_documents_the_paths_that_differ() -> None:
-    before = {"same": 1, "to": {"city": "Oslo", "a b": True}, "list": [1, 2], "gone": "x", "kind": 1}
-    after = {"same": 1, "to": {"city": "Bergen", "a b": True}, "list": [1, 3, 4], "new": None, "kind": True}
+    before: dict[str, JsonValue] = {
+        "same": 1,
+        "to": {"city": "Oslo", "a b": True},
+        "list": [1, 2],
+        "gone": "x",
+        "kind": 1,
+    }
+    after: dict[str, JsonValue] = {
+        "same": 1,
+        "to": {"city": "Bergen", "a b": True},
+        "list": [1, 3, 4],
+        "new": None,
+        "kind": True,
+    }
     event = updates(DOCUMENTS, ((1, JsonDocument(before)), (1, JsonDocument(after))))
     assert fields_of(event) == [
         "id=1",

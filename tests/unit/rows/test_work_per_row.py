@@ -19,7 +19,7 @@ import pytest
 import protocol
 import replica
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, RowsEvent, TableMapEvent
+from protocol.binlog.events import Event, RowsEvent, TableMapEvent, WriteRowsEvent
 from protocol.constants import EventType
 from tests.support import binlog_encoder
 from tests.support.fake_source import dumping
@@ -175,7 +175,7 @@ def test_the_log_under_test_is_read_as_meant() -> None:
     assert isinstance(rows, RowsEvent)
     assert mapped.table.names_from == "log"
     assert rows.table.column_names == ("id", "name", "height")
-    assert rows.rows == [FULL_ROW, ROW_WITH_NULL]
+    assert rows.rows == [FULL_ROW, ROW_WITH_NULL]  # type: ignore[attr-defined]
 
 
 # Filtered tables
@@ -254,7 +254,7 @@ async def test_a_small_transaction_from_a_stream() -> None:
             events: list[Event] = [await anext(stream) for _ in range(6)]
             with counter:
                 events += [await anext(stream) for _ in range(5 * count)]
-        assert sum(len(event.rows) for event in events if isinstance(event, RowsEvent)) == count + 1
+        assert sum(len(event.rows) for event in events if isinstance(event, WriteRowsEvent)) == count + 1
         return counter.work
 
     few, many = await work(10), await work(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
@@ -147,8 +148,13 @@ async def test_numbers_are_numbers_to_clients(mysql_files: Path) -> None:
     }
 
     def ask(port: int) -> dict[str, list[tuple[object, ...]]]:
-        given = {"host": "127.0.0.1", "port": port, "user": USER, "password": PASSWORD.encode()}
-        with pymysql.connect(**given) as connection, connection.cursor() as cursor:  # type: ignore[arg-type]
+        given: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": port,
+            "user": USER,
+            "password": PASSWORD.encode(),
+        }
+        with pymysql.connect(**given) as connection, connection.cursor() as cursor:
             found = {}
             for sql in expected:
                 cursor.execute(sql)
@@ -247,7 +253,7 @@ async def test_processes_and_replicas(mysql_files: Path) -> None:
 
 
 def test_the_identity_of_a_log(mysql_files: Path, tmp_path: Path) -> None:
-    given = {"user": USER, "password": PASSWORD}
+    given: dict[str, Any] = {"user": USER, "password": PASSWORD}
     first, again = BinlogServer(mysql_files, **given), BinlogServer(mysql_files, **given)
     assert first.server_uuid == again.server_uuid != ""
     assert BinlogServer(mysql_files, **given, server_id=5).server_uuid != first.server_uuid
@@ -284,14 +290,14 @@ async def test_another_client(mysql_files: Path) -> None:
     """PyMySQL logs in and asks with statements of its own."""
 
     def ask(port: int) -> list[tuple[object, ...]]:
-        options = {
+        options: dict[str, Any] = {
             "host": "127.0.0.1",
             "port": port,
             "user": USER,
             "password": PASSWORD.encode(),
             "charset": "utf8mb4",
         }
-        with pymysql.connect(**options) as connection, connection.cursor() as cursor:  # type: ignore[arg-type]
+        with pymysql.connect(**options) as connection, connection.cursor() as cursor:
             connection.ping()
             cursor.execute("SHOW BINARY LOGS")
             return list(cursor.fetchall())

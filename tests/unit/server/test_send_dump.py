@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -214,7 +215,11 @@ async def stream_rows(server: replica.server.BinlogServer, rows: list[int]) -> N
     async with replica.connect(**options, start="earliest", tls="disabled") as stream:  # type: ignore[arg-type]
         async for event in stream:
             if isinstance(event, WriteRowsEvent):
-                rows += [row[0] for row in event.rows]
+                rows += [row[0] for row in event.rows]  # type: ignore[misc]
+
+
+def has_rows(rows: list[int], number: int) -> bool:
+    return len(rows) == number
 
 
 async def test_files_that_grow_byte_by_byte(tmp_path: Path) -> None:
@@ -235,7 +240,7 @@ async def test_files_that_grow_byte_by_byte(tmp_path: Path) -> None:
             for position in range((tmp_path / name).stat().st_size, len(whole[name])):
                 append(tmp_path / name, whole[name][position : position + 1])
                 await asyncio.sleep(0)
-            await until(lambda done=2 * index + 2: len(rows) == done)
+            await until(partial(has_rows, rows, 2 * index + 2))
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     assert rows == [1, 2, 3, 4, 5, 6]
@@ -402,7 +407,7 @@ async def test_semi_sync_acknowledgements(tmp_path: Path) -> None:
         session._connection.semi_sync = True
         session.start_dump("", 4, 77, 0)
         events: list[bytes] = []
-        asked = []
+        asked: list[EventType] = []
         while len(asked) < 4:
             events += await session.read_events(10)
             if session._connection.ack_requested:

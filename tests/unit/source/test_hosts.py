@@ -254,7 +254,7 @@ async def test_by_position_only_the_same_server_goes_on() -> None:
         policy = replica.ReconnectPolicy(initial=0.01, maximum=0.02)
         stream = replica.connect(two(first, other, "&start=earliest"), reconnect=policy)
         async with asyncio.timeout(20), stream:
-            task = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+            task = asyncio.create_task(anext(stream))
             await until(lambda: first.dumps)
             # Pretend that events have come, so that the stream has a position to resume from.
             stream._delivery.progress.file, stream._delivery.progress.position = "binlog.000001", 400

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ async def test_stop_where_the_start_is_reads_nothing() -> None:
 async def test_stop_now_is_the_end_of_the_log_at_connect() -> None:
     log = Log()
     end = three_transactions(log)(2)
-    answers = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
+    answers: dict[str, list[Any]] = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
     async with serving(mysql(log, answers=answers)) as source:
         assert values(await collect(source, stop="now")) == [1, 2]
 
@@ -70,7 +71,7 @@ async def test_stop_at_a_position_where_the_source_is_idle() -> None:
 async def test_stop_at_a_time() -> None:
     log = Log()
     end = three_transactions(log)(3)
-    answers = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
+    answers: dict[str, list[Any]] = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
     async with serving(mysql(log, answers=answers)) as source:
         for second, expected in ((50, []), (200, [1]), (201, [1, 2]), (1000, [1, 2, 3])):
             stop = datetime.fromtimestamp(second, UTC)
@@ -140,7 +141,7 @@ async def test_a_position_to_stop_at_is_of_one_server() -> None:
 async def test_start_at_a_time_passes_over_what_began_before() -> None:
     log = Log()
     end = three_transactions(log)(3)
-    answers = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
+    answers: dict[str, list[Any]] = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
     answers["SHOW BINARY LOGS"] = [(FILE, "1000")]
     async with serving(mysql(log, answers=answers)) as source:
         for second, expected in ((0, [1, 2, 3]), (150, [2, 3]), (200, [2, 3]), (1000, [])):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -48,7 +49,11 @@ class Foreign:
 
 async def test_a_transport_of_another_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     made = _Receiver.connection_made
-    monkeypatch.setattr(_Receiver, "connection_made", lambda receiver, inner: made(receiver, Foreign(inner)))
+    monkeypatch.setattr(
+        _Receiver,
+        "connection_made",
+        lambda receiver, inner: made(receiver, cast(asyncio.BaseTransport, Foreign(inner))),
+    )
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(bytes(4 << 20))

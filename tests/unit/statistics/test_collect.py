@@ -196,10 +196,10 @@ def test_minutes_are_those_of_the_commits() -> None:
 
 def test_lag_between_servers() -> None:
     statistics = LogStatistics()
-    for number, lag in enumerate((0, 2.5, 0.5, -1), 1):
+    for number, seconds in enumerate((0, 2.5, 0.5, -1), 1):
         begin = gtid(number)
         begin.original_commit_timestamp = MICROSECOND
-        begin.immediate_commit_timestamp = MICROSECOND + int(lag * 1e6)
+        begin.immediate_commit_timestamp = MICROSECOND + int(seconds * 1e6)
         begin.transaction_length = 300
         statistics.add_all([begin, BEGIN, XID])
     lag = statistics.lag

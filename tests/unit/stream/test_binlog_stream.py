@@ -151,7 +151,7 @@ async def test_gtids_are_followed() -> None:
 async def test_now_with_gtids_is_what_was_executed() -> None:
     gtids = {"SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-4",)]}
     async with (
-        serving(mysql(Log(), variables=GTIDS_ON, answers=gtids)) as source,  # type: ignore[arg-type]
+        serving(mysql(Log(), variables=GTIDS_ON, answers=gtids)) as source,
         replica.connect(source.dsn) as stream,
     ):
         assert stream.checkpoint == Checkpoint("", 4, f"{UUID}:1-4", UUID, 97)

@@ -45,8 +45,8 @@ async def polled(
     async with asyncio.timeout(SECONDS):
         while len(values(events)) < rows:
             try:
-                events.append(await asyncio.wait_for(anext(stream), limit))  # type: ignore[arg-type]
-            except (TimeoutError, *passing):
+                events.append(await asyncio.wait_for(anext(stream), limit))
+            except (TimeoutError, *passing):  # type: ignore[misc]
                 continue
     return events
 
@@ -202,11 +202,11 @@ async def test_heartbeats_are_no_events_of_the_log() -> None:
         assert behind > 1_600_000_000
         await anext(stream)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(stream), 0.1)  # type: ignore[arg-type]
+            await asyncio.wait_for(anext(stream), 0.1)
         assert stream.status.seconds_behind == 0
         source.writers[0].write(b"".join(framed(log.raw[-1], number) for number in (len(log.raw),)))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(stream), 0.1)  # type: ignore[arg-type]
+            await asyncio.wait_for(anext(stream), 0.1)
         assert stream.status.last_event == last
         assert last is not None
         assert stream.status.last_heartbeat is not None

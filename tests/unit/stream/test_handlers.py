@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -34,7 +35,8 @@ XID = XidEvent(HEADER, "binlog.000001", 4, 5)
 
 
 async def test_sync_and_async_handlers_run_in_order_of_registration() -> None:
-    handlers, calls = Handlers(), []
+    handlers = Handlers()
+    calls: list[str] = []
 
     async def slow(event: WriteRowsEvent) -> None:
         await asyncio.sleep(0.01)
@@ -50,16 +52,22 @@ async def test_sync_and_async_handlers_run_in_order_of_registration() -> None:
 
 
 async def test_by_class_and_subclass() -> None:
-    handlers, calls = Handlers(), []
+    handlers = Handlers()
+    calls: list[str] = []
+
+    def append(name: str, event: Event) -> None:
+        calls.append(name)
+
     for event_class in (Event, RowsEvent, WriteRowsEvent, XidEvent, QueryEvent):
-        handlers.add(event_class, None, lambda event, name=event_class.__name__: calls.append(name))
+        handlers.add(event_class, None, partial(append, event_class.__name__))
     await handlers.call(rows("orders"))
     await handlers.call(XID)
     assert calls == ["Event", "RowsEvent", "WriteRowsEvent", "Event", "XidEvent"]
 
 
 async def test_by_table() -> None:
-    handlers, calls = Handlers(), []
+    handlers = Handlers()
+    calls: list[str] = []
     handlers.add(RowsEvent, "shop.orders", lambda event: calls.append("one"))
     handlers.add(RowsEvent, ["shop.o*", "shop.items"], lambda event: calls.append("some"))
     handlers.add(WriteRowsEvent, "*", lambda event: calls.append("all"))
@@ -70,7 +78,8 @@ async def test_by_table() -> None:
 
 
 async def test_a_handler_added_later_is_called_from_then_on() -> None:
-    handlers, calls = Handlers(), []
+    handlers = Handlers()
+    calls: list[Event] = []
     await handlers.call(XID)
     handlers.add(XidEvent, None, calls.append)
     await handlers.call(XID)
@@ -78,7 +87,8 @@ async def test_a_handler_added_later_is_called_from_then_on() -> None:
 
 
 async def test_an_exception_ends_the_round() -> None:
-    handlers, calls = Handlers(), []
+    handlers = Handlers()
+    calls: list[Event] = []
 
     def fail(event: Event) -> None:
         raise LookupError("of the handler")
@@ -93,7 +103,7 @@ async def test_an_exception_ends_the_round() -> None:
 @pytest.mark.parametrize("event_class", [int, "WriteRowsEvent", None])
 def test_what_is_no_event_class(event_class: object) -> None:
     with pytest.raises(ConfigurationError, match="event class"):
-        Handlers().add(event_class, None, print)  # type: ignore[type-var]
+        Handlers().add(event_class, None, print)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("event_class", [Event, XidEvent, QueryEvent])

@@ -230,9 +230,9 @@ def test_what_the_default_policy_retries() -> None:
         replica.SourceChangedError("another server"),
         replica.SchemaMismatchError("count"),
     ]
-    for error in refused:
-        with pytest.raises(type(error)):
-            policy.delay(Failure(error, 0))
+    for refusal in refused:
+        with pytest.raises(type(refusal)):
+            policy.delay(Failure(refusal, 0))
 
 
 def test_damage_is_tried_again_twice_for_each_place() -> None:

@@ -339,9 +339,9 @@ async def test_what_was_done_is_acknowledged_over_the_next_connection(
         await until(lambda: again.acknowledged == BinlogPosition(path.name, ends[1]))
         path.write_bytes(data)
         await reading
-        reading = asyncio.create_task(anext(stream))
+        asking = asyncio.create_task(anext(stream))
         await until(lambda: again.acknowledged == BinlogPosition(path.name, ends[2]))
-        reading.cancel()
+        asking.cancel()
         assert stream.status.reconnects == 1
     assert acknowledged == sorted(acknowledged)
 

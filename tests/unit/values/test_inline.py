@@ -107,7 +107,8 @@ def decimal_case(precision: int, scale: int) -> Case:
 
 def fraction_bytes(microsecond: int, fsp: int) -> bytes:
     size = readers.fraction_size(fsp)
-    return (microsecond // 100 ** (3 - size)).to_bytes(size, "big")
+    unit: int = 100 ** (3 - size)
+    return (microsecond // unit).to_bytes(size, "big")
 
 
 def packed_moment(year: int, month: int, day: int, clock: int, microsecond: int, fsp: int) -> bytes:
