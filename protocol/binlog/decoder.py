@@ -11,7 +11,7 @@ from types import FunctionType, MethodType
 from typing import Any, Literal
 from zlib import crc32
 
-from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventFlag, EventType
+from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, STATEMENT_FRAME, EventFlag, EventType
 from ..errors import (
     ChecksumError,
     DecodeError,
@@ -27,7 +27,7 @@ from ..rows.cells import CellTable
 from ..rows.compiler import RowCompiler, RowReader
 from ..rows.description import ColumnDescription, describe_table
 from ..rows.table import Table, parse_table_map
-from ..wire import HeaderFields, LocatedEvent, Reader, unpack_event_header
+from ..wire import HeaderFields, Reader, unpack_event_header
 from .checksum import (
     CRC32_ALGORITHM,
     CRC32_RESIDUE,
@@ -59,8 +59,8 @@ from .statement_bodies import query
 WantsTable = Callable[[str, str], bool]
 
 _new = object.__new__
-_WRONG_CHECKSUM = "the checksum does not match the event"
-_DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
+WRONG_CHECKSUM = "the checksum does not match the event"
+DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
 _STATEMENT_END = 1
 # Table maps and rows events begin with a table id of 6 bytes and flags.
 _unpack_table_id = struct.Struct("<IHH").unpack_from
@@ -80,7 +80,7 @@ _STATEMENT = EVENT_HEADER_SIZE + 8
 _LONG_STATEMENT = 512
 _STATEMENTS_KEPT = 256
 # Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9, twice per event.
-_ARTIFICIAL = int(EventFlag.ARTIFICIAL)
+ARTIFICIAL_FLAG = int(EventFlag.ARTIFICIAL)
 _IGNORABLE = int(EventFlag.IGNORABLE)
 _SHAPES_KEPT = 4096
 # The table id of a rows event that only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
@@ -92,8 +92,8 @@ _CHANGING_STATE = _HEARTBEATS | {
     EventType.FORMAT_DESCRIPTION,
     EventType.MARIADB_QUERY_COMPRESSED,
 }
-# Every other statement may be DDL; after it the description of a table has to be given again.
-_CHANGING_NO_TABLE = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+# These come again and again, and are kept as they were read.
+_FREQUENT_STATEMENTS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _WITH_ORIGINAL_SIZE = 1
 
 
@@ -134,6 +134,10 @@ class EventDecoder:
         self._table_id_size = 6
         self._tables: dict[int, MappedTable] = {}
         self._known: dict[bytes, MappedTable] = {}
+        #: How many statements so far may have changed tables.
+        self.table_statements = 0
+        # The table of the last table map, if it is new and has no names.
+        self._nameless: list[MappedTable] = []
         self._row_readers = RowReaders(cells, row_compiler)
         self._fragments: list[bytes] = []
         self._has_old_layout = False
@@ -172,7 +176,11 @@ class EventDecoder:
             position = self.position
             # If the source gives no next_position, the sum of the sizes counts. It also counts beyond 4 GiB, where
             # next_position is cut to 32 bits.
-            if next_position and (position + size) & 0xFFFFFFFF != next_position and not flags & _ARTIFICIAL:
+            if (
+                next_position
+                and (position + size) & 0xFFFFFFFF != next_position
+                and not flags & ARTIFICIAL_FLAG
+            ):
                 position = max(next_position - size, 0)
         try:
             if size != len(raw):
@@ -180,45 +188,20 @@ class EventDecoder:
                     f"the header announces an event of {size} bytes, but there are {len(raw)}"
                 )
             parse = self._frequent.get(event_type)
-            if parse is None or flags & _ARTIFICIAL:
+            if parse is None or flags & ARTIFICIAL_FLAG:
                 return self._decode(raw, new_header(header), position)
             if self.checksum_enabled:
                 if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
-                    raise ChecksumError(_WRONG_CHECKSUM)
+                    raise ChecksumError(WRONG_CHECKSUM)
                 event = parse(header, self.file, position, raw, size - CHECKSUM_SIZE)
             else:
                 event = parse(header, self.file, position, raw, size)
         except ReplicaError as error:
             raise self._located(error, event_type, position) from error.__cause__
-        except _DAMAGE as error:
-            raise self._located(_damaged(error), event_type, position) from error
+        except DAMAGE as error:
+            raise self._located(damaged(error), event_type, position) from error
         self.position = position + size
         return event
-
-    def decode_batch(self, batch: Sequence[LocatedEvent], events: list[Event]) -> None:
-        """``decode`` for a batch of consecutive events, which saves the steps that are the same for each event.
-
-        Wanted events are appended to ``events``; if an event raises, those before it have been appended. The batch
-        must hold no event that changes how later events are read (``RawEventReader.read_batch``).
-        """
-        parser_of, file = self._frequent.get, self.file
-        trailer = CHECKSUM_SIZE if self.checksum_enabled else 0
-        verifies = self.checksum_enabled and self._verify_checksum
-        try:
-            for raw, position, header in batch:
-                parse = parser_of(header[1])
-                if parse is None or header[5] & _ARTIFICIAL:
-                    event = self.decode(raw, position, header)
-                elif verifies and crc32(raw) != CRC32_RESIDUE:
-                    raise ChecksumError(_WRONG_CHECKSUM)
-                else:
-                    event = parse(header, file, position, raw, header[3] - trailer)
-                if event is not None:
-                    events.append(event)
-        except ReplicaError as error:
-            raise self._located(error, header[1], position) from error.__cause__
-        except _DAMAGE as error:
-            raise self._located(_damaged(error), header[1], position) from error
 
     def describe(self, table_id: int, columns: Sequence[ColumnDescription] | None) -> Table:
         """Give a mapped table the names, signs and character sets that its table map lacks.
@@ -292,7 +275,7 @@ class EventDecoder:
             event: Event | None = self._format_description(raw, header, start)
         else:
             event = self._parse(raw, header, start)
-        if header.type in _CHANGING_STATE or header.flags & _ARTIFICIAL:
+        if header.type in _CHANGING_STATE or header.flags & ARTIFICIAL_FLAG:
             self._follow(header, start, event)
         else:
             self.position = start + header.size
@@ -302,20 +285,20 @@ class EventDecoder:
         """Update the state for later events: file, position, and known tables."""
         # A format description without a position is the source's repetition for a dump from a later position.
         is_repeated = header.type == _FORMAT_DESCRIPTION and not header.next_position
-        if not (is_repeated or header.type in _HEARTBEATS or header.flags & _ARTIFICIAL):
+        if not (is_repeated or header.type in _HEARTBEATS or header.flags & ARTIFICIAL_FLAG):
             self.position = start + header.size
         if type(event) is RotateEvent:
             self.file, self.position = event.next_file, event.next_position
             self._tables.clear()
-        elif type(event) is QueryEvent and event.sql not in _CHANGING_NO_TABLE:
-            self._known.clear()
+        elif type(event) is QueryEvent and not event.sql.startswith(STATEMENT_FRAME):
+            self._forget_tables()
 
     def _parse(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
         event_type, end = header.type, header.size
         if self.checksum_enabled:
             end -= CHECKSUM_SIZE
             if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
-                raise ChecksumError(_WRONG_CHECKSUM)
+                raise ChecksumError(WRONG_CHECKSUM)
         if end < self._header_size:
             raise TruncatedError("the event has no room for its header and a checksum")
         if self._has_old_layout:
@@ -352,7 +335,7 @@ class EventDecoder:
         has_valid_checksum = algorithm == CRC32_ALGORITHM or (algorithm is not None and header.next_position)
         is_damaged = not crc32_matches(raw) if has_valid_checksum else hides_checksums(raw)
         if is_damaged and self._verify_checksum:
-            raise ChecksumError(_WRONG_CHECKSUM)
+            raise ChecksumError(WRONG_CHECKSUM)
         body = Reader(raw, EVENT_HEADER_SIZE, end)
         event = parse_format_description(header, self.file, start, body, algorithm)
         self.format_description = event
@@ -380,14 +363,19 @@ class EventDecoder:
 
     def _new_query(self, header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> QueryEvent:
         event = query(new_header(header), file, position, Reader(raw, EVENT_HEADER_SIZE, end))
-        if event.sql not in _CHANGING_NO_TABLE:
-            self._known.clear()
-        elif end < _LONG_STATEMENT:
+        if not event.sql.startswith(STATEMENT_FRAME):
+            self._forget_tables()
+        elif event.sql in _FREQUENT_STATEMENTS and end < _LONG_STATEMENT:
             if len(self._statements) >= _STATEMENTS_KEPT:
                 self._statements.clear()
             known = event.error_code, event.schema, event.sql, event.status_variables
             self._statements[raw[_STATEMENT:end]] = known
         return event
+
+    def _forget_tables(self) -> None:
+        """The statement might be a DDL: tables are new behind it, and their descriptions are asked for again."""
+        self.table_statements += 1
+        self._known.clear()
 
     def _table_map(
         self, header: HeaderFields, file: str, position: int, raw: bytes, end: int
@@ -417,6 +405,8 @@ class EventDecoder:
         mapped = map_table(logged, None, wanted)
         if wanted and logged.names_from is not None:
             self._show(mapped)
+        elif wanted:
+            self._nameless[:] = (mapped,)
         if len(self._known) >= _SHAPES_KEPT:
             self._known.clear()
         self._known[shape] = mapped
@@ -482,7 +472,7 @@ class EventDecoder:
         return error
 
 
-def _damaged(error: Exception) -> DecodeError:
+def damaged(error: Exception) -> DecodeError:
     return DecodeError(f"the event's content is damaged: {error}")
 
 

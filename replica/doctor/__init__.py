@@ -15,6 +15,7 @@ from protocol.errors import AuthenticationError, ConnectionLostError, ReplicaErr
 
 from ..config.checkpoint import CheckpointKeeper
 from ..config.options import Options, parse_dsn
+from ..source.hosts import first_host
 from ..source.open_dump import open_first
 from ..source.session import Session
 from .checks import all_findings
@@ -38,7 +39,7 @@ async def examine(dsn: str | None = None, /, **given: object) -> list[Finding]:
     options = Options.build(dsn, given)
     chosen_id = given.get("server_id") is not None or (dsn is not None and "server_id" in parse_dsn(dsn))
     try:
-        session = await Session.open(options)
+        session = await first_host(options, Session.open)
     except ReplicaError as error:
         return [_no_connection(error)]
     findings = [Finding("connection", "ok", f"logged in at {options.address} as {options.user}")]

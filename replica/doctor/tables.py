@@ -14,6 +14,7 @@ from protocol.records import record
 
 from ..config.options import Options
 from ..config.table_filter import is_exact, table_filter
+from ..source.hosts import first_host
 from ..source.session import Session
 from ..sql.quoting import hex_literal, identifier
 
@@ -78,7 +79,7 @@ async def look_at_tables(options: Options) -> Tables | None:
     """
     slow = replace(options, connect_timeout=max(options.connect_timeout, _LISTING_SECONDS))
     try:
-        session = await Session.open(slow)
+        session = await first_host(slow, Session.open)
         try:
             await quote_plainly(session)
             return await _look(session, options)

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import Event
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.raw_reader import TornTail
@@ -74,7 +74,7 @@ class BinlogFile:
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
         self._wants_table = table_filter(selection.tables, selection.exclude_tables)
         self._make_decoder = partial(
-            EventDecoder,
+            BatchDecoder,
             verify_checksum=selection.verify_checksum,
             columns=selection.columns,
             on_schema_mismatch=selection.on_schema_mismatch,

@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import chain
 from typing import Final, Literal
 
-from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import Event, HeartbeatEvent, RotateEvent, TableMapEvent, TransactionPayloadEvent
 from protocol.binlog.keys import LogKeys
 from protocol.binlog.raw_reader import RawEventReader, TornTail
@@ -48,7 +48,7 @@ class LogEvents:
         self,
         files: Sequence[LogFile],
         log_range: LogRange,
-        decoder: EventDecoder,
+        decoder: BatchDecoder,
         *,
         wanted: tuple[type[Event], ...],
         schema: Mapping[str, Sequence[ColumnDescription]],

@@ -5,7 +5,6 @@ own holds, is left out: it is told by its flags and by having no place in the lo
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.wire import Reader, unpack_event_header, utf8_text
 
 from ..config.options import Options
-from ..config.reconnect import FailureCount
 from ..source.dump import Dump, Greeted
 from ..source.resolve_start import StartPoint
+from ..source.retry import Retry
 from ..source.server_facts import Source, ask, introduce, log_files
 from ..source.session import Session
 from .folder import RelayFolder
@@ -89,8 +88,8 @@ class BinlogRelay:
         self._folder: RelayFolder | None = None
         self._session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None
-        self._failures = FailureCount()
         self._closing = asyncio.Event()
+        self._retry = Retry(options.reconnect, self._closing, _LOGGER)
         self._has_begun = False
         self._synced_at = 0.0
 
@@ -120,7 +119,8 @@ class BinlogRelay:
                         return
                     if not self._has_begun:
                         raise
-                    await self._wait_after(error)
+                    self._retry.lost(error)
+                    await self._retry.wait()
 
     async def aclose(self) -> None:
         """End it, from another task."""
@@ -129,16 +129,6 @@ class BinlogRelay:
             self._opening.cancel()
         if self._session is not None:
             self._session.abort()
-
-    async def _wait_after(self, error: ReplicaError) -> None:
-        """Raises what cannot pass."""
-        failure = self._failures.add(error)
-        delay = self._options.reconnect.delay(failure)
-        log = _LOGGER.info if failure.attempt else _LOGGER.warning
-        log("%s -- trying again in %.1f s", error, delay)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._closing.wait()
 
     # One connection
 
@@ -155,7 +145,7 @@ class BinlogRelay:
             has_checksums = await introduce(session, source, self._options)
             folder.step_back()
             start = await self._start(folder, session)
-            dump = Dump(Greeted(session, source, has_checksums), self._options, start, is_known=True)
+            dump = Dump(Greeted(session, source, has_checksums), start, is_known=True)
             copy = _Copy(folder, has_checksums)
             if self._once:
                 await self._copy_once(dump, start, source, copy)
@@ -210,7 +200,7 @@ class BinlogRelay:
     def _take(self, copy: "_Copy", events: list[bytes]) -> None:
         copy.take(events)
         if copy.folder.write():
-            self._failures.forget()
+            self._retry.forget()
 
     async def _sync(self, folder: RelayFolder, *, is_idle: bool) -> None:
         now = asyncio.get_running_loop().time()

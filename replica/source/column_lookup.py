@@ -16,7 +16,7 @@ from protocol.rows.table import Table
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..sql.quoting import hex_literal
-from ..sql.statement_kind import FRAME
+from .hosts import first_host
 from .session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -65,11 +65,10 @@ class ColumnLookup:
         """Do not look this table up again before the next DDL: no names were found, or they did not fit."""
         self._nameless.add(table)
 
-    def statement(self, sql: str) -> None:
-        """Note a statement of the log: if it may have changed a table, the cache is cleared."""
-        if self._known and not sql.startswith(FRAME):
-            self._known.clear()
-            self._nameless.clear()
+    def forget(self) -> None:
+        """A statement of the log may have changed tables: what is known of them is asked for again."""
+        self._known.clear()
+        self._nameless.clear()
 
     def move(self, options: Options) -> None:
         """From now on ask the host of these options, where the log now comes from."""
@@ -130,7 +129,7 @@ class ColumnLookup:
             with contextlib.suppress(ServerError, ConnectionLostError):
                 return await self._run(self._session, sql)
         self._check_open()
-        session = await Session.open(self._options)
+        session = await first_host(self._options, Session.open)
         try:
             self._check_open()
         except ConnectionLostError:

@@ -1,12 +1,12 @@
 """One connection that a source sends its log over: opened, asked for a place, and watched for signs of life.
 
-    Session.next_events -> raw events; the decoder that stands behind them
+    Session.next_events -> raw events
 
-A stream has one of these at a time. What its events are for, and what to do when it ends, is decided above.
+A stream, a relay and Spark's intake have one of these at a time. What the raw events are for, and what to do when the
+connection ends, is decided above.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, Self
 
 from protocol.binlog.decoder import EventDecoder
@@ -15,11 +15,10 @@ from protocol.constants import EventFlag, EventType
 from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
 from protocol.position import FIRST_POSITION
 from protocol.records import record
-from protocol.rows.counting import row_compiler
 from protocol.wire import unpack_event_header
 
 from ..config.options import Options
-from ..config.table_filter import table_filter
+from .hosts import first_host
 from .log_scan import LogScan
 from .resolve_start import StartPoint, begin_dump
 from .server_facts import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, introduce, is_seeking
@@ -45,7 +44,12 @@ class Greeted:
 
     @classmethod
     async def open(cls, options: Options) -> Self:
-        """Log in, ask the source about itself and introduce the replica. Raises what ``Session`` raises."""
+        """``greet`` the first of the options' hosts that answers."""
+        return await first_host(options, cls.greet)
+
+    @classmethod
+    async def greet(cls, options: Options) -> Self:
+        """Log in to one host, ask it about itself and introduce the replica. Raises what ``Session`` raises."""
         session = await Session.open(options)
         try:
             source = await ask(session)
@@ -55,37 +59,27 @@ class Greeted:
             session.abort()
             raise
 
-    def scan(self, options: Options) -> LogScan:
+    def scan(self) -> LogScan:
         """For finding places in this source's log."""
-        return LogScan(options, self.source)
+        return LogScan(self.session.options, self.source)
 
 
 class Dump:
-    """The log of one source from one place on. ``start`` asks for it, ``read`` waits for what comes."""
+    """The raw log of one source from one place on. ``start`` asks for it, ``read`` waits for what comes.
 
-    def __init__(self, greeted: Greeted, options: Options, start: StartPoint, *, is_known: bool) -> None:
-        """``is_known``: events have been read up to this place, so that an event begins there."""
+    ``start_point`` is where it begins, ``is_by_gtid`` whether it is asked for by GTID set, ``has_checksums`` how
+    events come until the first format description. ``is_known``: an event is known to begin at the start point.
+    """
+
+    def __init__(self, greeted: Greeted, start: StartPoint, *, is_known: bool) -> None:
+        """``is_known``: events have been read up to this place."""
         self.session = greeted.session
         self.source = greeted.source
-        #: It was asked for by GTID, not by position.
+        self.has_checksums = greeted.has_checksums
+        self.start_point = start
         self.is_by_gtid = self.is_seeking = start.by_gtid
-        self.decoder = EventDecoder(
-            file=start.file,
-            position=start.position,
-            mariadb=greeted.source.is_mariadb,
-            verify_checksum=options.verify_checksum,
-            wants_table=table_filter(options.tables, options.exclude_tables),
-            columns=options.columns,
-            on_schema_mismatch=options.on_schema_mismatch,
-            cells=options.cells,
-            row_compiler=row_compiler(options.row_values),
-        )
-        self.decoder.checksum_enabled = greeted.has_checksums
-        self.decode: Callable[[bytes], Event | None] = self.decoder.decode
-        if not (is_known or start.by_gtid or start.position <= FIRST_POSITION):
-            self.decode = self._decode_first
-        self._options = options
-        self._start = start
+        self.is_known = is_known or start.by_gtid or start.position <= FIRST_POSITION
+        self._options = options = greeted.session.options
         self._silence = options.heartbeat * _SILENT_PERIODS or None
         self._silent_since: float | None = None
         self._bytes_then = 0
@@ -93,7 +87,7 @@ class Dump:
     async def start(self) -> None:
         """Register as a replica and ask for the log."""
         await identify(self.session, self.source, self._options)
-        await begin_dump(self._start, self.session, self.source, self._options.server_id)
+        await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
 
     async def read(self, limit: float | None) -> list[bytes] | None:
         """What whole raw events are at hand, or have come within ``limit`` seconds; None when there are none.
@@ -144,25 +138,29 @@ class Dump:
         twin = await find_twin(self.source, self._options)
         return twin or ConnectionLostError(f"{self._options.address} ended the binlog dump")
 
-    def _decode_first(self, raw: bytes) -> Event | None:
-        """The first event from a position: in the middle of an event a source may send what looks like one."""
-        position = self.decoder.position
-        try:
-            event = self.decoder.decode(raw)
-        except DecodeError as error:
-            raise self._not_an_event(position, error.reason) from error
-        header = EventHeader._make(unpack_event_header(raw))
-        if header.type in _BEFORE_FIRST or header.flags & EventFlag.ARTIFICIAL:
-            return event
-        if header.next_position not in (0, (position + header.size) & 0xFFFFFFFF):
-            raise self._not_an_event(position, f"it says that it ends at {header.next_position}")
-        self.decode = self.decoder.decode
-        return event
 
-    def _not_an_event(self, position: int, reason: str) -> PositionInsideEventError:
-        return PositionInsideEventError(
-            CANNOT_READ_BINLOG,
-            "HY000",
-            f"what stands at {self.decoder.file}:{position} is no event: {reason}",
-            "start at the end position of an event, or at 4 for the beginning of the file",
-        )
+def decode_first(decoder: EventDecoder, raw: bytes) -> tuple[Event | None, bool]:
+    """The first events from a position; also whether an event of the log was among them, so that the place is right.
+
+    In the middle of an event a source may send what looks like one: ``PositionInsideEventError``.
+    """
+    file, position = decoder.file, decoder.position
+    try:
+        event = decoder.decode(raw)
+    except DecodeError as error:
+        raise _not_an_event(file, position, error.reason) from error
+    header = EventHeader._make(unpack_event_header(raw))
+    if header.type in _BEFORE_FIRST or header.flags & EventFlag.ARTIFICIAL:
+        return event, False
+    if header.next_position not in (0, (position + header.size) & 0xFFFFFFFF):
+        raise _not_an_event(file, position, f"it says that it ends at {header.next_position}")
+    return event, True
+
+
+def _not_an_event(file: str, position: int, reason: str) -> PositionInsideEventError:
+    return PositionInsideEventError(
+        CANNOT_READ_BINLOG,
+        "HY000",
+        f"what stands at {file}:{position} is no event: {reason}",
+        "start at the end position of an event, or at 4 for the beginning of the file",
+    )

@@ -64,10 +64,10 @@ async def open_first(options: Options, start: Start) -> FirstOpening:
 
 
 async def _open_first(options: Options, start: Start, has_others: bool) -> FirstOpening:
-    greeted = await Greeted.open(options)
+    greeted = await Greeted.greet(options)
     session, source = greeted.session, greeted.source
     try:
-        scan = greeted.scan(options)
+        scan = greeted.scan()
         point = await resolve_start(start, session, source, scan)
         if has_others:
             await check_held(point, session, source)
@@ -77,7 +77,7 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
             if stop.gtid_set is not None and stop.position is None:
                 point = await with_gtids(point, scan)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
-        return FirstOpening(Dump(greeted, options, point, is_known=False), point, stop, progress)
+        return FirstOpening(Dump(greeted, point, is_known=False), point, stop, progress)
     except BaseException:
         session.abort()
         raise
@@ -95,13 +95,13 @@ async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | N
 
 
 async def _open_again(options: Options, broken: Broken, has_others: bool) -> tuple[Dump, Replay | None]:
-    greeted = await Greeted.open(options)
+    greeted = await Greeted.greet(options)
     try:
         start = await _resume_point(greeted, broken)
         if has_others:
             await check_held(start, greeted.session, greeted.source)
         replay = _replay(greeted, broken)
-        dump = Dump(greeted, options, start, is_known=broken.end is not None)
+        dump = Dump(greeted, start, is_known=broken.end is not None)
         if options.semi_sync:
             await offer(greeted.session, greeted.source, is_first=False)
         await dump.start()

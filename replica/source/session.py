@@ -13,7 +13,6 @@ from protocol.conversation.replica_side import Authenticated, Connection, Connec
 from protocol.errors import ConnectionLostError, SourceSilentError
 
 from ..config.options import Options
-from .hosts import first_host
 from .transport import Transport
 
 
@@ -32,11 +31,7 @@ class Session:
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
-        """Connect and log in within ``connect_timeout``; with several hosts, to the first that accepts the login."""
-        return await first_host(options, cls._open)
-
-    @classmethod
-    async def _open(cls, options: Options) -> "Session":
+        """Connect to the options' one host and log in, within ``connect_timeout``."""
         connection = Connection(
             options.user,
             options.password,

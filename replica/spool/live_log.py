@@ -7,6 +7,7 @@ limit. It reconnects as a stream does: on the same server by position, on anothe
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -28,7 +29,6 @@ from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import FIRST_POSITION
 from protocol.rows.table import Table
 from replica.config.options import Options
-from replica.config.reconnect import FailureCount
 from replica.config.selection import parse_start
 from replica.config.table_filter import table_filter
 from replica.source.dump import Dump, Greeted
@@ -41,6 +41,7 @@ from replica.source.resolve_start import (
     resolve_start,
     with_gtids,
 )
+from replica.source.retry import Retry
 from replica.source.server_facts import CANNOT_READ_BINLOG, executed_gtids
 from replica.transactions.boundary import Progress
 
@@ -50,6 +51,8 @@ from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
 from .row_counter import RowCounter
 from .spool import Segment, Spool
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _READ_SECONDS: Final = 0.2
@@ -287,7 +290,7 @@ class LiveLog:
             raise ConfigurationError("an offset is no start to be looked for")
         greeted = await Greeted.open(self._options)
         try:
-            session, source, scan = greeted.session, greeted.source, greeted.scan(self._options)
+            session, source, scan = greeted.session, greeted.source, greeted.scan()
             if start == "latest":
                 end = await log_end(session, source, scan)
                 point = StartPoint(end.file, end.position)
@@ -306,25 +309,23 @@ class LiveLog:
 
     async def _pump(self) -> None:
         """Read until something is raised that does not pass."""
-        failures = FailureCount()
-        while True:
-            try:
-                await self._read(failures)
-            except ReplicaError as error:
+        retry = Retry(self._options.reconnect, asyncio.Event(), _LOGGER)
+        try:
+            while True:
                 try:
-                    delay = self._options.reconnect.delay(failures.add(error))
-                except ReplicaError as final:
-                    self._fail(final)
-                    return
-                await asyncio.sleep(delay)
-            except OSError as error:
-                self._fail(CheckpointError(f"spoolDir {self._spool_dir}: {error.strerror or error}"))
-                return
-            except Exception as error:
-                self._fail(ReplicaError(f"reading the live log failed: {error!r}"))
-                raise
+                    await self._read(retry)
+                except ReplicaError as error:
+                    retry.lost(error)
+                    await retry.wait()
+        except ReplicaError as final:
+            self._fail(final)
+        except OSError as error:
+            self._fail(CheckpointError(f"spoolDir {self._spool_dir}: {error.strerror or error}"))
+        except Exception as error:
+            self._fail(ReplicaError(f"reading the live log failed: {error!r}"))
+            raise
 
-    async def _read(self, failures: FailureCount) -> None:
+    async def _read(self, retry: Retry) -> None:
         """One connection, from the last boundary on."""
         follower, spool = self._following()
         greeted = await Greeted.open(self._options)
@@ -345,7 +346,7 @@ class LiveLog:
                 behind = greeted.source.now - follower.newest_timestamp
                 self.seconds_behind = 0.0 if follower.is_idle else max(behind, 0.0)
                 if is_news:
-                    failures.forget()
+                    retry.forget()
                     self._is_by_gtid = False
                     with self._news:
                         self._news.notify_all()
@@ -405,7 +406,7 @@ class LiveLog:
         if follower.gap:
             point = await self._earliest(greeted)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
-        dump = Dump(greeted, self._options, point, is_known=True)
+        dump = Dump(greeted, point, is_known=True)
         decoder = self._decoder(point.file, point.position, is_mariadb=source.is_mariadb)
         decoder.checksum_enabled = greeted.has_checksums
         epoch = start.epoch if is_same else start.epoch + 1
@@ -424,7 +425,7 @@ class LiveLog:
         return await self._earliest(greeted)
 
     async def _earliest(self, greeted: Greeted) -> StartPoint:
-        return StartPoint(await greeted.scan(self._options).first_file(), FIRST_POSITION)
+        return StartPoint(await greeted.scan().first_file(), FIRST_POSITION)
 
     async def _meet_purged(self, follower: Follower, error: ServerError) -> None:
         """The file is gone: where GTIDs say that nothing is lost with it, they say where to go on, too."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.binlog.events import Event, QueryEvent, TableMapEvent
+from protocol.constants import STATEMENT_FRAME
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.position import file_number
 from protocol.rows.description import describe_table
@@ -15,7 +16,6 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..source.column_lookup import ColumnLookup
-from ..sql.statement_kind import FRAME
 from .descriptions import described, table_of
 from .offsets import Key
 from .spool import Spool
@@ -39,8 +39,10 @@ class Naming:
 
     def statement(self, event: QueryEvent, epoch: int, spool: Spool) -> None:
         """Take a statement of the log, which may have changed tables."""
-        self._lookup.statement(event.sql)
-        if spool.names and not event.sql.startswith(FRAME):
+        if event.sql.startswith(STATEMENT_FRAME):
+            return
+        self._lookup.forget()
+        if spool.names:
             spool.learn_statement(_place(event, epoch))
 
     def table_map(self, event: TableMapEvent, epoch: int, spool: Spool) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, Literal
 
+from protocol.constants import STATEMENT_FRAME
+
 from .words import upper_words
 
 StatementKind = Literal["frame", "dml", "ddl"]
 
-#: Statements that servers themselves write around and between the rows of a transaction.
-FRAME: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")
 # SELECT, DO and CALL are logged for the changes of a stored function; WITH also begins UPDATE and DELETE.
 _DML: Final = frozenset({"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "SELECT", "WITH", "CALL", "DO"})
 _WITH_OBJECT: Final = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
@@ -40,7 +40,7 @@ _WHOLE_TABLE: Final = re.compile(r"DELETE FROM `(?:[^`]|``)+`\.`(?:[^`]|``)+`")
 
 def statement_kind(sql: str) -> StatementKind:
     """``frame`` if a statement only marks a transaction, ``dml`` if it changes rows, ``ddl`` otherwise."""
-    if sql.startswith(FRAME):
+    if sql.startswith(STATEMENT_FRAME):
         return "frame"
     words = upper_words(sql)
     word = _first(words)

@@ -8,9 +8,9 @@ some 256 KB.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from time import monotonic
 from typing import Final, Self
 
 from protocol.binlog.events import Event, TableMapEvent
@@ -18,18 +18,18 @@ from protocol.errors import CheckpointError, ConfigurationError, ConnectionLostE
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.options import Options
-from ..config.reconnect import FailureCount
 from ..config.status import StreamState, StreamStatus
 from ..source.column_lookup import ColumnLookup
 from ..source.dump import Dump
 from ..source.open_dump import Broken, open_again, open_first
 from ..source.resolve_stop import settle
+from ..source.retry import Retry
 from ..source.semi_sync import confirmed_place, offer, overdue_place
 from ..source.server_facts import Source
 from ..transactions.boundary import Progress
 from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import Transactions
-from .delivery import Delivery
+from .delivery import Ask, Deliver, Delivery, Describe, Request
 from .handlers import AnyEvent, AnyHandler, Handlers
 from .stream_state import Upkeep
 
@@ -56,20 +56,23 @@ class BinlogStream:
         self._options = options
         self._handlers = Handlers()
         self._lookup = ColumnLookup(options)
-        self._upkeep = Upkeep(options)
-        self._delivery = Delivery(options, self._lookup, self._upkeep, self._get_ahead, self._end)
+        self._delivery = Delivery(options)
+        self._account = self._delivery.account
+        self._upkeep = Upkeep(options, self._account)
         self._dump: Dump | None = None
         self._source: Source | None = None
-        # The events at hand; None where something is to be awaited in between.
-        self._batch: Iterator[Event | None] = iter(())
+        # The events at hand, as the delivery gave them.
+        self._batch: Iterator[Event] = iter(())
+        # When duties are looked after in the middle of a batch; never, if there are none.
+        self._has_duties = self._upkeep.has_duties
+        self._look_at = 0.0
         self._broken: Broken | None = None
-        self._failures = FailureCount()
-        self._retry_at = 0.0
         # What a semi-synchronous source may not know yet to be done.
         self._overdue: tuple[str, int] | None = None
         # What a cancelled call has left to be awaited by the next one.
         self._work: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._retry = Retry(options.reconnect, self._closing, _LOGGER)
         self._error: ReplicaError | None = None
         self._transactions: Transactions | None = None
         self._is_grouping = False
@@ -94,19 +97,49 @@ class BinlogStream:
         return self
 
     async def __anext__(self) -> Event:
+        # All that an event costs here: what it means for progress and counters is found out behind the batch.
+        if self._has_duties and monotonic() >= self._look_at:
+            await self._look_after_duties()
+        for event in self._batch:
+            if self._transactions is not None:
+                self._group(event)
+            return event
+        return await self._next_of_new_batch()
+
+    async def _next_of_new_batch(self) -> Event:
+        """The user is done with the batch: see what is to be done until there is another one."""
         while True:
             try:
-                for event in self._batch:
-                    if event is not None:
-                        if self._transactions is not None:
-                            self._group(event)
-                        return event
-                    await self._attend()
-                await self._refill()
+                await self._serve(self._delivery.advance())
             except ReplicaError as error:
                 await self._lose(error)
             except CannotResumeError as difference:
                 return self._group(self._restart(str(difference)))
+            for event in self._batch:
+                return self._group(event)
+
+    async def _serve(self, request: Request) -> None:
+        """Do what the delivery asks for. Events stay at hand when this is cancelled or a hook raises."""
+        if self._error is not None:
+            raise self._error
+        if isinstance(request, Deliver):
+            self._batch = request.events
+        if self._delivery.takes_news():
+            self._retry.forget()
+            self._upkeep.turn("streaming")
+        if self._has_ended or request is Ask.END:
+            await self._finish()
+        elif self._dump is None:
+            await self._reconnect()
+        elif isinstance(request, Describe):
+            event = request.event
+            await self._see_through(lambda: self._describe(event))
+        elif request is Ask.READ:
+            await self._read(self._dump)
+        elif request is Ask.TURN:
+            await asyncio.sleep(0)
+        if self._has_duties:
+            await self._look_after_duties()
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -115,12 +148,12 @@ class BinlogStream:
         ``gtid_set`` is None where it is not known: without GTIDs, and on MySQL after a start inside of a file until
         the next file begins. After a start by GTIDs ``file`` is empty until the first event.
         """
-        return None if self._source is None else _checkpoint(self._delivery.progress, self._source)
+        return None if self._source is None else _checkpoint(self._account.progress, self._source)
 
     @property
     def position(self) -> BinlogPosition | None:
         """File and offset of ``checkpoint``; None as long as the file is not known."""
-        progress = self._delivery.progress
+        progress = self._account.progress
         return BinlogPosition(progress.file, progress.position) if progress.file else None
 
     @property
@@ -132,7 +165,7 @@ class BinlogStream:
     def status(self) -> StreamStatus:
         """How the stream stands now."""
         session = None if self._dump is None else self._dump.session
-        return self._upkeep.status(self._delivery.progress, self._source, session, self._delivery.newest)
+        return self._upkeep.status(self._source, session)
 
     def transactions(self) -> Transactions:
         """The transactions of the source as units, from begin to commit, each iterated change by change.
@@ -179,11 +212,11 @@ class BinlogStream:
 
     async def acknowledge(self) -> None:
         """All that was delivered so far is done: the checkpoint moves, and the store has it on return."""
-        self._delivery.finish_pending(self._dump)
+        self._account.finish_handed()
         await self._save()
-        dump, progress = self._dump, self._delivery.progress
+        dump, progress = self._dump, self._account.progress
         if dump is not None and dump.session.ack_requested:
-            place = dump.decoder.file, dump.decoder.position
+            place = self._delivery.place
             if place == (progress.file, progress.position):
                 dump.session.acknowledge(*place)
 
@@ -226,7 +259,7 @@ class BinlogStream:
 
     def _checkpoint_behind(self) -> Checkpoint:
         assert self._source is not None
-        return _checkpoint(self._delivery.progress_behind(self._dump), self._source)
+        return _checkpoint(self._account.progress_behind(), self._source)
 
     # Connections.
 
@@ -241,12 +274,6 @@ class BinlogStream:
             self._dump.session.abort()
         self._lookup.abort()
 
-    def _end(self) -> None:
-        """Nothing more is wanted. A source that waits for our word gets it before the connection is closed."""
-        self._closing.set()
-        if self._dump is None or not self._dump.session.ack_requested:
-            self._abort()
-
     async def _connect(self) -> None:
         if self._source is not None or self._has_ended:
             raise RuntimeError("a stream is opened once: make another one with start=stream.checkpoint")
@@ -257,16 +284,14 @@ class BinlogStream:
         dump = opening.dump
         try:
             self._source = dump.source
-            if self._delivery.begin(opening):
-                self._end()
-            if not self._has_ended:
+            is_over = self._delivery.begin(opening)
+            if not (is_over or self._has_ended):
                 if self._options.semi_sync:
                     await offer(dump.session, dump.source, is_first=True)
                 await dump.start()
             if isinstance(start, Checkpoint):
                 identity = start.server_uuid, start.server_id
                 self._overdue = overdue_place(dump.session, dump.source, identity, start)
-            self._upkeep.is_unsaved = stored is None
             await self._save()
             self._use(dump)
         except BaseException:
@@ -281,35 +306,24 @@ class BinlogStream:
             # Nothing is to come, or aclose() was called meanwhile.
             dump.session.abort()
 
-    def _get_ahead(self) -> None:
-        """Something new has come over this connection."""
-        self._failures.forget()
-        # Shown when the events at hand wait: they would be lost with what the hook raises.
-        self._upkeep.turn("streaming", None)
-
     async def _lose(self, error: ReplicaError) -> None:
         """What has failed may pass: go on later from here. Or raise it, now and whenever the user comes back."""
-        # aclose() makes whoever reads find a closed connection.
+        # After aclose() a pending read fails; that is the normal end.
         if self._has_ended:
-            self._delivery.finish_pending(self._dump)
             raise StopAsyncIteration
         if self._error is None:
             try:
-                failure = self._failures.add(error)
-                delay = self._options.reconnect.delay(failure)
+                self._retry.lost(error)
             except ReplicaError as final:
                 self._error = final
             except BaseException:
-                # The policy's own: who goes on after it goes on behind the last event.
+                # The policy's own: iterating again goes on behind the last event.
                 self._break_off()
                 raise
         if self._error is not None:
             self._abort()
             self._show("closed", self._error)
             raise self._error
-        self._retry_at = asyncio.get_running_loop().time() + delay
-        log = _LOGGER.info if failure.attempt else _LOGGER.warning
-        log("%s -- trying again in %.1f s", error, delay)
         self._break_off()
         self._show("waiting", error)
 
@@ -321,17 +335,15 @@ class BinlogStream:
         if dump is not None:
             dump.session.abort()
             self._upkeep.lost(dump.session)
-            self._broken = self._delivery.break_off(dump, self._broken)
+            self._broken = self._delivery.break_off(self._broken)
 
-    async def _reconnect(self, broken: Broken) -> None:
-        left = self._retry_at - asyncio.get_running_loop().time()
-        if left > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._closing.wait()
-        if self._has_ended:
-            return
-        await self._see_through(lambda: self._open_again(broken))
+    async def _reconnect(self) -> None:
+        broken = self._broken
+        if broken is None:
+            raise RuntimeError("a stream is opened by `async with`, or by run()")
+        await self._retry.wait()
+        if not self._has_ended:
+            await self._see_through(lambda: self._open_again(broken))
 
     async def _open_again(self, broken: Broken) -> None:
         self._show("connecting")
@@ -345,7 +357,7 @@ class BinlogStream:
         except ReplicaError:
             dump.session.abort()
             raise
-        self._upkeep.counters.reconnects += 1
+        self._upkeep.reconnected()
         self._use(dump)
 
     async def _see_through(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -370,76 +382,63 @@ class BinlogStream:
         _LOGGER.warning("transaction %s is delivered again from its beginning: %s", marker.gtid, reason)
         return marker
 
-    async def _refill(self) -> None:
-        """Read what comes next, for as long as nothing else is due."""
-        if self._error is not None:
-            raise self._error
-        dump = self._dump
-        if self._has_ended:
-            self._delivery.finish_pending(dump)
-            if dump is not None and dump.session.ack_requested:
-                await self._confirm(dump)
-            self._abort()
-            raise StopAsyncIteration
-        if dump is None:
-            if self._broken is None:
-                raise RuntimeError("a stream is opened by `async with`, or by run()")
-            await self._reconnect(self._broken)
-            return
+    # What is awaited between batches.
+
+    async def _finish(self) -> None:
+        """Nothing more is wanted. A source that waits for our word gets it before the connection is closed."""
+        self._closing.set()
+        self._account.finish_handed()
+        if self._dump is not None and self._dump.session.ack_requested:
+            await self._confirm(self._dump)
+        self._abort()
+        raise StopAsyncIteration
+
+    async def _read(self, dump: Dump) -> None:
+        """Wait for raw events, for as long as nothing else is due."""
         if dump.session.ack_requested:
             await self._confirm(dump)
         stop = self._delivery.stop
         left = None if stop is None else stop.seconds_left(dump.source.now)
         limits = [limit for limit in (left, self._upkeep.limit()) if limit is not None]
-        events = await dump.read(min(limits, default=None))
-        if events is not None:
-            self._batch = self._delivery.events(dump, events)
+        raws = await dump.read(min(limits, default=None))
+        if raws is not None:
+            if self._delivery.feed(raws):
+                self._upkeep.received()
             if self._overdue is not None:
                 # Now that the dump has begun, the source listens.
                 dump.session.acknowledge_unasked(*self._overdue)
                 self._overdue = None
         elif stop is not None and left is not None and not stop.seconds_left(dump.source.now):
             # The time to stop at has come: now it can be said where the end lies.
-            self._delivery.stop = await settle(stop, dump.session.options, dump.source)
-            self._delivery.end_if_reached()
-        if self._upkeep.is_due():
-            await self._attend()
+            self._delivery.settle_stop(await settle(stop, dump.session.options, dump.source))
 
     async def _confirm(self, dump: Dump) -> None:
         """The source waits for an event that is done by now: it is saved first."""
         await self._save()
-        decoder = dump.decoder
-        dump.session.acknowledge(*confirmed_place(self._delivery.progress, decoder.file, decoder.position))
+        dump.session.acknowledge(*confirmed_place(self._account.progress, *self._delivery.place))
 
-    # What is awaited between events.
+    async def _describe(self, event: TableMapEvent) -> None:
+        """Column names for a table whose map has none."""
+        if self._delivery.takes_table_statement():
+            self._lookup.forget()
+        self._delivery.describe(event, await self._lookup.columns(event.table))
 
-    async def _attend(self) -> None:
-        """Do what a generator cannot: look columns up, save the checkpoint. Also show the status."""
-        undescribed = self._delivery.undescribed
-        if undescribed is not None:
-            await self._see_through(lambda: self._describe(undescribed))
-        now = asyncio.get_running_loop().time()
-        if self._upkeep.is_save_due(now):
+    async def _look_after_duties(self) -> None:
+        """The user is back: save the checkpoint and show the status, if that is due."""
+        self._account.finish_handed()
+        if self._upkeep.is_save_due():
             await self._save()
-        if self._upkeep.is_status_due(now):
-            self._upkeep.show(self.status, now)
+        if self._upkeep.is_status_due():
+            self._upkeep.show(self.status)
+        self._look_at = self._upkeep.next_look()
 
     async def _save(self) -> None:
-        await self._upkeep.save(self.checkpoint, asyncio.get_running_loop().time())
+        await self._upkeep.save(self.checkpoint)
 
     def _show(self, state: StreamState, error: ReplicaError | None = None) -> None:
         """The state may have changed."""
         if self._upkeep.turn(state, error):
-            self._upkeep.show(self.status, asyncio.get_running_loop().time())
-
-    async def _describe(self, event: TableMapEvent) -> None:
-        """Names for a table whose map has none."""
-        columns = await self._lookup.columns(event.table)
-        assert self._dump is not None
-        event.table = self._dump.decoder.describe(event.table_id, columns)
-        if event.table.names_from is None:
-            self._lookup.settle(event.table)
-        self._delivery.undescribed = None
+            self._upkeep.show(self.status)
 
 
 def _checkpoint(progress: Progress, source: Source) -> Checkpoint:

@@ -1,354 +1,412 @@
-"""From a dump's raw events to what the user gets, one at a time, and how far the user has come with them.
+"""From a dump's raw events to batches for the user: decoding, start, stop, and what a new dump sends again.
 
-    raw events -> EventDecoder.decode -> what of it is for the user -> Progress, when the user comes back
+    raw events -> BatchDecoder -> what the user already has, the stop -> Batch -> the user -> Account
 
-It knows start, stop, transactions and what was delivered before a reconnect; it opens and awaits nothing.
+What is at hand is decoded as one batch. Nothing here awaits: ``advance`` says what has to be done next.
+
+    Deliver     hand out these events, then call ``advance`` again
+    Describe    look up the columns of this table, then call ``describe``
+    Ask.TURN    let other tasks have their turn
+    Ask.READ    read from the dump, then call ``feed``
+    Ask.END     the stream is over
+
+A batch ends at a table map without names that is new, before an event that changes how later ones are read, and at
+damage: its events are handed out first, then the table is described, or the error raised. A DDL needs no end: tables
+are new behind it, so the next table map ends the batch. A connection that is lost was read to the last whole event,
+so the batch is handed out before the loss is noticed; ``break_off`` then says where a new dump goes on.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from enum import Enum
+from itertools import islice
+from operator import length_hint
 from typing import Final
 
+from protocol.binlog.batch_decoder import ALONE, BatchDecoder
 from protocol.binlog.events import (
-    DeleteRowsEvent,
     Event,
     FormatDescriptionEvent,
     HeartbeatEvent,
     MariadbGtidListEvent,
-    QueryEvent,
     RotateEvent,
     TableMapEvent,
     TransactionPayloadEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
 )
-from protocol.constants import ROW_CODES, EventFlag, EventType
-from protocol.errors import ProtocolError, SourceChangedError
-from protocol.gtid import Gtid, MariadbGtid
-from protocol.position import FIRST_POSITION
+from protocol.constants import EVENT_HEADER_SIZE, ROW_CODES, EventFlag, EventType
+from protocol.errors import ProtocolError, ReplicaError, SourceChangedError
+from protocol.records import record
+from protocol.rows.counting import row_compiler
+from protocol.rows.description import ColumnDescription
 
 from ..config.options import Options
-from ..source.column_lookup import ColumnLookup
-from ..source.dump import Dump
+from ..config.table_filter import table_filter
+from ..source.dump import Dump, decode_first
 from ..source.open_dump import Broken, FirstOpening
 from ..source.resolve_start import is_same_server
-from ..transactions.boundary import BEGINNING, OPEN, OUTSIDE, STEPS, Progress
 from ..transactions.replay import (
     COMPARED_BYTES,
     FILE_EVENTS,
-    Delivered,
     Replay,
     ReplayEnd,
     TransactionRestarted,
     transaction_restarted,
 )
 from ..transactions.stop_point import StopPoint
-from .stream_state import Upkeep
+from .batch import Account, Batch
 
-_NOTHING: Final = (None, b"", 0, 0)
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
-# What is to be looked at, of each type of event. Special is what may be of the connection instead of the log, or
-# holds other events.
-_SPECIAL, _TABLE_MAP, _ROWS, _QUERY = "special", "table map", "rows", "query"
-_MARKS: Final[Mapping[type[Event], str]] = MappingProxyType(
-    {
-        FormatDescriptionEvent: _SPECIAL,
-        HeartbeatEvent: _SPECIAL,
-        MariadbGtidListEvent: _SPECIAL,
-        RotateEvent: _SPECIAL,
-        TransactionPayloadEvent: _SPECIAL,
-        TableMapEvent: _TABLE_MAP,
-        WriteRowsEvent: _ROWS,
-        UpdateRowsEvent: _ROWS,
-        DeleteRowsEvent: _ROWS,
-        QueryEvent: _QUERY,
-    }
-)
+_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
+_FLAGS_OFFSET: Final = 17
+# A compressed transaction is handed out in batches of so many events, whatever its size.
+_PAYLOAD_EVENTS: Final = 256
+
+
+class Ask(Enum):
+    """What is to be done next, where that needs no argument."""
+
+    TURN = "let other tasks have their turn"
+    READ = "read from the dump"
+    END = "the stream is over"
+
+
+@record(frozen=True, slots=True)
+class Deliver:
+    """Events for the user; how much of the iterator is left tells how far the user has come."""
+
+    events: Iterator[Event]
+
+
+@record(frozen=True, slots=True)
+class Describe:
+    """A table map without names, whose table is new."""
+
+    event: TableMapEvent
+
+
+Request = Deliver | Describe | Ask
 
 
 class Delivery:
-    """Hands out the events of one stream, over however many dumps.
+    """Makes the batches of one stream, over however many dumps. ``account`` says how far the user has come."""
 
-    ``progress`` is how far the user has come, ``newest`` the last event that was handed out or passed over. Where
-    ``undescribed`` is set, its columns are to be looked up before the events go on. ``ahead`` is called when the
-    first new event or sign of life has come over a dump, ``end`` when the stream's end is reached (``is_over``).
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        lookup: ColumnLookup,
-        upkeep: Upkeep,
-        ahead: Callable[[], None],
-        end: Callable[[], None],
-    ) -> None:
-        self.progress = Progress("", FIRST_POSITION, None, has_gtids=False)
-        self.stop: StopPoint | None = None
-        self.undescribed: TableMapEvent | None = None
-        self._wanted = options.events
-        self._wants_all = Event in options.events
-        self._lookup = lookup
-        self._upkeep = upkeep
-        self._ahead = ahead
-        self._end_stream = end
-        self.is_over = False
-        self._by_gtid = False
+    def __init__(self, options: Options) -> None:
+        self.account = Account(options.events)
+        self._options = options
+        # With an interval of 0 the checkpoint is saved at each transaction: then each one is a batch.
+        self._is_divided = options.checkpoints is not None and not options.checkpoint_interval
+        self._decoder = BatchDecoder()
+        self._dump: Dump | None = None
+        self._is_by_gtid = False
+        self._stop: StopPoint | None = None
         self._not_before: int | None = None
-        # The newest event, its bytes, its number inside of a compressed transaction and its row changes; and whether
-        # the user is still at work on it.
-        self._newest: tuple[Event | None, bytes, int, int] = _NOTHING
-        self._is_pending = False
-        self._delivered = Delivered()
-        self._rows_before = 0
         self._replay: Replay | None = None
-        self._is_fresh = True
+        self._is_over = False
+        self._has_news = False
         self._awaits_rotate = True
-        self._needs_care = True
+        self._table_statements = 0
+        # Whether events have been read up to the place that the dump began at.
+        self._is_proven = False
+        self._drop()
 
     @property
-    def newest(self) -> Event | None:
-        return self._newest[0]
+    def stop(self) -> StopPoint | None:
+        """Where the stream ends."""
+        return self._stop
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and position behind the last event that was decoded."""
+        return self._decoder.file, self._decoder.position
+
+    def takes_news(self) -> bool:
+        """Whether anything new has come over this dump, an event or a heartbeat, since this was asked last."""
+        has_news, self._has_news = self._has_news, False
+        return has_news
+
+    def takes_table_statement(self) -> bool:
+        """Whether a statement that may have changed tables was decoded since this was asked last."""
+        before, self._table_statements = self._table_statements, self._decoder.table_statements
+        return before != self._table_statements
+
+    def settle_stop(self, stop: StopPoint) -> None:
+        """Where the stream ends is known better now."""
+        self._stop = stop
+        self._end_if_reached()
+
+    # Dumps
 
     def begin(self, opening: FirstOpening) -> bool:
         """The stream begins there; whether that is its end already."""
-        self.progress, self.stop = opening.progress, opening.stop
-        self._not_before, self._by_gtid = opening.start.not_before, opening.start.by_gtid
-        return self.stop is not None and self.stop.is_reached(self.progress)
+        self.account.begin(opening.progress)
+        self._stop, self._not_before = opening.stop, opening.start.not_before
+        self._open(opening.dump)
+        self._end_if_reached()
+        return self._is_over
 
     def go_on(self, dump: Dump, broken: Broken, replay: Replay | None) -> None:
-        """A new dump has begun at the last boundary; what of it is ``replay`` was handed out before.
+        """A new dump has begun at the last boundary; ``replay`` knows what of it was handed out before.
 
-        Raises ``SourceChangedError`` where another server's log cannot say where to stop.
+        Raises ``SourceChangedError`` where the log of another server cannot say where to stop.
         """
         if not is_same_server(broken.identity, dump.source):
-            # Places in the log of the one before say nothing of this server's.
-            if self.stop is not None:
-                self.stop = _on_another_server(self.stop)
-            self._newest = _NOTHING
-        self._by_gtid = dump.is_by_gtid
+            # Positions in the log of the server before say nothing about the log of this one.
+            if self._stop is not None:
+                self._stop = _on_another_server(self._stop)
+            self.account.last = None
         self._replay = replay
-        self.progress.reopen()
-        self._is_fresh = self._needs_care = self._awaits_rotate = True
+        self.account.progress.reopen()
+        self._open(dump)
 
-    def break_off(self, dump: Dump, before: Broken | None) -> Broken:
-        """The dump is over; how far it had come. ``before`` is the same of the dump before it."""
-        self.undescribed = None
+    def break_off(self, before: Broken | None) -> Broken:
+        """The dump is over; how far the user had come. ``before`` is the same of the dump before it."""
+        account, dump = self.account, self._dump
+        assert dump is not None
+        account.drop_batch()
+        self._drop()
         if self._replay is not None and before is not None:
             # The place to come back to is still that one.
             return before
         end = None
-        newest, raw, inner, _ = self._newest
-        if newest is not None:
-            progress = self.progress
+        if account.last is not None:
+            event, raw, inner = account.last
+            # The bytes of an event that has lost rows on the way are no use for comparing.
+            compared = raw if len(raw) == event.header.size <= COMPARED_BYTES else b""
+            progress = account.progress
             end = ReplayEnd(
-                newest.file,
-                newest.position,
-                inner,
-                progress.in_transaction,
-                progress.open_gtid,
-                # One that has lost rows on the way is no use for comparing.
-                raw if len(raw) == newest.header.size <= COMPARED_BYTES else b"",
+                event.file, event.position, inner, progress.in_transaction, progress.open_gtid, compared
             )
-        identity = (dump.source.server_uuid, dump.source.server_id)
-        return Broken(self.progress, self._by_gtid, identity, end, self._delivered, dump.decoder)
+        return Broken(
+            account.progress, self._is_by_gtid, _identity(dump), end, account.delivered, self._decoder
+        )
 
     def restart(self, broken: Broken, reason: str) -> tuple[TransactionRestarted, Broken]:
         """The delivered part of the open transaction is void: the marker, and from where to read it again."""
-        progress, rows = self.progress, self._upkeep.counters.rows
-        gtid: Gtid | MariadbGtid | None = None if broken.end is None else broken.end.gtid
-        marker = transaction_restarted(
-            (progress.file, progress.position), gtid, rows - self._rows_before, reason
+        account, progress = self.account, self.account.progress
+        gtid = None if broken.end is None else broken.end.gtid
+        marker = transaction_restarted((progress.file, progress.position), gtid, account.open_rows, reason)
+        account.restart()
+        self._replay = None
+        return marker, replace(broken, end=None, delivered=account.delivered, progress=progress)
+
+    def _open(self, dump: Dump) -> None:
+        options = self._options
+        self._dump, self._is_by_gtid = dump, dump.is_by_gtid
+        self._decoder = BatchDecoder(
+            file=dump.start_point.file,
+            position=dump.start_point.position,
+            mariadb=dump.source.is_mariadb,
+            verify_checksum=options.verify_checksum,
+            wants_table=table_filter(options.tables, options.exclude_tables),
+            columns=options.columns,
+            on_schema_mismatch=options.on_schema_mismatch,
+            cells=options.cells,
+            row_compiler=row_compiler(options.row_values),
         )
-        self._upkeep.counters.restarts += 1
-        self._rows_before = rows
-        self._delivered, self._replay, self._newest = Delivered(), None, _NOTHING
-        progress.reopen()
-        return marker, Broken(progress, self._by_gtid, broken.identity, None, self._delivered, broken.decoder)
+        self._decoder.checksum_enabled = dump.has_checksums
+        self.account.begin_dump(self._decoder if dump.is_by_gtid else None)
+        self._has_news, self._awaits_rotate, self._is_proven = False, True, dump.is_known
+        self._table_statements = 0
+        self._drop()
 
-    def events(self, dump: Dump, raw_events: list[bytes]) -> Iterator[Event | None]:
-        """Each event for the user; None where something is to be awaited. Raises ``CannotResumeError``.
+    def _drop(self) -> None:
+        """Forget what is at hand and was not handed out: it comes again."""
+        self._raws: Sequence[bytes] = ()
+        self._next = 0
+        # Decoded, to be handed out behind the batch.
+        self._divided: Batch | None = None
+        self._error: ReplicaError | None = None
+        # What is left of a compressed transaction, and the number of its next event.
+        self._payload: Iterator[Event] | None = None
+        self._inner = 0
+        # A table map without names, and its bytes; and whether it has been described.
+        self._nameless: tuple[TableMapEvent, bytes] | None = None
+        self._is_described = False
 
-        One event is decoded when it is asked for: what the decoder knows must be that of the event before.
+    # Batches
+
+    def feed(self, raws: Sequence[bytes]) -> bool:
+        """Raw events have come; whether one of them is of the log."""
+        self._raws, self._next = raws, 0
+        return any(raw[4:5] not in _HEARTBEATS for raw in raws)
+
+    def advance(self) -> Request:
+        """All events that were handed out are done; what is to be done next.
+
+        Raises what decoding does, ``SourceChangedError``, and ``CannotResumeError``.
         """
-        upkeep, progress, decoder = self._upkeep, self.progress, dump.decoder
-        counters, delivered, lookup, stop = upkeep.counters, self._delivered, self._lookup, self.stop
-        wants_all, wanted, by_gtid, has_duties = (
-            self._wants_all,
-            self._wanted,
-            self._by_gtid,
-            upkeep.has_duties,
-        )
-        steps, marks = STEPS, _MARKS
-        if any(raw[4:5] not in _HEARTBEATS for raw in raw_events):
-            upkeep.received()
-        for raw in raw_events:
-            needs_care = self._needs_care
-            if needs_care and self._not_before is not None and raw[4:5] in ROW_CODES:
-                continue
-            event = dump.decode(raw)
-            if event is None:
-                continue
-            kind = type(event)
-            mark = marks.get(kind)
-            if (
-                needs_care or mark is _SPECIAL or (mark is _TABLE_MAP and event.table.names_from is None)  # type: ignore[attr-defined]
-            ):
-                yield from self._with_care(dump, event, raw)
-                if self.is_over:
-                    return
-                continue
-            # All that is left takes this path: what follows is what _hand_out() and _finish() do, in one piece. Their
-            # calls took 0.8 us of the 1.3 that an event takes behind the decoder.
-            if mark is _ROWS:
-                rows = len(event.rows)  # type: ignore[attr-defined]
+        self.account.finish_batch()
+        request: Request | None = None
+        while request is None:
+            if self._divided is not None:
+                request = self._deliver(self._divided)
+            elif self._is_over:
+                return Ask.END
+            elif self._error is not None:
+                raise self._error
+            elif self._nameless is not None and not self._is_described:
+                return Describe(self._nameless[0])
+            elif self._payload is not None:
+                request = self._decode_payload(self._payload)
+            elif self._nameless is not None or self._next < len(self._raws):
+                request = self._decode()
             else:
-                rows = 0
-                if mark is _QUERY and event.sql != "BEGIN":  # type: ignore[attr-defined]
-                    lookup.statement(event.sql)  # type: ignore[attr-defined]
-            if stop is not None and progress.state is OUTSIDE and kind in BEGINNING and stop.excludes(event):
-                self._end()
-                return
-            self._newest = event, raw, 0, rows
-            if wants_all or isinstance(event, wanted):
-                counters.events += 1
-                if rows:
-                    counters.rows += rows
-                self._is_pending = True
-                yield event
-                if not self._is_pending:
-                    if self.is_over:
-                        return
-                    continue
-                self._is_pending = False
-            if (mark is _ROWS or mark is _TABLE_MAP) and progress.state is OPEN:
-                pass
-            elif mark is _QUERY and event.sql == "BEGIN":  # type: ignore[attr-defined]
-                progress.state = OPEN
-            elif (step := steps.get(kind)) is not None:
-                step(progress, event)
-            if progress.state is not OUTSIDE:
-                if by_gtid:
-                    delivered.add(event, raw, rows, decoder)
-                continue
-            progress.file, progress.position = decoder.file, decoder.position
-            if by_gtid:
-                delivered.end()
-            self._rows_before = counters.rows
-            upkeep.is_unsaved = True
-            if stop is not None and stop.is_reached(progress):
-                self._end()
-                return
-            if has_duties and upkeep.is_due():
-                yield None
+                return Ask.READ
+        return request
 
-    def finish_pending(self, dump: Dump | None) -> None:
-        """The user is done with the event that was handed out last."""
-        if self._is_pending and self.newest is not None and dump is not None:
-            self._is_pending = False
-            self._finish(self.newest, dump)
+    def describe(self, event: TableMapEvent, columns: Sequence[ColumnDescription] | None) -> None:
+        """The columns of the table that ``advance`` has asked for; None if the source does not show them.
 
-    def progress_behind(self, dump: Dump | None) -> Progress:
-        """How far the user will have come when all events that were handed out are done."""
-        if not self._is_pending or self.newest is None or dump is None:
-            return self.progress
-        behind = self.progress.copy()
-        behind.follow(self.newest, dump.decoder.file, dump.decoder.position)
-        return behind
+        Raises as ``EventDecoder.describe``.
+        """
+        event.table = self._decoder.describe(event.table_id, columns)
+        self._is_described = True
 
-    def end_if_reached(self) -> None:
-        """End the stream where nothing behind the last boundary is wanted."""
-        if self.stop is not None and not self.progress.in_transaction and self.stop.is_reached(self.progress):
-            self._end()
+    def _decode(self) -> Request | None:
+        """All raw events that can be decoded in one go, or the next one, if it has to be looked at alone."""
+        events, kept = self._take_described()
+        if not events and self._is_special(self._raws[self._next]):
+            raw = self._raws[self._next]
+            self._next += 1
+            return self._decode_special(raw)
+        try:
+            self._next = self._decoder.decode_run(self._raws, self._next, events, kept)
+        except ReplicaError as error:
+            self._error = error
+        if self._decoder.takes_description():
+            self._wait_for_description(events.pop(), kept.pop())
+        return self._admit(Batch(events, kept))
 
-    def _end(self) -> None:
-        self.is_over = True
-        self._end_stream()
+    def _is_special(self, raw: bytes) -> bool:
+        if len(raw) < EVENT_HEADER_SIZE or raw[4] in ALONE or raw[_FLAGS_OFFSET] & _ARTIFICIAL:
+            return True
+        return not self._is_proven or self._not_before is not None
 
-    def _with_care(self, dump: Dump, event: Event, raw: bytes) -> Iterator[Event | None]:
-        if type(event) is TransactionPayloadEvent:
-            for number, inner in enumerate(dump.decoder.payload_events(event), 1):
-                yield from self._hand_out(dump, inner, b"", number)
+    def _decode_special(self, raw: bytes) -> Request | None:
+        if self._not_before is not None and raw[4:5] in ROW_CODES:
+            return None
+        if self._is_proven:
+            event = self._decoder.decode(raw)
         else:
-            yield from self._hand_out(dump, event, raw, 0)
+            event, self._is_proven = decode_first(self._decoder, raw)
+        if event is None:
+            return None
+        if self._is_internal(event):
+            self._take_internal(event)
+        elif self._is_before_start(event):
+            self.account.skip(event, *self.place)
+            self._end_if_reached()
+        elif type(event) is TransactionPayloadEvent:
+            self._payload, self._inner = self._decoder.payload_events(event), 1
+        elif self._decoder.takes_description():
+            self._wait_for_description(event, raw)
+        else:
+            return self._admit(Batch([event], [raw], self.place))
+        return None
 
-    def _hand_out(self, dump: Dump, event: Event, raw: bytes, inner: int) -> Iterator[Event | None]:
-        """Give one event to the user, if it is for the user; when this goes on, the user is done with it."""
-        if _MARKS.get(type(event)) is _SPECIAL and self._is_internal(event):
-            self._internal(event, dump)
-            if self._upkeep.is_due():
-                yield None
-            return
-        if self.stop is not None and self.progress.begins(event) and self.stop.excludes(event):
-            self._end()
-            return
-        if self._not_before is not None and self._is_before_start(event, self._not_before):
-            self._finish(event, dump)
-            return
-        if isinstance(event, TableMapEvent) and self._lookup.is_needed(event.table):
-            self.undescribed = event
-            while self.undescribed is not None:
-                yield None
-        elif isinstance(event, QueryEvent):
-            self._lookup.statement(event.sql)
+    def _decode_payload(self, payload: Iterator[Event]) -> Request | None:
+        events, _ = self._take_described()
+        try:
+            for event in islice(payload, _PAYLOAD_EVENTS):
+                if self._decoder.takes_description():
+                    self._wait_for_description(event, b"")
+                    break
+                events.append(event)
+            else:
+                if len(events) < _PAYLOAD_EVENTS:
+                    self._payload = None
+        except ReplicaError as error:
+            self._error = error
+        inner, self._inner = self._inner, self._inner + len(events)
+        return self._admit(Batch(events, [b""] * len(events), self.place, inner)) or Ask.TURN
+
+    def _wait_for_description(self, event: Event, raw: bytes) -> None:
+        assert isinstance(event, TableMapEvent)
+        self._nameless, self._is_described = (event, raw), False
+
+    def _take_described(self) -> tuple[list[Event], list[bytes]]:
+        """The table map that waited for its description, as the beginning of a batch."""
+        if self._nameless is None:
+            return [], []
+        (event, raw), self._nameless = self._nameless, None
+        return [event], [raw]
+
+    def _admit(self, batch: Batch) -> Request | None:
+        """Leave out what the user already has and what lies behind the stop."""
         if self._replay is not None:
-            replay = self._replay
-            if self._passes_over(replay, event, raw, inner, dump):
-                return
-            raw = replay.trimmed or raw
-        if self._is_fresh:
-            self._is_fresh = False
-            self._ahead()
-            if self._upkeep.is_due():
-                yield None
-        self._needs_care = self._replay is not None or self._not_before is not None
-        rows = len(event.rows) if _MARKS.get(type(event)) is _ROWS else 0  # type: ignore[attr-defined]
-        self._newest = event, raw, inner, rows
-        if self._wants_all or isinstance(event, self._wanted):
-            self._upkeep.counters.events += 1
-            self._upkeep.counters.rows += rows
-            self._is_pending = True
-            yield event
-            if not self._is_pending:
-                return
-            self._is_pending = False
-        if self._finish(event, dump):
-            yield None
+            batch = self._pass_over(self._replay, batch)
+        if not batch.events:
+            return None
+        self._has_news = True
+        if self._stop is not None:
+            batch = self._up_to_stop(self._stop, batch)
+        return self._deliver(batch)
 
-    def _finish(self, event: Event, dump: Dump) -> bool:
-        """The event is done. Whether something is to be awaited now."""
-        decoder = dump.decoder
-        is_between = self.progress.follow(event, decoder.file, decoder.position)
-        if is_between:
-            self._pass_boundary()
-            return self._upkeep.is_due()
-        if self._by_gtid:
-            _, raw, _, rows = self._newest
-            self._delivered.add(event, raw, rows, decoder)
-        return False
+    def _deliver(self, batch: Batch) -> Request | None:
+        self._divided = None
+        if self._is_divided and batch.events:
+            number = self._first_boundary(batch)
+            if number < len(batch.events):
+                batch, self._divided = batch.before(number), batch.behind(number)
+        events = self.account.hand_out(batch)
+        if length_hint(events):
+            return Deliver(events)
+        self.account.finish_batch()
+        return None
 
-    def _pass_boundary(self) -> None:
-        """What was done lies between two transactions."""
-        if self._by_gtid:
-            self._delivered.end()
-        upkeep = self._upkeep
-        self._rows_before = upkeep.counters.rows
-        upkeep.is_unsaved = True
-        if self.stop is not None:
-            self.end_if_reached()
+    def _pass_over(self, replay: Replay, batch: Batch) -> Batch:
+        """What is left of a batch without the events that the user already has."""
+        for number, event in enumerate(batch.events):
+            passes = replay.passes(event, batch.raws[number], batch.inner_number(number), self._decoder)
+            if not passes:
+                self._replay = None
+            if passes is False:
+                batch.raws[number] = replay.trimmed or batch.raws[number]
+                return batch.behind(number)
+            is_of_file = self._is_by_gtid and isinstance(event, FILE_EVENTS)
+            self.account.pass_over(batch, number, is_followed=not is_of_file)
+            if passes is None:
+                return batch.behind(number + 1)
+        return batch.behind(len(batch.events))
 
-    def _passes_over(self, replay: Replay, event: Event, raw: bytes, inner: int, dump: Dump) -> bool:
-        """Whether the user already has the event; the transaction that it belongs to is followed all the same."""
-        passes = replay.passes(event, raw, inner, dump.decoder)
-        if not passes:
-            self._replay = None
-        if passes is False:
+    # Start and stop
+
+    def _up_to_stop(self, stop: StopPoint, batch: Batch) -> Batch:
+        if not stop.may_lie_within(batch.events, lambda: self.account.progress_behind(batch)):
+            return batch
+        progress = self.account.progress_behind()
+        for number, event in enumerate(batch.events):
+            if progress.begins(event) and stop.excludes(event):
+                self._is_over = True
+                return batch.before(number)
+            if progress.follow(event, *batch.place(number)) and stop.is_reached(progress):
+                self._is_over = True
+                return batch.before(number + 1)
+        return batch
+
+    def _first_boundary(self, batch: Batch) -> int:
+        """How many events there are up to the end of the first transaction."""
+        progress = self.account.progress_behind()
+        for number, event in enumerate(batch.events):
+            if progress.follow(event, *batch.place(number)):
+                return number + 1
+        return len(batch.events)
+
+    def _end_if_reached(self) -> None:
+        progress = self.account.progress
+        if self._stop is not None and not progress.in_transaction and self._stop.is_reached(progress):
+            self._is_over = True
+
+    def _is_before_start(self, event: Event) -> bool:
+        if self._not_before is None:
             return False
-        self._newest = event, raw, inner, 0
-        self._upkeep.counters.skipped += 1
-        if not (self._by_gtid and isinstance(event, FILE_EVENTS)):
-            self.progress.follow(event, dump.decoder.file, dump.decoder.position)
-        return True
+        if self.account.progress.begins(event) and event.header.timestamp >= self._not_before:
+            self._not_before = None
+            # Tables that were seen before the start were not described.
+            self._decoder.forget_tables()
+        return self._not_before is not None
+
+    # Events of the connection
 
     def _is_internal(self, event: Event) -> bool:
         """Whether an event is of the connection, not of the log; so is a description before a start inside a file."""
@@ -357,47 +415,48 @@ class Delivery:
             return True
         return isinstance(event, FormatDescriptionEvent) and not header.next_position
 
-    def _internal(self, event: Event, dump: Dump) -> None:
+    def _take_internal(self, event: Event) -> None:
         """Where the source is. MariaDB sends an artificial GTID_LIST when it has passed over what a replica has."""
         if isinstance(event, RotateEvent):
-            self._artificial_rotate(event, dump)
+            self._take_artificial_rotate(event)
         elif isinstance(event, HeartbeatEvent):
-            self._heartbeat(event)
+            self._take_heartbeat(event)
         elif isinstance(event, MariadbGtidListEvent):
-            self.progress.idle(event.file, event.header.next_position)
+            self.account.progress.idle(event.file, event.header.next_position)
 
-    def _artificial_rotate(self, event: RotateEvent, dump: Dump) -> None:
-        progress = self.progress
+    def _take_artificial_rotate(self, event: RotateEvent) -> None:
+        progress = self.account.progress
         is_first, self._awaits_rotate = self._awaits_rotate, False
-        if is_first and not self._by_gtid and progress.file not in ("", event.next_file):
+        if is_first and not self._is_by_gtid and progress.file not in ("", event.next_file):
             # It is the one event without a checksum.
             raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
         if self._replay is None:
-            progress.follow(event, dump.decoder.file, dump.decoder.position)
+            progress.follow(event, *self.place)
 
-    def _heartbeat(self, event: HeartbeatEvent) -> None:
+    def _take_heartbeat(self, event: HeartbeatEvent) -> None:
         """The source has sent all up to there, and is well."""
-        self._ahead()
-        self._upkeep.heard(self.newest)
-        if self.stop is not None and not self.progress.in_transaction and self.stop.has_passed(event):
-            self._end()
-        self.progress.idle(event.source_file, event.source_position)
+        self._has_news = True
+        self.account.heard()
+        progress = self.account.progress
+        if self._stop is not None and not progress.in_transaction and self._stop.has_passed(event):
+            self._is_over = True
+        progress.idle(event.source_file, event.source_position)
 
-    def _is_before_start(self, event: Event, not_before: int) -> bool:
-        if self.progress.begins(event) and event.header.timestamp >= not_before:
-            self._not_before = None
-        return self._not_before is not None
+
+def _identity(dump: Dump) -> tuple[str | None, int | None]:
+    return dump.source.server_uuid, dump.source.server_id
 
 
 def _on_another_server(stop: StopPoint) -> StopPoint:
-    """The same end in the log of another server, of which a position says nothing.
+    """The same end in the log of another server, about which a position says nothing.
 
-    Raises ``SourceChangedError`` where there is nothing else to know the end by.
+    Raises ``SourceChangedError`` where nothing else tells the end.
     """
     if stop.position is None:
         return stop
     if stop.gtid_set is None and stop.timestamp is None:
         raise SourceChangedError(
-            f"stop: {stop.position} is a position of the server before; in this one's log there is no knowing the end"
+            f"stop: {stop.position} is a position of the server before; it does not tell where to stop in the log of "
+            "this server"
         )
     return replace(stop, position=None)

@@ -8,7 +8,7 @@ It follows what both families write around a transaction, and knows no connectio
     MariaDB   GTID ... XID, QUERY "COMMIT" or XA_PREPARE; with the flag standalone: GTID, one QUERY
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,7 +32,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid, MariadbGtidSet
+from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid, MariadbGtidSet, uuid_of
 
 _OPENING: Final = ("BEGIN", "XA START")
 _CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
@@ -92,6 +92,53 @@ class Progress:
             return False
         self.file, self.position = file, position
         return True
+
+    def follow_all(self, events: Sequence[Event], end: tuple[str, int] | None = None) -> int:
+        """Take in events that follow one another; how many of them lie before the last place between transactions.
+
+        ``end`` is the place behind all of them where they are parts of one event of the log (a compressed
+        transaction). They hold no event of the types ``ALONE`` of the decoder. Only what lies behind the last end of
+        a transaction is looked at one by one: progress costs 0.1 us an event that way, and 0.6 us through ``follow``.
+        """
+        closed = len(events)
+        while closed and not _closes(events[closed - 1]):
+            closed -= 1
+        if closed:
+            if self.gtid_set is not None:
+                self._add_gtids(events[:closed])
+            self.state, self._gtid = State.OUTSIDE, None
+            self.file, self.position = end or place_behind(events[closed - 1])
+        for number in range(closed, len(events)):
+            event = events[number]
+            if self.follow(event, *(end or place_behind(event))):
+                closed = number + 1
+        return closed
+
+    def _add_gtids(self, events: Sequence[Event]) -> None:
+        """The transactions of events whose last one ends a transaction, and the one that was open before them."""
+        assert self.gtid_set is not None
+        if self._gtid is not None:
+            self.gtid_set.add(self._gtid)  # type: ignore[arg-type]
+        if isinstance(self.gtid_set, MariadbGtidSet):
+            newest = {event.gtid.domain_id: event.gtid for event in events if type(event) is MariadbGtidEvent}
+            for gtid in newest.values():
+                self.gtid_set.add(gtid)
+            return
+        # Neighbours of one source are added as one interval: 0.1 us a transaction instead of 0.6.
+        source_id, first, last = b"", 0, 0
+        for event in events:
+            if type(event) is GtidEvent:
+                logged = event.gtid_fields
+                if type(logged) is not tuple:
+                    self.gtid_set.add(logged)
+                elif last and logged[0] == source_id and logged[1] == last + 1:
+                    last += 1
+                else:
+                    if last:
+                        self.gtid_set.add_interval(uuid_of(source_id), first, last)
+                    (source_id, first), last = logged, logged[1]
+        if last:
+            self.gtid_set.add_interval(uuid_of(source_id), first, last)
 
     def reopen(self) -> None:
         """The log is read again from the last boundary on."""
@@ -176,4 +223,18 @@ STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingPro
         MariadbGtidListEvent: Progress._gtid_list,
     }
 )
+#: The end of a transaction, whatever came before it.
+_ALWAYS_CLOSING: Final = frozenset({XidEvent, XaPrepareEvent, IncidentEvent})
+
+
+def _closes(event: Event) -> bool:
+    kind = type(event)
+    return kind in _ALWAYS_CLOSING or (kind is QueryEvent and event.sql in _CLOSING)  # type: ignore[attr-defined]
+
+
+def place_behind(event: Event) -> tuple[str, int]:
+    """File and position behind an event that stands in the log by itself."""
+    return event.file, event.position + event.header_fields[3]
+
+
 BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent, QueryEvent, TableMapEvent})

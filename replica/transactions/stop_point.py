@@ -1,6 +1,6 @@
 """``StopPoint``: the condition that ends a stream or the reading of files, checked between transactions. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from protocol.binlog.events import Event, HeartbeatEvent
@@ -34,6 +34,18 @@ class StopPoint:
         if self.timestamp is not None and event.header.timestamp >= self.timestamp:
             return True
         return self._has_passed(event.file, event.position)
+
+    def may_lie_within(self, events: Sequence[Event], ahead: Callable[[], Progress]) -> bool:
+        """Whether the end may lie before the last of events of one file; ``ahead`` is the progress behind them.
+
+        Asked once for many events, so that only the last ones before the end are looked at one by one.
+        """
+        last = events[-1]
+        if self.timestamp is not None and any(e.header_fields[0] >= self.timestamp for e in events):
+            return True
+        if self.position is not None and self._has_passed(last.file, last.position + last.header_fields[3]):
+            return True
+        return self.gtid_set is not None and self._has_all(ahead().gtid_set)
 
     def has_passed(self, heartbeat: HeartbeatEvent) -> bool:
         """Whether a source that has sent everything up to this heartbeat's position has reached the stop."""

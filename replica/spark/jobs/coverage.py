@@ -65,8 +65,8 @@ def files_begin(names: Iterable[str]) -> bool:
 async def _check(options: Options, wants: Wants) -> bool:
     greeted = await Greeted.open(options)
     try:
-        first = await greeted.scan(options).first_file()
-        begun = await greeted.scan(options).created(first)
+        first = await greeted.scan().first_file()
+        begun = await greeted.scan().created(first)
         found = await greeted.session.query(_TABLES)
         folds = await _folds(greeted)
     finally:

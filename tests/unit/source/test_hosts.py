@@ -201,16 +201,16 @@ def two(first: SocketSource, second: SocketSource, more: str = "") -> str:
 async def test_a_login_with_the_first_host_that_lets_us_in() -> None:
     busy = SocketSource(refuses_login=Err(1040, "08004", "Too many connections"))
     async with serving(busy), serving(SocketSource()) as free:
-        session = await Session.open(build(two(busy, free)))
+        session = await first_host(build(two(busy, free)), Session.open)
         assert session.options.address == f"127.0.0.1:{free.port}"
         await session.aclose()
         silent = SocketSource(silent_for="login")
         async with serving(silent):
-            session = await Session.open(build(two(silent, free), connect_timeout=0.2))
+            session = await first_host(build(two(silent, free), connect_timeout=0.2), Session.open)
             assert session.options.port == free.port
             await session.aclose()
         with pytest.raises(ConnectionLostError) as caught:
-            await Session.open(build(two(busy, busy)))
+            await first_host(build(two(busy, busy)), Session.open)
     assert str(caught.value).count("Too many connections") == 2
 
 
@@ -257,7 +257,8 @@ async def test_by_position_only_the_same_server_goes_on() -> None:
             task = asyncio.create_task(anext(stream))
             await until(lambda: first.dumps)
             # Pretend that events have come, so that the stream has a position to resume from.
-            stream._delivery.progress.file, stream._delivery.progress.position = "binlog.000001", 400
+            progress = stream._account.progress
+            progress.file, progress.position = "binlog.000001", 400
             first.refuses_login = Err(1053, "08S01", "Server shutdown in progress")
             first.writers[0].close()
             await until(lambda: other.statements)
