@@ -113,9 +113,10 @@ class FrameStream:
     def read_prefixed(self, prefix: bytes) -> list[bytes]:
         """The next complete payloads up to the first without this prefix, with the prefix removed; for bulk reading.
 
-        Not many more bytes than ``BULK_SIZE`` are taken at a time: what is made of them then fits into a processor's
-        cache. Decoding events of 130 bytes takes 1.6 us each in runs of 250, and 2.2 us in runs of 2,000. The prefix has 1 to 4 bytes. An empty list means that more data is needed, or that the next payload has
-        another prefix; then ``read()`` returns that payload.
+        Not many more than ``BULK_SIZE`` bytes are taken at a time, so that what is made of them stays in the
+        processor's cache: decoding an event of 130 bytes takes 1.6 us in runs of 250, and 2.2 us in runs of 2,000.
+        The prefix has 1 to 4 bytes. An empty list means that more data is needed, or the next payload has another
+        prefix; then ``read()`` returns that payload.
         """
         payloads: list[bytes] = []
         last = self._size - BULK_SIZE
