@@ -1,0 +1,130 @@
+"""Batches of a stream: the work for each event, and what is known of the user's progress inside a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import replica
+from protocol.constants import EventType
+from protocol.errors import DecodeError
+from protocol.gtid import GtidSet
+from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql, transaction, values
+from tests.support.socket_source import FILE, UUID, SocketSource, serving
+
+SECONDS = 20
+PACKAGE = str(Path(replica.__file__ or "").parent)
+
+
+def many(transactions: int) -> Log:
+    log = Log()
+    for number in range(1, transactions + 1):
+        transaction(gtid(log, number), number)
+    return log
+
+
+def by_gtid(log: Log) -> SocketSource:
+    return mysql(log, variables=GTIDS_ON, answers={"SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-9999",)]})
+
+
+async def calls_while_reading(log: Log, start: Any, rows: int) -> Counter[str]:
+    """How often each function of the package was entered, besides ``__anext__``, from the first event on."""
+    calls: Counter[str] = Counter()
+
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name != "__anext__":
+            calls[f"{Path(code.co_filename).stem}.{code.co_name}"] += 1
+
+    async with (
+        serving(by_gtid(log)) as source,
+        asyncio.timeout(SECONDS),
+        replica.connect(source.dsn, start=start) as stream,
+    ):
+        await anext(stream)
+        sys.setprofile(trace)
+        try:
+            found = 0
+            while found < rows:
+                found += isinstance(await anext(stream), replica.RowsEvent)
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("start", [replica.BinlogPosition(FILE, 4), GtidSet("")], ids=["position", "gtid"])
+async def test_no_call_per_event_into_progress_or_counters(start: object) -> None:
+    few, lots = 200, 2000
+    small = await calls_while_reading(many(few), start, few)
+    large = await calls_while_reading(many(lots), start, lots)
+    more = (lots - few) * 5
+    per_event = {name: (large[name] - small[name]) / more for name in large}
+    # Behind the last end of a transaction in each batch a few events are followed one by one.
+    assert {name: calls for name, calls in per_event.items() if calls > 0.05} == {}
+    assert sum(per_event.values()) < 0.5
+
+
+async def test_in_the_middle_of_a_batch_the_checkpoint_is_what_was_done() -> None:
+    log = many(5)
+    async with serving(by_gtid(log)) as source:
+        for taken in range(1, len(log.raw)):
+            async with asyncio.timeout(SECONDS), replica.connect(source.dsn, start=GtidSet("")) as stream:
+                events = [await anext(stream) for _ in range(taken)]
+                assert stream.status.events == taken
+                assert stream.status.rows == len(values(events))
+                # The user is still at work on the last event.
+                assert stream.checkpoint is not None
+                assert stream.checkpoint.gtid_set == transactions_in(events[:-1])
+                await stream.acknowledge()
+                assert stream.checkpoint.gtid_set == transactions_in(events)
+
+
+def transactions_in(events: list[replica.Event]) -> str:
+    ended = sum(isinstance(event, replica.XidEvent) for event in events)
+    return f"{UUID}:1-{ended}" if ended > 1 else f"{UUID}:1" if ended else ""
+
+
+async def test_a_slow_consumer_is_saved_in_the_middle_of_a_batch(tmp_path: Path) -> None:
+    store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+    async with (
+        serving(by_gtid(many(5))) as source,
+        asyncio.timeout(SECONDS),
+        replica.connect(source.dsn, start=GtidSet(""), checkpoints=store, checkpoint_interval=0.01) as stream,
+    ):
+        saved = set()
+        async for event in stream:
+            # A consumer that never lets the event loop run.
+            time.sleep(0.02)  # noqa: ASYNC251
+            saved.add(str(store.load().gtid_set))  # type: ignore[union-attr]
+            if isinstance(event, replica.XidEvent) and event.header.next_position == many(5).position:
+                break
+    assert saved >= {f"{UUID}:1", f"{UUID}:1-2", f"{UUID}:1-3", f"{UUID}:1-4"}
+
+
+async def test_what_comes_before_damage_is_handed_out_first() -> None:
+    log = many(3)
+    log.event(EventType.QUERY, b"\0\0\0")
+    transaction(log, 4)
+    seen: list[replica.Event] = []
+
+    async def read(stream: replica.BinlogStream) -> None:
+        async for event in stream:
+            seen.append(event)
+
+    async with (
+        serving(by_gtid(log)) as source,
+        asyncio.timeout(SECONDS),
+        replica.connect(source.dsn, start="earliest", reconnect=False) as stream,
+    ):
+        with pytest.raises(DecodeError):
+            await read(stream)
+        assert values(seen) == [1, 2, 3]
+        assert stream.position is not None
+        assert stream.position.position == seen[-1].header.next_position
