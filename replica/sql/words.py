@@ -3,7 +3,8 @@
 The table of token kinds is ``_PATTERN``. Lexical rules: MySQL 9.7, sql_lex.cc, and MariaDB 11.8.
 
 Comments are white space. The marks of a version comment, ``/*!50100``, ``/*M!100100`` and the ``*/``, are white space
-too, so that its contents are read: a server logs a version comment that it did not execute as a plain comment.
+too, so that its contents are read: a server logs a version comment that it did not execute as a plain comment. To
+MySQL ``/*M!`` begins a plain comment, which it logs as it stands.
 Nothing is searched twice: a quote or comment that is never closed runs to the end of the statement.
 """
 
@@ -32,7 +33,8 @@ _DIGITS: Final = "(?:0x[0-9A-Fa-f]+|0b[01]+)"
 _APOSTROPHES: Final = (r"'(?:[^']|'')*+'", r"'(?:[^'\\]|\\.|'')*+'")
 _QUOTES: Final = (r'"(?:[^"]|"")*+"', r'"(?:[^"\\]|\\.|"")*+"')
 _PATTERN: Final = rf"""
-    (?P<space>{_SPACE}+ | /\*(?!M?!).*?(?:\*/|\Z) | --(?={_SPACE}|\Z)[^\n]* | \#[^\n]* | /\*M?![0-9]* | \*/)
+    (?P<space>{_SPACE}+ | /\*(?!{{opening}}).*?(?:\*/|\Z) | --(?={_SPACE}|\Z)[^\n]* | \#[^\n]*
+            | /\*{{opening}}[0-9]* | \*/)
   | (?P<word>(?![0-9]|[xXbBnN]'){_LETTER}+ | (?!{_DIGITS}(?!{_LETTER}))[0-9]++{_LETTER}+)
   | (?P<name>{{names}})
   | (?P<hex>[xX]'[0-9A-Fa-f]*' | 0x[0-9A-Fa-f]+(?!{_LETTER}))
@@ -73,13 +75,15 @@ class Token:
 END: Final = Token("end", "", "", 0, 0)
 
 
-def tokens(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> Iterator[Token]:
+def tokens(
+    sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True, mariadb_comments: bool = True
+) -> Iterator[Token]:
     """The tokens of a statement, read lazily.
 
     ``ansi_quotes``: sql_mode has ANSI_QUOTES, so double quotes enclose names. ``backslash_escapes``: sql_mode does
-    not have NO_BACKSLASH_ESCAPES.
+    not have NO_BACKSLASH_ESCAPES. ``mariadb_comments``: read the contents of ``/*M! ... */``.
     """
-    for found in _pattern(ansi_quotes, backslash_escapes).finditer(sql):
+    for found in _pattern(ansi_quotes, backslash_escapes, mariadb_comments).finditer(sql):
         kind, text = found.lastgroup, found[0]
         if kind != "space":
             yield Token(kind, text, _value(kind, text, backslash_escapes), found.start(), found.end())  # type: ignore[arg-type]
@@ -87,7 +91,7 @@ def tokens(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = Tru
 
 def upper_words(sql: str) -> Iterator[str]:
     """``Token.upper`` of each token, in a quarter of the time: empty for quoted names, texts and variables."""
-    for found in _pattern(False, True).finditer(sql):
+    for found in _pattern(False, True, True).finditer(sql):
         kind = found.lastgroup
         if kind == "word":
             yield found[0].upper()
@@ -96,13 +100,15 @@ def upper_words(sql: str) -> Iterator[str]:
 
 
 @cache
-def _pattern(ansi_quotes: bool, backslash_escapes: bool) -> re.Pattern[str]:
+def _pattern(ansi_quotes: bool, backslash_escapes: bool, mariadb_comments: bool) -> re.Pattern[str]:
     names, texts = [_BACKTICKS], [_APOSTROPHES[backslash_escapes]]
     if ansi_quotes:
         names.append(_QUOTES[False])
     else:
         texts.append(_QUOTES[backslash_escapes])
-    return re.compile(_PATTERN.format(names="|".join(names), texts="|".join(texts)), re.DOTALL | re.VERBOSE)
+    opening = "M?!" if mariadb_comments else "!"
+    pattern = _PATTERN.format(names="|".join(names), texts="|".join(texts), opening=opening)
+    return re.compile(pattern, re.DOTALL | re.VERBOSE)
 
 
 def _value(kind: str | None, text: str, backslash_escapes: bool) -> str:

@@ -32,6 +32,7 @@ FOLDERS: tuple[tuple[str, ...], ...] = (
     ("replica.server",),
     ("replica.render",),
     ("replica.files",),
+    ("replica.schemas",),
     ("replica.source",),
     ("replica.statistics",),
     ("replica.mysqlbinlog",),

@@ -1,0 +1,209 @@
+"""The catalog of a source as its information_schema has it now: the queries to send, and what their rows mean.
+
+It asks no server. The rows are valid for a place in the log only if no statement of the log between the low and the
+high mark of the reading is about their tables.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Final
+
+from protocol.records import record
+
+from ..sql.token_reader import TableName
+from .catalog import Catalog
+from .charset_names import UnknownShapeError, known
+from .column_shapes import LABEL_TYPES, STRING_TYPES
+from .hidden_columns import hash_columns, hidden_period
+from .logged_statements import LogTraits
+from .shape import ColumnShape, Generated, Key, KeyKind, Role, Shape
+
+#: A row of text, as servers send it.
+Row = Sequence[str | None]
+
+_LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
+_LABEL_ESCAPE: Final = re.compile(r"''|\\[\\0nr]")
+_LABEL_ESCAPES: Final = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
+_NUMBERS: Final = re.compile(r"\(([\d, ]+)\)")
+_SIZED_TYPES: Final = STRING_TYPES | {"bit", "decimal", "vector", "time", "datetime", "timestamp"}
+_NO_HASH_ENGINES: Final = frozenset({"memory", "heap"})
+_HIDDEN_SCHEMAS: Final = "('information_schema', 'performance_schema', 'sys')"
+_KINDS: Final[Mapping[str, KeyKind]] = {
+    "FULLTEXT": "fulltext",
+    "SPATIAL": "spatial",
+    "RTREE": "spatial",
+    "VECTOR": "vector",
+}
+
+
+@record(slots=True, frozen=True)
+class BaselineQueries:
+    """What to ask a source. ``where`` may limit all but ``schemas``: `` AND TABLE_SCHEMA IN (...)``."""
+
+    schemas: str
+    tables: str
+    columns: str
+    keys: str
+
+    @classmethod
+    def of(cls, traits: LogTraits, where: str = "") -> "BaselineQueries":
+        """The queries that a server of this family and version understands."""
+        generated = "GENERATION_EXPRESSION" if traits.is_mariadb or traits.version >= (5, 7) else "''"
+        limit = f"WHERE TABLE_SCHEMA NOT IN {_HIDDEN_SCHEMAS}{where}"
+        return cls(
+            "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA",
+            "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_COLLATION "
+            f"FROM information_schema.TABLES {limit}",
+            "SELECT TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, "
+            f"CHARACTER_SET_NAME, COLUMN_KEY, EXTRA, {generated} FROM information_schema.COLUMNS {limit}",
+            "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART, NON_UNIQUE, "
+            f"INDEX_TYPE FROM information_schema.STATISTICS {limit}",
+        )
+
+
+@record(slots=True)
+class _Listed:
+    """What the rows say of one table."""
+
+    table_type: str
+    engine: str
+    collation: str | None
+    columns: dict[int, Row] = field(default_factory=dict)
+    keys: dict[str, dict[int, Row]] = field(default_factory=dict)
+
+
+def baseline(
+    schemas: Iterable[Row], tables: Iterable[Row], columns: Iterable[Row], keys: Iterable[Row]
+) -> Catalog:
+    """The catalog that the rows of ``BaselineQueries`` describe. Views are left out."""
+    listed = {
+        TableName(schema or "", name or ""): _Listed(kind or "", (engine or "").lower(), collation)
+        for schema, name, kind, engine, collation in tables
+        if kind not in ("VIEW", "SYSTEM VIEW")
+    }
+    for schema, name, position, *rest in columns:
+        table = listed.get(TableName(schema or "", name or ""))
+        if table is not None:
+            table.columns[int(position or 0)] = rest
+    for schema, name, index, position, *rest in keys:
+        table = listed.get(TableName(schema or "", name or ""))
+        if table is not None:
+            table.keys.setdefault(index or "", {})[int(position or 0)] = rest
+    catalog = Catalog()
+    for schema, charset in schemas:
+        catalog.set_schema(schema or "", charset)
+    for table_name, table in listed.items():
+        if table.columns:
+            catalog.set(table_name, _shape(table))
+    return catalog
+
+
+def _shape(table: _Listed) -> Shape:
+    rows = [table.columns[position] for position in sorted(table.columns)]
+    columns = [_column(row) for row in rows]
+    has_explicit_period = any(column.role == "start" for column in columns)
+    primary, keys = _keys(table, rows, columns)
+    hidden = hidden_period() if table.table_type == "SYSTEM VERSIONED" and not has_explicit_period else []
+    hidden += hash_columns(columns, keys)
+    return Shape((*columns, *hidden), primary, keys, _table_charset(table.collation), table.engine)
+
+
+def _table_charset(collation: str | None) -> str | None:
+    if collation is None:
+        return None
+    try:
+        return known(collation.partition("_")[0])
+    except UnknownShapeError:
+        return None
+
+
+def _column(row: Row) -> ColumnShape:
+    name, data_type, column_type, nullable, charset, _, extra, expression = (value or "" for value in row)
+    base = data_type.lower()
+    kind = "geometrycollection" if base == "geomcollection" else base
+    text = column_type.lower()
+    found = _NUMBERS.search(text)
+    numbers = tuple(map(int, found[1].split(","))) if found and kind in _SIZED_TYPES else ()
+    labels = tuple(map(_label, _LABEL.findall(column_type))) if kind in LABEL_TYPES else ()
+    is_number = "unsigned" in text.rpartition(")")[2] and not labels
+    return ColumnShape(
+        name,
+        kind,
+        numbers,
+        unsigned=is_number,
+        zerofill=is_number and text.endswith("zerofill"),
+        charset=_column_charset(kind, charset),
+        labels=labels,
+        nullable=nullable == "YES",
+        generated=_generated(extra, expression),
+        invisible="INVISIBLE" in extra,
+        compressed="COMPRESSED*/" in column_type,
+        role=_role(expression),
+    )
+
+
+def _column_charset(kind: str, charset: str) -> str | None:
+    if charset:
+        return known(charset)
+    # MySQL 8.0 and later list none for the binary set.
+    return "binary" if kind in LABEL_TYPES else None
+
+
+def _label(text: str) -> str:
+    return _LABEL_ESCAPE.sub(lambda found: _LABEL_ESCAPES[found[0]], text)
+
+
+def _generated(extra: str, expression: str) -> Generated:
+    if _role(expression):
+        return ""
+    if "VIRTUAL GENERATED" in extra:
+        return "virtual"
+    return "stored" if "STORED GENERATED" in extra or "PERSISTENT" in extra else ""
+
+
+def _role(expression: str) -> Role:
+    return "start" if expression == "ROW START" else "end" if expression == "ROW END" else ""
+
+
+# Keys.
+
+
+def _keys(
+    table: _Listed, rows: Sequence[Row], columns: Sequence[ColumnShape]
+) -> tuple[Key | None, tuple[Key, ...]]:
+    """The primary key and the others; the key that COLUMN_KEY calls PRI comes first."""
+    made = {name: _key(name, parts, table.engine) for name, parts in table.keys.items()}
+    primary = made.pop("PRIMARY", None)
+    whole = {column.name: column for column in columns}
+    implied = {row[0] for row in rows if row[5] == "PRI"} if primary is None else set()
+    keys = sorted(made.values(), key=lambda key: not _is_implied(key, implied))
+    return primary, tuple(_order(keys, whole, bool(implied)))
+
+
+def _order(keys: Sequence[Key], columns: Mapping[str, ColumnShape], has_implied: bool) -> Iterator[Key]:
+    first, rest = (keys[:1], keys[1:]) if has_implied else ([], keys)
+    yield from first
+    yield from sorted(rest, key=lambda key: (key.kind != "unique", _has_null(key, columns)))
+
+
+def _has_null(key: Key, columns: Mapping[str, ColumnShape]) -> bool:
+    return any(name not in columns or columns[name].nullable is not False for name, _ in key.parts)
+
+
+def _is_implied(key: Key, names: set[str | None]) -> bool:
+    return key.kind == "unique" and not key.is_hash and {name for name, _ in key.parts} == names
+
+
+def _key(name: str, rows: Mapping[int, Row], engine: str) -> Key:
+    _, _, non_unique, index_type = rows[min(rows)]
+    kind: KeyKind = _KINDS.get(index_type or "", "index")
+    if kind == "index" and non_unique == "0":
+        kind = "primary" if name == "PRIMARY" else "unique"
+    has_lengths = kind in ("index", "unique", "primary")
+    parts = tuple(
+        (rows[position][0] or "", int(rows[position][1] or 0) if has_lengths else 0)
+        for position in sorted(rows)
+    )
+    is_hash = kind == "unique" and index_type == "HASH" and engine not in _NO_HASH_ENGINES
+    return Key(name, kind, parts, is_hash, None if kind == "index" else False)

@@ -1,0 +1,299 @@
+"""All tables of a source with their shapes, and what a statement of the log makes of them.
+
+``Catalog.apply`` takes statements one after another, as the log has them. A statement that is not understood makes
+the shapes of its tables ``Unknown``, with the reason; no statement raises an error.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocol.records import record
+
+from ..sql import ddl_statements as ddl
+from ..sql.ddl_reader import read_statement
+from ..sql.dialect import Dialect
+from ..sql.token_reader import TableName
+from .charset_names import UnknownShapeError, charset_of, known
+from .drafts import altered_shape, created_shape, shape_like
+from .shape import ColumnShape, Shape
+from .shared import Shared
+
+_MOST_TEXT: Final = 200
+
+
+@record(slots=True, frozen=True)
+class Unknown:
+    """A table whose shape is not known; ``reason`` names the statement that the trail ends at."""
+
+    reason: str
+
+
+@record(slots=True, frozen=True)
+class Statement:
+    """A statement of the log with what its QUERY event says of the session.
+
+    ``schema`` is the default schema. ``server_charset`` is the name of collation_server's character set, None where
+    it is not known: schemas without a character set of their own get it.
+    """
+
+    sql: str
+    schema: str = ""
+    dialect: Dialect = field(default_factory=Dialect)
+    server_charset: str | None = None
+
+
+@record(slots=True, frozen=True)
+class TableChange:
+    """A table before and after a statement; None: there was or is no such table.
+
+    ``renamed_to`` and ``renamed_from`` are set for the two halves of a rename.
+    """
+
+    table: TableName
+    before: Shape | Unknown | None
+    after: Shape | Unknown | None
+    renamed_from: TableName | None = None
+    renamed_to: TableName | None = None
+
+
+class Catalog:
+    """Tables with their shapes, and schemas with their default character sets.
+
+    A table that is not here does not exist: whoever reads a baseline enters the tables that it does not read as
+    ``Unknown``. Shapes that are equal share one object.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[TableName, Shape | Unknown] | None = None,
+        schemas: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self._shared = Shared()
+        self._tables: dict[TableName, Shape | Unknown] = {}
+        self._schemas: dict[str, str | None] = dict(schemas or {})
+        for table, shape in (tables or {}).items():
+            self.set(table, shape)
+
+    @property
+    def tables(self) -> Mapping[TableName, Shape | Unknown]:
+        """All tables."""
+        return MappingProxyType(self._tables)
+
+    @property
+    def schemas(self) -> Mapping[str, str | None]:
+        """Schemas and the character sets that their new tables get; None where that is not known."""
+        return MappingProxyType(self._schemas)
+
+    def get(self, table: TableName) -> Shape | Unknown | None:
+        """A table's shape now; None if there is no such table."""
+        return self._tables.get(table)
+
+    def set(self, table: TableName, shape: Shape | Unknown | None) -> None:
+        """Put a table in, or take it out."""
+        if shape is None:
+            self._tables.pop(table, None)
+        else:
+            self._tables[table] = self._shared.shape(shape) if isinstance(shape, Shape) else shape
+
+    def shared(self, state: Shape | Unknown | None) -> Shape | Unknown | None:
+        """An equal state whose parts are those of other shapes, where they are equal."""
+        return self._shared.shape(state) if isinstance(state, Shape) else state
+
+    def set_schema(self, schema: str, charset: str | None) -> None:
+        """The default character set of a schema, by its name or ``utf8``."""
+        self._schemas[schema] = None if charset is None else known(charset)
+
+    def forget_schema(self, schema: str) -> None:
+        """Take a schema out; its tables stay."""
+        self._schemas.pop(schema, None)
+
+    def apply(self, statement: Statement) -> list[TableChange]:
+        """Do what a statement does; the tables that it changed, with their shapes before and after.
+
+        Tables whose shape stays as it is are left out, as are those that TRUNCATE empties.
+        """
+        read = read_statement(statement.sql, statement.schema, statement.dialect)
+        if read is None:
+            return []
+        apply = _APPLY[type(read)]
+        step = _Step(self, statement)
+        apply(step, read)
+        return [change for change in step.changes() if change.before != change.after or change.renamed_from]
+
+
+class _Step:
+    """One statement on its way through the catalog."""
+
+    def __init__(self, catalog: Catalog, statement: Statement) -> None:
+        self._catalog = catalog
+        self._statement = statement
+        self._dialect = statement.dialect
+        self._before: dict[TableName, Shape | Unknown | None] = {}
+        self._renames: dict[TableName, TableName] = {}
+
+    def changes(self) -> Iterator[TableChange]:
+        origins = {new: old for old, new in self._renames.items()}
+        for table, before in self._before.items():
+            yield TableChange(
+                table, before, self._catalog.get(table), origins.get(table), self._renames.get(table)
+            )
+
+    def _get(self, table: TableName) -> Shape | Unknown | None:
+        return self._catalog.get(table)
+
+    def _set(self, table: TableName, shape: Shape | Unknown | None) -> None:
+        self._before.setdefault(table, self._catalog.get(table))
+        self._catalog.set(table, shape)
+
+    def _unknown(self, reason: str) -> Unknown:
+        sql = " ".join(self._statement.sql.split())
+        text = sql if len(sql) <= _MOST_TEXT else f"{sql[:_MOST_TEXT]}..."
+        return Unknown(f"{reason}: {text}")
+
+    def _made(self, make: Callable[[], Shape]) -> Shape | Unknown:
+        try:
+            return make()
+        except (UnknownShapeError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+            return self._unknown(str(error))
+
+    def _schema_charset(self, schema: str) -> str | None:
+        return self._catalog.schemas.get(schema)
+
+    # Tables.
+
+    def create_table(self, read: ddl.CreateTable) -> None:
+        if read.is_conditional and not read.is_replaced and self._get(read.table) is not None:
+            return
+        if read.like is None:
+            charset = self._schema_charset(read.table.schema)
+            shape = self._made(lambda: created_shape(read, charset, self._dialect))
+        else:
+            shape = self._like(read.like)
+        self._set(read.table, shape)
+
+    def _like(self, table: TableName) -> Shape | Unknown:
+        shape = self._get(table)
+        if shape is None:
+            return self._unknown(f"the columns of {table} are not known")
+        if isinstance(shape, Unknown):
+            return shape
+        return self._made(lambda: shape_like(shape, self._dialect))
+
+    def create_sequence(self, read: ddl.CreateSequence) -> None:
+        if read.is_conditional and not read.is_replaced and self._get(read.table) is not None:
+            return
+        self._set(
+            read.table,
+            sequence_shape() if read.is_plain else self._unknown("the type of a sequence's numbers"),
+        )
+
+    def drop_tables(self, read: ddl.DropTables) -> None:
+        for table in read.tables:
+            self._set(table, None)
+
+    def truncate(self, read: ddl.TruncateTable) -> None:
+        """Rows alone."""
+
+    def rename_tables(self, read: ddl.RenameTables) -> None:
+        for old, new in read.pairs:
+            self._rename(old, new)
+
+    def _rename(self, old: TableName, new: TableName) -> None:
+        shape = self._get(old)
+        self._set(old, None)
+        self._set(new, shape or self._unknown(f"the columns of {old} are not known"))
+        origin = next((first for first, last in self._renames.items() if last == old), old)
+        self._renames.pop(origin, None)
+        self._renames[origin] = new
+
+    def alter_table(self, read: ddl.AlterTable) -> None:
+        shape = self._get(read.table)
+        if shape is None:
+            self._set(read.table, self._unknown("its columns before are not known"))
+        elif isinstance(shape, Shape):
+            charset = self._schema_charset(read.table.schema)
+            before = shape
+            self._set(read.table, self._made(lambda: altered_shape(before, read, charset, self._dialect)))
+        for clause in read.clauses:
+            if isinstance(clause, ddl.ChangePartitions):
+                self._change_partitions(read.table, clause)
+        for clause in read.clauses:
+            if isinstance(clause, ddl.RenameTo) and clause.table != read.table:
+                self._rename(read.table, clause.table)
+
+    def _change_partitions(self, table: TableName, clause: ddl.ChangePartitions) -> None:
+        if clause.table is None:
+            return
+        if clause.words == "CONVERT PARTITION":
+            self._set(clause.table, self._like(table))
+        elif clause.words == "CONVERT TABLE":
+            self._set(clause.table, None)
+
+    def unread(self, read: ddl.Unread) -> None:
+        for table in read.tables:
+            self._set(table, self._unknown(read.reason))
+
+    # Schemas.
+
+    def create_schema(self, read: ddl.CreateSchema) -> None:
+        if read.is_replaced:
+            self._drop_schema(read.schema)
+        elif read.is_conditional and read.schema in self._catalog.schemas:
+            return
+        self._set_schema(read.schema, read.charset)
+
+    def alter_schema(self, read: ddl.AlterSchema) -> None:
+        if read.charset:
+            self._set_schema(read.schema, read.charset)
+
+    def _set_schema(self, schema: str, clause: ddl.CharsetClause) -> None:
+        default = self._statement.server_charset
+        try:
+            self._catalog.set_schema(schema, charset_of(clause, default, default))
+        except UnknownShapeError:
+            self._catalog.set_schema(schema, None)
+
+    def drop_schema(self, read: ddl.DropSchema) -> None:
+        self._drop_schema(read.schema)
+
+    def _drop_schema(self, schema: str) -> None:
+        for table in [table for table in self._catalog.tables if table.schema == schema]:
+            self._set(table, None)
+        self._catalog.forget_schema(schema)
+
+
+_APPLY: Final[Mapping[type, Callable[[_Step, Any], None]]] = MappingProxyType(
+    {
+        ddl.CreateTable: _Step.create_table,
+        ddl.CreateSequence: _Step.create_sequence,
+        ddl.DropTables: _Step.drop_tables,
+        ddl.TruncateTable: _Step.truncate,
+        ddl.RenameTables: _Step.rename_tables,
+        ddl.AlterTable: _Step.alter_table,
+        ddl.Unread: _Step.unread,
+        ddl.CreateSchema: _Step.create_schema,
+        ddl.AlterSchema: _Step.alter_schema,
+        ddl.DropSchema: _Step.drop_schema,
+    }
+)
+
+
+@cache
+def sequence_shape() -> Shape:
+    """What MariaDB logs of a sequence whose numbers are BIGINT (sql_sequence.cc)."""
+    columns = [
+        ("next_not_cached_value", "bigint", False),
+        ("minimum_value", "bigint", False),
+        ("maximum_value", "bigint", False),
+        ("start_value", "bigint", False),
+        ("increment", "bigint", False),
+        ("cache_size", "bigint", True),
+        ("cycle_option", "tinyint", True),
+        ("cycle_count", "bigint", False),
+    ]
+    return Shape(
+        tuple(ColumnShape(name, kind, unsigned=unsigned, nullable=False) for name, kind, unsigned in columns)
+    )

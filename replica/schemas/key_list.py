@@ -1,0 +1,294 @@
+"""The keys of a table as servers keep them: names they make up, keys of FOREIGN KEYs that come and go, the order.
+
+Names and order matter for one thing: which unique key rows are logged by where there is no PRIMARY KEY. Sources:
+sql_table.cc of both families (``mysql_prepare_create_table``, ``make_unique_key_name``, ``sort_keys``,
+``foreign_key_prefix``), measured on MySQL 5.6 and 9.7, MariaDB 10.11 and 11.8.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from protocol.charset import charset_by_name
+from protocol.records import record
+
+from ..sql.ddl_statements import KeyClause
+from .charset_names import UnknownShapeError
+from .column_shapes import BLOB_TYPES, GEOMETRY_TYPES, STRING_TYPES
+from .shape import ColumnShape, Key, Period
+
+_UNNAMED_EXPRESSION: Final = "functional_index"
+_MOST_SUFFIXES: Final = 100
+# What a key over a POINT is of where its length is not said.
+_POINT_BYTES: Final = 25
+# MariaDB: the longest keys of the engines, in bytes; beyond, a unique key is one over a hash.
+_LONGEST: Final[Mapping[str, int]] = {"innodb": 3072, "": 3072, "myisam": 1000, "aria": 2300}
+_NO_HASH_ENGINES: Final = frozenset({"memory", "heap"})
+# What is never too long for any engine.
+_SHORT_ENOUGH: Final = 767
+_MOST_FIXED: Final = 16
+_BYTES: Final[Mapping[str, int]] = {
+    "tinyint": 1,
+    "smallint": 2,
+    "mediumint": 3,
+    "int": 4,
+    "bigint": 8,
+    "float": 4,
+    "double": 8,
+    "date": 3,
+    "time": 3,
+    "datetime": 5,
+    "timestamp": 4,
+    "year": 1,
+    "inet4": 4,
+}
+
+
+class KeyList:
+    """Keys while a statement works on them: first keys are dropped, then renamed, then added.
+
+    ``others`` is None when the trail of their names is lost.
+    """
+
+    def __init__(self, primary: Key | None = None, others: Sequence[Key] | None = ()) -> None:
+        self.primary = primary
+        self.others = None if others is None else list(others)
+        self._added: list[tuple[Key, KeyClause]] = []
+        self._primary_period = ""
+        self._had_primary = primary is not None
+        self._had = {key.name.lower() for key in others or ()}
+
+    def drop(self, name: str, *, is_conditional: bool, is_constraint: bool) -> None:
+        """DROP INDEX, DROP PRIMARY KEY, DROP CONSTRAINT."""
+        if name.upper() == "PRIMARY" and self.primary is not None:
+            self.primary = None
+            return
+        if self.others is None:
+            return
+        left = [
+            key
+            for key in self.others
+            if key.name.lower() != name.lower() or (is_constraint and key.kind != "unique")
+        ]
+        if len(left) == len(self.others) and not is_conditional and not is_constraint:
+            self.others = None
+        else:
+            self.others = left
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """RENAME INDEX: old names, in small letters, to new ones."""
+        if self.others is not None:
+            if not names.keys() <= {key.name.lower() for key in self.others}:
+                self.others = None
+                return
+            self.others = [replace(key, name=names.get(key.name.lower(), key.name)) for key in self.others]
+
+    def rename_columns(self, names: Mapping[str, str | None]) -> None:
+        """Old names of columns -> new ones, None for columns that are dropped; both as they are written."""
+        if self.primary is not None:
+            self.primary = _with_columns(self.primary, names)
+        if self.others is not None:
+            self.others = [
+                key for key in (_with_columns(key, names) for key in self.others) if key is not None
+            ]
+
+    def add(self, clause: KeyClause) -> None:
+        """A key of CREATE TABLE or ADD; it gets its name in ``finish``."""
+        parts = tuple((part.column, part.length) for part in clause.parts)
+        if clause.kind == "primary":
+            if not (clause.is_conditional and self._had_primary):
+                self.primary = Key("PRIMARY", "primary", parts)
+                self._primary_period = clause.period
+            return
+        if clause.is_conditional and (clause.name or parts[0][0]).lower() in self._had:
+            return
+        is_foreign = clause.kind == "foreign"
+        kind = "index" if clause.kind == "foreign" else clause.kind
+        key = Key(clause.name, kind, parts, is_generated=is_foreign)
+        self._added.append((key, clause))
+
+    def finish(
+        self, columns: Sequence[ColumnShape], periods: Sequence[Period], engine: str, *, has_hashes: bool
+    ) -> tuple[Key | None, tuple[Key, ...] | None]:
+        """The primary key and the others. ``has_hashes``: MariaDB from 10.4 on."""
+        by_name = {column.name.lower(): column for column in columns}
+        ends = [column.name for column in columns if column.role == "end" and not column.is_hidden]
+        primary = self.primary
+        if primary is not None:
+            primary = _with_end(_with_period(primary, self._primary_period, periods), ends)
+            primary = _settled(primary, by_name)
+        hashing = _Hashing(by_name, engine) if has_hashes else None
+        added = [
+            (_settled(_with_end(_with_period(key, clause.period, periods), ends), by_name), clause.method)
+            for key, clause in self._added
+        ]
+        kept = None
+        if self.others is not None:
+            kept = [_settled(_with_end(key, ends), by_name) for key in self.others]
+        keys = None if kept is None else _without_superfluous([*kept, *(key for key, _ in added)], primary)
+        if kept is None or keys is None:
+            unnamed = [*((key, "") for key in kept or ()), *added]
+            if hashing and any(hashing.is_needed(key, method) for key, method in unnamed):
+                raise UnknownShapeError("a unique key over a hash beside keys whose trail is lost")
+            return primary, None
+        methods = {id(key): method for key, method in added}
+        settled: list[Key] = []
+        for key in keys:
+            is_hash = hashing is not None and hashing.is_needed(key, methods.get(id(key), ""))
+            name = key.name or _made_up_name(key, settled)
+            settled.append(replace(key, name=name, is_hash=is_hash))
+        return primary, tuple(sorted(settled, key=lambda key: _order(key, by_name)))
+
+
+def _with_columns(key: Key, names: Mapping[str, str | None]) -> Key | None:
+    """The key with other names of columns; None if none of its columns is left."""
+    renamed = [(names.get(name, name), length) for name, length in key.parts]
+    parts = tuple((name, length) for name, length in renamed if name is not None)
+    if parts == key.parts:
+        return key
+    return replace(key, parts=parts) if parts else None
+
+
+def _with_period(key: Key, name: str, periods: Sequence[Period]) -> Key:
+    """WITHOUT OVERLAPS adds the columns of the period, its end first."""
+    if not name:
+        return key
+    for period in periods:
+        if period.name.lower() == name.lower():
+            return replace(key, parts=(*key.parts, (period.end, 0), (period.start, 0)))
+    raise UnknownShapeError(f"the columns of period {name} are not known")
+
+
+def _with_end(key: Key, ends: Sequence[str]) -> Key:
+    """A unique key of a system-versioned table ends in the end of its period, where that is a column of its own."""
+    names = {name.lower() for name, _ in key.parts}
+    if key.kind not in ("primary", "unique"):
+        return key
+    return replace(key, parts=(*key.parts, *((name, 0) for name in ends if name.lower() not in names)))
+
+
+def _settled(key: Key, columns: Mapping[str, ColumnShape]) -> Key:
+    """The key with its columns' own spelling, and no prefix where that is the whole column."""
+    parts = []
+    for name, length in key.parts:
+        column = columns.get(name.lower())
+        if column is None and name:
+            raise UnknownShapeError(f"a key over {name}, which is no column")
+        parts.append((name, length) if column is None else (column.name, _prefix(key, column, length)))
+    return replace(key, parts=tuple(parts))
+
+
+def _prefix(key: Key, column: ColumnShape, length: int) -> int:
+    """The length of a key's part, 0 for the whole column."""
+    if column.type == "point" and not length and key.kind in ("index", "unique", "primary"):
+        return _POINT_BYTES
+    if column.type in BLOB_TYPES or column.type in GEOMETRY_TYPES:
+        return length
+    is_whole = column.type not in STRING_TYPES or length >= column.numbers[0]
+    return 0 if is_whole else length
+
+
+def _order(key: Key, columns: Mapping[str, ColumnShape]) -> tuple[bool, bool, bool, bool]:
+    """Unique keys first, of them those without NULL, of them those without prefixes; FULLTEXT last."""
+    if key.kind != "unique":
+        return True, False, False, key.kind == "fulltext"
+    parts = [columns.get(name.lower()) for name, _ in key.parts]
+    has_null = any(part is None or part.nullable is not False for part in parts)
+    return False, has_null, any(length for _, length in key.parts), False
+
+
+def _without_superfluous(keys: Sequence[Key], primary: Key | None) -> list[Key] | None:
+    """Without the keys that were made for a FOREIGN KEY and are the beginning of another key.
+
+    None if that depends on who made a key, which is not known, and a name depends on it.
+    """
+    left: list[Key] = list(keys)
+    for key in keys:
+        if key.is_generated is False:
+            continue
+        covering = [
+            other
+            for other in (*left, *([primary] if primary else ()))
+            if other is not key
+            and other.parts[: len(key.parts)] == key.parts
+            and (
+                other.is_generated is False
+                or len(other.parts) > len(key.parts)
+                or _is_before(left, other, key)
+            )
+        ]
+        if not covering:
+            continue
+        if key.is_generated is None:
+            if any(not other.name for other in covering):
+                return None
+            continue
+        left = [other for other in left if other is not key]
+    return left
+
+
+def _is_before(keys: Sequence[Key], one: Key, other: Key) -> bool:
+    return next(key for key in keys if key is one or key is other) is one
+
+
+def _made_up_name(key: Key, others: Sequence[Key]) -> str:
+    taken = {other.name.lower() for other in others} | {"primary"}
+    name = key.parts[0][0] or _UNNAMED_EXPRESSION
+    candidates = [name, *(f"{name}_{number}" for number in range(2, _MOST_SUFFIXES))]
+    return next((candidate for candidate in candidates if candidate.lower() not in taken), name)
+
+
+@record(slots=True, frozen=True)
+class _Hashing:
+    """Which unique keys of MariaDB have a hidden column: those of long columns, and new ones USING HASH."""
+
+    columns: Mapping[str, ColumnShape]
+    engine: str
+
+    def is_needed(self, key: Key, method: str) -> bool:
+        if key.kind != "unique" or self.engine in _NO_HASH_ENGINES:
+            return False
+        if method == "HASH":
+            return True
+        sizes = [self._size(name, length) for name, length in key.parts]
+        if None in sizes:
+            return True
+        size = sum(size or 0 for size in sizes)
+        longest = _LONGEST.get(self.engine)
+        if longest is None and size > _SHORT_ENOUGH:
+            raise UnknownShapeError(f"a unique key of {size} bytes in engine {self.engine}")
+        return longest is not None and size > longest
+
+    def _size(self, name: str, length: int) -> int | None:
+        """Bytes of a part of a key; None for a whole BLOB or TEXT."""
+        column = self.columns.get(name.lower())
+        if column is None:
+            raise UnknownShapeError("a unique key over an expression")
+        charset = charset_by_name(column.charset or "binary")
+        width = 1 if charset is None else charset.max_bytes
+        if column.type in STRING_TYPES:
+            return (length or column.numbers[0]) * width
+        if column.type in BLOB_TYPES or column.type.startswith(
+            ("geometry", "point", "multi", "line", "poly")
+        ):
+            return length * width if length else None
+        return _fixed_size(column)
+
+
+def _fixed_size(column: ColumnShape) -> int:
+    """Bytes of a value of a type without characters."""
+    if column.type == "decimal":
+        precision, scale = column.numbers
+        return _decimal_size(precision - scale) + _decimal_size(scale)
+    if column.type == "bit":
+        return (column.numbers[0] + 7) // 8
+    if column.type == "enum":
+        return 1 if len(column.labels) < 256 else 2
+    if column.type == "set":
+        return min((len(column.labels) + 7) // 8, 8)
+    fraction = (column.numbers[0] + 1) // 2 if column.numbers else 0
+    return _BYTES.get(column.type, _MOST_FIXED) + fraction
+
+
+def _decimal_size(digits: int) -> int:
+    return digits // 9 * 4 + (digits % 9 + 1) // 2

@@ -1,0 +1,71 @@
+"""QUERY events as ``Statement``: what the session of a statement was, from the event's status variables."""
+
+from typing import Final
+
+from protocol.binlog.events import QueryEvent
+from protocol.binlog.query_status import StatusValue, parse_status_variables
+from protocol.charset import charset_of_collation
+from protocol.errors import DecodeError
+from protocol.records import record
+
+from ..sql.dialect import Dialect
+from .catalog import Statement
+
+# MariaDB: a bit of FLAGS2 (sql_priv.h: OPTION_EXPLICIT_DEF_TIMESTAMP). 10.11 and 11.8 log it; before 10.10 the
+# variable could not be set at run time, and is not logged.
+_EXPLICIT_TIMESTAMPS: Final = 1 << 24
+_LOGS_EXPLICIT_TIMESTAMPS: Final = (10, 11)
+
+
+@record(slots=True, frozen=True)
+class LogTraits:
+    """What is the same for all statements of a log.
+
+    ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps``: the global value of
+    explicit_defaults_for_timestamp, for logs of MySQL before 8.0 and MariaDB before 10.11; None if it is not known.
+    """
+
+    is_mariadb: bool
+    version: tuple[int, ...]
+    folds_names: bool = False
+    explicit_timestamps: bool | None = None
+
+
+def statement_of(event: QueryEvent, traits: LogTraits) -> Statement:
+    """The statement of an event, for ``Catalog.apply`` and ``SchemaHistory.apply``."""
+    try:
+        status = parse_status_variables(event.status_variables)
+    except DecodeError:
+        status = {}
+    dialect = Dialect(
+        traits.is_mariadb,
+        traits.version,
+        _number(status.get("SQL_MODE")) or 0,
+        traits.folds_names,
+        _explicit_timestamps(status, traits),
+    )
+    return Statement(event.sql, event.schema, dialect, _server_charset(status, traits))
+
+
+def _explicit_timestamps(status: dict[str, StatusValue], traits: LogTraits) -> bool | None:
+    logged = _number(status.get("EXPLICIT_DEFAULTS_FOR_TIMESTAMP"))
+    if logged is not None:
+        return bool(logged)
+    flags = _number(status.get("FLAGS2")) or 0
+    if traits.is_mariadb and traits.version >= _LOGS_EXPLICIT_TIMESTAMPS:
+        return bool(flags & _EXPLICIT_TIMESTAMPS)
+    return traits.explicit_timestamps
+
+
+def _server_charset(status: dict[str, StatusValue], traits: LogTraits) -> str | None:
+    """The character set of collation_server, the third of CHARSET."""
+    collations = status.get("CHARSET")
+    if not isinstance(collations, tuple) or len(collations) < 3:
+        return None
+    collation = collations[2]
+    charset = charset_of_collation(collation, traits.is_mariadb) if isinstance(collation, int) else None
+    return None if charset is None else charset.name
+
+
+def _number(value: StatusValue | None) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,200 @@
+"""Whether a table of the log, as its TABLE_MAP has it, can be of a shape; and the table with the shape's names.
+
+Every TABLE_MAP has the count of columns, their types, lengths and nullability. Names, signs, character sets, labels
+and the key are there at binlog_row_metadata=FULL (or, some of them, MINIMAL), and are compared where they are.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from protocol.charset import charset_by_name
+from protocol.constants import ColumnType
+from protocol.rows.column import Column
+from protocol.rows.table import Table
+
+from .shape import ColumnShape, Shape
+
+#: A type as the log has it: the type's code, and the metadata behind it (None: any).
+Logged = tuple[ColumnType, int | None]
+
+_LENGTH_BYTES: Final = {"tiny": 1, "": 2, "medium": 3, "long": 4}
+_BLOBS: Final = {prefix + kind: size for prefix, size in _LENGTH_BYTES.items() for kind in ("text", "blob")}
+_PLAIN: Final[Mapping[str, tuple[Logged, ...]]] = MappingProxyType(
+    {
+        "tinyint": ((ColumnType.TINY, None),),
+        "smallint": ((ColumnType.SHORT, None),),
+        "mediumint": ((ColumnType.INT24, None),),
+        "int": ((ColumnType.LONG, None),),
+        "bigint": ((ColumnType.LONGLONG, None),),
+        "float": ((ColumnType.FLOAT, 4),),
+        "double": ((ColumnType.DOUBLE, 8),),
+        "date": ((ColumnType.DATE, None), (ColumnType.NEWDATE, None)),
+        "year": ((ColumnType.YEAR, None),),
+        "json": ((ColumnType.JSON, 4),),
+        "uuid": ((ColumnType.STRING, 16),),
+        "inet6": ((ColumnType.STRING, 16),),
+        "inet4": ((ColumnType.STRING, 4),),
+    }
+)
+# The second code is that of columns made before 5.6, or in MariaDB without mysql56_temporal_format.
+_TIMES: Final[Mapping[str, tuple[ColumnType, ColumnType]]] = MappingProxyType(
+    {
+        "time": (ColumnType.TIME2, ColumnType.TIME),
+        "datetime": (ColumnType.DATETIME2, ColumnType.DATETIME),
+        "timestamp": (ColumnType.TIMESTAMP2, ColumnType.TIMESTAMP),
+    }
+)
+_GEOMETRIES: Final = (
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
+_SIGNED_TYPES: Final = frozenset(
+    {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
+)
+_STRINGS: Final = frozenset({"char", "binary", "varchar", "varbinary"})
+_BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
+_BINARY_TYPES: Final = _BINARY | {"uuid", "inet4", "inet6"}
+
+
+def first_difference(shape: Shape, table: Table) -> str | None:
+    """What a table of the log has that the shape does not, in words; None if nothing speaks against the shape."""
+    if len(shape.columns) != len(table.columns):
+        return f"{len(table.columns)} columns in the log, {len(shape.columns)} in the history"
+    has_names = table.names_from == "log"
+    for index, (known, logged) in enumerate(zip(shape.columns, table.columns, strict=True), 1):
+        for problem in _differences(known, logged, has_name=has_names):
+            return f"column {index}, {known.name!r}: {problem}"
+    is_key_known = shape.primary is not None or shape.keys is not None
+    if has_names and is_key_known and table.primary_key and table.primary_key != shape.primary_key:
+        return f"the key is {table.primary_key} in the log, {shape.primary_key} in the history"
+    return None
+
+
+def with_shape(table: Table, shape: Shape) -> Table:
+    """The table with names, signs, character sets and labels of a shape that ``first_difference`` says nothing about.
+
+    What the log itself says stays. ``names_from`` becomes ``"history"`` where the log has no names.
+    """
+    pairs = zip(table.columns, shape.columns, strict=True)
+    columns = tuple(_filled(logged, known) for logged, known in pairs)
+    if table.names_from == "log":
+        return replace(table, columns=columns)
+    return replace(table, columns=columns, primary_key=shape.primary_key, names_from="history")
+
+
+def _filled(logged: Column, known: ColumnShape) -> Column:
+    return replace(
+        logged,
+        name=known.name,
+        unsigned=known.unsigned
+        if logged.unsigned is None and known.type in _SIGNED_TYPES
+        else logged.unsigned,
+        charset=logged.charset or _charset(known),
+        labels=logged.labels if logged.labels is not None else known.labels or None,
+        visible=logged.visible and not known.invisible,
+    )
+
+
+def _charset(column: ColumnShape) -> str | None:
+    return "binary" if column.type in _BINARY_TYPES else column.charset
+
+
+def _differences(known: ColumnShape, logged: Column, *, has_name: bool) -> Iterator[str]:
+    if has_name and known.name != logged.name:
+        yield f"named {logged.name!r} in the log"
+    if not any(_agrees(kind, logged) for kind in logged_types(known)):
+        yield f"{logged.type.name} with metadata {logged.metadata} in the log, {known.column_type} in the history"
+    if known.nullable is not None and known.nullable != logged.nullable:
+        yield "NULL in the log, NOT NULL in the history" if logged.nullable else "NOT NULL in the log"
+    if logged.unsigned is not None and known.type in _SIGNED_TYPES and known.unsigned != logged.unsigned:
+        yield f"{'unsigned' if logged.unsigned else 'signed'} in the log, {known.column_type} in the history"
+    charset = _charset(known)
+    if logged.charset is not None and charset is not None and logged.charset != charset:
+        yield f"character set {logged.charset} in the log, {charset} in the history"
+    if logged.labels is not None and logged.labels != known.labels:
+        yield f"labels {logged.labels} in the log, {known.labels} in the history"
+    if not logged.visible and not known.invisible:
+        yield "invisible in the log"
+    yield from _shape_differences(known, logged)
+
+
+def _shape_differences(known: ColumnShape, logged: Column) -> Iterator[str]:
+    """Of geometries and vectors."""
+    if logged.geometry_type is not None and known.type in _GEOMETRIES:
+        code = logged.geometry_type
+        name = _GEOMETRIES[code] if code < len(_GEOMETRIES) else str(code)
+        if name != known.type:
+            yield f"{name} in the log, {known.type} in the history"
+    if logged.dimension is not None and known.type == "vector" and (logged.dimension,) != known.numbers:
+        yield f"{logged.dimension} dimensions in the log, {known.numbers[0]} in the history"
+
+
+def _agrees(kind: Logged, logged: Column) -> bool:
+    return kind[0] is logged.type and kind[1] in (None, logged.metadata)
+
+
+def logged_types(column: ColumnShape) -> tuple[Logged, ...]:
+    """The types that a TABLE_MAP may give such a column; none for a type that is not known."""
+    plain = _PLAIN.get(column.type)
+    if plain is not None:
+        return plain
+    if column.type in _BLOBS:
+        code = ColumnType.MARIADB_BLOB_COMPRESSED if column.compressed else ColumnType.BLOB
+        return ((code, _BLOBS[column.type]),)
+    if column.type in _GEOMETRIES:
+        return ((ColumnType.GEOMETRY, 4),)
+    if column.type in _STRINGS:
+        return _string_types(column)
+    if column.type in _TIMES:
+        new, old = _TIMES[column.type]
+        return ((new, column.numbers[0] if column.numbers else 0), (old, None))
+    read = _SIZED.get(column.type)
+    return () if read is None else read(column)
+
+
+def _string_types(column: ColumnShape) -> tuple[Logged, ...]:
+    charset = charset_by_name(column.charset or "binary")
+    size = column.numbers[0] * (1 if charset is None else charset.max_bytes)
+    if column.type in ("char", "binary"):
+        return ((ColumnType.STRING, size),)
+    if column.compressed:
+        return ((ColumnType.MARIADB_VARCHAR_COMPRESSED, size + 1),)
+    return ((ColumnType.VARCHAR, size), (ColumnType.VAR_STRING, size))
+
+
+def _decimal_types(column: ColumnShape) -> tuple[Logged, ...]:
+    precision, scale = column.numbers
+    return ((ColumnType.NEWDECIMAL, precision << 8 | scale), (ColumnType.DECIMAL, None))
+
+
+def _enum_types(column: ColumnShape) -> tuple[Logged, ...]:
+    return ((ColumnType.ENUM, 1 if len(column.labels) < 256 else 2),)
+
+
+def _set_types(column: ColumnShape) -> tuple[Logged, ...]:
+    size = (len(column.labels) + 7) // 8
+    return ((ColumnType.SET, 8 if size > 4 else size),)
+
+
+def _vector_types(column: ColumnShape) -> tuple[Logged, ...]:
+    """MariaDB logs a vector as VARBINARY."""
+    return ((ColumnType.VECTOR, None), (ColumnType.VARCHAR, column.numbers[0] * 4))
+
+
+_SIZED: Final[Mapping[str, Callable[[ColumnShape], tuple[Logged, ...]]]] = MappingProxyType(
+    {
+        "decimal": _decimal_types,
+        "bit": lambda column: ((ColumnType.BIT, column.numbers[0]),),
+        "enum": _enum_types,
+        "set": _set_types,
+        "vector": _vector_types,
+    }
+)

@@ -1,0 +1,294 @@
+"""The history of all tables of a source: for each table its shapes, each valid from a place in the log on.
+
+A shape is valid for what the log has behind its place: the end of the statement that made it. The history may be
+ahead of the reader: statements that it has seen before change nothing. It does no input or output; its JSON lines are
+for a store to keep, whole (``to_lines``) or as they come (``change_lines``).
+"""
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from protocol.errors import ConfigurationError
+from protocol.position import BinlogPosition
+
+from ..sql.token_reader import TableName
+from .catalog import Catalog, Statement, TableChange, Unknown
+from .log_places import Place, file_of, place_of
+from .shape import ColumnShape, Shape
+from .shared import Shared
+
+#: What a table is at a place: its shape, a trail that is lost, or None: there is no such table.
+State = Shape | Unknown | None
+
+VERSION: Final = 1
+
+
+class Timeline:
+    """The states of one table, each from a place on; places ascend."""
+
+    __slots__ = ("_places", "_states")
+
+    def __init__(self, place: Place, state: State) -> None:
+        self._places: tuple[Place, ...] = (place,)
+        self._states: tuple[State, ...] = (state,)
+
+    def __iter__(self) -> Iterator[tuple[Place, State]]:
+        return iter(zip(self._places, self._states, strict=True))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def last(self) -> State:
+        """The state at the end of what is known."""
+        return self._states[-1]
+
+    def at(self, place: Place) -> State:
+        """The state at a place, which is not before the first one."""
+        return self._states[bisect_right(self._places, place) - 1]
+
+    def put(self, place: Place, state: State) -> None:
+        """The state from a place on, up to the next known place; it replaces a state of the same place."""
+        index = bisect_right(self._places, place)
+        begin = index - 1 if index and self._places[index - 1] == place else index
+        self._places = (*self._places[:begin], place, *self._places[index:])
+        self._states = (*self._states[:begin], state, *self._states[index:])
+
+    def prune(self, place: Place) -> None:
+        """Drop the states that end at a place or before it."""
+        begin = max(bisect_right(self._places, place) - 1, 0)
+        if begin:
+            self._places, self._states = self._places[begin:], self._states[begin:]
+
+    def change_at(self, place: Place) -> tuple[State, State] | None:
+        """The states before and from a place on, if the timeline has an entry there that is not its first."""
+        index = bisect_right(self._places, place) - 1
+        if index < 1 or self._places[index] != place:
+            return None
+        return self._states[index - 1], self._states[index]
+
+
+class SchemaHistory:
+    """Timelines of all tables of one source's log, from a baseline on.
+
+    ``source`` identifies the log: the source's server_uuid or server_id, as checkpoints have it. ``catalog`` is the
+    state at ``head``, the place behind the last statement.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        begin: BinlogPosition,
+        catalog: Catalog | None = None,
+        *,
+        head: BinlogPosition | None = None,
+        timelines: Mapping[TableName, Timeline] | None = None,
+    ) -> None:
+        """``catalog`` is valid at ``begin``; with ``timelines``, those of a store, it is valid at ``head``."""
+        self.source = source
+        self.catalog = Catalog() if catalog is None else catalog
+        self._base, self._begin = place_of(begin)
+        self._head = self._begin if head is None else self._place(head)
+        if timelines is None:
+            timelines = {table: Timeline(self._begin, state) for table, state in self.catalog.tables.items()}
+        self._timelines = dict(timelines)
+
+    @property
+    def begin(self) -> BinlogPosition:
+        """The first place that the history knows tables for."""
+        return self._position(self._begin)
+
+    @property
+    def head(self) -> BinlogPosition:
+        """The place behind the last statement, or of the last baseline."""
+        return self._position(self._head)
+
+    @property
+    def tables(self) -> Mapping[TableName, Timeline]:
+        """The timelines, for looking."""
+        return dict(self._timelines)
+
+    def shape_at(self, table: TableName, position: BinlogPosition) -> State:
+        """A table at a place: its shape, ``Unknown``, or None if there is no such table there.
+
+        Raises ``ConfigurationError`` for a place of a log with another base name.
+        """
+        place = self._place(position)
+        if place < self._begin:
+            return Unknown(f"the schema history begins at {self.begin}, behind {position}")
+        timeline = self._timelines.get(table)
+        return None if timeline is None else timeline.at(place)
+
+    def apply(self, statement: Statement, position: BinlogPosition) -> list[TableChange]:
+        """Do what a statement does; ``position`` is the end of its event. The tables that it changed.
+
+        A statement at ``head`` or before it has been done: its changes are told again, without names of renames.
+        """
+        place = self._place(position)
+        if place <= self._head:
+            return list(self._changes_at(place))
+        changes = self.catalog.apply(statement)
+        self._head = place
+        for change in changes:
+            self._put(change.table, place, change.after)
+        return changes
+
+    def set_at(self, table: TableName, position: BinlogPosition, state: State) -> None:
+        """What a table is from a place on, up to the next place that the history knows: read anew, or lost."""
+        place = self._place(position)
+        if table not in self._timelines:
+            self._timelines[table] = Timeline(self._begin, Unknown(f"{table} was first read at {position}"))
+        self._put(table, place, state)
+        self.catalog.set(table, self._timelines[table].last)
+
+    def prune(self, position: BinlogPosition) -> None:
+        """Forget what no reader from a place on needs."""
+        place = self._place(position)
+        for table, timeline in list(self._timelines.items()):
+            timeline.prune(place)
+            if len(timeline) == 1 and timeline.last is None:
+                del self._timelines[table]
+        self._begin = max(self._begin, min(place, self._head))
+
+    def _put(self, table: TableName, place: Place, state: State) -> None:
+        timeline = self._timelines.get(table)
+        if timeline is None:
+            self._timelines[table] = timeline = Timeline(self._begin, None)
+        timeline.put(place, self.catalog.shared(state))
+
+    def _changes_at(self, place: Place) -> Iterator[TableChange]:
+        for table, timeline in self._timelines.items():
+            found = timeline.change_at(place)
+            if found is not None:
+                yield TableChange(table, *found)
+
+    def _place(self, position: BinlogPosition) -> Place:
+        base, place = place_of(position)
+        if base != self._base:
+            raise ConfigurationError(
+                f"{position} is no place of the log {self._base!r} that the schema history is of"
+            )
+        return place
+
+    def _position(self, place: Place) -> BinlogPosition:
+        return file_of(self._base, place)
+
+    # JSON lines.
+
+    def to_lines(self) -> Iterator[str]:
+        """The whole history, a JSON text a line."""
+        yield _dump(
+            {
+                "version": VERSION,
+                "source": self.source,
+                "begin": str(self.begin),
+                "head": str(self.head),
+                "schemas": dict(self.catalog.schemas),
+            }
+        )
+        columns: dict[ColumnShape, int] = {}
+        numbers: dict[Shape, int] = {}
+        for table, timeline in self._timelines.items():
+            for _, state in timeline:
+                if isinstance(state, Shape) and state not in numbers:
+                    new = [column for column in state.columns if column not in columns]
+                    if new:
+                        yield _dump({"columns": [column.to_dict() for column in new]})
+                    for column in new:
+                        columns[column] = len(columns)
+                    numbers[state] = len(numbers)
+                    yield _dump({"shape": state.to_dict([columns[column] for column in state.columns])})
+            yield _table_line(table, timeline, numbers)
+
+    def table_line(self, table: TableName) -> str:
+        """What to write behind ``to_lines()`` once ``set_at`` has changed a table."""
+        return _table_line(table, self._timelines[table], {})
+
+    def change_lines(self, changes: Iterable[TableChange]) -> Iterator[str]:
+        """What to write behind ``to_lines()`` once ``apply`` has returned these changes."""
+        for change in changes:
+            yield _table_line(change.table, [(self._head, change.after)], {})
+        yield _dump({"head": str(self.head), "schemas": dict(self.catalog.schemas)})
+
+    @classmethod
+    def from_lines(cls, lines: Iterable[str]) -> "SchemaHistory":
+        """The reverse of ``to_lines``, with ``change_lines`` behind; ``ConfigurationError`` on anything else."""
+        try:
+            return _Loader().load(lines)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ConfigurationError(f"not a schema history: {type(error).__name__}: {error}") from error
+
+
+class _Loader:
+    """Reads the lines of a history."""
+
+    def __init__(self) -> None:
+        self._shared = Shared()
+        self._columns: list[ColumnShape] = []
+        self._shapes: list[Shape] = []
+        self._timelines: dict[TableName, Timeline] = {}
+
+    def load(self, lines: Iterable[str]) -> SchemaHistory:
+        rows = (json.loads(line) for line in lines if line.strip())
+        header = next(rows, None)
+        if not isinstance(header, dict) or header.get("version") != VERSION:
+            raise ConfigurationError(f"not a schema history of version {VERSION}: {str(header)[:200]}")
+        begin = BinlogPosition.parse(header["begin"])
+        head, schemas = header["head"], header["schemas"]
+        for row in rows:
+            if "columns" in row:
+                self._columns += map(ColumnShape.from_dict, row["columns"])
+            elif "shape" in row:
+                columns = [self._columns[number] for number in row["shape"]["columns"]]
+                self._shapes.append(self._shared.shape(Shape.from_dict(row["shape"], columns)))
+            elif "table" in row:
+                schema, name = row["table"]
+                self._load_states(place_of(begin)[1], TableName(schema, name), row["states"])
+            else:
+                head, schemas = row["head"], row["schemas"]
+        now = {table: timeline.last for table, timeline in self._timelines.items()}
+        return SchemaHistory(
+            str(header["source"]),
+            begin,
+            Catalog({table: state for table, state in now.items() if state is not None}, schemas),
+            head=BinlogPosition.parse(head),
+            timelines=self._timelines,
+        )
+
+    def _load_states(self, begin: Place, table: TableName, rows: Iterable[Sequence[Any]]) -> None:
+        for number, offset, data in rows:
+            place, state = (int(number), int(offset)), self._state(data)
+            timeline = self._timelines.get(table)
+            if timeline is not None:
+                timeline.put(place, state)
+            elif place <= begin:
+                self._timelines[table] = Timeline(place, state)
+            else:
+                self._timelines[table] = Timeline(begin, None)
+                self._timelines[table].put(place, state)
+
+    def _state(self, state: Any) -> State:
+        if state is None:
+            return None
+        if isinstance(state, int):
+            return self._shapes[state]
+        if "unknown" in state:
+            return Unknown(str(state["unknown"]))
+        return self._shared.shape(Shape.from_dict(state))
+
+
+def _state(state: State, numbers: Mapping[Shape, int]) -> Any:
+    if isinstance(state, Shape):
+        return numbers[state] if state in numbers else state.to_dict()
+    return None if state is None else {"unknown": state.reason}
+
+
+def _table_line(table: TableName, states: Iterable[tuple[Place, State]], numbers: Mapping[Shape, int]) -> str:
+    rows = [[*place, _state(state, numbers)] for place, state in states]
+    return _dump({"table": list(table), "states": rows})
+
+
+def _dump(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=True, separators=(",", ":"))

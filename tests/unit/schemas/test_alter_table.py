@@ -1,0 +1,166 @@
+"""ALTER TABLE, clause by clause and together: facts of MySQL 5.6, 9.7, MariaDB 10.11 and 11.8."""
+
+from __future__ import annotations
+
+import pytest
+
+from replica.sql.dialect import Dialect
+from tests.support.shape_text import MARIADB, MYSQL, MYSQL56, columns_text, names, reason_of, shape_of
+
+ABC = "CREATE TABLE t (a INT, b INT, c INT)"
+
+
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        ("ADD d INT", "a b c d"),
+        ("ADD COLUMN d INT FIRST", "d a b c"),
+        ("ADD d INT FIRST, ADD e INT FIRST", "e d a b c"),
+        ("ADD d INT AFTER a, ADD e INT AFTER d", "a d e b c"),
+        ("ADD (d INT, e INT)", "a b c d e"),
+        ("ADD COLUMN (d INT, PRIMARY KEY (d), e INT)", "a b c d e"),
+        ("DROP b", "a c"),
+        ("DROP COLUMN b CASCADE, DROP c", "a"),
+        ("DROP t.b", "a c"),
+        ("DROP B, ADD b VARCHAR(3)", "a c b"),
+        ("DROP a, ADD a INT FIRST", "a b c"),
+        (
+            "CHANGE a x INT, ADD y INT AFTER x, ADD z INT FIRST, ADD w INT FIRST, MODIFY c INT AFTER x, ADD v INT",
+            "w z x c y b v",
+        ),
+        ("CHANGE a b INT, CHANGE b a INT", "b a c"),
+        ("CHANGE COLUMN a a2 INT AFTER c", "b c a2"),
+        ("MODIFY a INT AFTER c, MODIFY c INT AFTER b", "b c a"),
+        ("MODIFY c INT AFTER a, MODIFY a INT AFTER b", "c b a"),
+        ("MODIFY b INT FIRST", "b a c"),
+        ("RENAME COLUMN a TO b, RENAME COLUMN b TO a, ADD d INT AFTER a", "b a d c"),
+        ("RENAME COLUMN c TO D2, ADD e INT AFTER d2", "a b D2 e"),
+        ("ENGINE = MyISAM COMMENT 'x, ADD d INT' ROW_FORMAT=DYNAMIC", "a b c"),
+        ("ADD d INT, ALGORITHM = INSTANT, LOCK=NONE", "a b c d"),
+        ("ADD d INT, AUTO_INCREMENT = 5 ENGINE=InnoDB, MODIFY COLUMN b INT", "a b c d"),
+        ("DISABLE KEYS", "a b c"),
+        ("ORDER BY a, b DESC", "a b c"),
+        ("ADD d INT PARTITION BY HASH (a) PARTITIONS 4", "a b c d"),
+        ("REMOVE PARTITIONING", "a b c"),
+        ("ADD PARTITION (PARTITION p VALUES LESS THAN (5))", "a b c"),
+        ("DROP PARTITION p, q", "a b c"),
+        ("REORGANIZE PARTITION p INTO (PARTITION q VALUES IN (1), PARTITION r VALUES IN (2))", "a b c"),
+        ("ALTER a SET DEFAULT 5, ALTER COLUMN b DROP DEFAULT, ALTER c SET DEFAULT (1 + 1)", "a b c"),
+        ("ALTER INDEX i INVISIBLE, DROP CHECK x, DROP FOREIGN KEY f, ADD CHECK (a > 0)", "a b c"),
+        ("ADD CONSTRAINT CHECK (a > 0), ADD CONSTRAINT x CHECK (b > 0) NOT ENFORCED", "a b c"),
+        ("FORCE, WITHOUT VALIDATION", "a b c"),
+        ("DISCARD TABLESPACE", "a b c"),
+        ("", "a b c"),
+    ],
+)
+def test_order(clauses: str, expected: str) -> None:
+    assert names(shape_of(ABC, f"ALTER TABLE t {clauses}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        ("ADD COLUMN IF NOT EXISTS a BIGINT, ADD IF NOT EXISTS d INT", "a b c d"),
+        ("DROP a, ADD COLUMN IF NOT EXISTS a BIGINT", "b c"),
+        ("ADD COLUMN IF NOT EXISTS d INT, ADD COLUMN IF NOT EXISTS d BIGINT", "a b c d"),
+        ("ADD COLUMN IF NOT EXISTS (d INT, a BIGINT, e INT)", "a b c d e"),
+        ("DROP COLUMN IF EXISTS x, DROP IF EXISTS b", "a c"),
+        (
+            "CHANGE IF EXISTS x y INT, MODIFY IF EXISTS z INT, RENAME COLUMN IF EXISTS v TO w, ADD d INT",
+            "a b c d",
+        ),
+        ("RENAME COLUMN c TO c2, ADD COLUMN IF NOT EXISTS c BIGINT", "a b c2"),
+        ("WAIT 30 ADD d INT", "a b c d"),
+        ("NOWAIT ADD d INT", "a b c d"),
+        ("ADD PARTITION IF NOT EXISTS (PARTITION p VALUES LESS THAN (5))", "a b c"),
+        ("DROP CONSTRAINT IF EXISTS x, DROP FOREIGN KEY IF EXISTS y", "a b c"),
+        ("ADD SYSTEM VERSIONING, ADD d INT", "a b c d row_start row_end"),
+    ],
+)
+def test_order_in_mariadb(clauses: str, expected: str) -> None:
+    assert names(shape_of(ABC, f"ALTER ONLINE TABLE t {clauses}", dialect=MARIADB)) == expected
+
+
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        ("MODIFY v VARCHAR(9)", "id int NOT NULL, v varchar(9) latin1, x text latin1"),
+        ("MODIFY id BIGINT", "id bigint NOT NULL, v varchar(5) greek, x text latin1"),
+        ("DROP PRIMARY KEY", "id int NOT NULL, v varchar(5) greek, x text latin1"),
+        ("DROP PRIMARY KEY, MODIFY id INT", "id int, v varchar(5) greek, x text latin1"),
+        ("DEFAULT CHARACTER SET utf8mb4", "id int NOT NULL, v varchar(5) greek, x text latin1"),
+        (
+            "ADD y CHAR(2), CHARSET=utf8mb4",
+            "id int NOT NULL, v varchar(5) greek, x text latin1, y char(2) utf8mb4",
+        ),
+        (
+            "COLLATE ucs2_bin, ADD y CHAR(2)",
+            "id int NOT NULL, v varchar(5) greek, x text latin1, y char(2) ucs2",
+        ),
+        (
+            "CHARSET = DEFAULT, ADD y CHAR(2)",
+            "id int NOT NULL, v varchar(5) greek, x text latin1, y char(2) utf8mb4",
+        ),
+        ("CONVERT TO CHARACTER SET utf8", "id int NOT NULL, v varchar(5) utf8mb3, x mediumtext utf8mb3"),
+        ("CONVERT TO CHARSET DEFAULT", "id int NOT NULL, v varchar(5) utf8mb4, x mediumtext utf8mb4"),
+        ("CONVERT TO CHARACTER SET binary", "id int NOT NULL, v varbinary(5), x blob"),
+        (
+            "CONVERT TO CHARACTER SET ucs2 COLLATE ucs2_bin, ADD y TEXT, ADD z CHAR CHARSET cp1251, ADD w CHAR BYTE",
+            "id int NOT NULL, v varchar(5) ucs2, x mediumtext ucs2, y text ucs2, z char(1) ucs2, w binary(1)",
+        ),
+        ("ALTER v SET INVISIBLE", "id int NOT NULL, v varchar(5) greek INVISIBLE, x text latin1"),
+    ],
+)
+def test_definitions(clauses: str, expected: str) -> None:
+    table = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(5) CHARSET greek, x TEXT) CHARSET latin1"
+    assert columns_text(shape_of(table, f"ALTER TABLE t {clauses}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sizes"),
+    [
+        ("latin1", "utf8mb4", "text mediumtext longtext longtext"),
+        ("utf8mb4", "latin1", "tinytext text mediumtext longtext"),
+        ("utf8mb3", "utf8mb4", "text mediumtext longtext longtext"),
+        ("utf8mb3", "ucs2", "tinytext text mediumtext longtext"),
+        ("ujis", "utf8mb3", "tinytext text mediumtext longtext"),
+        ("utf8mb4", "binary", "tinyblob blob mediumblob longblob"),
+    ],
+)
+def test_texts_grow(before: str, after: str, sizes: str) -> None:
+    table = f"CREATE TABLE t (a TINYTEXT, b TEXT, c MEDIUMTEXT, d LONGTEXT) CHARSET {before}"
+    shape = shape_of(table, f"ALTER TABLE t CONVERT TO CHARACTER SET {after}")
+    assert " ".join(column.type for column in shape.columns) == sizes
+
+
+def test_the_default_that_an_old_mysql_may_keep() -> None:
+    table = "CREATE TABLE t (a INT, v VARCHAR(5) CHARSET latin1) CHARSET utf8"
+    convert = "ALTER TABLE t CONVERT TO CHARACTER SET latin1"
+    assert shape_of(table, convert).charset == "latin1"
+    assert shape_of(table, convert, dialect=MYSQL56).charset is None
+    assert "default character set" in reason_of(table, convert, "ALTER TABLE t ADD x CHAR", dialect=MYSQL56)
+    assert (
+        shape_of(table, convert, "ALTER TABLE t ADD x INT, CHARSET greek", dialect=MYSQL56).charset == "greek"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "clauses", "reason"),
+    [
+        (ABC, "ADD d INT AFTER x", "no column x is known"),
+        (ABC, "DROP x", "no column x is known"),
+        (ABC, "ADD a BIGINT", "two columns of one name"),
+        (ABC, "DROP a, MODIFY a INT", "column a is changed twice"),
+        (ABC, "ADD d INT MASKED", "unknown attribute MASKED of column d"),
+        (ABC, "FROBNICATE a", "unknown clause at 'FROBNICATE'"),
+        (ABC, "ADD d INT; DROP TABLE u", "unknown clause at"),
+        (ABC, "ADD d CHAR COMMENT 'x", "never closed"),
+        ("CREATE TABLE t (e ENUM('ä'))", "CONVERT TO CHARACTER SET latin1", "labels of e converted"),
+        ("CREATE TABLE t (e ENUM('a'))", "CONVERT TO CHARACTER SET ucs2", "labels of e converted"),
+    ],
+)
+@pytest.mark.parametrize("dialect", [MYSQL, MARIADB])
+def test_what_is_not_known(table: str, clauses: str, reason: str, dialect: Dialect) -> None:
+    text = reason_of(table, f"ALTER TABLE t {clauses}", dialect=dialect)
+    assert reason in text
+    assert text.endswith(f": ALTER TABLE t {clauses}")
