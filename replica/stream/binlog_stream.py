@@ -99,7 +99,10 @@ class BinlogStream:
     async def __anext__(self) -> Event:
         # All that an event costs here: what it means for progress and counters is found out behind the batch.
         if self._has_duties and monotonic() >= self._look_at:
-            await self._look_after_duties()
+            try:
+                await self._look_after_duties()
+            except ReplicaError as error:
+                await self._lose(error)
         for event in self._batch:
             if self._transactions is not None:
                 self._group(event)
@@ -321,6 +324,7 @@ class BinlogStream:
                 self._break_off()
                 raise
         if self._error is not None:
+            self._has_duties = False
             self._abort()
             self._show("closed", self._error)
             raise self._error

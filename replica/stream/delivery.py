@@ -372,7 +372,8 @@ class Delivery:
     # Start and stop
 
     def _up_to_stop(self, stop: StopPoint, batch: Batch) -> Batch:
-        if not stop.may_lie_within(batch.events, lambda: self.account.progress_behind(batch)):
+        end = batch.place(len(batch.events) - 1)
+        if not stop.may_lie_within(batch.events, end, lambda: self.account.progress_behind(batch)):
             return batch
         progress = self.account.progress_behind()
         for number, event in enumerate(batch.events):

@@ -1,8 +1,8 @@
 """What a stream does beside handing out events: show its status, save its checkpoint. It reads no log."""
 
-import asyncio
 import time
 from datetime import UTC, datetime
+from time import monotonic
 
 from protocol.errors import ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
@@ -44,30 +44,31 @@ class Upkeep:
             return
         self._is_unsaved = False
         try:
-            await self._keeper.save(checkpoint, _now())
+            await self._keeper.save(checkpoint, monotonic())
         except BaseException:
             self._is_unsaved = True
             raise
 
     def is_save_due(self) -> bool:
         """Whether ``save`` should be called."""
-        return self._keeper is not None and self._keeper.should_save(_now()) and self._has_moved()
+        return self._keeper is not None and self._keeper.should_save(monotonic()) and self._has_moved()
 
     def is_status_due(self) -> bool:
         """Whether ``on_status`` is to be called."""
         return (
-            self._options.on_status is not None and _now() - self._shown_at >= self._options.status_interval
+            self._options.on_status is not None
+            and monotonic() - self._shown_at >= self._options.status_interval
         )
 
     def next_look(self) -> float:
-        """When something here may be due again, by the loop's clock. It is looked at this often in a batch, too."""
+        """When something here may be due again, by ``time.monotonic``. It is looked at this often in a batch, too."""
         intervals = []
         # With an interval of 0 each transaction is a batch, and it is looked behind each batch.
         if self._keeper is not None and self._options.checkpoint_interval:
             intervals.append(self._options.checkpoint_interval)
         if self._options.on_status is not None:
             intervals.append(self._options.status_interval)
-        return _now() + min(intervals, default=float("inf")) / 4
+        return monotonic() + min(intervals, default=float("inf")) / 4
 
     def limit(self) -> float | None:
         """How long the stream may wait for events, in seconds, before something here is due."""
@@ -101,7 +102,7 @@ class Upkeep:
 
     def show(self, status: StreamStatus) -> None:
         """Call the hook; what it raises goes on to who iterates."""
-        self._shown_at = _now()
+        self._shown_at = monotonic()
         if self._options.on_status is not None:
             self._options.on_status(status)
 
@@ -137,10 +138,6 @@ class Upkeep:
         _ = self._account.progress
         self._is_unsaved = self._account.takes_boundary() or self._is_unsaved
         return self._is_unsaved
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _moment(seconds: float) -> datetime | None:

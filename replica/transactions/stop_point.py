@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
-from protocol.binlog.events import Event, HeartbeatEvent
+from protocol.binlog.events import Event, HeartbeatEvent, MariadbGtidEvent
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition
 from protocol.records import record
@@ -35,16 +35,22 @@ class StopPoint:
             return True
         return self._has_passed(event.file, event.position)
 
-    def may_lie_within(self, events: Sequence[Event], ahead: Callable[[], Progress]) -> bool:
-        """Whether the end may lie before the last of events of one file; ``ahead`` is the progress behind them.
+    def may_lie_within(
+        self, events: Sequence[Event], end: tuple[str, int], ahead: Callable[[], Progress]
+    ) -> bool:
+        """Whether this end may lie among events whose last one ends at ``end``; ``ahead`` is the progress after them.
 
-        Asked once for many events, so that only the last ones before the end are looked at one by one.
+        Asked once for many events, so that only those around the end are looked at one by one.
         """
-        last = events[-1]
         if self.timestamp is not None and any(e.header_fields[0] >= self.timestamp for e in events):
             return True
-        if self.position is not None and self._has_passed(last.file, last.position + last.header_fields[3]):
+        if self._has_passed(*end):
             return True
+        if isinstance(self.gtid_set, MariadbGtidSet):
+            # Without strict mode sequences may go back, so that the set may be complete in between alone.
+            wanted = {gtid.domain_id: gtid.sequence for gtid in self.gtid_set}
+            gtids = [event.gtid for event in events if type(event) is MariadbGtidEvent]
+            return any(gtid.sequence >= wanted.get(gtid.domain_id, gtid.sequence + 1) for gtid in gtids)
         return self.gtid_set is not None and self._has_all(ahead().gtid_set)
 
     def has_passed(self, heartbeat: HeartbeatEvent) -> bool:

@@ -2,8 +2,7 @@
 
     python audit_log.py mysql://repl:secret@127.0.0.1:3306 audit.jsonl 'shop.*'
 
-A line has the checkpoint of its transaction, so both are written together. After a restart, the last complete line
-says where to continue.
+Each line has the checkpoint of its transaction: after a restart, the last complete line says where to continue.
 """
 
 import asyncio

@@ -2,9 +2,8 @@
 
     python cache_invalidation.py mysql://repl:secret@127.0.0.1:3306 127.0.0.1:11211 'shop.*' cache.ckpt
 
-Keys are `schema.table:primary key`. The log has the primary key (binlog_row_metadata=FULL), or the replica looks it
-up, for which its user needs SELECT on the tables. The checkpoint moves when memcached has answered for a whole
-transaction. After a crash some keys are deleted twice, which does no harm.
+Keys are `schema.table:primary key`. The primary key is in the log (binlog_row_metadata=FULL), or it is looked up with
+SELECT. The checkpoint moves when memcached has answered for a whole transaction; a crash may delete keys twice.
 """
 
 import asyncio

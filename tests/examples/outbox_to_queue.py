@@ -4,8 +4,7 @@
 
 An application inserts (topic, payload) in the transaction of its own changes. It may delete the row at once, as the
 log keeps it. The queue here is a SQLite table, and the checkpoint is in the same database: a crash leaves both or
-neither. With a queue that cannot store the checkpoint, send the messages first and save the checkpoint then; its
-readers recognize repeated messages by `origin` and `number`.
+neither. If a queue cannot store the checkpoint, save it after sending; `origin` and `number` tell repeated messages.
 """
 
 import asyncio

@@ -16,6 +16,8 @@ import replica
 from protocol.constants import EventType
 from protocol.errors import DecodeError
 from protocol.gtid import GtidSet
+from replica.transactions.boundary import Progress
+from replica.transactions.stop_point import StopPoint
 from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql, transaction, values
 from tests.support.socket_source import FILE, UUID, SocketSource, serving
 
@@ -128,3 +130,52 @@ async def test_what_comes_before_damage_is_handed_out_first() -> None:
         assert values(seen) == [1, 2, 3]
         assert stream.position is not None
         assert stream.position.position == seen[-1].header.next_position
+
+
+async def test_a_store_that_fails_in_the_middle_of_a_batch_ends_the_stream() -> None:
+    class Store:
+        saves = 0
+
+        def load(self) -> None:
+            return None
+
+        def save(self, checkpoint: replica.Checkpoint) -> None:
+            self.saves += 1
+            if self.saves > 2:
+                raise replica.CheckpointError("the disk is full")
+
+    store = Store()
+    async with (
+        serving(by_gtid(many(5))) as source,
+        asyncio.timeout(SECONDS),
+        replica.connect(source.dsn, start=GtidSet(""), checkpoints=store, checkpoint_interval=0.01) as stream,
+    ):
+
+        async def read() -> None:
+            async for _ in stream:
+                time.sleep(0.02)  # noqa: ASYNC251
+
+        for _ in range(2):
+            with pytest.raises(replica.CheckpointError):
+                await read()
+    assert store.saves == 3
+
+
+def test_a_stop_is_seen_behind_a_compressed_transaction_and_between_mariadb_gtids() -> None:
+    header = replica.EventHeader(1, 16, 1, 31, 0, 0)
+    inner: list[replica.Event] = [replica.XidEvent(header, FILE, 400, 1)]
+    stop = StopPoint(replica.BinlogPosition(FILE, 5000))
+
+    def ahead() -> Progress:
+        return Progress(FILE, 5000, replica.MariadbGtidSet("0-1-5"), has_gtids=True)
+
+    assert stop.may_lie_within(inner, (FILE, 5000), ahead)
+    assert not stop.may_lie_within(inner, (FILE, 4999), ahead)
+    # Without strict mode a sequence may be lower than the one before.
+    gtids: list[replica.Event] = [
+        replica.MariadbGtidEvent(header, FILE, 4, replica.MariadbGtid(0, 1, sequence), 0)
+        for sequence in (9, 5)
+    ]
+    by_set = StopPoint(gtid_set=replica.MariadbGtidSet("0-1-9"))
+    assert by_set.may_lie_within(gtids, (FILE, 5000), ahead)
+    assert not by_set.may_lie_within(gtids[1:], (FILE, 5000), ahead)
