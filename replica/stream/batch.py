@@ -1,8 +1,8 @@
-"""Decoded events at hand, and how far the user has come with them.
+"""A batch of decoded events, and an account of how far the user has come with it.
 
-The user takes events from an iterator, and nobody counts along: progress, counters and what a reconnect has to know
-are derived from how much of the iterator is left, when somebody asks. An event is done when the user has come back
-for the next one. Nothing here decodes, and nothing knows a connection.
+The user takes events from an iterator, and nothing is counted per event. Progress, counters and the notes for a
+reconnect are derived from the length of the rest of the iterator, at the moment when they are needed. An event is
+done when the user has come back for the next one. This module decodes nothing and knows no connection.
 """
 
 import time
@@ -25,8 +25,8 @@ _ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 class Batch:
     """Events in the order of the log, with their bytes.
 
-    ``end`` is the place behind all of them, where they are parts of one event of the log; ``inner`` is then the
-    number of the first one in its compressed transaction, else 0.
+    ``end`` and ``inner`` are set if the events come from one event of the log, a compressed transaction. ``end`` is
+    then the place after that event, and ``inner`` the number of the first event within it, from 1 on; else 0.
     """
 
     events: list[Event]
@@ -35,19 +35,19 @@ class Batch:
     inner: int = 0
 
     def place(self, number: int) -> tuple[str, int]:
-        """File and position behind an event of the batch."""
+        """File and position after an event of the batch."""
         return self.end or place_behind(self.events[number])
 
     def before(self, number: int) -> "Batch":
-        """The first events."""
+        """The events before ``number``."""
         return self if number == len(self.events) else self._part(0, number)
 
     def behind(self, number: int) -> "Batch":
-        """The other ones."""
+        """The events from ``number`` on."""
         return self._part(number, len(self.events)) if number else self
 
     def inner_number(self, number: int) -> int:
-        """The number of an event in its compressed transaction, from 1 on; 0 outside of one."""
+        """The number of an event in its compressed transaction, from 1 on; 0 if it is in none."""
         return self.inner and self.inner + number
 
     def _part(self, begin: int, end: int) -> "Batch":
@@ -65,58 +65,58 @@ class Counters:
 
 
 class Account:
-    """How far the user of one stream has come, over however many batches and dumps.
+    """How far the user of one stream has come, across all batches and dumps.
 
-    ``last`` is the event that was done or passed over last, with its bytes and its number in its compressed
-    transaction. ``delivered`` and ``open_rows`` tell what was done of the open transaction.
+    ``last`` is the last event that was done or passed over, with its bytes and its number in its compressed
+    transaction. ``delivered`` and ``open_rows`` describe the part of the open transaction that is done.
     """
 
     def __init__(self, wanted: tuple[type[Event], ...]) -> None:
         self.delivered = Delivered()
         self.open_rows = 0
         self.last: tuple[Event, bytes, int] | None = None
-        # When the source has sent a heartbeat last, and behind which event it had nothing more to send then.
+        # When the last heartbeat came, and the last event before it: the source had nothing more to send then.
         self.heard_at = 0.0
         self.idle_behind: Event | None = None
         self._wanted = None if Event in wanted else wanted
         self._progress = Progress("", FIRST_POSITION, None, has_gtids=False)
         self._counters = Counters()
-        # Who reads what is done of the open transaction, for a source that is asked by GTID.
+        # The decoder that reads the noted events of the open transaction; None unless the dump is by GTID.
         self._decoder: EventDecoder | None = None
         self._has_moved = False
         self._take(Batch([], []))
 
     def begin(self, progress: Progress) -> None:
-        """The stream begins there."""
+        """Begin the stream at this progress."""
         self._progress = progress
 
     def begin_dump(self, decoder: EventDecoder | None) -> None:
-        """A dump has begun; with its ``decoder`` if the rows of the open transaction are to be noted."""
+        """A dump has begun. ``decoder`` is given if the rows of the open transaction are to be noted."""
         self._decoder = decoder
 
     def restart(self) -> None:
-        """What was delivered of the open transaction is void."""
+        """Void the delivered part of the open transaction."""
         self._counters.restarts += 1
         self.delivered, self.open_rows, self.last = Delivered(), 0, None
         self._progress.reopen()
 
     def heard(self) -> None:
-        """The source has said that it is there, and has nothing more to send."""
+        """A heartbeat has come: the source is alive and has nothing more to send."""
         self.heard_at, self.idle_behind = time.time(), self.newest
 
-    # What is handed out.
+    # Handing out events
 
     def hand_out(self, batch: Batch) -> Iterator[Event]:
-        """The events of the batch that the user selected; the batch before it is finished."""
+        """An iterator over the events of the batch that the user selected. The previous batch must be finished."""
         self._take(batch)
         return self._handing
 
     def skip(self, event: Event, file: str, position: int) -> None:
-        """An event before the start, behind which the log goes on at ``file`` and ``position``."""
+        """Follow an event before the start; ``file`` and ``position`` are the place after it."""
         self._has_moved = self._progress.follow(event, file, position) or self._has_moved
 
     def pass_over(self, batch: Batch, number: int, *, is_followed: bool) -> None:
-        """The user already has this event of a batch; ``is_followed`` if it belongs to the open transaction."""
+        """Count an event of a batch that the user already has. ``is_followed``: progress follows it, too."""
         event = batch.events[number]
         self.last = event, batch.raws[number], batch.inner_number(number)
         self._counters.skipped += 1
@@ -124,7 +124,7 @@ class Account:
             self._progress.follow(event, *batch.place(number))
 
     def finish_handed(self) -> None:
-        """The user is done with all events that were handed out, and with what was not selected behind them."""
+        """The user is done with all events handed out, and with the unselected events after them."""
         self._finished = self._handed
         done = self._done(self._finished)
         self._settle(done)
@@ -136,28 +136,28 @@ class Account:
             )
 
     def finish_batch(self) -> None:
-        """``finish_handed``; a batch that was handed out to its end is let go."""
+        """Do ``finish_handed``, and drop a batch that was handed out to its end."""
         if self._handed == len(self._shown):
             self.drop_batch()
         else:
             self.finish_handed()
 
     def drop_batch(self) -> None:
-        """``finish_handed``, and forget what was not handed out: it comes again."""
+        """Do ``finish_handed``, and forget the events not handed out: the source sends them again."""
         _ = self.counters
         self.finish_handed()
         self._take(Batch([], []))
 
-    # How far that is.
+    # How far the user has come
 
     @property
     def progress(self) -> Progress:
-        """Place, GTIDs and state behind the last event that is done."""
+        """Place, GTIDs and state after the last event that is done."""
         self._settle(self._done(max(self._finished, self._handed - 1)))
         return self._progress
 
     def progress_behind(self, batch: Batch | None = None) -> Progress:
-        """A copy of the progress as if all events that were handed out, and those of ``batch``, were done."""
+        """A copy of the progress as if all events handed out, and the events of ``batch``, were done."""
         behind = self.progress.copy()
         for events, end in (
             (self._batch.events[self._settled : self._done(self._handed)], self._batch.end),
@@ -168,7 +168,7 @@ class Account:
 
     @property
     def counters(self) -> Counters:
-        """What was handed out so far."""
+        """The numbers of events and rows handed out so far."""
         shown = self._shown[self._counted : self._handed]
         self._counted += len(shown)
         self._counters.events += len(shown)
@@ -177,12 +177,12 @@ class Account:
 
     @property
     def newest(self) -> Event | None:
-        """The event that was handed out or passed over last."""
+        """The last event that was handed out or passed over."""
         handed = self._handed
         return self._shown[handed - 1] if handed else self.last and self.last[0]
 
     def takes_boundary(self) -> bool:
-        """Whether the checkpoint has moved since this was asked last."""
+        """Whether the checkpoint has moved since the last call."""
         moved, self._has_moved = self._has_moved, False
         return moved
 
@@ -191,14 +191,14 @@ class Account:
         return len(self._shown) - length_hint(self._handing)
 
     def _done(self, handed: int) -> int:
-        """How many of all events are done when so many of the selected ones are."""
+        """How many events of the batch are done when ``handed`` selected events are done."""
         if self._places is None:
             return handed
         return self._places[handed] if handed < len(self._places) else len(self._batch.events)
 
     def _take(self, batch: Batch) -> None:
         self._batch, self._shown = batch, batch.events
-        # The number of each selected event among all; None where all are selected.
+        # The index of each selected event in the batch; None if all are selected.
         self._places: list[int] | None = None
         if self._wanted is not None:
             self._places = [n for n, event in enumerate(batch.events) if isinstance(event, self._wanted)]
@@ -207,7 +207,7 @@ class Account:
         self._settled = self._counted = self._finished = 0
 
     def _settle(self, done: int) -> None:
-        """So many events of the batch are done: move progress and notes."""
+        """The first ``done`` events of the batch are done: move progress and notes."""
         batch, begin = self._batch, self._settled
         if done <= begin:
             return

@@ -1,10 +1,9 @@
 """The live stream: connect, decode, filter, follow transactions, hand events to the user, reconnect. One pull loop.
 
-    Dump.read -> EventDecoder.decode -> filters -> the user -> Progress
+    Dump.read -> Delivery (decode, filter) -> a batch -> the user -> Account
 
-An event counts as done when the user comes back for the next one: only then does the checkpoint move. Where bytes are
-at hand nothing is awaited per event; ``Transport.read`` gives other tasks their turn before each chunk of at most
-some 256 KB.
+An event counts as done when the user comes back for the next event: only then does the checkpoint move. Within a
+batch nothing is awaited. ``Transport.read`` gives other tasks their turn before each chunk of at most about 256 KB.
 """
 
 import asyncio
@@ -43,13 +42,14 @@ class BinlogStream:
             async for event in stream:
                 ...
 
-    Iterating needs ``async with`` (or ``run()``), which connects and disconnects. Leaving the loop and iterating
-    again goes on with the next event. ``aclose()`` ends the loop, from another task too. One task iterates at a time.
+    Iterating needs ``async with`` (or ``run()``), which connects and disconnects. If you leave the loop and iterate
+    again, the stream goes on with the next event. ``aclose()`` ends the loop, also from another task. Only one task
+    may iterate at a time.
 
-    When the connection is lost, the stream connects again, as the options' ``reconnect`` says, and goes on with the
-    very next row. What cannot pass is raised, and the stream is over then: ``ConnectionLostError`` and
-    ``SourceSilentError`` if ``reconnect`` gives up, ``ServerError`` when the source refuses, ``SourceChangedError``,
-    ``DecodeError`` for a log that cannot be read, ``SchemaMismatchError``, and ``CheckpointError`` of the store.
+    When the connection is lost, the stream reconnects as the option ``reconnect`` says, and goes on with the very
+    next row. Other failures are raised and end the stream: ``ConnectionLostError`` and ``SourceSilentError`` if
+    ``reconnect`` gives up, ``ServerError`` if the source refuses, ``SourceChangedError``, ``DecodeError`` for a log
+    that cannot be read, ``SchemaMismatchError``, and ``CheckpointError`` from the store.
     """
 
     def __init__(self, options: Options) -> None:
@@ -61,15 +61,15 @@ class BinlogStream:
         self._upkeep = Upkeep(options, self._account)
         self._dump: Dump | None = None
         self._source: Source | None = None
-        # The events at hand, as the delivery gave them.
+        # The rest of the current batch, as the delivery gave it.
         self._batch: Iterator[Event] = iter(())
-        # When duties are looked after in the middle of a batch; never, if there are none.
+        # When to check for duties in the middle of a batch. Without duties it is never checked.
         self._has_duties = self._upkeep.has_duties
         self._look_at = 0.0
         self._broken: Broken | None = None
-        # What a semi-synchronous source may not know yet to be done.
+        # A place that is done, and that a semi-synchronous source may not have heard of.
         self._overdue: tuple[str, int] | None = None
-        # What a cancelled call has left to be awaited by the next one.
+        # Work that a cancelled call left running: the next call awaits it.
         self._work: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._retry = Retry(options.reconnect, self._closing, _LOGGER)
@@ -90,14 +90,14 @@ class BinlogStream:
         except Exception as error:
             if kind is None:
                 raise
-            # What has ended the loop matters more than what a store or a hook raises.
+            # The exception that ended the loop matters more than one of a store or a hook.
             _LOGGER.error("%s", error)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        # All that an event costs here: what it means for progress and counters is found out behind the batch.
+        # Keep this short, it runs for each event. Progress and counters follow after the batch.
         if self._has_duties and monotonic() >= self._look_at:
             try:
                 await self._look_after_duties()
@@ -110,7 +110,7 @@ class BinlogStream:
         return await self._next_of_new_batch()
 
     async def _next_of_new_batch(self) -> Event:
-        """The user is done with the batch: see what is to be done until there is another one."""
+        """The user is done with the batch: do what the delivery asks for until there is a new batch."""
         while True:
             try:
                 await self._serve(self._delivery.advance())
@@ -122,7 +122,7 @@ class BinlogStream:
                 return self._group(event)
 
     async def _serve(self, request: Request) -> None:
-        """Do what the delivery asks for. Events stay at hand when this is cancelled or a hook raises."""
+        """Do what the delivery asks for. A new batch is kept if this is cancelled or a hook raises."""
         if self._error is not None:
             raise self._error
         if isinstance(request, Deliver):
@@ -146,16 +146,16 @@ class BinlogStream:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Where to go on after the last transaction whose events are all done; None before the stream is opened.
+        """The place after the last transaction whose events are all done; None before the stream is opened.
 
-        ``gtid_set`` is None where it is not known: without GTIDs, and on MySQL after a start inside of a file until
-        the next file begins. After a start by GTIDs ``file`` is empty until the first event.
+        ``gtid_set`` is None if unknown: without GTIDs, and on MySQL after a start in the middle of a file until the
+        next file begins. After a start by GTIDs ``file`` is empty until the first event.
         """
         return None if self._source is None else _checkpoint(self._account.progress, self._source)
 
     @property
     def position(self) -> BinlogPosition | None:
-        """File and offset of ``checkpoint``; None as long as the file is not known."""
+        """File and position of ``checkpoint``; None until the file is known."""
         progress = self._account.progress
         return BinlogPosition(progress.file, progress.position) if progress.file else None
 
@@ -166,15 +166,15 @@ class BinlogStream:
 
     @property
     def status(self) -> StreamStatus:
-        """How the stream stands now."""
+        """The status of the stream now."""
         session = None if self._dump is None else self._dump.session
         return self._upkeep.status(self._source, session)
 
     def transactions(self) -> Transactions:
-        """The transactions of the source as units, from begin to commit, each iterated change by change.
+        """Iterate over whole transactions, from begin to commit; each transaction yields its changes.
 
-        It goes on where iterating was, and the other way round. ``ConfigurationError`` for a stream with ``events``:
-        transactions are whole.
+        Iterating over transactions and over events share one place in the log: each goes on where the other stopped.
+        Raises ``ConfigurationError`` if the stream has ``events=``: a transaction needs all its events.
         """
         if Event not in self._options.events:
             raise ConfigurationError("transactions() needs all events: leave out events=")
@@ -185,10 +185,10 @@ class BinlogStream:
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorate a function or coroutine function of one event, for ``run()`` to call.
+        """Register the decorated function or coroutine function as an event handler, which ``run()`` calls.
 
-        It gets each event of the class or its subclasses; with ``table`` (patterns as for ``tables=``) only those of
-        these tables. Handlers run one after another, in the order in which they were registered.
+        The handler gets each event of the class or a subclass. With ``table`` (patterns as for ``tables=``) it gets
+        only events of these tables. Handlers run one after another, in the order of registration.
         """
 
         def register(handler: AnyHandler) -> AnyHandler:
@@ -198,10 +198,10 @@ class BinlogStream:
         return register
 
     async def run(self) -> None:
-        """Open the stream if it is not, call the handlers for each event, and close it at the end.
+        """Open the stream if it is not open, call the handlers for each event, and close the stream at the end.
 
-        Returns when the stream ends (``stop=``, ``aclose()``). What a handler raises ends it and goes on to the
-        caller; the checkpoint stays before the transaction that the event belongs to.
+        Returns when the stream ends (``stop=``, ``aclose()``). An exception of a handler ends the stream and goes on
+        to the caller; the checkpoint stays before the transaction of that event.
         """
         try:
             if self._source is None:
@@ -214,7 +214,7 @@ class BinlogStream:
         await self.aclose()
 
     async def acknowledge(self) -> None:
-        """All that was delivered so far is done: the checkpoint moves, and the store has it on return."""
+        """Mark all delivered events as done. The checkpoint moves, and is in the store when this returns."""
         self._account.finish_handed()
         await self._save()
         dump, progress = self._dump, self._account.progress
@@ -224,7 +224,7 @@ class BinlogStream:
                 dump.session.acknowledge(*place)
 
     async def aclose(self) -> None:
-        """End the stream and close its connections. May be called twice, and from any task."""
+        """End the stream and close its connections. May be called repeatedly, and from any task."""
         self._closing.set()
         self._batch = iter(())
         self._abort()
@@ -237,7 +237,7 @@ class BinlogStream:
         work = self._work
         if work is not None:
             await asyncio.wait((work,))
-            # What it has failed with is of no interest any more, but has to be looked at.
+            # asyncio warns about an exception that nothing has retrieved.
             _ = work.cancelled() or work.exception()
         if self._dump is not None:
             await self._dump.session.aclose()
@@ -248,7 +248,7 @@ class BinlogStream:
     # Transactions.
 
     def _group(self, event: Event) -> Event:
-        """The user has the event, by whichever way."""
+        """Show an event to the transactions, unless they asked for it themselves."""
         if self._transactions is not None and not self._is_grouping:
             self._transactions.follow(event)
         return event
@@ -279,7 +279,7 @@ class BinlogStream:
 
     async def _connect(self) -> None:
         if self._source is not None or self._has_ended:
-            raise RuntimeError("a stream is opened once: make another one with start=stream.checkpoint")
+            raise RuntimeError("a stream is opened once: connect a new stream with start=stream.checkpoint")
         self._show("connecting")
         stored = await self._upkeep.load()
         start = stored or self._options.start
@@ -306,11 +306,11 @@ class BinlogStream:
         self._lookup.move(dump.session.options)
         self._show("seeking" if dump.is_seeking else "streaming")
         if self._has_ended:
-            # Nothing is to come, or aclose() was called meanwhile.
+            # The stop is reached already, or aclose() was called meanwhile.
             dump.session.abort()
 
     async def _lose(self, error: ReplicaError) -> None:
-        """What has failed may pass: go on later from here. Or raise it, now and whenever the user comes back."""
+        """Prepare a reconnect after a failure. If the policy gives up, raise the error, also at every later call."""
         # After aclose() a pending read fails; that is the normal end.
         if self._has_ended:
             raise StopAsyncIteration
@@ -320,7 +320,7 @@ class BinlogStream:
             except ReplicaError as final:
                 self._error = final
             except BaseException:
-                # The policy's own: iterating again goes on behind the last event.
+                # An exception of the user's policy: iterating again goes on after the last event.
                 self._break_off()
                 raise
         if self._error is not None:
@@ -332,7 +332,7 @@ class BinlogStream:
         self._show("waiting", error)
 
     def _break_off(self) -> None:
-        """Drop the connection and remember how far it had come."""
+        """Drop the connection and remember how far the user had come."""
         self._batch = iter(())
         self._overdue = None
         dump, self._dump = self._dump, None
@@ -352,7 +352,7 @@ class BinlogStream:
     async def _open_again(self, broken: Broken) -> None:
         self._show("connecting")
         if self._options.semi_sync:
-            # A source counts everything before the place that a dump begins at as acknowledged.
+            # A source takes everything before the start of a dump as acknowledged.
             await self._save()
         dump, replay = await open_again(self._options, broken)
         self._overdue = overdue_place(dump.session, dump.source, broken.identity, broken.progress)
@@ -365,9 +365,9 @@ class BinlogStream:
         self._use(dump)
 
     async def _see_through(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Await work that goes on when this call is cancelled: then the next call waits for it.
+        """Await work that goes on when this call is cancelled: then the next call awaits it.
 
-        Who asks for events with short limits in time would begin it anew each time, and get nowhere.
+        Otherwise a user who asks for events with a short timeout would start the work anew each time, without end.
         """
         if self._work is None:
             self._work = asyncio.create_task(work())
@@ -379,17 +379,17 @@ class BinlogStream:
         task.result()
 
     def _restart(self, reason: str) -> Event:
-        """The delivered part of the open transaction is void: say so, and read again from the last boundary."""
+        """Void the delivered part of the open transaction, and read again from the last transaction boundary."""
         self._break_off()
         assert self._broken is not None
         marker, self._broken = self._delivery.restart(self._broken, reason)
         _LOGGER.warning("transaction %s is delivered again from its beginning: %s", marker.gtid, reason)
         return marker
 
-    # What is awaited between batches.
+    # Work between batches
 
     async def _finish(self) -> None:
-        """Nothing more is wanted. A source that waits for our word gets it before the connection is closed."""
+        """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
         self._closing.set()
         self._account.finish_handed()
         if self._dump is not None and self._dump.session.ack_requested:
@@ -398,7 +398,7 @@ class BinlogStream:
         raise StopAsyncIteration
 
     async def _read(self, dump: Dump) -> None:
-        """Wait for raw events, for as long as nothing else is due."""
+        """Wait for raw events until another duty is due."""
         if dump.session.ack_requested:
             await self._confirm(dump)
         stop = self._delivery.stop
@@ -409,26 +409,26 @@ class BinlogStream:
             if self._delivery.feed(raws):
                 self._upkeep.received()
             if self._overdue is not None:
-                # Now that the dump has begun, the source listens.
+                # The source reads acknowledgements from the first event of the dump on.
                 dump.session.acknowledge_unasked(*self._overdue)
                 self._overdue = None
         elif stop is not None and left is not None and not stop.seconds_left(dump.source.now):
-            # The time to stop at has come: now it can be said where the end lies.
+            # The time of the stop has come: now its place in the log can be found.
             self._delivery.settle_stop(await settle(stop, dump.session.options, dump.source))
 
     async def _confirm(self, dump: Dump) -> None:
-        """The source waits for an event that is done by now: it is saved first."""
+        """Acknowledge the last event, which is done by now. The checkpoint is saved first."""
         await self._save()
         dump.session.acknowledge(*confirmed_place(self._account.progress, *self._delivery.place))
 
     async def _describe(self, event: TableMapEvent) -> None:
-        """Column names for a table whose map has none."""
+        """Look up the column names of a table whose table map has none."""
         if self._delivery.takes_table_statement():
             self._lookup.forget()
         self._delivery.describe(event, await self._lookup.columns(event.table))
 
     async def _look_after_duties(self) -> None:
-        """The user is back: save the checkpoint and show the status, if that is due."""
+        """The user has come back for more: save the checkpoint and show the status if due."""
         self._account.finish_handed()
         if self._upkeep.is_save_due():
             await self._save()
@@ -440,7 +440,7 @@ class BinlogStream:
         await self._upkeep.save(self.checkpoint)
 
     def _show(self, state: StreamState, error: ReplicaError | None = None) -> None:
-        """The state may have changed."""
+        """Set the state, and call ``on_status`` if it has changed."""
         if self._upkeep.turn(state, error):
             self._upkeep.show(self.status)
 

@@ -1,19 +1,29 @@
-"""From a dump's raw events to batches for the user: decoding, start, stop, and what a new dump sends again.
+"""Turns a dump's raw events into batches for the user: decodes, applies start and stop, passes over repeated events.
 
-    raw events -> BatchDecoder -> what the user already has, the stop -> Batch -> the user -> Account
+    raw events -> BatchDecoder -> without repeated events -> up to the stop -> Batch -> the user -> Account
 
-What is at hand is decoded as one batch. Nothing here awaits: ``advance`` says what has to be done next.
+The raw events of one read are decoded as one batch where possible. Nothing here awaits: ``advance`` returns what the
+stream has to do next.
 
     Deliver     hand out these events, then call ``advance`` again
-    Describe    look up the columns of this table, then call ``describe``
-    Ask.TURN    let other tasks have their turn
+    Describe    look up the columns of this table, call ``describe``, then ``advance``
+    Ask.TURN    give other tasks a turn
     Ask.READ    read from the dump, then call ``feed``
     Ask.END     the stream is over
 
-A batch ends at a table map without names that is new, before an event that changes how later ones are read, and at
-damage: its events are handed out first, then the table is described, or the error raised. A DDL needs no end: tables
-are new behind it, so the next table map ends the batch. A connection that is lost was read to the last whole event,
-so the batch is handed out before the loss is noticed; ``break_off`` then says where a new dump goes on.
+What ends a batch early, and what happens in the middle of one:
+
+    A table map without column names, of a table that is new since the last DDL: the batch ends before the table map.
+    When the user is done with the batch, the stream looks up the columns. The next batch begins with that table map.
+    A DDL statement does not end a batch. The decoder forgets all tables at a DDL, so the next table map without
+    column names ends the batch, and the stream looks up the columns anew.
+    An event that changes how later events are read (``ALONE``) is decoded by itself, between two batches.
+    Damage: the events before the damaged event are handed out. Then ``advance`` raises the error.
+    A lost connection: the stream reads only when the batch is handed out, so the user gets all whole events that
+    arrived before the stream notices the loss. ``break_off`` then returns how far the user came. The new dump begins
+    at the last transaction boundary, and ``Replay`` passes over the events that the user already has.
+    An acknowledgement (semi-sync): the source's request comes with the last raw event of a read. The stream answers
+    before its next read: by then the user has come back for more after that event, and the checkpoint is saved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,28 +68,28 @@ from .batch import Account, Batch
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 _FLAGS_OFFSET: Final = 17
-# A compressed transaction is handed out in batches of so many events, whatever its size.
+# A compressed transaction is handed out in batches of this many events, whatever its size.
 _PAYLOAD_EVENTS: Final = 256
 
 
 class Ask(Enum):
-    """What is to be done next, where that needs no argument."""
+    """Requests to the stream that need no argument."""
 
-    TURN = "let other tasks have their turn"
+    TURN = "give other tasks a turn"
     READ = "read from the dump"
     END = "the stream is over"
 
 
 @record(frozen=True, slots=True)
 class Deliver:
-    """Events for the user; how much of the iterator is left tells how far the user has come."""
+    """Events for the user. The length of the rest of the iterator tells how far the user has come."""
 
     events: Iterator[Event]
 
 
 @record(frozen=True, slots=True)
 class Describe:
-    """A table map without names, whose table is new."""
+    """A table map without column names, of a table that the stream has to look up."""
 
     event: TableMapEvent
 
@@ -88,12 +98,12 @@ Request = Deliver | Describe | Ask
 
 
 class Delivery:
-    """Makes the batches of one stream, over however many dumps. ``account`` says how far the user has come."""
+    """Makes the batches of one stream, across reconnects. ``account`` knows how far the user has come."""
 
     def __init__(self, options: Options) -> None:
         self.account = Account(options.events)
         self._options = options
-        # With an interval of 0 the checkpoint is saved at each transaction: then each one is a batch.
+        # With an interval of 0 the checkpoint is saved at each transaction: then each transaction is a batch.
         self._is_divided = options.checkpoints is not None and not options.checkpoint_interval
         self._decoder = BatchDecoder()
         self._dump: Dump | None = None
@@ -105,7 +115,7 @@ class Delivery:
         self._has_news = False
         self._awaits_rotate = True
         self._table_statements = 0
-        # Whether events have been read up to the place that the dump began at.
+        # Whether an event of the log is known to begin where the dump began.
         self._is_proven = False
         self._drop()
 
@@ -116,28 +126,28 @@ class Delivery:
 
     @property
     def place(self) -> tuple[str, int]:
-        """File and position behind the last event that was decoded."""
+        """File and position after the last decoded event."""
         return self._decoder.file, self._decoder.position
 
     def takes_news(self) -> bool:
-        """Whether anything new has come over this dump, an event or a heartbeat, since this was asked last."""
+        """Whether this dump has brought a new event or a heartbeat since the last call."""
         has_news, self._has_news = self._has_news, False
         return has_news
 
     def takes_table_statement(self) -> bool:
-        """Whether a statement that may have changed tables was decoded since this was asked last."""
+        """Whether a statement that may have changed tables was decoded since the last call."""
         before, self._table_statements = self._table_statements, self._decoder.table_statements
         return before != self._table_statements
 
     def settle_stop(self, stop: StopPoint) -> None:
-        """Where the stream ends is known better now."""
+        """Replace the stop by a more exact one."""
         self._stop = stop
         self._end_if_reached()
 
     # Dumps
 
     def begin(self, opening: FirstOpening) -> bool:
-        """The stream begins there; whether that is its end already."""
+        """Begin the stream with its first dump. Returns whether the stop is reached already."""
         self.account.begin(opening.progress)
         self._stop, self._not_before = opening.stop, opening.start.not_before
         self._open(opening.dump)
@@ -145,12 +155,12 @@ class Delivery:
         return self._is_over
 
     def go_on(self, dump: Dump, broken: Broken, replay: Replay | None) -> None:
-        """A new dump has begun at the last boundary; ``replay`` knows what of it was handed out before.
+        """Go on with a new dump from the last transaction boundary; ``replay`` knows the events the user already has.
 
-        Raises ``SourceChangedError`` where the log of another server cannot say where to stop.
+        Raises ``SourceChangedError`` if the stop is only a position and another server answers.
         """
         if not is_same_server(broken.identity, dump.source):
-            # Positions in the log of the server before say nothing about the log of this one.
+            # Positions in the previous server's log mean nothing in this server's log.
             if self._stop is not None:
                 self._stop = _on_another_server(self._stop)
             self.account.last = None
@@ -159,18 +169,18 @@ class Delivery:
         self._open(dump)
 
     def break_off(self, before: Broken | None) -> Broken:
-        """The dump is over; how far the user had come. ``before`` is the same of the dump before it."""
+        """End the dump and return how far the user had come. ``before`` is the result for the previous dump."""
         account, dump = self.account, self._dump
         assert dump is not None
         account.drop_batch()
         self._drop()
         if self._replay is not None and before is not None:
-            # The place to come back to is still that one.
+            # The dump was lost during the replay: the user has come no further than before it.
             return before
         end = None
         if account.last is not None:
             event, raw, inner = account.last
-            # The bytes of an event that has lost rows on the way are no use for comparing.
+            # An event that lost rows in a replay cannot be compared by its bytes.
             compared = raw if len(raw) == event.header.size <= COMPARED_BYTES else b""
             progress = account.progress
             end = ReplayEnd(
@@ -181,7 +191,7 @@ class Delivery:
         )
 
     def restart(self, broken: Broken, reason: str) -> tuple[TransactionRestarted, Broken]:
-        """The delivered part of the open transaction is void: the marker, and from where to read it again."""
+        """Void the delivered part of the open transaction. Returns the marker, and from where to read again."""
         account, progress = self.account, self.account.progress
         gtid = None if broken.end is None else broken.end.gtid
         marker = transaction_restarted((progress.file, progress.position), gtid, account.open_rows, reason)
@@ -210,30 +220,30 @@ class Delivery:
         self._drop()
 
     def _drop(self) -> None:
-        """Forget what is at hand and was not handed out: it comes again."""
+        """Forget the events that were received and not handed out: the source sends them again."""
         self._raws: Sequence[bytes] = ()
         self._next = 0
-        # Decoded, to be handed out behind the batch.
+        # Decoded events that are handed out after the current batch.
         self._divided: Batch | None = None
         self._error: ReplicaError | None = None
-        # What is left of a compressed transaction, and the number of its next event.
+        # The rest of a compressed transaction, and the number of its next event.
         self._payload: Iterator[Event] | None = None
         self._inner = 0
-        # A table map without names, and its bytes; and whether it has been described.
+        # A table map without column names, and its bytes; and whether its table has been described.
         self._nameless: tuple[TableMapEvent, bytes] | None = None
         self._is_described = False
 
     # Batches
 
     def feed(self, raws: Sequence[bytes]) -> bool:
-        """Raw events have come; whether one of them is of the log."""
+        """Take the raw events of one read. Returns whether one of them is not a heartbeat."""
         self._raws, self._next = raws, 0
         return any(raw[4:5] not in _HEARTBEATS for raw in raws)
 
     def advance(self) -> Request:
-        """All events that were handed out are done; what is to be done next.
+        """The user is done with all events that were handed out: return what the stream has to do next.
 
-        Raises what decoding does, ``SourceChangedError``, and ``CannotResumeError``.
+        Raises the errors of decoding, ``SourceChangedError`` and ``CannotResumeError``.
         """
         self.account.finish_batch()
         request: Request | None = None
@@ -255,15 +265,15 @@ class Delivery:
         return request
 
     def describe(self, event: TableMapEvent, columns: Sequence[ColumnDescription] | None) -> None:
-        """The columns of the table that ``advance`` has asked for; None if the source does not show them.
+        """Take the columns of the table that ``advance`` asked for; None if the source does not show them.
 
-        Raises as ``EventDecoder.describe``.
+        Raises what ``EventDecoder.describe`` raises.
         """
         event.table = self._decoder.describe(event.table_id, columns)
         self._is_described = True
 
     def _decode(self) -> Request | None:
-        """All raw events that can be decoded in one go, or the next one, if it has to be looked at alone."""
+        """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
         events, kept = self._take_described()
         if not events and self._is_special(self._raws[self._next]):
             raw = self._raws[self._next]
@@ -325,14 +335,14 @@ class Delivery:
         self._nameless, self._is_described = (event, raw), False
 
     def _take_described(self) -> tuple[list[Event], list[bytes]]:
-        """The table map that waited for its description, as the beginning of a batch."""
+        """The table map that was waiting for its columns: it begins the next batch."""
         if self._nameless is None:
             return [], []
         (event, raw), self._nameless = self._nameless, None
         return [event], [raw]
 
     def _admit(self, batch: Batch) -> Request | None:
-        """Leave out what the user already has and what lies behind the stop."""
+        """Deliver the batch without events that the user already has, and without events after the stop."""
         if self._replay is not None:
             batch = self._pass_over(self._replay, batch)
         if not batch.events:
@@ -355,7 +365,7 @@ class Delivery:
         return None
 
     def _pass_over(self, replay: Replay, batch: Batch) -> Batch:
-        """What is left of a batch without the events that the user already has."""
+        """The batch without the events that the user already has."""
         for number, event in enumerate(batch.events):
             passes = replay.passes(event, batch.raws[number], batch.inner_number(number), self._decoder)
             if not passes:
@@ -386,7 +396,7 @@ class Delivery:
         return batch
 
     def _first_boundary(self, batch: Batch) -> int:
-        """How many events there are up to the end of the first transaction."""
+        """The number of events up to the end of the first transaction."""
         progress = self.account.progress_behind()
         for number, event in enumerate(batch.events):
             if progress.follow(event, *batch.place(number)):
@@ -403,21 +413,24 @@ class Delivery:
             return False
         if self.account.progress.begins(event) and event.header.timestamp >= self._not_before:
             self._not_before = None
-            # Tables that were seen before the start were not described.
+            # Tables seen before the start have no columns looked up yet.
             self._decoder.forget_tables()
         return self._not_before is not None
 
     # Events of the connection
 
     def _is_internal(self, event: Event) -> bool:
-        """Whether an event is of the connection, not of the log; so is a description before a start inside a file."""
+        """Whether the source made the event for this connection and the log does not hold it here.
+
+        A format description that precedes a start in the middle of a file counts as such.
+        """
         header = event.header
         if header.flags & EventFlag.ARTIFICIAL or isinstance(event, HeartbeatEvent):
             return True
         return isinstance(event, FormatDescriptionEvent) and not header.next_position
 
     def _take_internal(self, event: Event) -> None:
-        """Where the source is. MariaDB sends an artificial GTID_LIST when it has passed over what a replica has."""
+        """Take the source's place. MariaDB sends an artificial GTID_LIST after skipping what the replica has."""
         if isinstance(event, RotateEvent):
             self._take_artificial_rotate(event)
         elif isinstance(event, HeartbeatEvent):
@@ -429,13 +442,15 @@ class Delivery:
         progress = self.account.progress
         is_first, self._awaits_rotate = self._awaits_rotate, False
         if is_first and not self._is_by_gtid and progress.file not in ("", event.next_file):
-            # It is the one event without a checksum.
-            raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
+            # This event has no checksum, so its file name is checked here.
+            raise ProtocolError(
+                f"the replica asked for {progress.file}, but the source begins with {event.next_file}"
+            )
         if self._replay is None:
             progress.follow(event, *self.place)
 
     def _take_heartbeat(self, event: HeartbeatEvent) -> None:
-        """The source has sent all up to there, and is well."""
+        """The source is alive, and has sent everything up to the heartbeat's position."""
         self._has_news = True
         self.account.heard()
         progress = self.account.progress
@@ -449,15 +464,15 @@ def _identity(dump: Dump) -> tuple[str | None, int | None]:
 
 
 def _on_another_server(stop: StopPoint) -> StopPoint:
-    """The same end in the log of another server, about which a position says nothing.
+    """The stop for the log of another server: without the position, which has no meaning there.
 
-    Raises ``SourceChangedError`` where nothing else tells the end.
+    Raises ``SourceChangedError`` if the stop is only a position.
     """
     if stop.position is None:
         return stop
     if stop.gtid_set is None and stop.timestamp is None:
         raise SourceChangedError(
-            f"stop: {stop.position} is a position of the server before; it does not tell where to stop in the log of "
-            "this server"
+            f"stop: {stop.position} is a position in the previous server's log; it does not say where to stop in the "
+            "log of this server"
         )
     return replace(stop, position=None)

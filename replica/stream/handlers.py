@@ -1,4 +1,4 @@
-"""Handlers of events: registered by event class and table, called one after another. It reads no stream."""
+"""Event handlers: registered by event class and table, called one after another. This module reads no stream."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from ..config.selection import table_patterns
 from ..config.table_filter import WantsTable, table_filter
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
-#: A function or a coroutine function of one event; what it returns is ignored.
+#: A function or coroutine function that takes one event. Its result is ignored.
 Handler = Callable[[AnyEvent], object]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., object])
 
@@ -34,24 +34,25 @@ class Handlers:
     def add(
         self, event_class: type[AnyEvent], table: str | Iterable[str] | None, handler: Handler[AnyEvent]
     ) -> None:
-        """Call ``handler`` with each event of a class or its subclasses, and of the tables that fit.
+        """Call ``handler`` with each event of this class or a subclass, if its table matches ``table``.
 
-        Raises ``ConfigurationError`` for a class that is none of events, and for a table where events have none.
+        Raises ``ConfigurationError`` if the class is not an event class, or ``table`` is given for events that belong
+        to no table.
         """
         if not (isinstance(event_class, type) and issubclass(event_class, Event)):
-            raise ConfigurationError(f"on(): an event class, not {event_class!r}")
+            raise ConfigurationError(f"on(): give an event class, not {event_class!r}")
         wants_table = None
         if table is not None:
             if not issubclass(event_class, RowsEvent | TableMapEvent):
                 raise ConfigurationError(
-                    f"on(): {event_class.__name__} belongs to no table, so table= has no use"
+                    f"on(): {event_class.__name__} belongs to no table: leave out table="
                 )
             wants_table = table_filter(table_patterns("table", table))
         self._registrations.append(_Registration(event_class, wants_table, handler))
         self._by_class.clear()
 
     async def call(self, event: Event) -> None:
-        """Call all handlers that the event is for; what one raises goes on to the caller."""
+        """Call all handlers registered for the event. An exception of a handler goes on to the caller."""
         registrations = self._by_class.get(type(event))
         if registrations is None:
             registrations = self._by_class[type(event)] = [

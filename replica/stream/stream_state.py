@@ -1,4 +1,4 @@
-"""What a stream does beside handing out events: show its status, save its checkpoint. It reads no log."""
+"""``Upkeep``: what a stream does beside handing out events. It shows the status and saves the checkpoint."""
 
 import time
 from datetime import UTC, datetime
@@ -16,14 +16,14 @@ from .batch import Account
 
 
 class Upkeep:
-    """Status and checkpoints of one stream."""
+    """Status and checkpoints of one stream. It reads no log."""
 
     def __init__(self, options: Options, account: Account) -> None:
         self._options = options
         self._account = account
         store = options.checkpoints
         self._keeper = None if store is None else CheckpointKeeper(store, options.checkpoint_interval)
-        # Whether there is anything to save or to show at all.
+        # Whether the user gave a checkpoint store or a status hook.
         self.has_duties = self._keeper is not None or options.on_status is not None
         self._is_unsaved = False
         self._state: StreamState = "new"
@@ -33,13 +33,13 @@ class Upkeep:
         self._last_event = 0.0
 
     async def load(self) -> Checkpoint | None:
-        """The checkpoint of the store; None if there is none, or no store. One that is not from there is unsaved."""
+        """Load the stored checkpoint; None without one. The start of the stream then counts as not saved yet."""
         stored = None if self._keeper is None else await self._keeper.load()
         self._is_unsaved = stored is None
         return stored
 
     async def save(self, checkpoint: Checkpoint | None) -> None:
-        """Have the store hold the checkpoint, if it has moved."""
+        """Save the checkpoint to the store if it has moved."""
         if self._keeper is None or checkpoint is None or not self._has_moved():
             return
         self._is_unsaved = False
@@ -50,20 +50,20 @@ class Upkeep:
             raise
 
     def is_save_due(self) -> bool:
-        """Whether ``save`` should be called."""
+        """Whether ``save`` is to be called now."""
         return self._keeper is not None and self._keeper.should_save(monotonic()) and self._has_moved()
 
     def is_status_due(self) -> bool:
-        """Whether ``on_status`` is to be called."""
+        """Whether ``on_status`` is to be called now."""
         return (
             self._options.on_status is not None
             and monotonic() - self._shown_at >= self._options.status_interval
         )
 
     def next_look(self) -> float:
-        """When something here may be due again, by ``time.monotonic``. It is looked at this often in a batch, too."""
+        """When to check for duties again, by ``time.monotonic``; it may be in the middle of a batch."""
         intervals = []
-        # With an interval of 0 each transaction is a batch, and it is looked behind each batch.
+        # With an interval of 0 each transaction is a batch, and duties are checked after each batch.
         if self._keeper is not None and self._options.checkpoint_interval:
             intervals.append(self._options.checkpoint_interval)
         if self._options.on_status is not None:
@@ -71,7 +71,7 @@ class Upkeep:
         return monotonic() + min(intervals, default=float("inf")) / 4
 
     def limit(self) -> float | None:
-        """How long the stream may wait for events, in seconds, before something here is due."""
+        """Seconds that the stream may wait for events before a duty is due; None: no limit."""
         limits = []
         if self._keeper is not None and self._has_moved():
             limits.append(self._options.checkpoint_interval)
@@ -80,19 +80,19 @@ class Upkeep:
         return min(limits, default=None)
 
     def received(self) -> None:
-        """Events of the log have come."""
+        """Note that events of the log have come."""
         self._last_event = time.time()
 
     def lost(self, session: Session) -> None:
-        """A connection is dropped; its bytes still count."""
+        """Count the bytes of a dropped connection."""
         self._bytes_before += session.bytes_received
 
     def reconnected(self) -> None:
-        """A connection was made again."""
+        """Count a reconnect."""
         self._reconnects += 1
 
     def turn(self, state: StreamState, error: ReplicaError | None = None) -> bool:
-        """Note the stream's state, and why it has changed; whether it has. Then it is to be shown."""
+        """Set the state and the error behind it. Returns whether the state has changed, so that it must be shown."""
         if state == self._state:
             return False
         self._state = state
@@ -101,13 +101,13 @@ class Upkeep:
         return True
 
     def show(self, status: StreamStatus) -> None:
-        """Call the hook; what it raises goes on to who iterates."""
+        """Call ``on_status``. An exception of the hook goes on to the code that iterates."""
         self._shown_at = monotonic()
         if self._options.on_status is not None:
             self._options.on_status(status)
 
     def status(self, source: Source | None, session: Session | None) -> StreamStatus:
-        """How the stream stands now."""
+        """The status of the stream now."""
         progress, counters, newest = self._account.progress, self._account.counters, self._account.newest
         behind = None
         if source is not None and newest is not None:
@@ -134,7 +134,7 @@ class Upkeep:
         )
 
     def _has_moved(self) -> bool:
-        """Whether the checkpoint is another one than the store has."""
+        """Whether the checkpoint differs from the stored one."""
         _ = self._account.progress
         self._is_unsaved = self._account.takes_boundary() or self._is_unsaved
         return self._is_unsaved

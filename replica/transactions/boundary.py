@@ -1,6 +1,6 @@
-"""Events to transactions: where the last finished one ended, and which GTIDs lie before that.
+"""``Progress``: the last transaction boundary in the log, and the GTIDs before it.
 
-It follows what both families write around a transaction, and knows no connection. The forms, as recorded:
+It follows the events that MySQL and MariaDB write around a transaction, and knows no connection. As recorded:
 
     MySQL     GTID or ANONYMOUS_GTID, then QUERY "BEGIN" ... XID or QUERY "COMMIT"
               (5.6 without GTIDs: no first event), or one QUERY (DDL);
@@ -39,7 +39,7 @@ _CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
 
 
 class State(Enum):
-    """Where the log stands with its transactions."""
+    """Whether a transaction is open at this point of the log."""
 
     OUTSIDE = "no transaction is open"
     ANNOUNCED = "its GTID has come; what follows says whether it is a transaction or one statement"
@@ -52,10 +52,10 @@ OPEN: Final = State.OPEN
 
 
 class Progress:
-    """``file`` and ``position`` are where the last finished transaction ended, in the source's log.
+    """``file`` and ``position`` are the end of the last finished transaction in the source's log.
 
-    ``gtid_set`` holds all transactions before that point, and is None as long as they are not known: behind a start
-    in the middle of a file, until the next file begins, and without ``has_gtids`` for ever.
+    ``gtid_set`` holds all transactions before that place. It is None if they are unknown: after a start in the middle
+    of a file until the next file begins, and always without ``has_gtids``.
     """
 
     def __init__(self, file: str, position: int, gtid_set: AnyGtidSet | None, has_gtids: bool) -> None:
@@ -73,15 +73,15 @@ class Progress:
 
     @property
     def open_gtid(self) -> Gtid | MariadbGtid | None:
-        """That of the transaction that has begun and not ended, if it has one."""
+        """The GTID of the open transaction; None without one."""
         return self._gtid
 
     def begins(self, event: Event) -> bool:
-        """Whether this event, the next one, begins a transaction."""
+        """Whether ``event``, as the next event of the log, begins a transaction."""
         return self.state is State.OUTSIDE and type(event) in BEGINNING
 
     def follow(self, event: Event, file: str, position: int) -> bool:
-        """Take in the next event, behind which the log goes on at ``file`` and ``position``.
+        """Take in the next event; ``file`` and ``position`` are the place after it.
 
         Returns whether that place lies between two transactions.
         """
@@ -94,11 +94,11 @@ class Progress:
         return True
 
     def follow_all(self, events: Sequence[Event], end: tuple[str, int] | None = None) -> int:
-        """Take in events that follow one another; how many of them lie before the last place between transactions.
+        """Take in consecutive events. Returns how many of them lie before the last place between two transactions.
 
-        ``end`` is the place behind all of them where they are parts of one event of the log (a compressed
-        transaction). They hold no event of the types ``ALONE`` of the decoder. Only what lies behind the last end of
-        a transaction is looked at one by one: progress costs 0.1 us an event that way, and 0.6 us through ``follow``.
+        ``end`` is the place after all of them if they are parts of one event of the log (a compressed transaction).
+        No event may be of the decoder's types ``ALONE``. Only the events after the last end of a transaction are
+        followed one by one: that costs 0.1 us per event, where ``follow`` costs 0.6 us.
         """
         closed = len(events)
         while closed and not _closes(events[closed - 1]):
@@ -115,7 +115,7 @@ class Progress:
         return closed
 
     def _add_gtids(self, events: Sequence[Event]) -> None:
-        """The transactions of events whose last one ends a transaction, and the one that was open before them."""
+        """Add the GTID of the open transaction and the GTIDs of ``events``, the last of which ends a transaction."""
         assert self.gtid_set is not None
         if self._gtid is not None:
             self.gtid_set.add(self._gtid)  # type: ignore[arg-type]
@@ -124,7 +124,7 @@ class Progress:
             for gtid in newest.values():
                 self.gtid_set.add(gtid)
             return
-        # Neighbours of one source are added as one interval: 0.1 us a transaction instead of 0.6.
+        # Consecutive GTIDs of one source are added as one interval: 0.1 us per transaction instead of 0.6.
         source_id, first, last = b"", 0, 0
         for event in events:
             if type(event) is GtidEvent:
@@ -141,24 +141,24 @@ class Progress:
             self.gtid_set.add_interval(uuid_of(source_id), first, last)
 
     def reopen(self) -> None:
-        """The log is read again from the last boundary on."""
+        """Go back to the last boundary: the log is read again from there."""
         self.state, self._gtid = State.OUTSIDE, None
 
     def copy(self) -> "Progress":
-        """One that goes its own way from here on."""
+        """An independent copy."""
         other = Progress(self.file, self.position, self.gtid_set, self._has_gtids)
         other.state, other._gtid = self.state, self._gtid
         return other
 
     def idle(self, file: str, position: int) -> None:
-        """The source has sent everything up to a place: where it passed over transactions, no event has said so."""
+        """The source has sent everything up to this place. It may have skipped transactions without an event."""
         if self.state is State.OUTSIDE and file == self.file and position > self.position:
             self.position = position
 
     def _finish(self, event: Event | None = None) -> None:
         self.state = State.OUTSIDE
         gtid, self._gtid = self._gtid, None
-        # The family of the set is that of the source's GTIDs, as is the family of the events.
+        # Set and GTID are of the same kind, MySQL's or MariaDB's: both come from this source.
         if gtid is not None and self.gtid_set is not None:
             self.gtid_set.add(gtid)  # type: ignore[arg-type]
 
@@ -185,8 +185,8 @@ class Progress:
         self.state = State.OPEN
 
     def _format_description(self, event: FormatDescriptionEvent) -> None:
-        # At the start of a file nothing is open: what was, the source has lost in a crash. A description without a
-        # position is the one that precedes a start in the middle of a file.
+        # No transaction is open at the start of a file: the source lost an unfinished one in a crash. A format
+        # description without a position precedes a start in the middle of a file.
         if event.header.next_position:
             self.state, self._gtid = State.OUTSIDE, None
 
@@ -223,7 +223,7 @@ STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingPro
         MariadbGtidListEvent: Progress._gtid_list,
     }
 )
-#: The end of a transaction, whatever came before it.
+#: Events that end a transaction, whatever events came before.
 _ALWAYS_CLOSING: Final = frozenset({XidEvent, XaPrepareEvent, IncidentEvent})
 
 
@@ -233,7 +233,7 @@ def _closes(event: Event) -> bool:
 
 
 def place_behind(event: Event) -> tuple[str, int]:
-    """File and position behind an event that stands in the log by itself."""
+    """File and position after an event that is not part of a compressed transaction."""
     return event.file, event.position + event.header_fields[3]
 
 

@@ -1,9 +1,9 @@
-"""Going on at the very next row: what was delivered of the open transaction, and what comes again after a reconnect.
+"""Going on with the very next row after a reconnect: notes on the open transaction, and passing over repeated events.
 
-A new connection begins at the last transaction boundary, so that table maps come before their rows; what the consumer
-already has is passed over. On the same server that is everything up to the last event's position. On another server
-of the same topology events may be cut in other places: there the rows themselves are compared, by table, number and
-hash, and where they are not provably the same, the transaction is delivered again behind a ``TransactionRestarted``.
+A new connection begins at the last transaction boundary, so that table maps come before their rows. Events that the
+consumer already has are passed over. On the same server these are all events up to the last event's position. Another
+server of the same topology may cut the rows into other events. There the rows are compared by table, number and hash.
+If they are not provably the same, the transaction is delivered again after a ``TransactionRestarted``.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ from protocol.position import BinlogPosition
 from protocol.records import record
 from protocol.wire import Reader, bitmap_size
 
-# Raw rows events of an open transaction are kept as they are up to here, then as hashes: hashing costs time.
+# Up to this many bytes of an open transaction are kept as raw events, more as hashes: hashing costs time.
 _KEPT_BYTES: Final = 4 << 20
-#: An event of more bytes is not kept for being compared.
+#: A larger event is not kept for comparison.
 COMPARED_BYTES: Final = 1 << 20
 #: Events that belong to a file and not to a transaction.
 FILE_EVENTS: Final = (
@@ -59,12 +59,12 @@ _AnyRowsEvent = WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent
 
 @record(slots=True)
 class TransactionRestarted(Event):
-    """The open transaction comes again from its beginning: undo what has been done with its rows so far.
+    """The open transaction comes again from its beginning: undo what was done with its rows so far.
 
-    No event of the log, and not subject to ``events=``. It comes where a failover has led to a server on which the
-    delivered part of the transaction is not provably the same (``reason`` says why), or that does not have it at all.
-    ``gtid`` is that of the transaction, ``rows`` how many of its row changes had been delivered; ``file`` and
-    ``position`` are where it began on the server before. What was delivered before that transaction stands.
+    This is no event of the log, and ``events=`` does not filter it. It comes after a failover to a server that lacks
+    the transaction, or on which its delivered part is not provably the same (``reason`` says why). ``gtid`` is the
+    GTID of the transaction, ``rows`` the number of its row changes delivered so far. ``file`` and ``position`` are
+    its beginning on the previous server. Earlier transactions stay valid.
     """
 
     gtid: Gtid | MariadbGtid | None = None
@@ -75,18 +75,18 @@ class TransactionRestarted(Event):
 def transaction_restarted(
     boundary: tuple[str, int], gtid: Gtid | MariadbGtid | None, rows: int, reason: str
 ) -> TransactionRestarted:
-    """The marker, with a header of its own: type 0, size 0."""
+    """Make the marker, with a header of type 0 and size 0."""
     header = EventHeader(int(time.time()), 0, 0, 0, 0, 0)
     return TransactionRestarted(header, *boundary, gtid, rows, reason)
 
 
-# What identifies rows besides their bytes: schema, table, kind of change, the columns that they hold.
+# Identifies rows besides their bytes: schema, table, kind of change, bitmaps of the columns that the rows hold.
 _Key = tuple[str, str, type[_AnyRowsEvent], bytes]
 
 
 @record(slots=True)
 class _Segment:
-    """Neighbouring rows of one key, however many events they came in."""
+    """Consecutive rows of one key, from one or more events."""
 
     key: _Key
     size: int = 0
@@ -100,7 +100,7 @@ class _Segment:
 
 
 def _key_and_rows(decoder: EventDecoder, raw: bytes, event: _AnyRowsEvent) -> tuple[_Key, memoryview]:
-    """A rows event's key and the bytes of its rows; compressed rows as they are."""
+    """A rows event's key and the bytes of its rows. Compressed rows stay compressed."""
     description = decoder.format_description
     assert description is not None
     rows_format = ROWS_FORMATS[event.header.type]
@@ -115,14 +115,14 @@ def _key_and_rows(decoder: EventDecoder, raw: bytes, event: _AnyRowsEvent) -> tu
 
 
 class CannotResumeError(Exception):
-    """What comes again is not what was delivered; the message says how it differs."""
+    """The repeated events are not those that were delivered; the message says how they differ."""
 
 
 class Delivered:
-    """What the consumer has been given of the open transaction, to find the next row on another server.
+    """Notes on the delivered part of the open transaction, to find the next row on another server.
 
-    ``add`` takes each event that is done, ``end`` forgets them when their transaction has ended. Only the rows' bytes
-    are kept, and above a few MiB only their hashes.
+    ``add`` takes each event that is done; ``end`` forgets the events when their transaction has ended. Only the bytes
+    of the rows are kept, and above 4 MiB only their hashes.
     """
 
     def __init__(self) -> None:
@@ -133,9 +133,9 @@ class Delivered:
         self._is_compressed = False
 
     def add(self, event: Event, raw: bytes, rows: int, decoder: EventDecoder) -> None:
-        """An event of the open transaction is done; ``rows`` are its row changes."""
+        """Note an event of the open transaction that is done; ``rows`` is the number of its row changes."""
         if self._is_compressed or (rows and not raw):
-            # There is no comparing it, whatever comes; and it may be larger than memory.
+            # A compressed transaction cannot be compared, and may be larger than memory: keep nothing of it.
             self._is_compressed = True
             self._kept.clear()
             return
@@ -145,14 +145,14 @@ class Delivered:
             self._fold(decoder)
 
     def end(self) -> None:
-        """The transaction has ended, and all of it is done."""
+        """Forget the transaction: it has ended, and all its events are done."""
         self._kept.clear()
         self._kept_bytes = 0
         if self._segments or self.trailing or self._is_compressed:
             self.trailing, self._segments, self._is_compressed = [], [], False
 
     def segments(self, decoder: EventDecoder) -> list[_Segment]:
-        """All rows so far, as ``decoder`` has read them; behind them came events of the types ``trailing``."""
+        """All rows so far; ``decoder`` is the one that read them. ``trailing`` has the types of events after them."""
         self._fold(decoder)
         if self._is_compressed:
             raise CannotResumeError("the transaction was delivered from its compressed form")
@@ -176,10 +176,10 @@ class Delivered:
 
 @record(frozen=True, slots=True)
 class ReplayEnd:
-    """The last event that is done: its place, and the transaction that it lies in (``is_open``) or has ended.
+    """The last event that is done. ``is_open``: its transaction, whose GTID is ``gtid``, has not ended yet.
 
-    ``inner`` is its number within a compressed transaction, from 1 on; else 0. ``raw`` are its bytes, by which the
-    log is known again; empty where they are too many to keep.
+    ``inner`` is its number within a compressed transaction, from 1 on; else 0. ``raw`` has its bytes, to check that
+    the new connection sends the same log; empty for a large event.
     """
 
     file: str
@@ -190,7 +190,7 @@ class ReplayEnd:
     raw: bytes = b""
 
     def closes(self, file: str, position: int) -> bool:
-        """Whether that place lies right behind the event, and it can be told from another."""
+        """Whether the event ends at this place, and its bytes are known for a comparison."""
         return (
             bool(self.raw)
             and not self.inner
@@ -199,24 +199,24 @@ class ReplayEnd:
 
 
 class Replay(ABC):
-    """What a new connection sends again, and the consumer already has."""
+    """Passes over the events that a new connection sends again and the consumer already has."""
 
-    # The raw event that was last seen, without the rows that were taken from it; empty if none were.
+    # The last raw event without the rows that were taken from it; empty if no rows were taken.
     trimmed: bytes = b""
 
     @abstractmethod
     def passes(self, event: Event, raw: bytes, inner: int, decoder: EventDecoder) -> bool | None:
-        """Whether the consumer already has the event; None for the last one that it has.
+        """Whether the consumer already has the event; None for the last event that it has.
 
-        Raises ``CannotResumeError`` when what comes cannot be what was delivered.
+        Raises ``CannotResumeError`` if the repeated events differ from the delivered events.
         """
 
 
 class PositionReplay(Replay):
-    """Passes over what comes again from the same log: everything up to the last event that is done.
+    """Passes over the repeated events of the same log: everything up to the last event that is done.
 
-    With ``by_gtid`` the source has left out all finished transactions, so that only the events of a file and the open
-    transaction come again.
+    With ``by_gtid`` the source leaves out all finished transactions: only the open transaction and the events that
+    belong to a file come again.
     """
 
     def __init__(self, end: ReplayEnd, by_gtid: bool) -> None:
@@ -236,11 +236,11 @@ class PositionReplay(Replay):
         if _is_before(here, self._place):
             return True
         if self._end.is_open:
-            raise CannotResumeError(f"the log lacks what was read at {self._end.file}:{self._end.position}")
+            raise CannotResumeError(f"the log lacks the event read at {self._end.file}:{self._end.position}")
         return False
 
     def _compare(self, raw: bytes) -> None:
-        """A source that lost the end of its log in a crash writes other events in its place."""
+        """Check the last event: a source that lost the end of its log in a crash writes other events there."""
         end = self._end
         if end.raw in (b"", raw):
             return
@@ -248,17 +248,17 @@ class PositionReplay(Replay):
             raise CannotResumeError(f"another event than before stands at {end.file}:{end.position}")
         raise SourceChangedError(
             f"another event than before stands at {end.file}:{end.position}: the source lost the end of its log in a "
-            "crash (sync_binlog other than 1), or was restored -- what was read from there on may never have been "
-            "committed: copy the data anew, or start from a position that you know to be good"
+            "crash (sync_binlog other than 1), or was restored -- transactions read from there on may never have "
+            "been committed: copy the data anew, or start from a position that you know to be good"
         )
 
 
 class RowReplay(Replay):
     """Passes over the rows of the open transaction that come again from another server.
 
-    Rows count as the same when table, kind of change, columns and bytes are: a running hash over each stretch of
-    rows of one table, whatever events they come in. The event in which the last delivered row stands loses its first
-    rows.
+    Rows count as the same if table, kind of change, columns and bytes are the same. A running hash compares each run
+    of rows of one table, however the rows are cut into events. The event with the last delivered row loses its first
+    rows, up to that row.
     """
 
     def __init__(self, end: ReplayEnd, segments: Sequence[_Segment], trailing: Sequence[type[Event]]) -> None:
@@ -268,9 +268,9 @@ class RowReplay(Replay):
         self._current: _Segment | None = None
 
     def passes(self, event: Event, raw: bytes, inner: int, decoder: EventDecoder) -> bool | None:
-        """As for all; an event that the consumer has a part of loses its rows."""
+        """See ``Replay.passes``. An event that the consumer has in part loses the rows that the consumer has."""
         if isinstance(event, FILE_EVENTS):
-            # To who reads on in a transaction, the beginning of a file would say that the source has lost its end.
+            # Hide file headers: in the middle of a transaction they would look like a crash of the source.
             return True
         _check_gtid(event, self._gtid)
         if self._segments:
@@ -292,7 +292,9 @@ class RowReplay(Replay):
         key, data = _key_and_rows(decoder, raw, event)
         current = self._current = self._current or _Segment(key)
         if key != expected.key:
-            raise CannotResumeError(f"rows of {event.table} come where others were delivered")
+            raise CannotResumeError(
+                f"the new server sends rows of {event.table} where other rows were delivered"
+            )
         missing = expected.size - current.size
         rows_before = current.rows
         current.add(data[:missing], len(event.rows))
@@ -305,8 +307,8 @@ class RowReplay(Replay):
         if len(data) == missing:
             return True if self._segments or self._trailing else None
         if self._segments:
-            raise CannotResumeError(f"more rows of {event.table} come than were delivered")
-        # What was delivered ends inside of this event: where another begins, one has been done.
+            raise CannotResumeError(f"the new server sends more rows of {event.table} than were delivered")
+        # The delivered rows end in the middle of this event: keep the rows after them.
         event.rows = event.rows[expected.rows - rows_before :]
         begin = len(raw) - len(data) - (CHECKSUM_SIZE if decoder.checksum_enabled else 0)
         self.trimmed = raw[:begin] + raw[begin + missing :]
@@ -320,7 +322,7 @@ def _check_gtid(event: Event, gtid: Gtid | MariadbGtid | None) -> None:
 
 
 def _is_before(here: tuple[str, int, int], there: tuple[str, int, int]) -> bool:
-    """Whether a place comes first; files of different base names have no order."""
+    """Whether ``here`` comes before ``there``; files of different base names have no order."""
     if here[0] == there[0]:
         return here[1:] < there[1:]
     with contextlib.suppress(ConfigurationError):

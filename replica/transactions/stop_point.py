@@ -15,9 +15,9 @@ from .boundary import Progress
 class StopPoint:
     """The stream ends between two transactions, as soon as one of these conditions holds.
 
-    ``position``: it is reached. ``gtid_set``: all its transactions have arrived. ``timestamp`` (seconds since 1970):
-    the next transaction began then or later. ``places`` gives the order of files by name if it is known: files that a
-    user names need not have numbers.
+    ``position``: the stream has reached it. ``gtid_set``: all its transactions have arrived. ``timestamp`` (seconds
+    since 1970): the next transaction began then or later. ``places`` maps file names to their order, if it is known:
+    files that a user names need not have numbers.
     """
 
     position: BinlogPosition | None = None
@@ -38,16 +38,16 @@ class StopPoint:
     def may_lie_within(
         self, events: Sequence[Event], end: tuple[str, int], ahead: Callable[[], Progress]
     ) -> bool:
-        """Whether this end may lie among events whose last one ends at ``end``; ``ahead`` is the progress after them.
+        """Whether the stop may lie among these events, which end at ``end``; ``ahead`` is the progress after them.
 
-        Asked once for many events, so that only those around the end are looked at one by one.
+        One call checks many events: only events near the stop are then checked one by one.
         """
         if self.timestamp is not None and any(e.header_fields[0] >= self.timestamp for e in events):
             return True
         if self._has_passed(*end):
             return True
         if isinstance(self.gtid_set, MariadbGtidSet):
-            # Without strict mode sequences may go back, so that the set may be complete in between alone.
+            # Without gtid_strict_mode sequence numbers may go back: the set may be complete only in between.
             wanted = {gtid.domain_id: gtid.sequence for gtid in self.gtid_set}
             gtids = [event.gtid for event in events if type(event) is MariadbGtidEvent]
             return any(gtid.sequence >= wanted.get(gtid.domain_id, gtid.sequence + 1) for gtid in gtids)
