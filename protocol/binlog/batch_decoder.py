@@ -1,6 +1,6 @@
-"""Many events at once: the decoder's loops for files and for live streams, which do no work twice.
+"""``BatchDecoder`` decodes many events in one call: one loop for files, one for live streams.
 
-``EventDecoder`` decodes one event and has the state. A loop of its own for each caller spares a call and a dozen
+``EventDecoder`` decodes one event and keeps the state. A separate loop for each caller saves a call and a dozen
 attribute lookups per event.
 """
 
@@ -15,7 +15,7 @@ from .checksum import CRC32_RESIDUE
 from .decoder import ARTIFICIAL_FLAG, DAMAGE, WRONG_CHECKSUM, EventDecoder, damaged
 from .events import Event
 
-#: Types of events that change how later ones are read, that hold other events, or that a source sends about itself.
+#: Event types that change how later events are read, hold other events, or tell about the source itself.
 ALONE: Final = frozenset(
     {
         EventType.FORMAT_DESCRIPTION,
@@ -36,10 +36,10 @@ class BatchDecoder(EventDecoder):
     """An ``EventDecoder`` that also decodes many events in one call."""
 
     def decode_batch(self, batch: Sequence[LocatedEvent], events: list[Event]) -> None:
-        """``decode`` for whole events that follow one another, without what it does anew for each one.
+        """Do ``decode`` for consecutive whole events; setup that ``decode`` repeats per event is done once.
 
-        What is wanted is appended to ``events``, also when one of them raises; the batch holds no event that
-        changes how those behind it are read (``RawEventReader.read_batch``).
+        Wanted events are appended to ``events``, also if a later event raises. The batch holds no event that changes
+        how later events are read (``RawEventReader.read_batch``).
         """
         parser_of, file = self._frequent.get, self.file
         trailer = CHECKSUM_SIZE if self.checksum_enabled else 0
@@ -61,11 +61,11 @@ class BatchDecoder(EventDecoder):
             raise self._located(damaged(error), header[1], position) from error
 
     def decode_run(self, raws: Sequence[bytes], begin: int, events: list[Event], kept: list[bytes]) -> int:
-        """``decode`` for the raw events of a stream from number ``begin`` on; the number of the next one to decode.
+        """Do ``decode`` for a stream's raw events from number ``begin`` on. Returns the number of the next event.
 
-        Wanted events are appended to ``events`` and their bytes to ``kept``, also when a later one raises. The run
-        ends before an event that the caller has to look at alone (``ALONE``, or artificial), and behind a table map
-        whose table is new and has no names (``takes_description``).
+        Wanted events are appended to ``events`` and their bytes to ``kept``, also if a later event raises. The run
+        ends before an event that the caller must decode by itself (``ALONE``, or artificial), and after the table map
+        of a new table without column names (``takes_description``).
         """
         parser_of, file, position = self._frequent.get, self.file, self.position
         trailer = CHECKSUM_SIZE if self.checksum_enabled else 0
@@ -83,7 +83,7 @@ class BatchDecoder(EventDecoder):
                     event = self.decode(raw, None, header)
                     position = self.position
                 else:
-                    # Where the source gives no position, the sum of sizes holds: see decode().
+                    # If the source gives no position, the sum of the event sizes is used: see decode().
                     if header[4] and (position + size) & 0xFFFFFFFF != header[4]:
                         position = max(header[4] - size, 0)
                     if verifies and crc32(raw) != CRC32_RESIDUE:
@@ -99,19 +99,19 @@ class BatchDecoder(EventDecoder):
             raise self._located(error, header[1], position) from error.__cause__
         except DAMAGE as error:
             if len(raw) < EVENT_HEADER_SIZE:
-                raise TruncatedError(f"{len(raw)} bytes are no event", file, position) from None
+                raise TruncatedError(f"{len(raw)} bytes are too few for an event", file, position) from None
             raise self._located(damaged(error), header[1], position) from error
         finally:
             self.position = position
         return len(raws)
 
     def forget_tables(self) -> None:
-        """Take every table as new from here on."""
+        """Treat every table as new from here on."""
         self._known.clear()
         self._nameless.clear()
 
     def takes_description(self) -> bool:
-        """Whether the table of the last table map is new here and has no names; asked once, then it is forgotten."""
+        """Whether the last table map was of a new table without column names. True once per such table map."""
         takes = bool(self._nameless)
         self._nameless.clear()
         return takes

@@ -1,6 +1,7 @@
-"""When a stream tries again after a failure, and after how long: one function decides, in an object of the user's.
+"""The reconnect policy: whether a stream tries again after a failure, and after how many seconds.
 
-It sees failures and opens no connection. That what is delivered goes on at the next row is ``resume``'s part.
+One method of an object that the user may replace decides. It sees failures and opens no connection. The module
+``replay`` makes the stream go on with the next row.
 """
 
 import random
@@ -17,7 +18,8 @@ from protocol.errors import (
 )
 from protocol.records import record
 
-# What a server says when it is too busy, shuts down, or an administrator has ended the connection (errmsg-utf8.txt):
+# Error codes of a server that is too busy or shuts down, or whose administrator ended the connection
+# (errmsg-utf8.txt):
 # ER_CON_COUNT_ERROR, ER_SERVER_SHUTDOWN, ER_NEW_ABORTING_CONNECTION, ER_NET_READ_ERROR and _INTERRUPTED,
 # ER_NET_ERROR_ON_WRITE, ER_NET_WRITE_INTERRUPTED, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED,
 # ER_QUERY_INTERRUPTED, ER_CONNECTION_KILLED (MariaDB), ER_SESSION_WAS_KILLED, ER_CLIENT_INTERACTION_TIMEOUT,
@@ -25,22 +27,22 @@ from protocol.records import record
 _PASSING_CODES: Final = frozenset(
     {1040, 1053, 1184, 1158, 1159, 1160, 1161, 1203, 1226, 1317, 1927, 3169, 4031, 3032, 3707}
 )
-# Of these, the limits of one account: they may be there for good.
+# The codes among these for limits of one account, which may be permanent.
 _ACCOUNT_CODES: Final = frozenset({1203, 1226})
-# What bytes that the network has damaged look like; in the first event, as if the position were none of an event.
+# Errors that damage by the network causes. A damaged first event looks like a position inside of an event.
 _DAMAGE: Final = (DecodeError, ProtocolError, PositionInsideEventError)
-# The network may hit the same event twice, above all the first ones of each connection; three times the log is to
-# blame, and so it is where damage comes at ever new places.
+# The network may damage the same event twice, above all the first events of each connection. Three times, or many
+# times at new places, means that the log itself is damaged.
 _DAMAGED_AT_ONE_PLACE: Final = 2
 _DAMAGED_IN_A_ROW: Final = 10
 
 
 @record(frozen=True, slots=True)
 class Failure:
-    """What has ended a connection, or kept a new one from being made: ``error``.
+    """The ``error`` that ended a connection, or prevented a new connection.
 
-    ``attempt`` counts failures from 0 on since the stream last got ahead. ``is_repeated``: earlier connections have
-    already found the same damage at the same place twice, or damage at many places, so that it is not of the network.
+    ``attempt`` counts failures from 0 on since the last new event. ``is_repeated``: earlier connections have already
+    found the same damage at the same place twice, or damage at many places, so the network is not the cause.
     """
 
     error: ReplicaError
@@ -50,12 +52,12 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class ReconnectPolicy:
-    """Retry what may pass, with pauses that grow; raise the rest.
+    """Retry after temporary failures, with growing pauses; raise all other failures.
 
-    The pause before try number n is drawn between half of ``initial * 2**n`` and all of it, and at most
-    ``maximum`` seconds. Failures of the network, a server that is busy or shuts down, and damaged bytes (twice for
-    each place) are tried again, ``attempts`` times in a row (None: for ever). Subclass it and override ``delay``
-    for anything else.
+    The pause before try number n is random between half of ``initial * 2**n`` seconds and all of it, and at most
+    ``maximum`` seconds. Temporary are network failures, a server that is busy or shuts down, and damaged bytes (twice
+    at each place). They are retried ``attempts`` times in a row (None: for ever). For another policy, subclass this
+    and override ``delay``.
     """
 
     initial: float = 0.1
@@ -81,31 +83,31 @@ class ReconnectPolicy:
 
 
 def is_passing_refusal(error: ServerError) -> bool:
-    """Whether the server, and not what it thinks of the account, is why a question is not answered just now."""
+    """Whether the server refused for a temporary reason of its own, and not because of a limit of the account."""
     return type(error) is ServerError and error.code in _PASSING_CODES - _ACCOUNT_CODES
 
 
 class NoReconnect(ReconnectPolicy):
-    """The first failure is raised."""
+    """Never retry: raise the first failure."""
 
     def delay(self, failure: Failure) -> float:
         raise failure.error
 
 
 class FailureCount:
-    """Counts the failures of one stream since it last got ahead, and recognises damage that comes again."""
+    """Counts the failures of one stream since its last new event, and recognises repeated damage."""
 
     def __init__(self) -> None:
         self._attempt = 0
         self._damage: list[tuple[object, ...]] = []
 
     def forget(self) -> None:
-        """The stream has got ahead: an event has come that had not come before."""
+        """Forget all failures: a new event has come."""
         self._attempt = 0
         self._damage.clear()
 
     def add(self, error: ReplicaError) -> Failure:
-        """The next failure, as the policy gets it."""
+        """Count a failure, and return it for the policy."""
         is_repeated = False
         if isinstance(error, _DAMAGE):
             place = (type(error), str(error))

@@ -1,7 +1,7 @@
 """BinlogRelay: follows a source and writes its log into a directory, through lost connections and restarts.
 
-The connection is that of a stream, without a decoder behind it. What a source sends in between, which no file of its
-own holds, is left out: it is told by its flags and by having no place in the log.
+It uses the same connection as a stream, without a decoder. Events that the source makes for the connection only, and
+that its own files do not hold, are left out. Their flags, or a missing position, identify them.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from .folder import RelayFolder
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# Not of the log, or of it and more than an event.
+# Events that are not copied, or that need more than copying.
 _SPECIAL: Final = frozenset(
     {
         EventType.HEARTBEAT,
@@ -39,7 +39,7 @@ _FLAGS_OFFSET: Final = 17
 # A plain number: `&` with a member of an IntFlag takes 540 ns instead of 9.
 _ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 _ALL: Final = ("*",)
-# When nothing has come for so many seconds, what was written is made to last.
+# After this many seconds without an event, written data is synced to disk.
 _IDLE: Final = 0.05
 
 
@@ -49,14 +49,14 @@ class BinlogRelay:
         relay = BinlogRelay("mysql://repl:secret@127.0.0.1", "/var/lib/relay")
         await relay.run()
 
-    ``dsn`` and ``given`` are those of ``replica.connect``. ``start`` says what an empty directory begins with:
-    ``"earliest"`` (default), ``"now"`` for the newest file, or the beginning of a file. Later it goes on as it was.
-    What has come is written at once; after ``sync_interval`` seconds, or when nothing comes, the disk is made to keep
-    it. With ``once`` it ends where the log ends.
+    ``dsn`` and ``given`` are the arguments of ``replica.connect``. ``start`` says where an empty directory begins:
+    ``"earliest"`` (default), ``"now"`` for the newest file, or the beginning of a file. Later runs continue the last
+    file. Events are written at once, and synced to disk after ``sync_interval`` seconds or when no events come. With
+    ``once`` the relay ends at the end of the log.
 
-    ``run`` returns when it is done or closed. The first connection is tried once; later, what may pass is tried again
-    as the options' ``reconnect`` says. What cannot pass is raised: what ``BinlogStream`` raises,
-    ``SourceChangedError`` where the source's log is not the one that is here, ``OSError`` for a disk that is full.
+    ``run`` returns when the relay is done or closed. The first connection is tried once. Later, temporary failures
+    are retried as the option ``reconnect`` says. Other failures are raised: what ``BinlogStream`` raises,
+    ``SourceChangedError`` if the directory holds another source's log, ``OSError`` for example for a full disk.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BinlogRelay:
         **given: object,
     ) -> None:
         self._options = Options.build(dsn, {"start": "earliest"} | given)
-        self._options.check_one_host("a relay's files are those of one server")
+        self._options.check_one_host("a relay copies the files of one server")
         start = self._options.start
         if start not in ("earliest", "now") and not (
             isinstance(start, BinlogPosition) and start.position == FIRST_POSITION
@@ -78,10 +78,12 @@ class BinlogRelay:
                 f"start: a relay begins with a whole file: earliest, now or FILE:{FIRST_POSITION}, not {start}"
             )
         if self._options.semi_sync:
-            raise ConfigurationError("semi_sync: a relay acknowledges nothing: leave it out")
+            raise ConfigurationError("semi_sync: a relay sends no acknowledgements: leave semi_sync out")
         options = self._options
         if options.stop is not None or options.exclude_tables or options.tables != _ALL:
-            raise ConfigurationError("stop, tables: a relay copies all of the log; with once, up to its end")
+            raise ConfigurationError(
+                "stop, tables: a relay copies the whole log (with once, up to its end): leave them out"
+            )
         self._directory = directory
         self._sync_interval = sync_interval
         self._once = once
@@ -98,17 +100,17 @@ class BinlogRelay:
 
     @property
     def address(self) -> str:
-        """Where the source is, for messages."""
+        """The address of the source, for messages."""
         return self._options.address
 
     @property
     def position(self) -> BinlogPosition | None:
-        """The place behind the last event that is here; None before the first one."""
+        """The place after the last copied event; None before the first event."""
         folder = self._folder
         return BinlogPosition(folder.file, folder.end) if folder is not None and folder.file else None
 
     async def run(self) -> None:
-        """Copy, until the end of the log (with ``once``) or until it is closed."""
+        """Copy until the end of the log (with ``once``), or until the relay is closed."""
         with RelayFolder(self._directory) as self._folder:
             while not self._closing.is_set():
                 try:
@@ -123,7 +125,7 @@ class BinlogRelay:
                     await self._retry.wait()
 
     async def aclose(self) -> None:
-        """End it, from another task."""
+        """End the relay, from another task."""
         self._closing.set()
         if self._opening is not None:
             self._opening.cancel()
@@ -133,7 +135,7 @@ class BinlogRelay:
     # One connection
 
     async def _follow(self, folder: RelayFolder) -> None:
-        """Copy over one connection; returns at the log's end with ``once``, or when it is closed."""
+        """Copy over one connection. Returns at the end of the log with ``once``, or when the relay is closed."""
         session = await self._open()
         if session is None:
             return
@@ -157,7 +159,7 @@ class BinlogRelay:
             await session.aclose()
 
     async def _open(self) -> Session | None:
-        """Connect; None when it is closed meanwhile: a source that says nothing is not waited for."""
+        """Connect; None if the relay is closed meanwhile, also while the source does not answer."""
         self._opening = asyncio.create_task(Session.open(self._options))
         try:
             return await self._opening
@@ -179,8 +181,8 @@ class BinlogRelay:
         names = await log_files(session)
         if not names:
             raise ConfigurationError(
-                "start: the user may not ask which file is the newest one (GRANT REPLICATION CLIENT, on MariaDB "
-                "BINLOG MONITOR): name it as FILE:4"
+                "start: the user lacks the privilege to list the binlog files (GRANT REPLICATION CLIENT, on MariaDB "
+                "BINLOG MONITOR): grant it, or give the newest file as FILE:4"
             )
         return StartPoint(names[-1], FIRST_POSITION)
 
@@ -191,7 +193,7 @@ class BinlogRelay:
             await self._sync(copy.folder, is_idle=events is None)
 
     async def _copy_once(self, dump: Dump, start: StartPoint, source: Source, copy: "_Copy") -> None:
-        """To the end of the log, as a client that does not wait."""
+        """Copy to the end of the log with a dump that does not wait for new events."""
         dump.session.start_dump(start.file, start.position, 0, source.dump_flags | DumpFlag.NON_BLOCK)
         while events := await dump.session.read_events(self._options.connect_timeout):
             self._take(copy, events)
@@ -210,7 +212,7 @@ class BinlogRelay:
 
 
 def _check(source: Source, folder: RelayFolder) -> None:
-    """Whether the source has a log at all, and whether it is the one that is here."""
+    """Check that the source writes a binary log, and that the directory holds the log of this source."""
     if not source.log_bin:
         source.check()
     known = folder.server_uuid
@@ -222,20 +224,20 @@ def _check(source: Source, folder: RelayFolder) -> None:
         folder.keep_server_uuid(source.server_uuid)
     elif known != source.server_uuid:
         raise SourceChangedError(
-            f"{folder.path} has the log of server {known}, this is {source.server_uuid}: give the relay another "
-            "directory"
+            f"{folder.path} has the log of server {known}, but the source is {source.server_uuid}: give the relay "
+            "another directory"
         )
 
 
 class _Copy:
-    """Tells the log's own events from what a source says in between, for one connection."""
+    """Separates events of the log from events made for the connection only, for one connection."""
 
     def __init__(self, folder: RelayFolder, has_checksums: bool) -> None:
         self.folder = folder
         self._has_checksums = has_checksums
 
     def take(self, events: Sequence[bytes]) -> None:
-        """The next raw events that have come."""
+        """Take the next raw events."""
         own: list[bytes] = []
         for raw in events:
             if raw[4] in _SPECIAL or raw[_FLAGS_OFFSET] & _ARTIFICIAL:
@@ -250,13 +252,13 @@ class _Copy:
         _, kind, _, _, next_position, flags = unpack_event_header(raw)
         if kind == EventType.FORMAT_DESCRIPTION:
             self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
-            # Without its position it is repeated, for a dump from the middle of a file on.
+            # Without a position it is a repetition, for a dump that begins in the middle of a file.
             if next_position:
                 self.folder.begin_events(raw)
         elif kind == EventType.MARIADB_START_ENCRYPTION:
             raise SourceConfigurationError(
-                "the source encrypts its binary log, and what it sends cannot be made the same file again: relay a "
-                "source without encrypt_binlog"
+                "the source encrypts its binary log, and a relay cannot make the same encrypted files: use a source "
+                "without encrypt_binlog"
             )
         elif kind == EventType.ROTATE and flags & _ARTIFICIAL:
             self._rotate(raw)

@@ -1,9 +1,9 @@
-"""One connection that a source sends its log over: opened, asked for a place, and watched for signs of life.
+"""One connection over which a source sends its log: it asks for the log and watches for signs of life.
 
     Session.next_events -> raw events
 
-A stream, a relay and Spark's intake have one of these at a time. What the raw events are for, and what to do when the
-connection ends, is decided above.
+A stream, a relay and Spark's intake have one dump at a time. They decide what to do with the raw events, and what to
+do when the connection ends.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ from .server_facts import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, 
 from .session import Session
 
 _SILENT_PERIODS: Final = 2.5
-# So many bytes of an event that is not whole yet are a sign of life, too: it may be large and the network slow.
+# This many bytes of an incomplete event are a sign of life, too: the event may be large and the network slow.
 _SIGN_OF_LIFE: Final = 1 << 16
 _BEFORE_FIRST: Final = frozenset(
     {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.HEARTBEAT, EventType.HEARTBEAT_V2}
 )
-# What is at hand arrives within this, whatever the time limit.
+# Minimum wait, so that data already buffered is read.
 _AT_HAND: Final = 0.01
 
 
 @record(frozen=True, slots=True)
 class Greeted:
-    """A connection that has logged in and said what it understands; the log is not asked for yet."""
+    """A connection that has logged in and announced the replica. It has not asked for the log yet."""
 
     session: Session
     source: Source
@@ -44,12 +44,12 @@ class Greeted:
 
     @classmethod
     async def open(cls, options: Options) -> Self:
-        """``greet`` the first of the options' hosts that answers."""
+        """Do ``greet`` with the first of the options' hosts that answers."""
         return await first_host(options, cls.greet)
 
     @classmethod
     async def greet(cls, options: Options) -> Self:
-        """Log in to one host, ask it about itself and introduce the replica. Raises what ``Session`` raises."""
+        """Log in to one host, read its server variables, and announce the replica. Raises what ``Session`` raises."""
         session = await Session.open(options)
         try:
             source = await ask(session)
@@ -60,19 +60,19 @@ class Greeted:
             raise
 
     def scan(self) -> LogScan:
-        """For finding places in this source's log."""
+        """A scan that finds places in this source's log."""
         return LogScan(self.session.options, self.source)
 
 
 class Dump:
-    """The raw log of one source from one place on. ``start`` asks for it, ``read`` waits for what comes.
+    """The raw log of one source from one place on. ``start`` asks for the log, ``read`` waits for events.
 
-    ``start_point`` is where it begins, ``is_by_gtid`` whether it is asked for by GTID set, ``has_checksums`` how
-    events come until the first format description. ``is_known``: an event is known to begin at the start point.
+    The dump begins at ``start_point``; ``is_by_gtid`` says whether by GTID set. ``has_checksums`` holds until the
+    first format description. ``is_known``: an event is known to begin at the start point.
     """
 
     def __init__(self, greeted: Greeted, start: StartPoint, *, is_known: bool) -> None:
-        """``is_known``: events have been read up to this place."""
+        """``is_known``: events were read up to ``start`` before, so an event begins there."""
         self.session = greeted.session
         self.source = greeted.source
         self.has_checksums = greeted.has_checksums
@@ -90,10 +90,10 @@ class Dump:
         await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
 
     async def read(self, limit: float | None) -> list[bytes] | None:
-        """What whole raw events are at hand, or have come within ``limit`` seconds; None when there are none.
+        """The whole raw events that have arrived. Without any, wait for bytes up to ``limit`` seconds, return None.
 
-        Raises ``ConnectionLostError`` when the dump has ended, and ``SourceSilentError`` when there has been no sign
-        of life for 2.5 heartbeat periods, counted over all calls since the last event.
+        Raises ``ConnectionLostError`` if the dump has ended, and ``SourceSilentError`` after 2.5 heartbeat periods
+        without a sign of life, counted over all calls since the last event.
         """
         events = self.session.next_events()
         if events:
@@ -122,7 +122,7 @@ class Dump:
         return self._silent_since + self._silence - now
 
     async def _check_life(self) -> None:
-        """Nothing has come for too long: a source that still seeks the first transaction has nothing to send yet."""
+        """Nothing has come for too long. A source that still seeks the first transaction has nothing to send yet."""
         silence = self._silence or 0
         try:
             is_alive = self.is_seeking and await is_seeking(
@@ -140,9 +140,10 @@ class Dump:
 
 
 def decode_first(decoder: EventDecoder, raw: bytes) -> tuple[Event | None, bool]:
-    """The first events from a position; also whether an event of the log was among them, so that the place is right.
+    """Decode one of the first events from a position. Returns the event, and whether it proves the position.
 
-    In the middle of an event a source may send what looks like one: ``PositionInsideEventError``.
+    Only an event of the log proves it. From a position in the middle of an event, a source may send bytes that look
+    like an event: ``PositionInsideEventError``.
     """
     file, position = decoder.file, decoder.position
     try:
@@ -153,7 +154,7 @@ def decode_first(decoder: EventDecoder, raw: bytes) -> tuple[Event | None, bool]
     if header.type in _BEFORE_FIRST or header.flags & EventFlag.ARTIFICIAL:
         return event, False
     if header.next_position not in (0, (position + header.size) & 0xFFFFFFFF):
-        raise _not_an_event(file, position, f"it says that it ends at {header.next_position}")
+        raise _not_an_event(file, position, f"its header says that it ends at {header.next_position}")
     return event, True
 
 
@@ -161,6 +162,6 @@ def _not_an_event(file: str, position: int, reason: str) -> PositionInsideEventE
     return PositionInsideEventError(
         CANNOT_READ_BINLOG,
         "HY000",
-        f"what stands at {file}:{position} is no event: {reason}",
+        f"the data at {file}:{position} is no event: {reason}",
         "start at the end position of an event, or at 4 for the beginning of the file",
     )

@@ -1,7 +1,7 @@
-"""Opening the source's log: for the first time where the user's ``start`` says, and again where it broke off.
+"""Opens a dump: the first time at the user's ``start``, later where the last connection was lost.
 
-Decides from which place a dump is asked for and what of it the consumer already has. Of several hosts it is the
-first one that has that place. It reads no events.
+It decides where the dump begins and which events the consumer already has. Of several hosts it takes the first host
+that has that place. It reads no events.
 """
 
 from protocol.binlog.decoder import EventDecoder
@@ -33,7 +33,7 @@ Identity = tuple[str | None, int | None]
 
 @record(frozen=True, slots=True)
 class FirstOpening:
-    """What came of ``start`` and ``stop`` on this source. The dump has not been asked for yet."""
+    """``start`` and ``stop`` as resolved on this source. The dump has not been requested yet."""
 
     dump: Dump
     start: StartPoint
@@ -45,8 +45,8 @@ class FirstOpening:
 class Broken:
     """How far a stream had come when its connection was lost.
 
-    ``end`` is the last event that is done, None if there was none; ``delivered`` what is known of the open
-    transaction's rows, as ``decoder`` has read them.
+    ``end`` is the last event that is done; None without one. ``delivered`` has notes on the open transaction's rows,
+    which ``decoder`` has read.
     """
 
     progress: Progress
@@ -84,11 +84,11 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
 
 
 async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | None]:
-    """Connect again and ask for the log from the last boundary on; also what of it is to be passed over.
+    """Reconnect and ask for the log from the last transaction boundary; the replay passes over repeated events.
 
-    Raises ``SourceChangedError`` when another server answers and there is only a position to go on by, and
-    ``TransactionsUnavailableError`` when it does not have what was read. Raises ``CannotResumeError`` when the open
-    transaction cannot be compared.
+    Raises ``SourceChangedError`` if another server answers and only a position is known, and
+    ``TransactionsUnavailableError`` if that server lacks transactions that were read. Raises ``CannotResumeError`` if
+    the open transaction cannot be compared.
     """
     has_others = len(options.hosts) > 1
     return await first_host(options, lambda one: _open_again(one, broken, has_others))
@@ -119,7 +119,7 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)
     if end is not None and not end.is_open and end.closes(progress.file, progress.position):
-        # The event before the boundary comes again, to show that this still is the log that was read.
+        # Read the event before the boundary again, to prove that this is still the same log.
         return StartPoint(end.file, end.position)
     return StartPoint(progress.file, progress.position)
 
@@ -133,6 +133,6 @@ def _replay(greeted: Greeted, broken: Broken) -> Replay | None:
     if not end.is_open:
         return None
     if not broken.by_gtid:
-        # Where positions do, rows are not noted.
+        # A dump by position keeps no notes of rows.
         raise CannotResumeError("the transaction was read from another server, by its position there")
     return RowReplay(end, broken.delivered.segments(broken.decoder), broken.delivered.trailing)

@@ -1,7 +1,7 @@
-"""The reconnect loop's memory: which failures there were, whether to try again, and when.
+"""The memory of a reconnect loop: earlier failures, whether to try again, and when.
 
-One of these serves a stream, a relay or Spark's intake for its whole life. The policy is the user's
-(``ReconnectPolicy``); nothing here opens a connection.
+A stream, a relay or Spark's intake has one ``Retry`` for its whole life. The user's ``ReconnectPolicy`` decides. This
+module opens no connection.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from ..config.reconnect import FailureCount, ReconnectPolicy
 
 
 class Retry:
-    """Decides about one connection after the other. ``closing`` ends every wait."""
+    """Decides after each lost connection whether to try again. ``closing`` ends every wait."""
 
     def __init__(self, policy: ReconnectPolicy, closing: asyncio.Event, logger: logging.Logger) -> None:
         self._policy = policy
@@ -24,11 +24,11 @@ class Retry:
         self._at = 0.0
 
     def forget(self) -> None:
-        """The connection has brought something new: failures before it do not count any more."""
+        """Forget earlier failures: the connection has brought something new."""
         self._failures.forget()
 
     def lost(self, error: ReplicaError) -> None:
-        """A connection has failed. Raises what the policy raises: the error itself, where trying again is no use."""
+        """Note a failed connection. Raises what the policy raises: the error itself, if trying again is of no use."""
         failure = self._failures.add(error)
         delay = self._policy.delay(failure)
         self._at = asyncio.get_running_loop().time() + delay
@@ -36,7 +36,7 @@ class Retry:
         log("%s -- trying again in %.1f s", error, delay)
 
     async def wait(self) -> None:
-        """Until the next try; returns at once when ``closing`` is set. A cancelled wait may be repeated."""
+        """Wait until the next try; returns at once when ``closing`` is set. A cancelled wait may be repeated."""
         left = self._at - asyncio.get_running_loop().time()
         if left > 0:
             with contextlib.suppress(TimeoutError):

@@ -1,9 +1,9 @@
-"""A live source behind calls that wait: what Spark's source process asks of the log, and a thread with asyncio.
+"""A live source with blocking calls for Spark's source process. A thread with asyncio reads the log.
 
-    Dump.read -> Follower.feed -> the spool, and places that a micro-batch may end at
+    Dump.read -> Follower.feed -> the spool, and the places where a micro-batch may end
 
-The thread begins when a place to follow the log from is known, and reads ahead of Spark until the spool holds a
-limit. It reconnects as a stream does: on the same server by position, on another one by GTID set.
+The thread begins when the start of the log is known, and reads ahead of Spark until the spool is full. It reconnects
+as a stream does: to the same server by position, to another server by GTID set.
 """
 
 import asyncio
@@ -28,11 +28,12 @@ from protocol.errors import (
 from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import FIRST_POSITION
 from protocol.rows.table import Table
-from replica.config.options import Options
-from replica.config.selection import parse_start
-from replica.config.table_filter import table_filter
-from replica.source.dump import Dump, Greeted
-from replica.source.resolve_start import (
+
+from ..config.options import Options
+from ..config.selection import parse_start
+from ..config.table_filter import table_filter
+from ..source.dump import Dump, Greeted
+from ..source.resolve_start import (
     StartPoint,
     check_held,
     from_gtids,
@@ -41,12 +42,11 @@ from replica.source.resolve_start import (
     resolve_start,
     with_gtids,
 )
-from replica.source.retry import Retry
-from replica.source.server_facts import CANNOT_READ_BINLOG, executed_gtids
-from replica.transactions.boundary import Progress
-
+from ..source.retry import Retry
+from ..source.server_facts import CANNOT_READ_BINLOG, executed_gtids
+from ..transactions.boundary import Progress
 from .follower import Follower
-from .name_lookup import Naming
+from .name_lookup import NameLookup
 from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
 from .row_counter import RowCounter
@@ -56,12 +56,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _READ_SECONDS: Final = 0.2
-# Of the log, not yet committed by Spark: then the source has to wait.
+# The thread stops reading when the spool holds this many bytes that Spark has not committed.
 SPOOL_BYTES: Final = 1 << 30
 
 
 class LiveLog:
-    """The log of one source for one query. Methods may take seconds, and raise what a stream raises."""
+    """The log of one source for one query. Methods may block for seconds, and raise what a stream raises."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class LiveLog:
         self._fail_on_data_loss = fail_on_data_loss
         self._table = table
         self._layouts = RowLayouts()
-        self._naming = Naming(options, on_table)
+        self._naming = NameLookup(options, on_table)
         self._is_by_gtid = False
         self._start: Offset | None = None
         self._committed: Offset | None = None
@@ -99,17 +99,17 @@ class LiveLog:
     # Called by Spark's thread.
 
     def find(self, start: str) -> Offset:
-        """The offset that ``startingOffsets`` or its like means now: ``latest``, ``earliest``, a time, GTIDs."""
+        """The present offset of a start as in ``startingOffsets``: ``latest``, ``earliest``, a time or GTIDs."""
         return self._run(self._find(start))
 
     def end(self) -> Offset:
-        """Where the log ends now."""
+        """The present end of the log."""
         return self._run(self._find("latest"))
 
     def follow(self, start: Offset, *, is_new: bool = False) -> None:
-        """Read the log from there on, from the spool as far as that holds it. Only the first call does anything.
+        """Read the log from ``start`` on, as far as possible from the spool. Later calls do nothing.
 
-        ``is_new``: what the spool holds is another query's.
+        ``is_new``: the query is new, so the spool's content belongs to another query.
         """
         if self._follower is not None:
             return
@@ -133,9 +133,9 @@ class LiveLog:
         self._run(self._start_pump())
 
     def take(self, max_rows: int | None, max_bytes: int | None, timeout: float) -> Offset:
-        """The offset at which the next micro-batch ends, waiting for one so long. It is on the disk of the spool.
+        """The end of the next micro-batch; waits up to ``timeout`` seconds. The log up to there is synced to disk.
 
-        Raises what has ended reading, when everything before has been taken.
+        Raises the error that ended reading, after everything read before it was taken.
         """
         follower, spool = self._following()
         with self._news:
@@ -147,12 +147,12 @@ class LiveLog:
         return offset
 
     def wait_until(self, end: Offset, timeout: float | None = None) -> None:
-        """Wait until the log has come up to an offset."""
+        """Wait until the log has been read up to an offset."""
         follower, _ = self._following()
         self._wait(lambda: follower.boundary.key >= end.key and not follower.is_held, timeout)
 
     def reach(self, end: Offset) -> Offset:
-        """Wait until all has come that lies before an offset; the place up to which that is to be read."""
+        """Wait until everything before an offset has been read. Returns the offset up to which to read it."""
         follower, _ = self._following()
         self._wait(lambda: self.has_reached(end) and not follower.is_held, None)
         return min(end, follower.boundary, key=lambda offset: offset.key)
@@ -167,36 +167,36 @@ class LiveLog:
         self._following()[1].sync()
 
     def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
-        """What is to be read between two offsets that have come."""
+        """The pieces of the log between two offsets that have been read."""
         return self._following()[1].pieces(start, end, max_bytes)
 
     def has_reached(self, end: Offset) -> bool:
-        """Whether all has come that lies before an offset of this source."""
+        """Whether everything before an offset of this source has been read."""
         boundary = self._following()[0].boundary
         if boundary.is_of_log(end) and boundary.file and boundary.key[1:] >= end.key[1:]:
             return True
-        # What the start had the source leaves out, and then nothing says that the log has come so far.
+        # The source skips transactions that the start already has, so no event shows that the log has come so far.
         begun = (self._start or boundary, boundary)
         return any(one.is_sought_by_gtid(end) for one in begun) and boundary.has_all_of(end)
 
     def report(self) -> dict[str, str | int | None]:
-        """The last place that has come, as an offset, and how far what was taken lies behind: bytes, seconds."""
+        """The last offset read, and how far the taken offset lies behind, in bytes and seconds."""
         follower, _ = self._following()
         lag = {"lag_bytes": follower.waiting_bytes, "lag_seconds": round(self.seconds_behind)}
         return follower.boundary.to_dict() | lag
 
     def table(self, name: str) -> Table:
-        """A table as it is now. Raises ``ConfigurationError`` if the source does not show it."""
+        """A table with its present columns. Raises ``ConfigurationError`` if the source does not show it."""
         return self._run(self._naming.table(name))
 
     def commit(self, end: Offset) -> None:
-        """Everything up to there is done with."""
+        """Everything before ``end`` is done: remove it from the spool."""
         self._committed = end
         if self._spool is not None:
             self._spool.trim(end)
 
     def close(self) -> None:
-        """Stop reading, and let another process have the spool. May be called twice."""
+        """Stop reading, and release the spool for other processes. May be called repeatedly."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._stop_pump(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -216,10 +216,10 @@ class LiveLog:
         assert self._spool is not None
         return self._follower, self._spool
 
-    # From the spool.
+    # From the spool
 
     def _take_up(self, follower: Follower, start: Offset) -> None:
-        """Read again what the spool holds behind an offset, up to where its last whole transaction ends."""
+        """Read the spool again from an offset to the end of its last whole transaction."""
         spool = follower.spool
         progress = Progress(start.file, start.position, start.gtids, has_gtids=True)
         kept: tuple[Segment, int] | None = None
@@ -235,7 +235,7 @@ class LiveLog:
     def _read_segment(
         self, follower: Follower, progress: Progress, segment: Segment, offset: int
     ) -> int | None:
-        """The size up to its last boundary; None if it holds none."""
+        """The size up to the segment's last transaction boundary; None without a boundary."""
         decoder = self._decoder(segment.file, segment.position)
         server = (segment.server_uuid, segment.server_id)
         progress.reopen()
@@ -256,14 +256,14 @@ class LiveLog:
                 try:
                     is_boundary = follower.feed(header + body)
                 except DecodeError:
-                    # A crash of the machine has left it behind what was published.
+                    # A crash of the machine left damaged data after the published data.
                     break
                 if is_boundary:
                     last = file.tell()
             return last
 
     def _decoder(self, file: str, position: int, *, is_mariadb: bool = False) -> EventDecoder:
-        """It decodes no rows."""
+        """A decoder that decodes no rows."""
         options = self._options
         return EventDecoder(
             file=file,
@@ -287,7 +287,7 @@ class LiveLog:
 
     async def _find(self, start: str) -> Offset:
         if start.lstrip().startswith("{"):
-            raise ConfigurationError("an offset is no start to be looked for")
+            raise ConfigurationError("a JSON offset cannot be looked up as a start")
         greeted = await Greeted.open(self._options)
         try:
             session, source, scan = greeted.session, greeted.source, greeted.scan()
@@ -308,7 +308,7 @@ class LiveLog:
             await greeted.session.aclose()
 
     async def _pump(self) -> None:
-        """Read until something is raised that does not pass."""
+        """Read until an error is raised that is not temporary."""
         retry = Retry(self._options.reconnect, asyncio.Event(), _LOGGER)
         try:
             while True:
@@ -326,7 +326,7 @@ class LiveLog:
             raise
 
     async def _read(self, retry: Retry) -> None:
-        """One connection, from the last boundary on."""
+        """Read over one connection from the last transaction boundary on."""
         follower, spool = self._following()
         greeted = await Greeted.open(self._options)
         try:
@@ -354,14 +354,14 @@ class LiveLog:
             await greeted.session.aclose()
 
     def _is_full(self, follower: Follower, spool: Spool) -> bool:
-        """Whether the source has to wait until Spark has committed something of what is in the spool."""
+        """Whether reading has to wait until Spark commits a part of the spool."""
         if self._is_awaited or spool.size <= self._spool_bytes or self._committed is None:
             return False
-        # One transaction may be larger than all that: without its end there is nothing to commit.
+        # One transaction may be larger than the limit: Spark cannot commit anything before its end.
         return follower.boundary.key > self._committed.key
 
     def _look(self, event: Event) -> None:
-        """What an event says of tables."""
+        """Learn from an event about tables: DDL statements and table maps."""
         follower, spool = self._following()
         if isinstance(event, QueryEvent):
             self._naming.statement(event, follower.epoch, spool)
@@ -370,7 +370,7 @@ class LiveLog:
             follower.is_held = self._naming.is_waiting
 
     async def _describe(self) -> None:
-        """Names for tables of the log that have none, before anything behind them is given to Spark."""
+        """Look up column names for tables without names, before Spark gets any later part of the log."""
         follower, spool = self._following()
         if self._naming.is_waiting:
             await self._naming.describe(spool)
@@ -390,13 +390,13 @@ class LiveLog:
         gtids = start.gtids
         try:
             if gtids is not None and source.has_gtids:
-                # Also refuses a server that lacks what we have, or has purged what we need.
+                # Also refuses a server that lacks transactions read before, or has purged transactions still needed.
                 point = await from_gtids(gtids, greeted.session, source)
                 await check_held(point, greeted.session, source)
             elif not is_same:
                 raise SourceChangedError(
-                    f"server {source.server_uuid or source.server_id} answers, and the place to go on is a position "
-                    f"in the log of {start.server_uuid or start.server_id}, without a GTID set to find it by"
+                    f"server {source.server_uuid or source.server_id} answers, but the offset is a position in the "
+                    f"log of {start.server_uuid or start.server_id}, without a GTID set to find it on another server"
                 )
         except TransactionsUnavailableError as error:
             point = await self._behind_gap(greeted, follower, error)
@@ -418,7 +418,7 @@ class LiveLog:
     async def _behind_gap(
         self, greeted: Greeted, follower: Follower, error: TransactionsUnavailableError
     ) -> StartPoint:
-        # Behind a gap there is the same log. A server that lacks what we have has another one.
+        # A gap may be skipped in the same log only. A server that lacks transactions read before has another log.
         if self._fail_on_data_loss or await _lacks(greeted, follower.boundary.gtids):
             raise error
         follower.pass_gap(str(error))
@@ -428,7 +428,7 @@ class LiveLog:
         return StartPoint(await greeted.scan().first_file(), FIRST_POSITION)
 
     async def _meet_purged(self, follower: Follower, error: ServerError) -> None:
-        """The file is gone: where GTIDs say that nothing is lost with it, they say where to go on, too."""
+        """The file was purged. If GTIDs show that no transaction is lost, go on by GTID set."""
         start = follower.boundary
         greeted = await Greeted.open(self._options)
         try:
@@ -447,7 +447,7 @@ class LiveLog:
                 CANNOT_READ_BINLOG,
                 "HY000",
                 reason,
-                "copy the data anew, or set failOnDataLoss=false to go on behind it",
+                "copy the data anew, or set failOnDataLoss=false to go on after the gap",
             ) from error
         follower.pass_gap(reason)
         raise ConnectionLostError(reason)
@@ -455,7 +455,7 @@ class LiveLog:
     def _fail(self, error: ReplicaError) -> None:
         self._error = error
         if self._follower is not None:
-            # What has come before is to be taken.
+            # Spark may still take what was read before the error.
             self._follower.is_held = False
         with self._news:
             self._news.notify_all()
@@ -464,7 +464,7 @@ class LiveLog:
 async def _lacks(greeted: Greeted, gtids: AnyGtidSet | None) -> bool:
     """Whether the source never had some of these transactions, or has lost them."""
     if not isinstance(gtids, GtidSet):
-        # MariaDB's have been compared: what it refuses before the dump it lacks.
+        # For MariaDB this was compared before the dump: the refusal means that the source lacks them.
         return True
     executed = await executed_gtids(greeted.session, greeted.source)
     return not (isinstance(executed, GtidSet) and gtids <= executed)

@@ -21,7 +21,7 @@ from .offsets import Key
 from .spool import Spool
 
 
-class Naming:
+class NameLookup:
     """Finds the column names of a stream's tables.
 
     ``on_table`` sees each table map's table, with its column names if they are known; it may raise.
