@@ -18,7 +18,7 @@ from protocol.binlog.events import (
     WriteRowsEvent,
     XidEvent,
 )
-from protocol.constants import EventFlag, EventType
+from protocol.constants import ColumnType, EventFlag, EventType
 from protocol.errors import (
     ChecksumError,
     ConfigurationError,
@@ -32,6 +32,12 @@ from protocol.rows.description import ColumnDescription
 from protocol.wire import encode_lenenc_int
 from tests.support.raw_events import format_description, int_rows, int_table_map, query, raw_event, rotate
 
+# Numbers that servers have names for, but write no such events. START_V3 begins files of servers before 5.0, which are
+# refused as a whole; IGNORABLE is a base class.
+NO_EVENTS = {EventType.UNKNOWN, EventType.START_V3, EventType.SLAVE, EventType.IGNORABLE}
+# Types of values and of literals, which no column has.
+NO_COLUMNS = {ColumnType.NULL, ColumnType.INVALID, ColumnType.BOOL}
+
 ID = ColumnDescription("id", "int", "int(10) unsigned", primary=True)
 
 
@@ -39,6 +45,34 @@ def decoder(**options: Any) -> EventDecoder:
     made = EventDecoder(**options)
     made.decode(format_description(algorithm=0))
     return made
+
+
+def kind_of(event_type: int, flags: int) -> str:
+    """The class of an event without a body, or of its refusal."""
+    try:
+        return type(decoder().decode(raw_event(event_type, b"", flags=flags))).__name__
+    except DecodeError as error:
+        return type(error).__name__
+
+
+def table_map_error(column_type: int, metadata: bytes) -> str:
+    """Why a table map with one column of this type is refused; empty if it is not."""
+    body = (7).to_bytes(6, "little") + b"\1\0\1s\0\1t\0\1" + bytes([column_type, len(metadata)]) + metadata
+    try:
+        decoder().decode(raw_event(EventType.TABLE_MAP, body + b"\xff"))
+    except DecodeError as error:
+        return error.reason
+    return ""
+
+
+def payload(inner: bytes, compression_type: int) -> bytes:
+    """The body of a TRANSACTION_PAYLOAD event."""
+    fields = ((2, compression_type), (3, len(inner)), (1, len(inner)))
+    head = b"".join(
+        encode_lenenc_int(code) + encode_lenenc_int(len(encode_lenenc_int(value))) + encode_lenenc_int(value)
+        for code, value in fields
+    )
+    return head + b"\0" + inner
 
 
 class TestChecksums:
@@ -113,9 +147,16 @@ class TestChecksums:
         made.decode(format_description("5.5.62-log", algorithm=None))
         assert not made.checksum_enabled
 
-    def test_an_unknown_algorithm_is_an_error(self) -> None:
-        with pytest.raises(DecodeError, match="algorithm 9"):
-            EventDecoder().decode(format_description(algorithm=9))
+    def test_every_unknown_algorithm_is_an_error(self) -> None:
+        for algorithm in range(256):
+            made = EventDecoder()
+            if algorithm in (0, 1):
+                made.decode(format_description(algorithm=algorithm))
+                assert made.checksum_enabled is bool(algorithm)
+                continue
+            with pytest.raises(DecodeError, match=rf"checksum algorithm {algorithm}\b"):
+                made.decode(format_description(algorithm=algorithm))
+            assert made.format_description is None
 
 
 class TestPositions:
@@ -246,12 +287,41 @@ class TestTables:
 
 
 class TestKinds:
-    def test_unknown_events(self) -> None:
-        with pytest.raises(UnsupportedEventError):
-            decoder().decode(raw_event(99, b"abc"))
+    def test_every_unknown_event_type_is_an_error_unless_it_is_ignorable(self) -> None:
+        """And no known type is taken for one, with the flag or without."""
+        for number in range(256):
+            plain, ignorable = (kind_of(number, flags) for flags in (0, EventFlag.IGNORABLE))
+            if number in NO_EVENTS or number not in set(EventType):
+                assert (plain, ignorable) == ("UnsupportedEventError", "UnknownEvent"), number
+            else:
+                assert plain == ignorable not in ("UnsupportedEventError", "UnknownEvent"), number
+
+    def test_an_ignorable_event_keeps_its_body(self) -> None:
         event = decoder().decode(raw_event(99, b"abc", flags=EventFlag.IGNORABLE))
         assert isinstance(event, UnknownEvent)
         assert event.body == b"abc"
+
+    def test_every_unknown_column_type_is_an_error(self) -> None:
+        known = set()
+        for number in range(256):
+            # Metadata of some size fits a known type, or its value is refused.
+            reasons = {table_map_error(number, bytes([size]) * size) for size in range(5)}
+            if reasons != {f"the table map has the unknown column type {number}"}:
+                known.add(number)
+        assert known == {int(kind) for kind in ColumnType} - NO_COLUMNS
+
+    def test_every_unknown_compression_of_a_transaction_is_an_error(self) -> None:
+        inner = query("BEGIN")
+        for number in range(256):
+            made = decoder()
+            event = made.decode(raw_event(EventType.TRANSACTION_PAYLOAD, payload(inner, number)))
+            assert isinstance(event, TransactionPayloadEvent)
+            if number == 255:
+                assert len(list(made.payload_events(event))) == 1
+                continue
+            # 0 is zstd, which this is not.
+            with pytest.raises(DecodeError, match=None if number == 0 else f"compression type {number}"):
+                list(made.payload_events(event))
 
     def test_sizes(self) -> None:
         with pytest.raises(TruncatedError):
@@ -261,15 +331,9 @@ class TestKinds:
 
     def test_a_payload_that_is_not_compressed(self) -> None:
         inner = query("BEGIN") + int_table_map() + int_rows([1, 2]) + raw_event(EventType.XID, bytes(8))
-        fields = b"".join(
-            encode_lenenc_int(code)
-            + encode_lenenc_int(len(encode_lenenc_int(value)))
-            + encode_lenenc_int(value)
-            for code, value in ((2, 255), (3, len(inner)), (1, len(inner)))
-        )
         made = EventDecoder(file="a.000001", position=1000)
         made.decode(format_description(algorithm=1))
-        outer = raw_event(EventType.TRANSACTION_PAYLOAD, fields + b"\0" + inner, checksum=True)
+        outer = raw_event(EventType.TRANSACTION_PAYLOAD, payload(inner, 255), checksum=True)
         event = made.decode(outer)
         assert isinstance(event, TransactionPayloadEvent)
         events = list(made.payload_events(event))
