@@ -21,6 +21,7 @@ from tests.support.servers import Server
 # What a row may need at most, so that it fits into 65,535 bytes in every character set.
 _MAX_ROW_SIZE = 20_000
 _MAX_INSERTED = 5
+_BLOBS = tuple(f"{size}{kind}" for size in ("TINY", "", "MEDIUM", "LONG") for kind in ("BLOB", "TEXT"))
 
 _ODD_NAMES = (
     *(
@@ -74,14 +75,23 @@ class RandomColumn:
     def quoted(self) -> str:
         return quote_name(self.name)
 
+    @property
+    def is_blob(self) -> bool:
+        """BLOB and TEXT of each size, and MariaDB's JSON, which is a LONGTEXT."""
+        return self.kind.sql.startswith(_BLOBS)
+
 
 @dataclass
 class Step:
-    """A statement that changed rows: which ones it was about, and all rows before and after, by id."""
+    """A statement that changed rows: which ones it was about, and all rows before and after, by id.
+
+    ``written`` are the columns that the statement gives values.
+    """
 
     operation: str
     ids: list[int]
     sql: str
+    written: list[str] = field(default_factory=list)
     before: dict[int, Row] = field(default_factory=dict)
     after: dict[int, Row] = field(default_factory=dict)
 
@@ -268,16 +278,16 @@ def _insert(rng: random.Random, table: RandomTable, ids: list[int]) -> Step:
         for number in ids
     )
     names = ", ".join(column.quoted for column in columns)
-    return Step(
-        "insert", ids, f"INSERT INTO {table.quoted} ({names}) VALUES {', '.join(f'({row})' for row in rows)}"
-    )
+    sql = f"INSERT INTO {table.quoted} ({names}) VALUES {', '.join(f'({row})' for row in rows)}"
+    return Step("insert", ids, sql, [column.name for column in columns])
 
 
 def _update(rng: random.Random, table: RandomTable, ids: list[int]) -> Step:
     columns = [column for column in _written(table.columns) if column.kind is not ID_KIND]
     changed = rng.sample(columns, rng.randint(1, len(columns)))
     assignments = ", ".join(f"{column.quoted} = {_value(rng, column)}" for column in changed)
-    return Step("update", ids, f"UPDATE {table.quoted} SET {assignments} WHERE {_is_one_of(table, ids)}")
+    sql = f"UPDATE {table.quoted} SET {assignments} WHERE {_is_one_of(table, ids)}"
+    return Step("update", ids, sql, [column.name for column in changed])
 
 
 def _delete(rng: random.Random, table: RandomTable, ids: list[int]) -> Step:

@@ -26,14 +26,13 @@ from protocol.errors import (
     MissingTableMapError,
     SchemaMismatchError,
     TruncatedError,
-    UnsupportedEventError,
 )
 from protocol.rows.description import ColumnDescription
 from protocol.wire import encode_lenenc_int
 from tests.support.raw_events import format_description, int_rows, int_table_map, query, raw_event, rotate
 
-# Numbers that servers have names for, but write no such events. START_V3 begins files of servers before 5.0, which are
-# refused as a whole; IGNORABLE is a base class.
+# Numbers of events that servers do not write. START_V3 begins files of servers before 5.0, which are refused as a
+# whole; IGNORABLE is a base class.
 NO_EVENTS = {EventType.UNKNOWN, EventType.START_V3, EventType.SLAVE, EventType.IGNORABLE}
 # Types of values and of literals, which no column has.
 NO_COLUMNS = {ColumnType.NULL, ColumnType.INVALID, ColumnType.BOOL}
