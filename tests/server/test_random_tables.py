@@ -113,8 +113,8 @@ def check_columns(table: RandomTable, logged: Table, names_from: str) -> Iterato
 def omits(table: RandomTable, step: Step, column: RandomColumn, *, before: bool) -> bool:
     """Whether the server leaves a column out of an image (``mark_columns_per_binlog_row_image``).
 
-    An image before the change needs the key; MINIMAL has nothing else in it, and an image after the change has what
-    the statement writes. NOBLOB leaves out BLOB and TEXT columns that are not needed.
+    An image before the change needs the key, an image after it what is written. MINIMAL has nothing else; NOBLOB
+    leaves out the BLOB and TEXT columns that are not needed.
     """
     is_needed = column.name in (table.primary_key if before else step.written)
     if table.row_image == "MINIMAL":

@@ -78,14 +78,14 @@ class RandomColumn:
     @property
     def is_blob(self) -> bool:
         """BLOB and TEXT of each size, and MariaDB's JSON, which is a LONGTEXT."""
-        return self.kind.sql.startswith(_BLOBS)
+        return self.kind.sql.startswith(_BLOBS) or (self.kind.read is text_of and self.kind.sql == "JSON")
 
 
 @dataclass
 class Step:
     """A statement that changed rows: which ones it was about, and all rows before and after, by id.
 
-    ``written`` are the columns that the statement gives values.
+    ``written`` are the columns that the statement or the server gives values.
     """
 
     operation: str
@@ -179,6 +179,8 @@ def make_table(rng: random.Random, dialect: Dialect, schema: str, number: int) -
         schema, name, columns, primary_key, create, row_image, engine == "InnoDB" and rng.random() < 0.5, []
     )
     _make_steps(rng, table)
+    for step in table.steps:
+        step.written += _written_by_server(table, step.operation, dialect)
     return table
 
 
@@ -265,6 +267,20 @@ def _make_steps(rng: random.Random, table: RandomTable) -> None:
 
 def _written(columns: Sequence[RandomColumn]) -> list[RandomColumn]:
     return [column for column in columns if not column.is_generated]
+
+
+def _written_by_server(table: RandomTable, operation: str, dialect: Dialect) -> list[str]:
+    """Columns that a statement writes without naming them."""
+    generated = [column for column in table.columns if column.is_generated]
+    if not dialect.mysql:
+        return [column.name for column in generated if column.definition.endswith("STORED")]
+    if operation == "insert":
+        return [column.name for column in generated]
+    # No update changes the id, which generated columns depend on. In 5.6 the first TIMESTAMP column has the time of
+    # the last change if it is NOT NULL (promote_first_timestamp_column).
+    timestamps = [column for column in table.columns if column.kind.sql.startswith("TIMESTAMP")]
+    is_touched = not dialect.modern and timestamps and not timestamps[0].is_nullable
+    return [timestamps[0].name] if is_touched else []
 
 
 def _value(rng: random.Random, column: RandomColumn) -> str:
