@@ -224,6 +224,6 @@ EVENT_SIZE_OFFSET = 9
 EVENT_END_OFFSET = 13
 EVENT_FLAGS_OFFSET = 17
 CHECKSUM_SIZE = 4
-#: What the statements begin with that servers write around row changes and between them. No table changes by them.
+#: How statements begin that servers write around and between row changes. These statements change no tables.
 STATEMENT_FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")
 MAX_FRAME_PAYLOAD = 0xFFFFFF

@@ -373,7 +373,7 @@ class EventDecoder:
         return event
 
     def _forget_tables(self) -> None:
-        """The statement might be a DDL: tables are new behind it, and their descriptions are asked for again."""
+        """The statement might be a DDL: forget all tables, so that their columns are looked up again."""
         self.table_statements += 1
         self._known.clear()
 

@@ -20,7 +20,7 @@ MAX_LOGIN_PAYLOAD = 1 << 20
 #: (``MAX_LOG_EVENT_HEADER``).
 MAX_PAYLOAD = (1 << 30) + (1 << 20)
 
-#: So many bytes of frames are read at a time where many are at hand.
+#: Frames are read in blocks of this many bytes if more have arrived.
 BULK_SIZE = 1 << 15
 
 _SEQUENCE_STEP = 1 << 24

@@ -23,7 +23,7 @@ from .file_arguments import add_file_arguments, open_files
 from .formats import DATA_FORMATS, Renderer, sql_renderer
 from .schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
 
-# The progress line is updated at most once per so many events.
+# The progress line is updated at most once per this many events.
 _PROGRESS_STEP: Final = 256
 
 

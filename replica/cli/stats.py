@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SCHEMES: Final = ("mysql://", "mariadb://")
 _WIDTH: Final = 80
-# The progress line is updated at most once per so many events.
+# The progress line is updated at most once per this many events.
 _PROGRESS_STEP: Final = 4096
 _LAG_INTERVAL: Final = 1.0
 

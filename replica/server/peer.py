@@ -76,7 +76,7 @@ class Peer:
             raise ClientGoneError from error
 
     async def say_goodbye(self, seconds: float) -> None:
-        """Send all pending data and close; give up after so many seconds."""
+        """Send all pending data and close; give up after ``seconds``."""
         with contextlib.suppress(ClientGoneError, OSError, TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.flush()

@@ -66,7 +66,7 @@ class ColumnLookup:
         self._nameless.add(table)
 
     def forget(self) -> None:
-        """A statement of the log may have changed tables: what is known of them is asked for again."""
+        """Forget all columns: a statement of the log may have changed tables."""
         self._known.clear()
         self._nameless.clear()
 

@@ -1,4 +1,4 @@
-"""What a Spark task runs: read one piece of the log, give its rows as RecordBatches of one schema.
+"""The work of a Spark task: read one piece of the log, return its rows as RecordBatches of one schema.
 
 It needs a ``LogPiece`` and a ``ReadPlan`` only; it plans nothing and does not import PySpark.
 """

@@ -105,7 +105,7 @@ def variant_array(values: pa.Array, metadata: bytes, valid: npt.NDArray[np.bool_
         )
     if not valid.any():
         return pa.nulls(len(values), VARIANT_TYPE)
-    # Arrow sends the bytes behind a NULL, too: make them empty.
+    # Arrow also sends the bytes of a NULL value: make them empty.
     is_valid = pa.array(valid)
     children = [
         pc.if_else(is_valid, pc.fill_null(values, _VARIANT_NULL), _NOTHING),

@@ -92,7 +92,7 @@ class Upkeep:
         self._reconnects += 1
 
     def turn(self, state: StreamState, error: ReplicaError | None = None) -> bool:
-        """Set the state and the error behind it. Returns whether the state has changed, so that it must be shown."""
+        """Set the state, and the error that caused it. Returns whether the state is new: then it must be shown."""
         if state == self._state:
             return False
         self._state = state

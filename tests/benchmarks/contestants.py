@@ -1,4 +1,4 @@
-"""Who reads the logs, and how each is run and timed: a new process for each run, from its start to its end.
+"""The programs that read the logs. Each run is a new process, timed from its start to its end.
 
 Readers in Python are processes of this machine; `mysqlbinlog` and `mariadb-binlog` run inside of the container that
 has them and the log, timed there, so that what Docker takes to start a command is not counted.

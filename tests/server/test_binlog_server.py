@@ -200,7 +200,7 @@ async def test_a_real_semi_synchronous_replica_of_mariadb(recorded: Recorded, fo
 
 
 async def raw_events(options: Options, ask: object) -> list[bytes]:
-    """All that a dump sends to who does not wait."""
+    """All events of a dump that does not wait for new events."""
     events: list[bytes] = []
     session = await Session.open(options)
     try:

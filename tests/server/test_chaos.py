@@ -192,7 +192,7 @@ async def test_any_bit_may_be_flipped(
 async def test_checksums_come_and_go(server: Server, schema: str, mode: str) -> None:
     """Files with and without them, and lines that are cut in the middle of transactions of both kinds."""
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b VARCHAR(4000))")
-    # More than what a stream has at hand.
+    # More than a stream buffers.
     rows = 400
     try:
         async with (

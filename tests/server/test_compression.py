@@ -196,7 +196,7 @@ async def test_a_server_without_zstd(server: Server) -> None:
 
 
 async def test_what_the_server_allows(extra_server: Callable[..., Server]) -> None:
-    """Its own list counts, not the order in it; who wants none although one is demanded is told the remedy."""
+    """The server's list decides, not its order. If it demands compression, a client without it gets a remedy."""
     server = extra_server("mysql:9.7")
     # PyMySQL could not log in again.
     with server.connect() as connection, connection.cursor() as cursor:

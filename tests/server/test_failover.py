@@ -147,7 +147,7 @@ def moments(workload: Workload, rng: random.Random, count: int, *, in_one: bool)
     if in_one:
         begin, end = ends[begins[0]], ends[begins[0] + 1]
         part = (end - begin) // (2 * count)
-        # Not next to one another: what is at hand already is read before a failover takes effect.
+        # Not next to one another: buffered events are read before a failover takes effect.
         return [begin + part * 2 * number + rng.randrange(1, part) for number in range(count)]
     chosen = rng.sample(begins[: count + 2], count)
     return sorted(ends[i] + rng.randrange(1, (ends[i + 1] - ends[i]) // 2) for i in chosen)
@@ -167,7 +167,7 @@ async def test_the_new_source_never_had_a_transaction(
     source.query("INSERT INTO torn.t VALUES (1, '')")
     topology.catch_up(other, source)
     topology.promote(other)
-    # Far more than what a stream has at hand.
+    # Far more than a stream buffers.
     lost = ", ".join(f"({number}, REPEAT('x', 4000))" for number in range(100, 1100))
     source.query(f"INSERT INTO torn.t VALUES {lost}")
     lost_gtid = executed(source)

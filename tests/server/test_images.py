@@ -1,4 +1,4 @@
-"""The servers that the tests start are what the tests take them for, whoever made their images."""
+"""The servers that the tests start have the expected family, version and settings, whatever their images."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def test_the_servers_key_is_fetched_given_or_missing(
 
 @pytest.mark.parametrize("plugin", ["caching_sha2_password", "sha256_password"])
 async def test_another_servers_key(mysql97: Server, tmp_path: Path, plugin: str) -> None:
-    """The password is encrypted for whoever has the key that was given, and nobody else."""
+    """The password is encrypted with the given key, so only the owner of that key can read it."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     path = tmp_path / "other.pem"
     path.write_bytes(public_pem(key))

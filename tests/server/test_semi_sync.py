@@ -146,7 +146,7 @@ async def test_a_commit_waits_for_the_store(source: Source, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 async def test_a_source_that_has_given_up_waiting_is_caught_up_with(source: Source) -> None:
-    """Then it asks behind every event, also inside of transactions."""
+    """Then the source asks after every event, also inside of transactions."""
     async with consuming(source) as consumer:
         await asyncio.to_thread(source.insert, 1)
         source.set("timeout", 300)

@@ -1,7 +1,7 @@
-"""What happens in the shop of the demo: its tables, and half an hour of customers, orders and deliveries.
+"""The shop of the demo: its tables, and half an hour of customers, orders and deliveries.
 
-Statements only, the same at every call; whoever runs them decides where and when. `tests.tools.record_demo` records
-them for the package, `tests.tools.demo` has a server at hand run the first of them.
+This module makes statements only, the same at every call; its callers decide where and when they run.
+`tests.tools.record_demo` records them for the package, `tests.tools.demo` runs the first of them on a given server.
 """
 
 from __future__ import annotations

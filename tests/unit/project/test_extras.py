@@ -22,7 +22,7 @@ from tests.support.log_builder import LogBuilder
 from tests.support.places import ROOT
 
 #: ``compression`` has ``zstd`` from Python 3.14 on, in place of the backport.
-REFUSED = ("pyspark", "py4j", "pyarrow", "numpy", "deltalake", "yaml", "backports", "compression", "rich")
+REFUSED = ("pyspark", "py4j", "pyarrow", "numpy", "deltalake", "yaml", "backports", "compression")
 #: Folders whose modules may import an extra's packages when they are imported.
 FOLDERS_OF_EXTRAS = ("replica.arrow", "replica.spark", "replica.spool")
 #: Modules within these folders that the command line imports for ``mysql-replica spark --help``.

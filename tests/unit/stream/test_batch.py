@@ -1,4 +1,4 @@
-"""Batches of a stream: the work for each event, and what is known of the user's progress inside a batch."""
+"""Batches of a stream: the work per event, and the user's progress in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def by_gtid(log: Log) -> SocketSource:
 
 
 async def calls_while_reading(log: Log, start: Any, rows: int) -> Counter[str]:
-    """How often each function of the package was entered, besides ``__anext__``, from the first event on."""
+    """Count the calls of each function of the package, without ``__anext__``, after the first event."""
     calls: Counter[str] = Counter()
 
     def trace(frame: FrameType, event: str, argument: object) -> None:
@@ -68,7 +68,7 @@ async def test_no_call_per_event_into_progress_or_counters(start: object) -> Non
     large = await calls_while_reading(many(lots), start, lots)
     more = (lots - few) * 5
     per_event = {name: (large[name] - small[name]) / more for name in large}
-    # Behind the last end of a transaction in each batch a few events are followed one by one.
+    # In each batch, only the events after the last end of a transaction are followed one by one.
     assert {name: calls for name, calls in per_event.items() if calls > 0.05} == {}
     assert sum(per_event.values()) < 0.5
 

@@ -1,4 +1,4 @@
-"""The stream against a scripted source on loopback: what is yielded, when it ends, and what it leaves behind."""
+"""The stream against a scripted source on loopback: its events, its end, and the tasks that it leaves running."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ async def test_cancelling_while_connecting_leaves_nothing(stage: str) -> None:
 
 
 def _server_tasks() -> set[asyncio.Task[object]]:
-    """Tasks of asyncio's server for connections that are just ending."""
+    """Tasks of asyncio's server for connections that are about to end."""
     return {task for task in asyncio.all_tasks() if "serve" in repr(task.get_coro())}
 
 
@@ -313,7 +313,7 @@ async def test_a_full_socket_leaves_other_tasks_their_turn() -> None:
             if seen == 200:
                 break
         counter.cancel()
-    # A chunk of 256 KB, and what an event before it had left.
+    # A chunk of 256 KB, and the rest of the event before it.
     assert longest <= (256 << 10) + 12_000
 
 

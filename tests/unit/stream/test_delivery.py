@@ -1,4 +1,4 @@
-"""What streams hand out, what they keep of it, and what becomes of both when something gets in between."""
+"""Events that streams hand out, notes that they keep, and both after cancelled calls, lost connections and errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECONDS = 20
 async def polled(
     stream: replica.BinlogStream, limit: float, rows: int, *passing: type[Exception]
 ) -> list[Event]:
-    """Events until so many rows have come, asked for again and again with a limit in time."""
+    """Read events with a short timeout for each, until this many rows have come."""
     events: list[Event] = []
     async with asyncio.timeout(SECONDS):
         while len(values(events)) < rows:
@@ -55,7 +55,7 @@ async def every_event(stream: replica.BinlogStream) -> list[Event]:
     return [event async for event in stream]
 
 
-# What gets in between.
+# Interruptions
 
 
 async def test_what_a_status_hook_raises_loses_no_event() -> None:
@@ -188,7 +188,7 @@ async def test_closing_ends_what_a_cancelled_call_has_left() -> None:
     assert not [task for task in asyncio.all_tasks() if "BinlogStream" in str(task.get_coro())]
 
 
-# What is known of it.
+# Status
 
 
 async def test_heartbeats_are_no_events_of_the_log() -> None:
@@ -196,7 +196,7 @@ async def test_heartbeats_are_no_events_of_the_log() -> None:
     async with serving(mysql(log)) as source, replica.connect(source.dsn, start="earliest") as stream:
         events = [await anext(stream) for _ in range(4)]
         assert kinds(events) == ["FormatDescription", "Query", "TableMap", "WriteRows"]
-        # The source's clock says 1700000000, the log 1. That it was idle before these says nothing.
+        # The source's clock says 1700000000, the events 1. The heartbeat before these events must not hide the lag.
         behind, last = stream.status.seconds_behind, stream.status.last_event
         assert behind is not None
         assert behind > 1_600_000_000
@@ -217,7 +217,7 @@ def framed(raw: bytes, number: int) -> bytes:
     return (len(raw) + 1 | (number + 1 & 0xFF) << 24).to_bytes(4, "little") + b"\0" + raw
 
 
-# What is kept of an open transaction.
+# Notes on an open transaction
 
 
 def header_of(raw: bytes) -> EventHeader:
@@ -239,7 +239,7 @@ def test_of_a_compressed_transaction_nothing_is_kept() -> None:
 
 
 def test_statements_without_rows_are_not_kept_for_long() -> None:
-    """As where all rows are of tables that are not wanted."""
+    """This happens if all rows belong to tables that the user did not select."""
     delivered, decoder = Delivered(), EventDecoder()
     raw = bytes(1 << 20)
     for _ in range(64):
@@ -249,17 +249,17 @@ def test_statements_without_rows_are_not_kept_for_long() -> None:
     assert len(delivered.trailing) == 64
 
 
-# Where it begins.
+# Start
 
 
 def payload(*events: bytes) -> bytes:
-    """The body of a compressed transaction that is not really compressed."""
+    """The body of a transaction payload event with the compression type "none"."""
     content = b"".join(events)
     return b"\2\3\xfc\xff\0" + b"\1\3\xfc" + struct.pack("<H", len(content)) + b"\0" + content
 
 
 async def test_tables_before_the_time_to_start_at_are_not_looked_up() -> None:
-    """In a compressed transaction, too; what is known of them today need not fit them."""
+    """Also in a compressed transaction: the present columns need not fit the old rows."""
     log = Log()
     rows = [
         query("BEGIN"),
@@ -287,7 +287,7 @@ async def test_tables_before_the_time_to_start_at_are_not_looked_up() -> None:
     assert (events[-1].rows, events[-1].table.column_names) == ([(2, 3)], ("id", "b"))
 
 
-# Where it goes on.
+# Failover
 
 
 @pytest.mark.parametrize("cut", range(250, 700, 41))

@@ -1,4 +1,4 @@
-"""Handlers: which are called, in which order, sync or async, and what registering refuses."""
+"""Handlers: which handlers are called, in which order, sync or async, and which registrations are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that lose their connection at any byte go on at the very next row, on the same server and on another."""
+"""Streams that lose their connection at any byte go on with the next row, on the same and on another server."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_failover_to_other_content_restarts_the_transaction(
     log = gtid_log([[1]], [[2, 3], [4], [5]])
     other = OTHER_CONTENT[content]
     source = gtid_source(log)
-    # Behind the rows 2 and 3.
+    # The cut is after the rows 2 and 3.
     source.cuts = [size_of(source, everything()) - 110]
     source.on_cut = lambda: fail_over(source, other)
     expected = values(transactions_of(other))
@@ -135,7 +135,7 @@ async def test_a_lost_transaction_is_said_to_be_void() -> None:
     log = gtid_log([[1]], [[2, 3], [4], [5]])
     source = gtid_source(log)
     source.cuts = [size_of(source, everything()) - 110]
-    # The new server never got number 2, and goes on with number 3.
+    # The new server never got transaction 2, and goes on with transaction 3.
     other = split_transaction(gtid(gtid_log([[1]]), 3), [9])
     source.on_cut = lambda: fail_over(source, other)
     async with serving(source):
@@ -301,7 +301,7 @@ async def test_the_checkpoint_survives_a_reconnect() -> None:
 
 async def test_by_position_a_log_that_was_written_anew_is_noticed() -> None:
     log, other = plain_log(), split_transaction(split_transaction(Log(), *TRANSACTIONS[0]), [4, 5, 6])
-    # All but the third transaction; of the second one another was written.
+    # The rewritten log lacks the third transaction, and its second transaction differs.
     other.raw[-1] = other.raw[-1][:19] + b"\x09" + other.raw[-1][20:]
     source = mysql(other, events_for=from_position(other))
     source.cuts = [size_of(source, BinlogDump("", 4, 1, 0))]

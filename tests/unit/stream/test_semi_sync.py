@@ -1,4 +1,4 @@
-"""Streams that acknowledge: what is told to the source, when, and what of a dump's events changes for nobody else."""
+"""Semi-sync streams: which places are acknowledged, and when. Events and other streams stay the same."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def acknowledged(monkeypatch: pytest.MonkeyPatch) -> Acknowledged:
 
 
 class SlowStore:
-    """Its ``save`` returns when it is let go on, and fails when it is to."""
+    """A store whose ``save`` returns only when the test lets it, and fails if the test says so."""
 
     def __init__(self) -> None:
         self.saved: list[Checkpoint] = []
@@ -105,7 +105,7 @@ def write(folder: Path, log: LogBuilder) -> Path:
 
 
 def three(folder: Path) -> tuple[Path, list[int]]:
-    """A log of three transactions, and where each ends."""
+    """A log of three transactions, and the position where each transaction ends."""
     log = mysql_log()
     ends = []
     for number in (1, 2, 3):
@@ -158,7 +158,7 @@ async def test_what_is_passed_over_is_acknowledged_at_once(
 
 
 async def test_only_what_the_store_has_is_acknowledged(tmp_path: Path, acknowledged: Acknowledged) -> None:
-    """However long the interval: what the source waits for is saved at once."""
+    """The checkpoint that the source waits for is saved at once, whatever the interval."""
     path, ends = three(tmp_path)
     store = SlowStore()
     store.goes_on.set()
@@ -172,7 +172,7 @@ async def test_only_what_the_store_has_is_acknowledged(tmp_path: Path, acknowled
         await until(lambda: store.began[-1].position == ends[0])
         await asyncio.sleep(0.05)
         assert acknowledged == []
-        # Who gives up in between does not lose it.
+        # A cancelled call does not lose the acknowledgement.
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         assert acknowledged == []
@@ -226,7 +226,7 @@ async def test_transactions_and_handlers(tmp_path: Path, acknowledged: Acknowled
 
 
 async def test_a_compressed_transaction_and_a_large_event(tmp_path: Path, acknowledged: Acknowledged) -> None:
-    """The header stands before the first packet of an event only, and the envelope is what is acknowledged."""
+    """Only the first packet of an event has the header. The acknowledged place is the end of the compressed event."""
     log = mysql_log()
     log.compressed_transaction([1, 2], sequence=1)
     ends = [len(log.data)]
@@ -273,10 +273,10 @@ async def test_on_mariadb(tmp_path: Path, acknowledged: Acknowledged) -> None:
     assert acknowledged == [(path.name, end) for end in ends]
 
 
-async def test_asked_behind_every_event(
+async def test_asked_after_every_event(
     tmp_path: Path, acknowledged: Acknowledged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So does a source that has given up waiting. It is answered each time, and nothing is claimed that is not so."""
+    """A source that has given up waiting asks after each event. Each answer names only a place that is done."""
     monkeypatch.setattr(_TransactionEnds, "is_end", lambda self, raw: True)
     log = mysql_log()
     log.transaction([1], sequence=1)
@@ -291,7 +291,7 @@ async def test_asked_behind_every_event(
         await until(lambda: connected.acknowledged == BinlogPosition(path.name, len(log.data)))
         reading.cancel()
     claimed = [position for _, position in acknowledged]
-    # Previous GTIDs; GTID, BEGIN, table map and rows of the first transaction, and its end; GTID and the second one.
+    # Previous GTIDs; GTID, BEGIN, table map, rows and end of the first transaction; GTID and payload of the second.
     ends = log.ends
     assert claimed == [ends[1], 4, 4, 4, 4, ends[6], 4, ends[8]]
 
@@ -309,7 +309,7 @@ async def test_over_files(tmp_path: Path, acknowledged: Acknowledged) -> None:
 async def test_what_was_done_is_acknowledged_over_the_next_connection(
     by_gtid: bool, tmp_path: Path, acknowledged: Acknowledged
 ) -> None:
-    """The store has it before: a source takes what lies before the place that is asked for as acknowledged."""
+    """The checkpoint is saved first: a source takes everything before the start of a dump as acknowledged."""
     path, ends = three(tmp_path)
     store = SlowStore()
     store.goes_on.set()
@@ -335,7 +335,7 @@ async def test_what_was_done_is_acknowledged_over_the_next_connection(
         store.goes_on.set()
         await until(lambda: server.replicas)
         [again] = server.replicas
-        # The source may not have got it over the connection before, and does not ask again.
+        # The previous connection may have lost the acknowledgement, and the source does not ask again.
         await until(lambda: again.acknowledged == BinlogPosition(path.name, ends[1]))
         path.write_bytes(data)
         await reading
@@ -396,7 +396,7 @@ async def test_the_remedy_is_that_of_the_version(version: str, remedy: str) -> N
 
 
 async def test_a_source_that_does_not_wait_now(caplog: pytest.LogCaptureFixture) -> None:
-    """It may be told to at any time; until then its events have the header all the same."""
+    """An administrator may switch semi-sync on at any time. Until then events have the semi-sync header, too."""
     log = transaction(Log(), 1)
     source = SocketSource(
         [b"\xef\x00" + raw for raw in log.raw],
@@ -451,7 +451,7 @@ async def test_what_is_acknowledged_unasked(version: str, place: tuple[str, int]
 
 
 async def test_what_a_process_before_has_done(tmp_path: Path, acknowledged: Acknowledged) -> None:
-    """It was killed between its store and its acknowledgement: the source may still wait."""
+    """The process was killed between saving and acknowledging: the source may still wait."""
     path, ends = three(tmp_path)
     async with serving(path, semi_sync=True) as server:
         uuid = server.server_uuid
@@ -474,7 +474,7 @@ async def test_what_a_process_before_has_done(tmp_path: Path, acknowledged: Ackn
     "owned", ["", f"{UUID}:3#15", f"{UUID}:4#11:3#12{UUID}:tag:1#7", f"{OTHER}:9#1{UUID}:3#8"]
 )
 async def test_transactions_that_the_source_is_still_committing(owned: str) -> None:
-    """A replica has them already; to go on behind them is no mistake."""
+    """A semi-sync replica already has these transactions, and may go on after them."""
     answers = {
         "SELECT @@GLOBAL.gtid_executed": [(f"{UUID}:1-2",)],
         "SELECT @@GLOBAL.gtid_purged": [("",)],

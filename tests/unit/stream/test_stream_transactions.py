@@ -45,7 +45,7 @@ def stream_of(source: SocketSource, start: object = "earliest", **given: Any) ->
 
 
 async def rows_of(source: SocketSource, count: int, start: object = "earliest") -> list[list[object]]:
-    """What each of so many transactions has, row by row."""
+    """Read this many transactions, row by row."""
     found = []
     async with asyncio.timeout(SECONDS), stream_of(source, start) as stream:
         async for tx in stream.transactions():
@@ -77,7 +77,7 @@ async def test_by_gtid_whatever_the_byte_and_the_server(other: list[list[list[in
 
 
 def cut_in_the_second(log: Log, other: Log) -> SocketSource:
-    """A source that is another one behind the rows 2 and 3 of the second transaction."""
+    """A source that fails over after the rows 2 and 3 of the second transaction."""
     source = gtid_source(log)
     source.cuts = [size_of(source, everything()) - 110]
     source.on_cut = lambda: fail_over(source, other)
@@ -102,7 +102,7 @@ async def test_a_transaction_that_begins_again(content: str) -> None:
                 break
         assert tx.checkpoint.server_uuid == OTHER_UUID
         assert stream.status.restarts == 1
-    # What had been read before the cut is in the second one; how much that is, the cut says.
+    # The second entry has the rows read before the cut; their number depends on the cut.
     assert seen[0] == (":1", [1], False, "commit")
     assert seen[1][0] == ":2"
     assert seen[1][2:] == (False, "restarted")
@@ -147,7 +147,7 @@ async def test_each_checkpoint_is_where_to_go_on() -> None:
             async with stream_of(source, start) as stream:
                 async for tx in stream.transactions():
                     await tx.collect()
-                    # The stream's own moves when the user comes back.
+                    # The stream's own checkpoint moves when the user comes back.
                     found.append((stream.checkpoint, tx.checkpoint))
                     if len(found) == 3:
                         break
@@ -172,13 +172,13 @@ async def test_a_store_gets_what_is_done(tmp_path: Any) -> None:
             async with stream_of(source, checkpoints=store, checkpoint_interval=0) as stream:
                 tx = await anext(stream.transactions())
                 assert numbers(await tx.collect()) == FLAT[number]
-                # Not yet done.
+                # The transaction is not done yet.
                 assert store.load() != tx.checkpoint
                 await stream.acknowledge()
                 assert store.load() == tx.checkpoint
 
 
-# By both ways
+# Events and transactions of one stream in turns
 
 
 async def test_iterating_the_stream_in_between() -> None:
@@ -194,19 +194,19 @@ async def test_iterating_the_stream_in_between() -> None:
         second = await anext(transactions)
         assert numbers([change async for change in second]) == [4, 5, 6, 7, 8, 9]
         assert second.checkpoint == Checkpoint(
-            events[0].file, position_behind(source, 2), None, "11111111-2222-3333-4444-555555555555", 97
+            events[0].file, position_after(source, 2), None, "11111111-2222-3333-4444-555555555555", 97
         )
 
 
-def position_behind(source: SocketSource, number: int) -> int:
-    """Where the transaction of that number ends."""
+def position_after(source: SocketSource, number: int) -> int:
+    """The place where transaction ``number`` ends."""
     assert source.events_for is not None
     raws = source.events_for(BinlogDump("", 4, 1, 0))[1:]
     ends = [4 + sum(map(len, raws[: index + 1])) for index, raw in enumerate(raws) if raw[4] == 16]
     return ends[number - 1]
 
 
-async def test_an_incident_is_an_event_to_who_iterates_events() -> None:
+async def test_an_incident_is_yielded_when_iterating_events() -> None:
     log = split_transaction(Log(), [1])
     log.event(EventType.INCIDENT, struct.pack("<H", 1) + b"\x04lost")
     source = mysql(split_transaction(log, [2]))
