@@ -173,7 +173,7 @@ class BinlogStream:
     def transactions(self) -> Transactions:
         """Iterate over whole transactions, from begin to commit; each transaction yields its changes.
 
-        Iterating over transactions and over events share one place in the log: each goes on where the other stopped.
+        Transactions and events of a stream share one place in the log: each loop goes on where the other stopped.
         Raises ``ConfigurationError`` if the stream has ``events=``: a transaction needs all its events.
         """
         if Event not in self._options.events:

@@ -22,6 +22,8 @@ What ends a batch early, and what happens in the middle of one:
     A lost connection: the stream reads only when the batch is handed out, so the user gets all whole events that
     arrived before the stream notices the loss. ``break_off`` then returns how far the user came. The new dump begins
     at the last transaction boundary, and ``Replay`` passes over the events that the user already has.
+    An error in the middle of a batch, for example of the checkpoint store: if the stream reconnects, ``break_off``
+    forgets the events not handed out, and the source sends them again.
     An acknowledgement (semi-sync): the source's request comes with the last raw event of a read. The stream answers
     before its next read: by then the user has come back for more after that event, and the checkpoint is saved.
 """
