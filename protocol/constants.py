@@ -4,7 +4,9 @@ From MySQL's ``mysql_com.h`` and ``binlog_event.h``, and MariaDB's ``log_event.h
 Constants only, no behaviour.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum, IntFlag
+from types import MappingProxyType
 from typing import Final
 
 
@@ -212,6 +214,34 @@ class StatusFlag(IntFlag):
     SESSION_STATE_CHANGED = 0x4000
 
 
+class MariadbGtidFlag:
+    """``MariadbGtidEvent.gtid_flags`` (MariaDB's ``Gtid_log_event``). Plain numbers: see ``ARTIFICIAL``."""
+
+    STANDALONE: Final = 1
+    GROUP_COMMIT_ID: Final = 2
+    TRANSACTIONAL: Final = 4
+    ALLOW_PARALLEL: Final = 8
+    WAITED: Final = 16
+    DDL: Final = 32
+    PREPARED_XA: Final = 64
+    COMPLETED_XA: Final = 128
+
+
+class MariadbGtidExtraFlag:
+    """``MariadbGtidEvent.extra_flags`` (10.8 and later). A two-phase ALTER TABLE begins, is committed, has failed."""
+
+    MULTI_ENGINE: Final = 1
+    START_ALTER: Final = 2
+    COMMIT_ALTER: Final = 4
+    ROLLBACK_ALTER: Final = 8
+    THREAD_ID: Final = 16
+
+
+#: A plain number for hot paths: ``&`` with a member of an IntFlag takes 540 ns instead of 9.
+ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
+#: IntvarEvent.variable: 2 is INSERT_ID.
+INTVAR_NAMES: Final[Mapping[int, str]] = MappingProxyType({1: "LAST_INSERT_ID", 2: "INSERT_ID"})
+
 BINLOG_MAGIC = b"\xfebin"
 ENCRYPTED_BINLOG_MAGIC = b"\xfdbin"
 ENCRYPTION_HEADER_SIZE = 512
@@ -223,6 +253,10 @@ EVENT_TYPE_OFFSET = 4
 EVENT_SIZE_OFFSET = 9
 EVENT_END_OFFSET = 13
 EVENT_FLAGS_OFFSET = 17
+#: Event headers and COM_BINLOG_DUMP hold positions modulo 2**32.
+POSITION_MASK = 0xFFFFFFFF
+#: max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
+MAX_EVENT_SIZE = (1 << 30) + (1 << 20)
 CHECKSUM_SIZE = 4
 #: How statements begin that servers write around and between row changes. These statements change no tables.
 STATEMENT_FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")

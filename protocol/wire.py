@@ -11,6 +11,7 @@ from .errors import DecodeError, ReplicaError, TruncatedError
 
 unpack_u16 = struct.Struct("<H").unpack_from
 unpack_u32 = struct.Struct("<I").unpack_from
+unpack_u32_pair = struct.Struct("<II").unpack_from
 unpack_u64 = struct.Struct("<Q").unpack_from
 unpack_f32 = struct.Struct("<f").unpack_from
 unpack_f64 = struct.Struct("<d").unpack_from

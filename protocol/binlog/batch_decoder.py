@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, EventType
+from ..constants import ARTIFICIAL, CHECKSUM_SIZE, EVENT_HEADER_SIZE, POSITION_MASK, EventType
 from ..errors import ChecksumError, ReplicaError, TruncatedError
 from ..wire import HeaderFields, LocatedEvent, unpack_event_header
 from .checksum import CRC32_RESIDUE
-from .decoder import ARTIFICIAL_FLAG, DAMAGE, WRONG_CHECKSUM, EventDecoder, damaged
+from .decoder import DAMAGE, WRONG_CHECKSUM, EventDecoder, damaged
 from .events import Event
 
 #: Event types that change how later events are read, hold other events, or tell about the source itself.
@@ -47,7 +47,7 @@ class BatchDecoder(EventDecoder):
         try:
             for raw, position, header in batch:
                 parse = parser_of(header[1])
-                if parse is None or header[5] & ARTIFICIAL_FLAG:
+                if parse is None or header[5] & ARTIFICIAL:
                     event = self.decode(raw, position, header)
                 elif verifies and crc32(raw) != CRC32_RESIDUE:
                     raise ChecksumError(WRONG_CHECKSUM)
@@ -76,15 +76,15 @@ class BatchDecoder(EventDecoder):
                 header = unpack_event_header(raw)
                 size = header[3]
                 parse = parser_of(header[1])
-                if parse is None or header[5] & ARTIFICIAL_FLAG or size != len(raw):
-                    if header[1] in ALONE or header[5] & ARTIFICIAL_FLAG:
+                if parse is None or header[5] & ARTIFICIAL or size != len(raw):
+                    if header[1] in ALONE or header[5] & ARTIFICIAL:
                         return number
                     self.position = position
                     event = self.decode(raw, None, header)
                     position = self.position
                 else:
                     # If the source gives no position, the sum of the event sizes is used: see decode().
-                    if header[4] and (position + size) & 0xFFFFFFFF != header[4]:
+                    if header[4] and (position + size) & POSITION_MASK != header[4]:
                         position = max(header[4] - size, 0)
                     if verifies and crc32(raw) != CRC32_RESIDUE:
                         raise ChecksumError(WRONG_CHECKSUM)

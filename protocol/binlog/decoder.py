@@ -11,7 +11,15 @@ from types import FunctionType, MethodType
 from typing import Any, Literal
 from zlib import crc32
 
-from ..constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, STATEMENT_FRAME, EventFlag, EventType
+from ..constants import (
+    ARTIFICIAL,
+    CHECKSUM_SIZE,
+    EVENT_HEADER_SIZE,
+    POSITION_MASK,
+    STATEMENT_FRAME,
+    EventFlag,
+    EventType,
+)
 from ..errors import (
     ChecksumError,
     DecodeError,
@@ -27,7 +35,7 @@ from ..rows.cells import CellTable
 from ..rows.compiler import RowCompiler, RowReader
 from ..rows.description import ColumnDescription, describe_table
 from ..rows.table import Table, parse_table_map
-from ..wire import HeaderFields, Reader, unpack_event_header
+from ..wire import HeaderFields, Reader, unpack_event_header, unpack_u32_pair
 from .checksum import (
     CRC32_ALGORITHM,
     CRC32_RESIDUE,
@@ -52,7 +60,7 @@ from .events import (
     new_header,
 )
 from .fast_parsers import FREQUENT_PARSERS, FrequentParser
-from .parsers import BODY_PARSERS, parse_format_description
+from .parsers import BODY_PARSERS, parse_format_description, table_id_size
 from .rows_events import ROWS_FORMATS, MappedTable, RowReaders, map_table
 from .statement_bodies import query
 
@@ -75,12 +83,10 @@ _WITH_TABLE_ID = frozenset(
     }
 )
 # QUERY begins with thread id and execution time; the bytes after these are the key of a cache of short statements.
-_unpack_thread = struct.Struct("<II").unpack_from
 _STATEMENT = EVENT_HEADER_SIZE + 8
 _LONG_STATEMENT = 512
 _STATEMENTS_KEPT = 256
 # Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9, twice per event.
-ARTIFICIAL_FLAG = int(EventFlag.ARTIFICIAL)
 _IGNORABLE = int(EventFlag.IGNORABLE)
 _SHAPES_KEPT = 4096
 # The table id of a rows event that only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
@@ -131,7 +137,7 @@ class EventDecoder:
         self._columns = columns or {}
         self._on_schema_mismatch = on_schema_mismatch
         self._header_size = EVENT_HEADER_SIZE
-        self._table_id_size = 6
+        self.table_id_size = 6
         self._tables: dict[int, MappedTable] = {}
         self._known: dict[bytes, MappedTable] = {}
         #: How many statements so far may have changed tables.
@@ -176,11 +182,8 @@ class EventDecoder:
             position = self.position
             # If the source gives no next_position, the sum of the sizes counts. It also counts beyond 4 GiB, where
             # next_position is cut to 32 bits.
-            if (
-                next_position
-                and (position + size) & 0xFFFFFFFF != next_position
-                and not flags & ARTIFICIAL_FLAG
-            ):
+            end = (position + size) & POSITION_MASK
+            if next_position and end != next_position and not flags & ARTIFICIAL:
                 position = max(next_position - size, 0)
         try:
             if size != len(raw):
@@ -188,7 +191,7 @@ class EventDecoder:
                     f"the header announces an event of {size} bytes, but there are {len(raw)}"
                 )
             parse = self._frequent.get(event_type)
-            if parse is None or flags & ARTIFICIAL_FLAG:
+            if parse is None or flags & ARTIFICIAL:
                 return self._decode(raw, new_header(header), position)
             if self.checksum_enabled:
                 if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
@@ -275,7 +278,7 @@ class EventDecoder:
             event: Event | None = self._format_description(raw, header, start)
         else:
             event = self._parse(raw, header, start)
-        if header.type in _CHANGING_STATE or header.flags & ARTIFICIAL_FLAG:
+        if header.type in _CHANGING_STATE or header.flags & ARTIFICIAL:
             self._follow(header, start, event)
         else:
             self.position = start + header.size
@@ -285,7 +288,7 @@ class EventDecoder:
         """Update the state for later events: file, position, and known tables."""
         # A format description without a position is the source's repetition for a dump from a later position.
         is_repeated = header.type == _FORMAT_DESCRIPTION and not header.next_position
-        if not (is_repeated or header.type in _HEARTBEATS or header.flags & ARTIFICIAL_FLAG):
+        if not (is_repeated or header.type in _HEARTBEATS or header.flags & ARTIFICIAL):
             self.position = start + header.size
         if type(event) is RotateEvent:
             self.file, self.position = event.next_file, event.next_position
@@ -321,7 +324,7 @@ class EventDecoder:
     def _in_current_layout(self, raw: bytes, event_type: int) -> bytes:
         """The event with a header of 19 bytes and a table id of 6 bytes, whatever the format description says."""
         body = raw[self._header_size :]
-        if self._table_id_size == 4 and event_type in _WITH_TABLE_ID:
+        if self.table_id_size == 4 and event_type in _WITH_TABLE_ID:
             body = body[:4] + b"\0\0" + body[4:]
         return raw[:EVENT_HEADER_SIZE] + body
 
@@ -342,8 +345,8 @@ class EventDecoder:
         self.checksum_enabled = algorithm == CRC32_ALGORITHM
         self._mariadb = is_mariadb_version(server_version_of(raw))
         self._header_size = event.header_size
-        self._table_id_size = _table_id_size(event.post_header_sizes)
-        self._has_old_layout = (self._header_size, self._table_id_size) != (EVENT_HEADER_SIZE, 6)
+        self.table_id_size = table_id_size(event.post_header_sizes)
+        self._has_old_layout = (self._header_size, self.table_id_size) != (EVENT_HEADER_SIZE, 6)
         self._frequent = {} if self._has_old_layout else self._parsers
         self._tables.clear()
         return event
@@ -357,7 +360,7 @@ class EventDecoder:
         event.header_fields = header
         event.file = file
         event.position = position
-        event.thread_id, event.exec_time = _unpack_thread(raw, EVENT_HEADER_SIZE)
+        event.thread_id, event.exec_time = unpack_u32_pair(raw, EVENT_HEADER_SIZE)
         event.error_code, event.schema, event.sql, event.status_variables = known
         return event
 
@@ -477,14 +480,11 @@ def damaged(error: Exception) -> DecodeError:
 
 
 def _copy_with_own_caches(function: Any) -> FunctionType:
-    """A copy of the function, so that CPython specializes its code (PEP 659) for one class of events."""
+    """A copy of the function, so that CPython specializes its code (PEP 659) for one class of events.
+
+    Saves 2.4 % of decoding one-row transactions of mixed classes (Python 3.11; 3.13: 2.8 %), 0.5 % of one class.
+    """
     return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
 
 
 _ROWS_PARSERS = {kind: _copy_with_own_caches(EventDecoder._rows) for kind in ROWS_FORMATS}
-
-
-def _table_id_size(post_header_sizes: bytes) -> int:
-    """Size of table ids: 4 bytes if TABLE_MAP's post-header has 6 (servers before 5.1.4), else 6."""
-    index = EventType.TABLE_MAP - 1
-    return 4 if len(post_header_sizes) > index and post_header_sizes[index] == 6 else 6

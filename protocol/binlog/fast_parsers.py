@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ..constants import EVENT_HEADER_SIZE, EventType
+from ..constants import EVENT_HEADER_SIZE, EventType, MariadbGtidFlag
 from ..errors import TruncatedError
 from ..gtid import new_mariadb_gtid
 from ..wire import NULL_LENGTH, HeaderFields, Reader, unpack_u64, utf8_text
@@ -26,6 +26,7 @@ from .events import (
     XidEvent,
     new_header,
 )
+from .transaction_bodies import LOGICAL_CLOCK, ORIGINAL_VERSION_FOLLOWS
 
 # Arguments: header fields, file name, the event's offset in the file, the raw event, and the end of its body.
 FrequentParser = Callable[[HeaderFields, str, int, bytes, int], Event | None]
@@ -42,10 +43,8 @@ _unpack_longer_gtid = struct.Struct("<B16sqBqqQHI").unpack_from
 _GTID_END: Final = _BODY + 54
 _LONGER_GTID_END: Final = _BODY + 56
 _ANONYMOUS: Final = int(EventType.ANONYMOUS_GTID)
-_LOGICAL_CLOCK: Final = 2
 _TIME_BITS: Final = 56
 _TIME_MASK: Final = (1 << _TIME_BITS) - 1
-_OTHER_VERSION: Final = 1 << 31
 _TWO_BYTES: Final = 0xFC
 
 # The body of MARIADB_GTID: sequence, domain, flags; then the commit id, or zeros.
@@ -53,8 +52,8 @@ _unpack_mariadb_gtid = struct.Struct("<QIBB").unpack_from
 _unpack_commit_id = struct.Struct("<QIBQ").unpack_from
 _MARIADB_GTID_END: Final = _BODY + 19
 _COMMIT_ID_END: Final = _BODY + 21
-_COMMIT_ID: Final = 2
-_XA: Final = 64 | 128
+_COMMIT_ID: Final = MariadbGtidFlag.GROUP_COMMIT_ID
+_XA: Final = MariadbGtidFlag.PREPARED_XA | MariadbGtidFlag.COMPLETED_XA
 
 
 def xid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> XidEvent:
@@ -81,9 +80,9 @@ def gtid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -
         is_usual = length < NULL_LENGTH
     if (
         not is_usual
-        or mark != _LOGICAL_CLOCK
+        or mark != LOGICAL_CLOCK
         or time & ORIGINAL_FOLLOWS
-        or version & _OTHER_VERSION
+        or version & ORIGINAL_VERSION_FOLLOWS
         or (sequence < 1 and header[1] != _ANONYMOUS)
     ):
         return transaction_bodies.gtid(new_header(header), file, position, Reader(raw, _BODY, end))

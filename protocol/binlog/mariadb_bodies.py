@@ -3,6 +3,9 @@
 Layouts: MariaDB's ``sql/log_event.h`` and ``log_event.cc`` (Gtid_log_event, Gtid_list_log_event, ...).
 """
 
+from typing import Final
+
+from ..constants import MariadbGtidExtraFlag, MariadbGtidFlag
 from ..errors import DecodeError
 from ..gtid import MariadbGtid
 from ..inflate import uncompress_event_part
@@ -17,11 +20,8 @@ from .events import (
 )
 from .statement_bodies import query
 
-_GROUP_COMMIT_ID = 2
-_XA = 64 | 128
-_EXTRA_MULTI_ENGINE = 1
-_EXTRA_ALTER_END = 4 | 8
-_EXTRA_THREAD_ID = 16
+_XA: Final = MariadbGtidFlag.PREPARED_XA | MariadbGtidFlag.COMPLETED_XA
+_ALTER_END: Final = MariadbGtidExtraFlag.COMMIT_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 
 
 def gtid(header: EventHeader, file: str, position: int, body: Reader) -> MariadbGtidEvent:
@@ -32,7 +32,7 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Mariadb
     sequence, domain_id, flags = body.uint(8), body.uint(4), body.u8()
     gtid = MariadbGtid(domain_id, header.server_id, sequence)
     event = MariadbGtidEvent(header, file, position, gtid, flags)
-    if flags & _GROUP_COMMIT_ID:
+    if flags & MariadbGtidFlag.GROUP_COMMIT_ID:
         event.commit_id = body.uint(8)
     if flags & _XA:
         event.xid = _xa_id(body)
@@ -49,11 +49,11 @@ def _xa_id(body: Reader) -> tuple[int, bytes, bytes]:
 
 def _read_extra(event: MariadbGtidEvent, body: Reader) -> None:
     event.extra_flags = body.u8()
-    if event.extra_flags & _EXTRA_MULTI_ENGINE:
+    if event.extra_flags & MariadbGtidExtraFlag.MULTI_ENGINE:
         event.extra_engines = body.u8()
-    if event.extra_flags & _EXTRA_ALTER_END:
+    if event.extra_flags & _ALTER_END:
         event.alter_sequence = body.uint(8)
-    if event.extra_flags & _EXTRA_THREAD_ID and body.remaining >= 4:
+    if event.extra_flags & MariadbGtidExtraFlag.THREAD_ID and body.remaining >= 4:
         event.thread_id = body.uint(4)
 
 

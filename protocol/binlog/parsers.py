@@ -53,6 +53,12 @@ def _heartbeat_v2(header: EventHeader, file: str, position: int, body: Reader) -
     return event
 
 
+def table_id_size(post_header_sizes: bytes) -> int:
+    """Size of table ids: 4 bytes if TABLE_MAP's post-header has 6 (servers before 5.1.4), else 6."""
+    index = EventType.TABLE_MAP - 1
+    return 4 if len(post_header_sizes) > index and post_header_sizes[index] == 6 else 6
+
+
 def parse_format_description(
     header: EventHeader, file: str, position: int, body: Reader, algorithm: int | None
 ) -> FormatDescriptionEvent:

@@ -17,6 +17,8 @@ from ..constants import (
     ENCRYPTION_HEADER_SIZE,
     EVENT_HEADER_SIZE,
     EVENT_TYPE_OFFSET,
+    MAX_EVENT_SIZE,
+    POSITION_MASK,
     EventFlag,
     EventType,
 )
@@ -34,15 +36,12 @@ TornTail = Literal["stop", "raise"]
 CHUNK_SIZE: Final = 1 << 20
 # The kernel maps larger pieces anew at each read and clears them, which takes 5 % of the time of reading a file.
 _READ_SIZE: Final = 1 << 17
-# max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
-MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
 _OLDEST_HEADER_SIZE: Final = 13
 _START_V3_SIZE: Final = 56
 _SERVER_VERSION_SIZE: Final = 50
 # log_event.cc, Format_description_event: the server versions with permuted event types.
 _OTHER_TYPES: Final = r"5\.(1\.[1-5]-a_drop5|1\.4-a_drop6|2\.[0-2]-a_drop6)"
-_POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN, EventType.START_V3}
 # The further flags that servers write or wrote: FORCED_ROTATE, UPDATE_TABLE_MAP_VERSION, MariaDB's ACCEPT_OWN.
 _KNOWN_FLAGS: Final = sum(EventFlag) | 0x0002 | 0x0010 | 0x4000
@@ -469,7 +468,7 @@ class RawEventReader:
 
 
 def _ends_at(header: HeaderFields, end: int) -> bool:
-    return header[4] == end & _POSITION_MASK
+    return header[4] == end & POSITION_MASK
 
 
 def _has_other_types(server_version: str) -> bool:

@@ -26,8 +26,9 @@ from .tagged_fields import read_message, read_signed, read_text, read_unsigned
 
 _GTID_HEADER = struct.Struct("<B16sq")
 _CLOCK = struct.Struct("<qq")
-_LOGICAL_CLOCK = 2
-_LATER_BIT_4_BYTES = 1 << 31
+LOGICAL_CLOCK = 2
+#: In the immediate source's version: the original source's follows.
+ORIGINAL_VERSION_FOLLOWS = 1 << 31
 
 
 def gtid(header: EventHeader, file: str, position: int, body: Reader) -> AnonymousGtidEvent:
@@ -39,7 +40,7 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
         event = AnonymousGtidEvent(header, file, position, flags)
     else:
         event = GtidEvent(header, file, position, flags, gtid=_checked_gtid(source_id, sequence))
-    if body.remaining and body.u8() == _LOGICAL_CLOCK:
+    if body.remaining and body.u8() == LOGICAL_CLOCK:
         start = body.skip(_CLOCK.size)
         event.last_committed, event.sequence_number = _CLOCK.unpack_from(body.data, start)
         _read_details(event, body)
@@ -60,7 +61,9 @@ def _read_details(event: AnonymousGtidEvent, body: Reader) -> None:
     if body.remaining:
         event.transaction_length = body.lenenc_int()
     if body.remaining >= 4:
-        event.immediate_server_version, event.original_server_version = _pair(body, 4, _LATER_BIT_4_BYTES)
+        event.immediate_server_version, event.original_server_version = _pair(
+            body, 4, ORIGINAL_VERSION_FOLLOWS
+        )
     if body.remaining >= 8:
         event.commit_group_ticket = body.uint(8)
 

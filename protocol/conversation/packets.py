@@ -8,10 +8,9 @@ Received chunks are joined only once a whole frame is there, so that no byte of 
 each chunk: a payload of n bytes takes at most about 2 n bytes of memory while it arrives.
 """
 
-import struct
-
 from ..constants import MAX_FRAME_PAYLOAD
 from ..errors import ProtocolError
+from ..wire import unpack_u32, unpack_u32_pair
 
 HEADER_SIZE = 4
 #: The largest payload before login: greetings and authentication data take a few hundred bytes.
@@ -25,8 +24,6 @@ BULK_SIZE = 1 << 15
 
 _SEQUENCE_STEP = 1 << 24
 _ALL_SEQUENCES = 0xFF << 24
-_unpack_word = struct.Struct("<I").unpack_from
-_unpack_two_words = struct.Struct("<II").unpack_from
 
 
 class FrameStream:
@@ -150,7 +147,7 @@ class FrameStream:
         mask = (1 << 8 * len(prefix)) - 1
         wanted = int.from_bytes(prefix, "little")
         largest = min(MAX_FRAME_PAYLOAD - 1, self.max_payload)
-        unpack = _unpack_two_words
+        unpack = unpack_u32_pair
         append = payloads.append
         while position <= limit:
             word, head = unpack(data, position)
@@ -174,7 +171,7 @@ class FrameStream:
             return None
         data = self._joined()
         position = self._position
-        (word,) = _unpack_word(data, position)
+        (word,) = unpack_u32(data, position)
         sequence, length = word >> 24, word & MAX_FRAME_PAYLOAD
         if sequence != self.sequence and sequence not in self._restarts:
             raise ProtocolError(f"frame number {sequence} came where {self.sequence} was due")

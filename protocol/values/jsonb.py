@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ..constants import ColumnType
 from ..errors import DecodeError, TruncatedError
+from ..wire import unpack_u32_pair
 from .readers import datetime2_reader, decimal_reader, decimal_size, time2_reader
 
 JsonValue = (
@@ -305,7 +306,6 @@ _read_datetime2 = datetime2_reader(6)
 _read_time2 = time2_reader(6)
 _TIME2_BIAS = 1 << 47
 _DATETIME2_BIAS = 1 << 63
-_unpack_halves = struct.Struct("<II").unpack_from
 
 
 def _packed(data: bytes, at: int, bias: int, size: int) -> bytes:
@@ -323,7 +323,7 @@ def _datetime(data: bytes, at: int) -> datetime | str:
     Values that ``datetime`` refuses, negative ones among them, are read through a column's bytes, which takes twice
     as long.
     """
-    low, high = _unpack_halves(data, at)
+    low, high = unpack_u32_pair(data, at)
     year_month = high >> 14
     year = year_month // 13
     try:

@@ -29,7 +29,7 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.binlog.query_status import parse_status_variables
-from protocol.constants import EventFlag, EventType, RowsFlag
+from protocol.constants import EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag, RowsFlag
 
 from ..sql.xa import Xid
 from .hexdump import mariadb_hexdump
@@ -74,10 +74,6 @@ _ROWS = (RowsEvent, PreGaRowsEvent)
 
 _HAS_TRIGGERS = 1 << 14
 _ALTER_FLAGS = 2 | 4 | 8
-
-# Flags of a GTID event (Gtid_log_event); its line names most of them.
-_STANDALONE, _COMMIT_ID, _TRANSACTIONAL, _PARALLEL, _WAITED, _DDL, _PREPARED_XA = 1, 2, 4, 8, 16, 32, 64
-_START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
 
 
 class MariadbText(TextWriter):
@@ -202,14 +198,14 @@ class MariadbText(TextWriter):
     @_body.register
     def _gtid(self, event: MariadbGtidEvent) -> Iterator[bytes]:
         yield b"\tGTID %b\n" % "".join([str(event.gtid), *_gtid_words(event)]).encode()
-        is_parallel = bool(event.gtid_flags & _PARALLEL)
+        is_parallel = bool(event.gtid_flags & MariadbGtidFlag.ALLOW_PARALLEL)
         yield from self._set(b"/*M!100101 SET @@session.skip_parallel_replication=%d*/", not is_parallel)
         yield from self._set(b"/*M!100001 SET @@session.gtid_domain_id=%d*/", event.gtid.domain_id)
         yield from self._set(b"/*M!100001 SET @@session.server_id=%d*/", event.gtid.server_id)
         yield b"/*M!100001 SET @@session.gtid_seq_no=%d*/%b" % (event.gtid.sequence, _END)
-        if event.gtid_flags & _PREPARED_XA and event.xid is not None:
+        if event.gtid_flags & MariadbGtidFlag.PREPARED_XA and event.xid is not None:
             yield b"XA START %b%b" % (str(Xid(*event.xid)).encode(), _END)
-        elif not event.gtid_flags & _STANDALONE:
+        elif not event.gtid_flags & MariadbGtidFlag.STANDALONE:
             yield b"START TRANSACTION\n" + _END
 
     def _set(self, statement: bytes, value: int) -> Iterator[bytes]:
@@ -288,16 +284,20 @@ class MariadbText(TextWriter):
 
 
 def _gtid_words(event: MariadbGtidEvent) -> Iterator[str]:
-    if event.gtid_flags & _COMMIT_ID:
+    if event.gtid_flags & MariadbGtidFlag.GROUP_COMMIT_ID:
         yield f" cid={event.commit_id}"
-    for flag, word in ((_DDL, " ddl"), (_TRANSACTIONAL, " trans"), (_WAITED, " waited")):
+    for flag, word in (
+        (MariadbGtidFlag.DDL, " ddl"),
+        (MariadbGtidFlag.TRANSACTIONAL, " trans"),
+        (MariadbGtidFlag.WAITED, " waited"),
+    ):
         if event.gtid_flags & flag:
             yield word
-    if event.extra_flags & _START_ALTER:
+    if event.extra_flags & MariadbGtidExtraFlag.START_ALTER:
         yield " START ALTER"
-    if event.extra_flags & _COMMIT_ALTER:
+    if event.extra_flags & MariadbGtidExtraFlag.COMMIT_ALTER:
         yield f" COMMIT ALTER id= {event.alter_sequence}"
-    if event.extra_flags & _ROLLBACK_ALTER:
+    if event.extra_flags & MariadbGtidExtraFlag.ROLLBACK_ALTER:
         yield f" ROLLBACK ALTER id= {event.alter_sequence}"
     if event.thread_id is not None:
         yield f" thread_id={event.thread_id}"

@@ -17,12 +17,12 @@ from protocol.binlog.events import (
     UserVarEvent,
 )
 from protocol.charset import charset_of_collation
+from protocol.constants import INTVAR_NAMES
 
 from .query import DELIMITER
 from .rows import quoted_name
 
 _END = DELIMITER + b"\n"
-_VARIABLES = {1: b"LAST_INSERT_ID", 2: b"INSERT_ID"}
 _INCIDENTS = {0: b"NOTHING", 1: b"LOST_EVENTS"}
 
 
@@ -34,7 +34,8 @@ def statement_text(event: Event) -> bytes:
 
 @statement_text.register
 def _intvar(event: IntvarEvent) -> bytes:
-    return b"\tIntvar\nSET %b=%d%b" % (_VARIABLES.get(event.variable, b"INVALID_INT"), event.value, _END)
+    name = INTVAR_NAMES.get(event.variable, "INVALID_INT")
+    return b"\tIntvar\nSET %b=%d%b" % (name.encode(), event.value, _END)
 
 
 @statement_text.register

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
-from protocol.constants import CHECKSUM_SIZE, EVENT_HEADER_SIZE, DumpFlag, EventFlag, EventType
+from protocol.constants import (
+    ARTIFICIAL,
+    CHECKSUM_SIZE,
+    EVENT_FLAGS_OFFSET,
+    EVENT_HEADER_SIZE,
+    DumpFlag,
+    EventType,
+)
 from protocol.errors import ConfigurationError, ReplicaError, SourceChangedError, SourceConfigurationError
 from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.wire import Reader, unpack_event_header, utf8_text
@@ -35,9 +42,6 @@ _SPECIAL: Final = frozenset(
         EventType.MARIADB_START_ENCRYPTION,
     }
 )
-_FLAGS_OFFSET: Final = 17
-# A plain number: `&` with a member of an IntFlag takes 540 ns instead of 9.
-_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 _ALL: Final = ("*",)
 # After this many seconds without an event, written data is synced to disk.
 _IDLE: Final = 0.05
@@ -240,7 +244,7 @@ class _Copy:
         """Take the next raw events."""
         own: list[bytes] = []
         for raw in events:
-            if raw[4] in _SPECIAL or raw[_FLAGS_OFFSET] & _ARTIFICIAL:
+            if raw[4] in _SPECIAL or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
                 self.folder.append(own)
                 own.clear()
                 self._take_special(raw)
@@ -260,7 +264,7 @@ class _Copy:
                 "the source encrypts its binary log, and a relay cannot make the same encrypted files: use a source "
                 "without encrypt_binlog"
             )
-        elif kind == EventType.ROTATE and flags & _ARTIFICIAL:
+        elif kind == EventType.ROTATE and flags & ARTIFICIAL:
             self._rotate(raw)
 
     def _rotate(self, raw: bytes) -> None:

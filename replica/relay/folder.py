@@ -19,6 +19,7 @@ from protocol.constants import (
     ENCRYPTED_BINLOG_MAGIC,
     EVENT_END_OFFSET,
     EVENT_TYPE_OFFSET,
+    POSITION_MASK,
     EventType,
 )
 from protocol.errors import ConfigurationError, DecodeError, SourceChangedError
@@ -34,8 +35,7 @@ _MODE: Final = 0o600
 # Suffix of a file that an interrupted replace_file() leaves.
 _LEFTOVER: Final = ".tmp"
 # COM_BINLOG_DUMP has 32 bits for a position.
-_MAX_POSITION: Final = 0xFFFFFFFF
-_POSITION_MASK: Final = 0xFFFFFFFF
+_MAX_POSITION: Final = POSITION_MASK
 # The source names the files: a name must not lead out of the directory.
 _FILE_NAME: Final = re.compile(r"(?P<base>[^/\\\0]+)\.(?P<number>[0-9]+)", re.DOTALL)
 
@@ -135,7 +135,7 @@ class RelayFolder:
             for raw in events:
                 (next_position,) = unpack_u32(raw, EVENT_END_OFFSET)
                 end = position + len(raw)
-                if next_position and next_position != end & _POSITION_MASK:
+                if next_position and next_position != end & POSITION_MASK:
                     raise self._error(
                         f"the event says that it ends at {next_position}, but it ends at {end}", position
                     )

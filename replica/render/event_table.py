@@ -39,7 +39,7 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.binlog.query_status import parse_status_variables
-from protocol.constants import EventFlag, EventType
+from protocol.constants import INTVAR_NAMES, EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag
 
 from ..mysqlbinlog.statements import user_value
 from ..sql.quoting import identifier
@@ -71,10 +71,12 @@ _ROWS_FLAGS: Final = (
     (0x08, "COMPLETE_ROWS_F"),
     (0x10, "USE_SQL_FOREIGN_KEY_F"),
 )
-_XA_FLAG: Final = 64
 # Flags of MariaDB's two-phase ALTER TABLE (binlog_alter_two_phase).
-_ALTER_PHASES: Final = ((2, " START ALTER"), (4, " COMMIT ALTER id={}"), (8, " ROLLBACK ALTER id={}"))
-_INSERT_ID: Final = 2
+_ALTER_PHASES: Final = (
+    (MariadbGtidExtraFlag.START_ALTER, " START ALTER"),
+    (MariadbGtidExtraFlag.COMMIT_ALTER, " COMMIT ALTER id={}"),
+    (MariadbGtidExtraFlag.ROLLBACK_ALTER, " ROLLBACK ALTER id={}"),
+)
 
 
 class EventTable:
@@ -150,7 +152,7 @@ def _gtid(event: GtidEvent, is_mariadb: bool) -> str:
 
 def _mariadb_gtid(event: MariadbGtidEvent, is_mariadb: bool) -> str:
     begin = ""
-    if event.xid is not None and event.gtid_flags & _XA_FLAG:
+    if event.xid is not None and event.gtid_flags & MariadbGtidFlag.PREPARED_XA:
         begin = f"XA START {Xid(*event.xid)} "
     elif not event.is_standalone:
         begin = "BEGIN "
@@ -187,7 +189,7 @@ def _payload(event: TransactionPayloadEvent, is_mariadb: bool) -> str:
 
 
 def _intvar(event: IntvarEvent, is_mariadb: bool) -> str:
-    return f"{'INSERT_ID' if event.variable == _INSERT_ID else 'LAST_INSERT_ID'}={event.value}"
+    return f"{INTVAR_NAMES.get(event.variable, 'LAST_INSERT_ID')}={event.value}"
 
 
 def _user_var(event: UserVarEvent, is_mariadb: bool) -> str:

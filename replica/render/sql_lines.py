@@ -41,7 +41,7 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.query_status import parse_status_variables
 from protocol.charset import charset_of_collation
-from protocol.constants import RowsFlag
+from protocol.constants import INTVAR_NAMES, MariadbGtidExtraFlag, MariadbGtidFlag, RowsFlag
 from protocol.errors import UnsupportedEventError
 
 from ..sql.quoting import binary_literal, identifier
@@ -54,11 +54,8 @@ from .sql_values import sql_cells, value_literal
 
 OnUnsupported = Literal["raise", "skip"]
 
-_XA_FLAG: Final = 64  # of MariaDB's GTID event: the group is a prepared XA transaction
-# Flags of a QUERY event of MariaDB (binlog_alter_two_phase): an ALTER that has begun, an ALTER that was rolled back.
-_START_ALTER: Final = 2
-_ROLLBACK_ALTER: Final = 8
-_INSERT_ID: Final = 2
+# A two-phase ALTER TABLE that has only begun, or has failed.
+_ALTER_NOT_DONE: Final = MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 _CREATE_TABLE: Final = re.compile(r"\s*CREATE\s+(OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
 # MySQL ends a logged CREATE TABLE ... SELECT with this; sent by a client, it would allow no INSERT after it.
 _START_TRANSACTION: Final = re.compile(r"\s+START TRANSACTION\s*$")
@@ -162,7 +159,7 @@ class _Writer:
         self._gtid = str(event.gtid)
         if event.is_standalone:
             return
-        xid = event.xid if event.gtid_flags & _XA_FLAG else None
+        xid = event.xid if event.gtid_flags & MariadbGtidFlag.PREPARED_XA else None
         # With sql_mode=ORACLE, BEGIN would begin a block.
         self.begin(event, "START TRANSACTION" if xid is None else f"XA START {Xid(*xid)}")
 
@@ -371,7 +368,7 @@ class _Undo(_Writer):
 def _is_unfinished_alter(event: QueryEvent) -> bool:
     """Whether the statement is an ALTER that has begun or failed; when it succeeds, it is logged once more."""
     flags = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
-    return isinstance(flags, tuple) and bool(int(flags[0]) & (_START_ALTER | _ROLLBACK_ALTER))
+    return isinstance(flags, tuple) and bool(int(flags[0]) & _ALTER_NOT_DONE)
 
 
 def _unsupported(event: Event, reason: str) -> UnsupportedEventError:
@@ -387,7 +384,7 @@ def _comment(text: str) -> str:
 
 
 def _intvar(writer: _Writer, event: IntvarEvent) -> None:
-    name = "INSERT_ID" if event.variable == _INSERT_ID else "LAST_INSERT_ID"
+    name = INTVAR_NAMES.get(event.variable, "LAST_INSERT_ID")
     writer.statement_setting(f"SET {name}={event.value};\n")
 
 

@@ -14,6 +14,7 @@ from protocol.constants import (
     EVENT_END_OFFSET,
     EVENT_FLAGS_OFFSET,
     EVENT_HEADER_SIZE,
+    POSITION_MASK,
     EventFlag,
     EventType,
 )
@@ -23,7 +24,6 @@ from protocol.wire import encode_lenenc_bytes, encode_lenenc_int
 _HEADER: Final = struct.Struct("<IBIIIH")
 # After the binlog version (2 bytes) and the server version (50 bytes).
 _CREATED_OFFSET: Final = EVENT_HEADER_SIZE + 2 + 50
-_POSITION_MASK: Final = 0xFFFFFFFF
 
 # Fields of HEARTBEAT_V2 (control_events.h: OTW_HB_*); the last one ends the list.
 _HEARTBEAT_FILE: Final = b"\x01"
@@ -52,7 +52,7 @@ def heartbeat(server_id: int, file: str, position: int, *, has_checksum: bool) -
     Positions beyond 32 bits go into the body, as on MariaDB.
     """
     body = file.encode("utf-8", "surrogateescape")
-    if position > _POSITION_MASK:
+    if position > POSITION_MASK:
         body, position = struct.pack("<Q", position) + body, 0
     return _event(EventType.HEARTBEAT, server_id, body, position, 0, has_checksum=has_checksum)
 
@@ -68,7 +68,7 @@ def heartbeat_v2(server_id: int, file: str, position: int, *, has_checksum: bool
             _HEARTBEAT_END,
         ]
     )
-    place = position & _POSITION_MASK
+    place = position & POSITION_MASK
     return _event(EventType.HEARTBEAT_V2, server_id, body, place, 0, has_checksum=has_checksum)
 
 
@@ -80,7 +80,7 @@ def gtid_list(server_id: int, gtids: Iterable[MariadbGtid], position: int, *, ha
         EventType.MARIADB_GTID_LIST,
         server_id,
         body,
-        position & _POSITION_MASK,
+        position & POSITION_MASK,
         EventFlag.ARTIFICIAL,
         has_checksum=has_checksum,
     )

@@ -17,6 +17,8 @@ from protocol.constants import (
     EVENT_FLAGS_OFFSET,
     EVENT_HEADER_SIZE,
     EVENT_TYPE_OFFSET,
+    MAX_EVENT_SIZE,
+    POSITION_MASK,
     ROW_CODES,
     EventFlag,
     EventType,
@@ -32,9 +34,8 @@ from . import artificial
 from .event_filter import EventFilter
 from .refusals import Place, Refusals
 from .replicas import ConnectedReplica
-from .served_log import MAX_EVENT_SIZE, FileEvents, FileHead, ServedLog
+from .served_log import FileEvents, FileHead, ServedLog
 
-_POSITION_MASK: Final = 0xFFFFFFFF
 _KNOWN_TYPES: Final = frozenset(EventType) - {EventType.UNKNOWN}
 # A ROTATE event's file name is after its position.
 _ROTATE_NAME: Final = EVENT_HEADER_SIZE + 8
@@ -206,7 +207,7 @@ class Dump:
             raise self._refusals.bogus_event(self.place())
         if size > MAX_EVENT_SIZE:
             raise self._refusals.large_event(self.place())
-        is_end_right = end == (events.position + size) & _POSITION_MASK
+        is_end_right = end == (events.position + size) & POSITION_MASK
         # MariaDB 11.4 and later write no position into the events of a transaction.
         may_be_right = is_end_right or (head.is_mariadb and not end and kind in _KNOWN_TYPES)
         if size > left:

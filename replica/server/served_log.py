@@ -26,6 +26,7 @@ from protocol.constants import (
     EVENT_HEADER_SIZE,
     EVENT_SIZE_OFFSET,
     EVENT_TYPE_OFFSET,
+    MAX_EVENT_SIZE,
     EventType,
 )
 from protocol.errors import ConfigurationError, DecodeError
@@ -35,10 +36,6 @@ from protocol.records import record
 from protocol.wire import unpack_event_header, unpack_u32
 
 from ..files.log_files import LogFile, LogSource, Readable, find_log_files, unreadable
-
-#: In place of the number of a file name without one.
-#: max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
-MAX_EVENT_SIZE: Final = (1 << 30) + (1 << 20)
 
 _CHUNK_SIZE: Final = 1 << 18
 # Since these versions each file starts with the GTIDs of the files before it.

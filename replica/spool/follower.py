@@ -20,7 +20,7 @@ from protocol.binlog.events import (
     RowsEvent,
     TransactionPayloadEvent,
 )
-from protocol.constants import EventFlag
+from protocol.constants import ARTIFICIAL
 from protocol.errors import ProtocolError
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid
 from protocol.records import record
@@ -29,7 +29,6 @@ from ..transactions.boundary import Progress
 from .offsets import Offset
 from .spool import Segment, Spool
 
-_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 # Without a limit one mark is enough, which moves along.
 _NO_LIMIT: Final = 1 << 62
 
@@ -301,7 +300,7 @@ class Follower:
 
 def _is_internal(event: Event) -> bool:
     header = event.header
-    if header.flags & _ARTIFICIAL or isinstance(event, HeartbeatEvent):
+    if header.flags & ARTIFICIAL or isinstance(event, HeartbeatEvent):
         return True
     return isinstance(event, FormatDescriptionEvent) and not header.next_position
 

@@ -28,7 +28,7 @@ from protocol.binlog.events import (
     UpdateRowsEvent,
     WriteRowsEvent,
 )
-from protocol.constants import EventFlag
+from protocol.constants import ARTIFICIAL, EventFlag
 from protocol.records import record
 from protocol.rows.table import Table
 
@@ -56,7 +56,6 @@ from .summaries import (
 _MINUTE: Final = 60
 _NEVER: Final = 1 << 62
 _MICROSECONDS: Final = 1_000_000
-_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 _NOT_CUTTING: Final = int(EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
 # Table objects kept by identity; a log with many DDL statements makes new ones.
 _TABLES_KNOWN: Final = 4096
@@ -299,7 +298,7 @@ class LogStatistics:
         if kind in _OF_FILES and (header[5] & _NOT_CUTTING or not header[4]):
             # Sent for the connection, or in a relay log, where transactions continue in the next file.
             self._note(event, kind)
-            if not header[5] & _ARTIFICIAL:
+            if not header[5] & ARTIFICIAL:
                 self._cover(0, header[3])
             return self._open
         if self._open is not None:

@@ -45,7 +45,14 @@ from protocol.binlog.events import (
     TableMapEvent,
     TransactionPayloadEvent,
 )
-from protocol.constants import EVENT_HEADER_SIZE, ROW_CODES, EventFlag, EventType
+from protocol.constants import (
+    ARTIFICIAL,
+    EVENT_FLAGS_OFFSET,
+    EVENT_HEADER_SIZE,
+    ROW_CODES,
+    EventFlag,
+    EventType,
+)
 from protocol.errors import ProtocolError, ReplicaError, SourceChangedError
 from protocol.records import record
 from protocol.rows.counting import row_compiler
@@ -68,8 +75,6 @@ from ..transactions.stop_point import StopPoint
 from .batch import Account, Batch
 
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
-_ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
-_FLAGS_OFFSET: Final = 17
 # A compressed transaction is handed out in batches of this many events, whatever its size.
 _PAYLOAD_EVENTS: Final = 256
 
@@ -290,7 +295,7 @@ class Delivery:
         return self._admit(Batch(events, kept))
 
     def _is_special(self, raw: bytes) -> bool:
-        if len(raw) < EVENT_HEADER_SIZE or raw[4] in ALONE or raw[_FLAGS_OFFSET] & _ARTIFICIAL:
+        if len(raw) < EVENT_HEADER_SIZE or raw[4] in ALONE or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
             return True
         return not self._is_proven or self._not_before is not None
 

@@ -36,6 +36,7 @@ from protocol.binlog.events import (
     WriteRowsEvent,
     XaPrepareEvent,
 )
+from protocol.constants import MariadbGtidExtraFlag
 from protocol.errors import (
     LostEventsError,
     ReplicaError,
@@ -58,8 +59,8 @@ Outcome = Literal["commit", "rollback", "prepared", "restarted"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
-# Flags of MariaDB's GTID event: a two-phase ALTER TABLE begins here; a two-phase ALTER TABLE has failed.
-_START_ALTER, _ROLLBACK_ALTER = 2, 8
+# A two-phase ALTER TABLE that has only begun, or has failed.
+_ALTER_NOT_DONE: Final = MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 # Events that precede the event that tells the kind of unit.
 _GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 _ANNOUNCING: Final = _GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
@@ -124,7 +125,7 @@ class Unit:
         sql = event.sql
         self.xid = statement_xid(sql) or self.xid
         begin = self.begin
-        if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & (_START_ALTER | _ROLLBACK_ALTER):
+        if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & _ALTER_NOT_DONE:
             return
         kind = statement_kind(sql)
         # A statement outside BEGIN and COMMIT is a transaction of its own, and ends it.
@@ -154,9 +155,9 @@ class Unit:
         if isinstance(event, QueryEvent) and (event.sql == "ROLLBACK" or event.sql.startswith(XA_ROLLBACK)):
             return "rollback"
         flags = self.begin.extra_flags if isinstance(self.begin, MariadbGtidEvent) else 0
-        if flags & _START_ALTER:
+        if flags & MariadbGtidExtraFlag.START_ALTER:
             return "prepared"
-        return "rollback" if flags & _ROLLBACK_ALTER else "commit"
+        return "rollback" if flags & MariadbGtidExtraFlag.ROLLBACK_ALTER else "commit"
 
     # Taking events and changes.
 
