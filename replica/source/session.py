@@ -146,7 +146,7 @@ class Session:
         return self._connection.dump_ended
 
     def next_events(self) -> list[bytes]:
-        """All complete raw events received; may be empty."""
+        """The next complete raw events received, some 32 KB of many; may be empty."""
         return self._connection.next_events()
 
     async def wait(self, limit: float | None) -> bool:
