@@ -182,7 +182,11 @@ class EventDecoder:
             position = self.position
             # If the source gives no next_position, the sum of the sizes counts. It also counts beyond 4 GiB, where
             # next_position is cut to 32 bits.
-            if next_position and (position + size) & POSITION_MASK != next_position and not flags & ARTIFICIAL:
+            if (
+                next_position
+                and (position + size) & POSITION_MASK != next_position
+                and not flags & ARTIFICIAL
+            ):
                 position = max(next_position - size, 0)
         try:
             if size != len(raw):
