@@ -243,7 +243,7 @@ class Connection:
         self._command(BinlogDumpGtid(gtid_set, server_id, flags, file, position).encode(), Phase.DUMP)
 
     def next_events(self) -> list[bytes]:
-        """The next complete raw events in order, some 32 KB of many; empty if data is needed or the dump has ended.
+        """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.
 
         A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
         after the events before it were returned. The list ends early with an event that sets
