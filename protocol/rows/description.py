@@ -40,12 +40,13 @@ _TEMPORAL = {
     "year": {ColumnType.YEAR},
 }
 _BLOB_LENGTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-_BLOB_SIZES = {prefix + kind: size for prefix, size in _BLOB_LENGTHS.items() for kind in ("blob", "text")} | {
-    "json": 4
-}
+#: DATA_TYPE of BLOB and TEXT columns -> how many bytes their length takes.
+BLOB_SIZES = {prefix + kind: size for prefix, size in _BLOB_LENGTHS.items() for kind in ("blob", "text")}
+_SIZES = BLOB_SIZES | {"json": 4}
 _VARIABLE = {ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.MARIADB_VARCHAR_COMPRESSED}
 _BLOBS = {*BLOB_TYPES, ColumnType.MARIADB_BLOB_COMPRESSED}
-_GEOMETRY_NAMES = (
+#: DATA_TYPE of spatial columns. The first eight are numbered from 0 on in optional metadata (GEOMETRY_TYPE).
+GEOMETRY_NAMES = (
     "geometry",
     "point",
     "linestring",
@@ -76,9 +77,9 @@ _LOGGED_TYPES: dict[str, set[ColumnType]] = {
     "varbinary": _VARIABLE,
     "enum": {ColumnType.ENUM},
     "set": {ColumnType.SET},
-    **dict.fromkeys(_BLOB_SIZES, _BLOBS),
+    **dict.fromkeys(_SIZES, _BLOBS),
     "json": {ColumnType.JSON, *_BLOBS},
-    **{name: {ColumnType.GEOMETRY} for name in _GEOMETRY_NAMES},
+    **{name: {ColumnType.GEOMETRY} for name in GEOMETRY_NAMES},
     "vector": {ColumnType.VECTOR, *_VARIABLE},
     **{name: {ColumnType.STRING} for name in ("uuid", "inet4", "inet6")},
 }
@@ -167,7 +168,7 @@ def _fraction_metadata(description: ColumnDescription) -> int:
 
 
 def _blob_metadata(description: ColumnDescription) -> int | None:
-    return _BLOB_SIZES.get(description.data_type)
+    return _SIZES.get(description.data_type)
 
 
 def _bit_metadata(description: ColumnDescription) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 from protocol.charset import charset_by_name
 from protocol.constants import ColumnType
 from protocol.rows.column import Column
+from protocol.rows.description import GEOMETRY_NAMES
 from protocol.rows.table import Table
 
 from .shape import ColumnShape, Shape
@@ -45,16 +46,6 @@ _TIMES: Final[Mapping[str, tuple[ColumnType, ColumnType]]] = MappingProxyType(
         "datetime": (ColumnType.DATETIME2, ColumnType.DATETIME),
         "timestamp": (ColumnType.TIMESTAMP2, ColumnType.TIMESTAMP),
     }
-)
-_GEOMETRIES: Final = (
-    "geometry",
-    "point",
-    "linestring",
-    "polygon",
-    "multipoint",
-    "multilinestring",
-    "multipolygon",
-    "geometrycollection",
 )
 _SIGNED_TYPES: Final = frozenset(
     {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
@@ -128,9 +119,9 @@ def _differences(known: ColumnShape, logged: Column, *, has_name: bool) -> Itera
 
 def _shape_differences(known: ColumnShape, logged: Column) -> Iterator[str]:
     """Of geometries and vectors."""
-    if logged.geometry_type is not None and known.type in _GEOMETRIES:
+    if logged.geometry_type is not None and known.type in GEOMETRY_NAMES:
         code = logged.geometry_type
-        name = _GEOMETRIES[code] if code < len(_GEOMETRIES) else str(code)
+        name = GEOMETRY_NAMES[code] if code < len(GEOMETRY_NAMES) else str(code)
         if name != known.type:
             yield f"{name} in the log, {known.type} in the history"
     if logged.dimension is not None and known.type == "vector" and (logged.dimension,) != known.numbers:
@@ -149,7 +140,7 @@ def logged_types(column: ColumnShape) -> tuple[Logged, ...]:
     if column.type in _BLOBS:
         code = ColumnType.MARIADB_BLOB_COMPRESSED if column.compressed else ColumnType.BLOB
         return ((code, _BLOBS[column.type]),)
-    if column.type in _GEOMETRIES:
+    if column.type in GEOMETRY_NAMES:
         return ((ColumnType.GEOMETRY, 4),)
     if column.type in _STRINGS:
         return _string_types(column)

@@ -16,7 +16,7 @@ from typing import Final
 from protocol.constants import ColumnType
 from protocol.errors import SchemaMismatchError
 from protocol.rows.column import Column
-from protocol.rows.description import ColumnDescription, describe_table
+from protocol.rows.description import BLOB_SIZES, GEOMETRY_NAMES, ColumnDescription, describe_table
 from protocol.rows.table import Table
 
 from .offsets import Key
@@ -27,13 +27,6 @@ Names = Mapping[str, tuple[tuple[Key, Descriptions], ...]]
 
 NO_NAMES: Final[Names] = MappingProxyType({})
 _STATEMENTS: Final = ""
-_BLOB_SIZES: Final = MappingProxyType(
-    {
-        f"{prefix}{kind}": size
-        for kind in ("blob", "text")
-        for prefix, size in (("tiny", 1), ("", 2), ("medium", 3), ("long", 4))
-    }
-)
 _TYPES: Final[Mapping[str, ColumnType]] = MappingProxyType(
     {
         "tinyint": ColumnType.TINY,
@@ -56,21 +49,8 @@ _TYPES: Final[Mapping[str, ColumnType]] = MappingProxyType(
         "set": ColumnType.SET,
         "json": ColumnType.JSON,
         "vector": ColumnType.VECTOR,
-        **dict.fromkeys(_BLOB_SIZES, ColumnType.BLOB),
-        **dict.fromkeys(
-            (
-                "geometry",
-                "point",
-                "linestring",
-                "polygon",
-                "multipoint",
-                "multilinestring",
-                "multipolygon",
-                "geometrycollection",
-                "geomcollection",
-            ),
-            ColumnType.GEOMETRY,
-        ),
+        **dict.fromkeys(BLOB_SIZES, ColumnType.BLOB),
+        **dict.fromkeys(GEOMETRY_NAMES, ColumnType.GEOMETRY),
     }
 )
 
@@ -160,5 +140,5 @@ def _column(index: int, description: ColumnDescription) -> Column:
     elif kind is ColumnType.BIT:
         metadata = metadata or 1
     elif kind is ColumnType.BLOB:
-        metadata = _BLOB_SIZES[description.data_type]
+        metadata = BLOB_SIZES[description.data_type]
     return Column(f"@{index}", kind, metadata, description.nullable)
