@@ -260,4 +260,6 @@ MAX_EVENT_SIZE = (1 << 30) + (1 << 20)
 CHECKSUM_SIZE = 4
 #: How statements begin that servers write around and between row changes. These statements change no tables.
 STATEMENT_FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")
+#: Statements that end a transaction.
+ENDING_STATEMENTS = frozenset({"COMMIT", "ROLLBACK"})
 MAX_FRAME_PAYLOAD = 0xFFFFFF

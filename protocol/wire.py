@@ -49,6 +49,16 @@ def utf8_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+def utf8_bytes(text: str) -> bytes:
+    """The reverse of ``utf8_text``."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def is_characters(text: str) -> bool:
+    """Whether a text has no surrogates: it comes from valid bytes."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def bitmap_size(bits: int) -> int:
     """Size in bytes of a bitmap of ``bits`` bits."""
     return (bits + 7) >> 3

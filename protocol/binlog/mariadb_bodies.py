@@ -9,7 +9,7 @@ from ..constants import MariadbGtidExtraFlag, MariadbGtidFlag
 from ..errors import DecodeError
 from ..gtid import MariadbGtid
 from ..inflate import uncompress_event_part
-from ..wire import Reader, utf8_text
+from ..wire import Reader, utf8_bytes, utf8_text
 from .events import (
     BinlogCheckpointEvent,
     EventHeader,
@@ -79,6 +79,6 @@ def start_encryption(header: EventHeader, file: str, position: int, body: Reader
 def query_compressed(header: EventHeader, file: str, position: int, body: Reader) -> QueryEvent:
     """QUERY_COMPRESSED: a QUERY whose statement is compressed (log_bin_compress)."""
     event = query(header, file, position, body)
-    compressed = event.sql.encode("utf-8", "surrogateescape")
+    compressed = utf8_bytes(event.sql)
     event.sql = utf8_text(uncompress_event_part(compressed))
     return event

@@ -25,7 +25,7 @@ _MAX_SWITCHES: Final = 10
 # Plugins that do not send the password: a server that knows something of the password has proved itself.
 _PROVING_PLUGINS: Final = frozenset({"mysql_native_password", "client_ed25519", "parsec"})
 # The byte before the proof in the text of OK (MDEV-31855).
-_PROOF: Final = "\x01"
+PROOF: Final = "\x01"
 
 
 class Login:
@@ -69,9 +69,9 @@ class Login:
         if self._fingerprint is None:
             return
         stored = self._plugin.stored_password()
-        if stored is None or not ok.info.startswith(_PROOF):
+        if stored is None or not ok.info.startswith(PROOF):
             raise _unproven("the server does not prove that the certificate is its own")
-        expected = _PROOF + certificate_proof(stored, self._nonce, self._fingerprint)
+        expected = PROOF + certificate_proof(stored, self._nonce, self._fingerprint)
         if not hmac.compare_digest(expected.encode(), ok.info.encode()):
             raise _unproven("the certificate is not the one of the server that knows the password")
 

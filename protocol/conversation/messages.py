@@ -13,7 +13,7 @@ from dataclasses import field
 from ..constants import Capability, StatusFlag
 from ..errors import ConfigurationError, ProtocolError
 from ..records import record
-from ..wire import Reader, encode_lenenc_bytes, encode_lenenc_int
+from ..wire import Reader, encode_lenenc_bytes, encode_lenenc_int, utf8_bytes
 
 UTF8MB4_GENERAL_CI = 45  # known to every server since 5.5.3, unlike utf8mb4_0900_ai_ci
 MAX_PACKET_SIZE = 1 << 30
@@ -393,7 +393,7 @@ class Err:
     def encode(self) -> bytes:
         """The payload of this packet."""
         state = b"#" + self.sqlstate.encode() if self.sqlstate else b""
-        message = self.message.encode("utf-8", "surrogateescape")
+        message = utf8_bytes(self.message)
         return b"\xff" + self.code.to_bytes(2, "little") + state + message
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..constants import MAX_FRAME_PAYLOAD, Capability, StatusFlag
 from ..errors import ProtocolError
 from ..records import record
-from ..wire import encode_lenenc_bytes, encode_lenenc_int
+from ..wire import encode_lenenc_bytes, encode_lenenc_int, utf8_bytes
 from .messages import (
     EOF_HEADER,
     OK_HEADER,
@@ -83,7 +83,7 @@ class ColumnDefinition:
         names = (self.catalog, self.schema, self.table, self.org_table, self.name, self.org_name)
         return b"".join(
             [
-                *(encode_lenenc_bytes(name.encode("utf-8", "surrogateescape")) for name in names),
+                *(encode_lenenc_bytes(utf8_bytes(name)) for name in names),
                 encode_lenenc_int(_COLUMN_FIXED_SIZE),
                 self.collation.to_bytes(2, "little"),
                 self.length.to_bytes(4, "little"),
@@ -119,7 +119,7 @@ def encode_row(values: Sequence[TextValue]) -> bytes:
 
 
 def _bytes(value: str | bytes) -> bytes:
-    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    return utf8_bytes(value) if isinstance(value, str) else value
 
 
 def _value(data: bytes | None) -> TextValue:

@@ -28,7 +28,8 @@ _LOGIN = frozenset({Phase.HANDSHAKE, Phase.AUTHENTICATION})
 _REPLICATION = frozenset({Phase.REGISTER, Phase.DUMP})
 _ANY = frozenset(Phase)
 
-_READING_BINLOG = frozenset({1236})
+#: ER_SOURCE_FATAL_ERROR_READING_BINLOG: the code with which a source refuses a dump.
+CANNOT_READ_BINLOG = 1236
 
 _GRANT = "as an administrator: GRANT REPLICATION SLAVE ON *.* TO this user"
 _INSIDE_EVENT = (
@@ -54,7 +55,9 @@ class _Refusal:
 
 
 def _binlog(pattern: str, error: type[ReplicaError], remedy: str) -> _Refusal:
-    return _Refusal(_READING_BINLOG, _REPLICATION, error, remedy, re.compile(pattern, re.IGNORECASE))
+    return _Refusal(
+        frozenset({CANNOT_READ_BINLOG}), _REPLICATION, error, remedy, re.compile(pattern, re.IGNORECASE)
+    )
 
 
 def _login(error: type[ReplicaError], remedy: str, *codes: int) -> _Refusal:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA1
 
 from ..errors import ConfigurationError
 from ..records import record
+from ..wire import utf8_bytes
 from .client_plugins import NONCE_SIZE, certificate_proof
 
 _NONCE_CHARACTERS: Final = bytes(byte for byte in range(1, 128) if byte != ord("$"))
@@ -49,7 +50,7 @@ class StoredPassword:
     def of(cls, password: str) -> "StoredPassword":
         """The stored form of ``password``."""
         # A password file may hold bytes that are not UTF-8; they are surrogate escapes here and bytes again below.
-        data = password.encode("utf-8", "surrogateescape")
+        data = utf8_bytes(password)
         return cls(_twice("sha1", data), _twice("sha256", data))
 
     @classmethod

@@ -20,9 +20,10 @@ from ..constants import MAX_FRAME_PAYLOAD, Capability, ColumnType, Command
 from ..errors import AuthenticationError, ProtocolError, ReplicaError
 from ..records import record
 from ..wire import encode_lenenc_int
-from .client_plugins import NONCE_SIZE
+from .client_plugins import DEFAULT_PLUGIN, NONCE_SIZE
 from .commands import BinlogDump, BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
 from .compressed_packets import Codec, CompressedPackets, agreed_codec
+from .login import PROOF
 from .messages import (
     AuthMoreData,
     AuthSwitchRequest,
@@ -45,9 +46,8 @@ MAX_LOGIN_REQUEST: Final = 1 << 17
 #: The largest command: statements are short, but a GTID set may have many intervals.
 MAX_COMMAND: Final = 1 << 24
 
-NATIVE_PASSWORD: Final = "mysql_native_password"
+NATIVE_PASSWORD: Final = DEFAULT_PLUGIN
 _SSL_REQUEST_SIZE: Final = 32
-_CERTIFICATE_HASH: Final = "\x01"
 
 # The bytes before an event: a status byte, and with semi-sync a magic byte and the ACK flag. Here they are shifted
 # past the four bytes of the frame header, to form one integer with it.
@@ -381,7 +381,7 @@ class Acceptor:
             return ""
         assert account is not None
         nonce = self.greeting.auth_data[:NONCE_SIZE]
-        return _CERTIFICATE_HASH + account.password.prove_certificate(nonce, fingerprint)
+        return PROOF + account.password.prove_certificate(nonce, fingerprint)
 
     def _on_command(self, payload: bytes) -> AcceptorEvent | None:
         command = payload[0]

@@ -76,7 +76,8 @@ class Cell:
 # Combinations of labels that are cached for each SET.
 _SETS_KEPT = 1024
 
-_INTEGER_CODES: dict[ColumnType, tuple[str, int]] = {
+#: The ``struct`` code and the size of signed integers.
+INTEGER_CODES: dict[ColumnType, tuple[str, int]] = {
     ColumnType.TINY: ("b", 1),
     ColumnType.SHORT: ("h", 2),
     ColumnType.LONG: ("i", 4),
@@ -91,7 +92,7 @@ def _integer(column: Column) -> Cell:
         signed = "" if column.unsigned else ", signed=True"
         expression = f"from_bytes(data[{{p}}:{{p}} + 3], 'little'{signed})"
         return Cell(expression, size=3, inline=medium_integer(bool(column.unsigned)))
-    code, size = _INTEGER_CODES[column.type]
+    code, size = INTEGER_CODES[column.type]
     return Cell(code=code.upper() if column.unsigned else code, size=size)
 
 
@@ -99,7 +100,8 @@ def _fixed(function: Function, size: int, inline: Inline | None = None) -> Cell:
     return Cell("{f}(data, {p})", function, size=size, inline=inline)
 
 
-def _length_bytes(column: Column) -> int:
+def length_bytes(column: Column) -> int:
+    """The size of the length in front of a string."""
     return 2 if column.metadata > 255 else 1
 
 
@@ -139,12 +141,12 @@ def _byte_text(characters: str, length_bytes: int) -> Cell:
 def _string(column: Column) -> Cell:
     """CHAR or BINARY. BINARY loses its trailing zero bytes in the log (``Field_string::pack``)."""
     if column.charset == "binary":
-        return Cell(f"{{v}}.ljust({column.metadata}, b'\\0')", length_bytes=_length_bytes(column))
-    return _text(column, _length_bytes(column))
+        return Cell(f"{{v}}.ljust({column.metadata}, b'\\0')", length_bytes=length_bytes(column))
+    return _text(column, length_bytes(column))
 
 
 def _varchar(column: Column) -> Cell:
-    return _text(column, _length_bytes(column))
+    return _text(column, length_bytes(column))
 
 
 def _blob(column: Column) -> Cell:
@@ -267,7 +269,7 @@ VALUE_CELLS: CellMakers = {
     ColumnType.VARCHAR: _varchar,
     ColumnType.VAR_STRING: _varchar,
     **dict.fromkeys(BLOB_TYPES, _blob),
-    ColumnType.MARIADB_VARCHAR_COMPRESSED: lambda column: _compressed(column, _length_bytes(column)),
+    ColumnType.MARIADB_VARCHAR_COMPRESSED: lambda column: _compressed(column, length_bytes(column)),
     ColumnType.MARIADB_BLOB_COMPRESSED: lambda column: _compressed(column, column.metadata),
     ColumnType.ENUM: _enum,
     ColumnType.SET: _set,

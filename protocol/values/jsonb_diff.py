@@ -12,7 +12,7 @@ from typing import Literal
 
 from ..errors import DecodeError
 from ..records import record
-from ..wire import Reader, utf8_text
+from ..wire import Reader, utf8_bytes, utf8_text
 from .jsonb import JsonValue, decode_json
 
 Operation = Literal["replace", "insert", "remove"]
@@ -185,7 +185,7 @@ def _change_member(members: dict[str, JsonValue], key: str, value: JsonValue, di
 
 def _member_order(member: tuple[str, JsonValue]) -> tuple[int, bytes]:
     """The server's order of members: short names first, then by bytes (``json_dom.cc``: Json_key_comparator)."""
-    name = member[0].encode("utf-8", "surrogateescape")
+    name = utf8_bytes(member[0])
     return len(name), name
 
 

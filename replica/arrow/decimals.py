@@ -14,13 +14,12 @@ import pyarrow as pa
 from protocol.errors import DecodeError
 from protocol.records import record
 from protocol.rows.column import Column
-from protocol.values.readers import decimal_size
+from protocol.values.readers import DIGITS_TO_BYTES, decimal_groups
 
 from .arrays import ArrowColumn, Losses, fixed_array
 from .buffer import Flags, Unsigned
 from .places import Places
 
-_GROUP_DIGITS = 9
 _MAX_DIGITS_128 = 38
 # Digits that fit into 64 bits with room for the sign.
 _WORD_DIGITS = 18
@@ -56,14 +55,11 @@ def decimal(column: Column) -> ArrowColumn:
 
 def _groups(precision: int, scale: int) -> list[_Group]:
     """The groups as stored, from left to right."""
-    full_before, lead = divmod(precision - scale, _GROUP_DIGITS)
-    full_after, trail = divmod(scale, _GROUP_DIGITS)
     groups, offset = [], 0
-    for digits in [lead, *[_GROUP_DIGITS] * (full_before + full_after), trail]:
-        if digits:
-            size = decimal_size(digits, 0)
-            groups.append(_Group(offset, size, digits))
-            offset += size
+    for digits in decimal_groups(precision, scale):
+        size = DIGITS_TO_BYTES[digits]
+        groups.append(_Group(offset, size, digits))
+        offset += size
     return groups
 
 

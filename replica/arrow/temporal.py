@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from protocol.errors import DecodeError
 from protocol.rows.column import Column
-from protocol.values.readers import fraction_size
+from protocol.values.readers import MAX_TIME_HOURS, fraction_size
 
 from .arrays import ArrowColumn, Losses, fixed_array
 from .buffer import Flags, Positions
@@ -28,7 +28,6 @@ _MONTHS = 13  # month 0 occurs in partial dates
 _LAST_MONTH = 9999 * _MONTHS + 12
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
-_MAX_TIME_HOURS = 838
 _DATETIME_BIAS = 0x20000
 
 
@@ -184,7 +183,7 @@ def _durations(
     second: Positions,
     micro: Positions,
 ) -> pa.Array:
-    if places.is_any((hours > _MAX_TIME_HOURS) | (minute > 59) | (second > 59) | (micro >= _SECOND)):
+    if places.is_any((hours > MAX_TIME_HOURS) | (minute > 59) | (second > 59) | (micro >= _SECOND)):
         raise DecodeError("a TIME has hours, minutes or seconds that no server stores")
     length = ((hours * 60 + minute) * 60 + second) * _SECOND + micro
     return fixed_array(TIME, np.where(is_negative, -length, length), places.valid)

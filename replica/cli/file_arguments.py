@@ -7,6 +7,7 @@ from typing import Final
 from protocol.errors import ConfigurationError
 from protocol.rows.cells import CellTable
 from protocol.rows.description import ColumnDescription
+from protocol.wire import utf8_text
 
 from ..config.selection import SchemaMismatch
 from ..files.binlog_file import BinlogFile, KeyFile, open_binlog
@@ -102,4 +103,4 @@ def _secret(text: str | None) -> str:
     if text is None or not text.startswith(_SECRET_FILE):
         return text or ""
     path = text.removeprefix(_SECRET_FILE)
-    return read_whole(path).decode("utf-8", "surrogateescape").rstrip("\r\n")
+    return utf8_text(read_whole(path)).rstrip("\r\n")

@@ -8,15 +8,15 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
+from protocol.wire import utf8_text
 
+from ..config.options import PASSWORD_VARIABLE
 from ..files.log_files import read_whole
 from .command import Command
 from .console import Console
 
 if TYPE_CHECKING:
     import ssl
-
-_PASSWORD_VARIABLE: Final = "MYSQL_PWD"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add(
         "--password-file",
         metavar="FILE",
-        help=f"file whose first line is the password; default: the environment variable {_PASSWORD_VARIABLE}",
+        help=f"file whose first line is the password; default: the environment variable {PASSWORD_VARIABLE}",
     )
     add("--no-password", action="store_true", help="let anybody log in without a password")
     add("--tls-cert", metavar="FILE", help="TLS certificate (PEM); default: a new self-signed one")
@@ -101,7 +101,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def _password(options: Namespace) -> str:
     if options.password_file:
-        content = read_whole(options.password_file).decode("utf-8", "surrogateescape")
+        content = utf8_text(read_whole(options.password_file))
         password = content.partition("\n")[0].removesuffix("\r")
         if not password and not options.no_password:
             raise ConfigurationError(
@@ -111,10 +111,10 @@ def _password(options: Namespace) -> str:
         return password
     if options.no_password:
         return ""
-    password = os.environ.get(_PASSWORD_VARIABLE, "")
+    password = os.environ.get(PASSWORD_VARIABLE, "")
     if not password:
         raise ConfigurationError(
-            f"password: none is given; set {_PASSWORD_VARIABLE} or give --password-file, or use --no-password to let "
+            f"password: none is given; set {PASSWORD_VARIABLE} or give --password-file, or use --no-password to let "
             "anybody read the log"
         )
     return password

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
 
+from ..config.options import SCHEMES
 from ..statistics.collect import LogStatistics
 from ..statistics.text_report import statistics_lines
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_table_arguments, patterns
@@ -25,7 +26,6 @@ from .paint import Paint
 if TYPE_CHECKING:
     from ..config.status import StreamStatus
 
-_SCHEMES: Final = ("mysql://", "mariadb://")
 _WIDTH: Final = 80
 # The progress line is updated at most once per this many events.
 _PROGRESS_STEP: Final = 4096
@@ -96,7 +96,7 @@ def _run(options: Namespace, console: Console) -> int:
 
 
 def _is_dsn(source: str) -> bool:
-    return source.startswith(_SCHEMES)
+    return source.startswith(SCHEMES)
 
 
 def _check(options: Namespace) -> None:

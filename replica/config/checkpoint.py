@@ -78,7 +78,7 @@ class FileCheckpointStore:
 
     def _remove_leftovers(self) -> None:
         folder, name = os.path.split(os.path.realpath(self._path))
-        leftover = re.compile(rf"{re.escape(_prefix(name))}[^.]+{re.escape(_SUFFIX)}")
+        leftover = re.compile(rf"{re.escape(_prefix(name))}[^.]+{re.escape(TEMPORARY_SUFFIX)}")
         with contextlib.suppress(OSError):
             for found in os.listdir(folder):
                 if leftover.fullmatch(found):
@@ -116,7 +116,8 @@ class FileCheckpointStore:
         )
 
 
-_SUFFIX: Final = ".tmp"
+#: What an interrupted ``replace_file`` leaves ends so.
+TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 def _prefix(name: str) -> str:
@@ -127,7 +128,7 @@ def replace_file(path: str, content: bytes) -> None:
     """Replace a file as a whole. Each save uses a temporary name of its own: two processes cannot mix their bytes."""
     folder, name = os.path.split(path)
     mode = _mode(path)
-    handle, temporary = tempfile.mkstemp(_SUFFIX, _prefix(name), folder)
+    handle, temporary = tempfile.mkstemp(TEMPORARY_SUFFIX, _prefix(name), folder)
     try:
         with open(handle, "wb") as file:
             if mode is not None:

@@ -48,7 +48,9 @@ _MAX_HEARTBEAT: Final = 4294967
 _MAX_REPORT_HOST: Final = 60
 _DEFAULT_PORT: Final = 3306
 # MYSQL_PWD belongs to no server in particular: a program that logs in to several reads a variable for each.
-_PASSWORD_VARIABLE: Final = "MYSQL_PWD"
+PASSWORD_VARIABLE: Final = "MYSQL_PWD"
+#: How a DSN begins.
+SCHEMES: Final = ("mysql://", "mariadb://")
 _DSN: Final = re.compile(r"(?:mysql|mariadb)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
 _HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?")
 
@@ -134,8 +136,8 @@ class Options(Selection):
         read = {name: _READERS[name](name, value) for name, value in values.items()}
         if path is not None:
             read = with_defaults(read, _read_file(path)) | {"option_file": path}
-        if "password" not in read and _PASSWORD_VARIABLE in os.environ:
-            read["password"] = os.environ[_PASSWORD_VARIABLE]
+        if "password" not in read and PASSWORD_VARIABLE in os.environ:
+            read["password"] = os.environ[PASSWORD_VARIABLE]
         _choose_hosts(read)
         _choose_tls(read)
         if "server_public_key_path" in read:

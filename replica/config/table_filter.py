@@ -1,13 +1,13 @@
 """Table filter: turns ``"schema.table"`` patterns into one predicate, which the decoder calls once per table."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import translate
 from typing import Final
 
-_WILDCARD: Final = r"[*?\[]"
+from protocol.binlog.decoder import WantsTable
 
-WantsTable = Callable[[str, str], bool]
+_WILDCARD: Final = r"[*?\[]"
 
 
 def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> WantsTable | None:

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from protocol.errors import ConfigurationError, DecodeError, TruncatedError
 from protocol.position import split_file_name
 from protocol.records import record
-from protocol.wire import ReadBytes
+from protocol.wire import ReadBytes, utf8_text
 
 STANDARD_INPUT: Final = "-"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -121,7 +121,7 @@ def _find(path: str) -> list[LogFile]:
 
 def _read_index(path: str) -> list[str]:
     """The files listed in an index file. A path that does not exist here is looked for beside the index file."""
-    lines = read_whole(path).decode("utf-8", "surrogateescape").splitlines()
+    lines = utf8_text(read_whole(path)).splitlines()
     folder = os.path.dirname(path)
     paths = [os.path.join(folder, line.strip()) for line in lines if line.strip()]
     return [one if os.path.exists(one) else os.path.join(folder, os.path.basename(one)) for one in paths]

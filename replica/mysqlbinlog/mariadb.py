@@ -30,11 +30,12 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag, RowsFlag
+from protocol.wire import utf8_bytes
 
 from ..sql.xa import Xid
 from .hexdump import mariadb_hexdump
 from .query import DELIMITER
-from .rows import name_bytes, quoted_name
+from .rows import quoted_name
 from .statements import statement_text
 from .writer import Spool, TextWriter, timestamp_text
 
@@ -160,7 +161,7 @@ class MariadbText(TextWriter):
     def _format_description(self, event: FormatDescriptionEvent) -> Iterator[bytes]:
         yield b"\tStart: binlog v %d, server v %b created %b%b\n" % (
             event.binlog_version,
-            name_bytes(event.server_version),
+            utf8_bytes(event.server_version),
             timestamp_text(event.header.timestamp),
             b" at startup" if event.created else b"",
         )
@@ -180,7 +181,7 @@ class MariadbText(TextWriter):
 
     @_body.register
     def _rotate(self, event: RotateEvent) -> Iterator[bytes]:
-        yield b"\tRotate to %b  pos: %d\n" % (name_bytes(event.next_file), event.next_position)
+        yield b"\tRotate to %b  pos: %d\n" % (utf8_bytes(event.next_file), event.next_position)
 
     @_body.register
     def _stop(self, event: StopEvent) -> Iterator[bytes]:
@@ -188,7 +189,7 @@ class MariadbText(TextWriter):
 
     @_body.register
     def _binlog_checkpoint(self, event: BinlogCheckpointEvent) -> Iterator[bytes]:
-        yield b"\tBinlog checkpoint %b\n" % name_bytes(event.checkpoint_file)
+        yield b"\tBinlog checkpoint %b\n" % utf8_bytes(event.checkpoint_file)
 
     @_body.register
     def _gtid_list(self, event: MariadbGtidListEvent) -> Iterator[bytes]:
@@ -218,7 +219,7 @@ class MariadbText(TextWriter):
         is_compressed = event.header.type == EventType.MARIADB_QUERY_COMPRESSED
         yield from self._query_head(b"Query_compressed" if is_compressed else b"Query", event)
         alter = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
-        sql = name_bytes(event.sql)
+        sql = utf8_bytes(event.sql)
         if isinstance(alter, tuple) and isinstance(alter[0], int) and alter[0] & _ALTER_FLAGS:
             yield b"### %b\n" % sql  # one phase of a two-phase ALTER, which only a replica can run
         else:
@@ -227,7 +228,7 @@ class MariadbText(TextWriter):
     @_body.register
     def _execute_load_query(self, event: ExecuteLoadQueryEvent) -> Iterator[bytes]:
         yield from self._query_head(b"Execute_load_query", event)
-        yield b"%b\n%b\n# file_id: %d \n" % (name_bytes(event.sql), DELIMITER, event.file_id)
+        yield b"%b\n%b\n# file_id: %d \n" % (utf8_bytes(event.sql), DELIMITER, event.file_id)
 
     def _query_head(self, name: bytes, event: QueryEvent) -> Iterator[bytes]:
         xid = parse_status_variables(event.status_variables).get("MARIADB_XID", 0)
@@ -260,7 +261,7 @@ class MariadbText(TextWriter):
     @_body.register
     def _annotate_rows(self, event: AnnotateRowsEvent) -> Iterator[bytes]:
         yield b"\tAnnotate_rows:\n"
-        for line in name_bytes(event.sql).replace(b"\r", b"\n").split(b"\n"):
+        for line in utf8_bytes(event.sql).replace(b"\r", b"\n").split(b"\n"):
             if line:
                 yield b"#Q> %b\n" % line
 

@@ -4,11 +4,11 @@ Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, and ``client/m
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from functools import singledispatchmethod
 from typing import BinaryIO
 from zlib import crc32
 
+from protocol.binlog.commit_time import utc_time
 from protocol.binlog.events import (
     AnonymousGtidEvent,
     Event,
@@ -36,12 +36,11 @@ from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import CHECKSUM_SIZE, EventFlag, EventType, RowsFlag
 from protocol.errors import DecodeError
 from protocol.inflate import payload_events
-from protocol.wire import unpack_event_header
+from protocol.wire import unpack_event_header, utf8_bytes
 
 from ..sql.xa import Xid, prepare_statement
 from .hexdump import mysql_hexdump
 from .query import DELIMITER, is_transaction_frame
-from .rows import name_bytes
 from .statements import statement_text
 from .writer import TextWriter, timestamp_text
 
@@ -173,7 +172,7 @@ class MysqlText(TextWriter):
         created = b" at startup" if event.created else b""
         yield b"\tStart: binlog v %d, server v %b created %b%b\n" % (
             event.binlog_version,
-            name_bytes(event.server_version),
+            utf8_bytes(event.server_version),
             timestamp_text(event.header.timestamp),
             created,
         )
@@ -188,7 +187,7 @@ class MysqlText(TextWriter):
 
     @_body.register
     def _rotate(self, event: RotateEvent) -> Iterator[bytes]:
-        yield b"\tRotate to %b  pos: %d\n" % (name_bytes(event.next_file), event.next_position)
+        yield b"\tRotate to %b  pos: %d\n" % (utf8_bytes(event.next_file), event.next_position)
         if not self._is_relay_log:
             yield _AUTOMATIC
 
@@ -200,12 +199,12 @@ class MysqlText(TextWriter):
     def _query(self, event: QueryEvent) -> Iterator[bytes]:
         self._follow_transaction(event.sql)
         yield from self._query_head(b"Query", event)
-        yield b"%b\n%b\n" % (name_bytes(event.sql), DELIMITER)
+        yield b"%b\n%b\n" % (utf8_bytes(event.sql), DELIMITER)
 
     @_body.register
     def _execute_load_query(self, event: ExecuteLoadQueryEvent) -> Iterator[bytes]:
         yield from self._query_head(b"Execute_load_query", event)
-        yield b"%b\n%b\n# file_id: %d \n" % (name_bytes(event.sql), DELIMITER, event.file_id)
+        yield b"%b\n%b\n# file_id: %d \n" % (utf8_bytes(event.sql), DELIMITER, event.file_id)
 
     def _query_head(self, name: bytes, event: QueryEvent) -> Iterator[bytes]:
         logged = parse_status_variables(event.status_variables).get("DDL_LOGGED_WITH_XID")
@@ -238,12 +237,12 @@ class MysqlText(TextWriter):
 
     @_body.register
     def _transaction_context(self, event: TransactionContextEvent) -> Iterator[bytes]:
-        server = name_bytes(event.server_uuid)
+        server = utf8_bytes(event.server_uuid)
         yield b"Transaction_context: server_uuid=%b\tthread_id=%d\n" % (server, event.thread_id)
 
     @_body.register
     def _view_change(self, event: ViewChangeEvent) -> Iterator[bytes]:
-        yield b"View_change_log_event: view_id=%b\n" % name_bytes(event.view_id)
+        yield b"View_change_log_event: view_id=%b\n" % utf8_bytes(event.view_id)
 
     @_body.register
     def _previous_gtids(self, event: PreviousGtidsEvent) -> Iterator[bytes]:
@@ -286,14 +285,14 @@ class MysqlText(TextWriter):
 
     @_body.register
     def _rows_query(self, event: RowsQueryEvent) -> Iterator[bytes]:
-        yield b"\tRows_query\n# %b\n" % name_bytes(event.sql).replace(b"\n", b"\n# ")
+        yield b"\tRows_query\n# %b\n" % utf8_bytes(event.sql).replace(b"\n", b"\n# ")
 
     @_body.register
     def _table_map(self, event: TableMapEvent) -> Iterator[bytes]:
         table = event.table
         yield b"\tTable_map: `%b`.`%b` mapped to number %d\n" % (
-            name_bytes(table.schema),
-            name_bytes(table.name),
+            utf8_bytes(table.schema),
+            utf8_bytes(table.name),
             event.table_id,
         )
         if _TELLS_GENERATED_KEYS <= self._source_version < _UNKNOWN_VERSION:
@@ -348,5 +347,4 @@ class _Payload:
 
 
 def _microseconds_text(microseconds: int) -> bytes:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    return f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC".encode()
+    return f"{utc_time(microseconds):%Y-%m-%d %H:%M:%S.%f} UTC".encode()

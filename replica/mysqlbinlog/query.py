@@ -11,9 +11,10 @@ from protocol.binlog.events import QueryEvent
 from protocol.binlog.query_status import StatusValue, parse_status_variables
 from protocol.charset import charset_of_collation
 from protocol.constants import EventFlag
+from protocol.wire import utf8_bytes
 
 from .collations import collation_name
-from .rows import name_bytes, quoted_name
+from .rows import quoted_name
 from .values import Flavor
 
 DELIMITER = b"/*!*/;"
@@ -157,7 +158,7 @@ class Session:
         )
 
     def _time_zone(self, value: StatusValue) -> Iterator[bytes]:
-        yield b"SET @@session.time_zone='%b'" % name_bytes(str(value))
+        yield b"SET @@session.time_zone='%b'" % utf8_bytes(str(value))
 
     def _database_collation(self, value: StatusValue) -> Iterator[bytes]:
         yield b"SET @@session.collation_database=%b" % (str(value).encode() if value else b"DEFAULT")

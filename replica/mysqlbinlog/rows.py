@@ -11,6 +11,7 @@ from protocol.records import record
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
+from protocol.wire import utf8_bytes
 
 from ..sql.quoting import identifier
 from .values import Flavor, JsonDiffText, raw_metadata, type_name
@@ -20,14 +21,9 @@ _TABLES_KEPT = 512
 _NDB, _PARTITION = 0, 1
 
 
-def name_bytes(name: str) -> bytes:
-    """A name as the bytes that the log holds."""
-    return name.encode("utf-8", "surrogateescape")
-
-
 def quoted_name(name: str) -> bytes:
     """An identifier in backticks."""
-    return name_bytes(identifier(name))
+    return utf8_bytes(identifier(name))
 
 
 @record(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from decimal import Decimal
 from typing import Literal
 
 from protocol.constants import ColumnType
-from protocol.rows.cells import Cell, CellMakers, CellTable, Function
+from protocol.rows.cells import INTEGER_CODES, Cell, CellMakers, CellTable, Function, length_bytes
 from protocol.rows.column import BLOB_TYPES, Column
 from protocol.values.jsonb import decode_json
 from protocol.values.jsonb_diff import JsonDiff, read_json_diffs
 from protocol.values.jsonb_text import json_text
 from protocol.values.readers import decimal_reader, decimal_size, fraction_size, read_vector
+from protocol.wire import utf8_bytes
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -56,17 +57,10 @@ def quote_mariadb(value: bytes) -> bytes:
 
 # ----------------------------------------------------------------------------------------------- numbers
 
-_INTEGER_CODES: dict[ColumnType, tuple[str, int]] = {
-    ColumnType.TINY: ("b", 1),
-    ColumnType.SHORT: ("h", 2),
-    ColumnType.LONG: ("i", 4),
-    ColumnType.LONGLONG: ("q", 8),
-}
-
 
 def _integer(column: Column) -> Cell:
     """Signed and unsigned reading of a negative number: the tools ignore the column's sign."""
-    code, size = _INTEGER_CODES[column.type]
+    code, size = INTEGER_CODES[column.type]
     both = f"b'%d (%d)' % ({{v}}, {{v}} + {1 << 8 * size})"
     return Cell(f"(b'%d' % {{v}} if {{v}} >= 0 else {both})", code=code, size=size)
 
@@ -197,7 +191,7 @@ class JsonDiffText:
         arguments = []
         for index, (diff, name) in enumerate(zip(self._diffs, names, strict=True)):
             is_last = index + 1 == len(names)
-            text = quote_mysql(diff.path.encode("utf-8", "surrogateescape"))
+            text = quote_mysql(utf8_bytes(diff.path))
             if diff.operation != "remove":
                 text += b", " + _json_literal(diff.value)
             if is_last or names[index + 1] != name:
@@ -222,7 +216,7 @@ def _json_literal(document: bytes) -> bytes:
 
 
 def _json_bytes(document: bytes) -> bytes:
-    return json_text(document).encode("utf-8", "surrogateescape")
+    return utf8_bytes(json_text(document))
 
 
 def _json(document: bytes) -> bytes:
@@ -240,12 +234,8 @@ def _vector(data: bytes) -> bytes:
 # -------------------------------------------------------------------------------------------- cell tables
 
 
-def _length_bytes(column: Column) -> int:
-    return 2 if column.metadata > 255 else 1
-
-
 def _short(quote: Function) -> Callable[[Column], Cell]:
-    return lambda column: Cell("{f}({v})", quote, length_bytes=_length_bytes(column))
+    return lambda column: Cell("{f}({v})", quote, length_bytes=length_bytes(column))
 
 
 def _long(quote: Function) -> Callable[[Column], Cell]:
@@ -261,7 +251,7 @@ _SHORT_STRINGS = (ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.STRING)
 
 def _makers(quote: Function, datetime: bytes, signed_time: bool) -> CellMakers:
     return {
-        **dict.fromkeys(_INTEGER_CODES, _integer),
+        **dict.fromkeys(INTEGER_CODES, _integer),
         ColumnType.INT24: _constant(_fixed(_medium_integer, 3)),
         ColumnType.FLOAT: _constant(Cell("b'%-20g' % {v}", code="f", size=4)),
         ColumnType.DOUBLE: _constant(Cell("b'%.20g' % {v}", code="d", size=8)),

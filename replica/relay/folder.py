@@ -24,16 +24,14 @@ from protocol.constants import (
 )
 from protocol.errors import ConfigurationError, DecodeError, SourceChangedError
 from protocol.position import FIRST_POSITION
-from protocol.wire import unpack_u32
+from protocol.wire import unpack_u32, utf8_bytes
 
-from ..config.checkpoint import replace_file
+from ..config.checkpoint import TEMPORARY_SUFFIX, replace_file
 from ..server.identity import read_server_uuid, write_server_uuid
 from ..server.served_log import FileEvents
 
 _LOCK: Final = "relay.lock"
 _MODE: Final = 0o600
-# Suffix of a file that an interrupted replace_file() leaves.
-_LEFTOVER: Final = ".tmp"
 # COM_BINLOG_DUMP has 32 bits for a position.
 _MAX_POSITION: Final = POSITION_MASK
 # The source names the files: a name must not lead out of the directory.
@@ -231,7 +229,7 @@ class RelayFolder:
                 f"another relay writes into {self.path}: give each relay a directory of its own"
             ) from None
         for name in os.listdir(self.path):
-            if name.startswith(".") and name.endswith(_LEFTOVER):
+            if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
                 os.unlink(os.path.join(self.path, name))
         return lock
 
@@ -296,7 +294,7 @@ class RelayFolder:
         lines = "".join(f"./{name}\n" for name in kept)
         # The index keeps its name if the source's log_bin is renamed: it is still one log.
         self._index = self._index or f"{file.rpartition('.')[0]}.index"
-        replace_file(os.path.join(self.path, self._index), lines.encode("utf-8", "surrogateescape"))
+        replace_file(os.path.join(self.path, self._index), utf8_bytes(lines))
 
     def _path_of(self, file: str) -> str:
         return os.path.join(self.path, file)

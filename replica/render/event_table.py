@@ -40,6 +40,7 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import INTVAR_NAMES, EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag
+from protocol.wire import utf8_bytes
 
 from ..mysqlbinlog.statements import user_value
 from ..sql.quoting import identifier
@@ -113,7 +114,7 @@ class EventTable:
             line = "  ".join([*padded, escaped[-1]])
         else:
             line = "\t".join(escaped)
-        self._output.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        self._output.write(utf8_bytes(line) + b"\n")
 
 
 def type_name(event_type: int) -> str:

@@ -29,7 +29,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.constants import EventFlag
+from protocol.constants import ENDING_STATEMENTS, EventFlag
 
 from ..sql.xa import Xid
 from ..statistics.layout import Line, Role, Span, cell_width, cut, fill, line_width, printable
@@ -43,7 +43,6 @@ _GAP: Final = "  "
 _NARROWEST: Final = 40
 #: A change or statement takes at most this many lines; the last one says how many were left out.
 MOST_LINES: Final = 8
-_CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
 _XA_FRAMES: Final = ("XA START", "XA END")
 
 
@@ -85,7 +84,7 @@ class ChangeRenderer:
         self._begin(event, str(event.gtid))
 
     def _query(self, event: QueryEvent) -> None:
-        if event.sql in _CLOSING:
+        if event.sql in ENDING_STATEMENTS:
             if event.sql == "ROLLBACK" and self._is_shown:
                 self._note("rolled back", "warning")
             self._end(event)

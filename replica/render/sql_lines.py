@@ -43,11 +43,12 @@ from protocol.binlog.query_status import parse_status_variables
 from protocol.charset import charset_of_collation
 from protocol.constants import INTVAR_NAMES, MariadbGtidExtraFlag, MariadbGtidFlag, RowsFlag
 from protocol.errors import UnsupportedEventError
+from protocol.wire import utf8_bytes
 
 from ..sql.quoting import binary_literal, identifier
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, prepare_statement
 from ..transactions.replay import TransactionRestarted
-from .sql_rows import RowStatements
+from .sql_rows import RowStatements, unsupported
 from .sql_session import SqlSession
 from .sql_spool import BackwardSpool
 from .sql_values import sql_cells, value_literal
@@ -191,7 +192,7 @@ class _Writer:
         raise NotImplementedError
 
     def refuse(self, event: Event) -> None:
-        raise _unsupported(event, f"{_REFUSED[type(event)]} cannot be written as SQL")
+        raise unsupported(event, f"{_REFUSED[type(event)]} cannot be written as SQL")
 
     def _place(self, event: Event) -> str:
         moment = datetime.fromtimestamp(event.header.timestamp, UTC)
@@ -215,7 +216,7 @@ class _Redo(_Writer):
         self.write("-- The changes of a binary log, to repeat them.\n" + session.begin())
 
     def write(self, text: str) -> None:
-        self._output.write(_encode(text))
+        self._output.write(utf8_bytes(text))
 
     def begin(self, event: Event, sql: str) -> None:
         # A transaction that is still open was lost in a crash of the source.
@@ -273,7 +274,7 @@ class _Redo(_Writer):
         before, after = self._around(event)
         self._open()
         self.write(self._session.rows() + before)
-        self._output.writelines(map(_encode, self._rows.redo(event)))
+        self._output.writelines(map(utf8_bytes, self._rows.redo(event)))
         self.write(after)
 
     def xa_prepare(self, event: XaPrepareEvent) -> None:
@@ -300,7 +301,7 @@ class _Undo(_Writer):
         self._content = 0
 
     def write(self, text: str) -> None:
-        self._spool.append(_encode(text))
+        self._spool.append(utf8_bytes(text))
 
     def format_description(self, event: FormatDescriptionEvent) -> None:
         super().format_description(event)
@@ -330,7 +331,7 @@ class _Undo(_Writer):
         if _WITHOUT_ROWS.match(event.sql):
             return
         shown = " ".join(event.sql[:60].split())
-        raise _unsupported(
+        raise unsupported(
             event,
             f"{shown!r} cannot be undone from the log: undo the changes after it, then the changes before it "
             "(--start, --stop), or leave it out (--force)",
@@ -348,7 +349,7 @@ class _Undo(_Writer):
     def xa_prepare(self, event: XaPrepareEvent) -> None:
         if not event.one_phase:
             self._drop()
-            raise _unsupported(
+            raise unsupported(
                 event, "a prepared XA transaction cannot be undone: it may have been committed or rolled back"
             )
         self.commit(event)
@@ -369,14 +370,6 @@ def _is_unfinished_alter(event: QueryEvent) -> bool:
     """Whether the statement is an ALTER that has begun or failed; when it succeeds, it is logged once more."""
     flags = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
     return isinstance(flags, tuple) and bool(int(flags[0]) & _ALTER_NOT_DONE)
-
-
-def _unsupported(event: Event, reason: str) -> UnsupportedEventError:
-    return UnsupportedEventError(reason, event.file, event.position, event.header.type)
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _comment(text: str) -> str:

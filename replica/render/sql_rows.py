@@ -8,7 +8,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
+from protocol.binlog.events import DeleteRowsEvent, Event, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 from protocol.constants import ColumnType
 from protocol.errors import SourceConfigurationError, UnsupportedEventError
 from protocol.rows.column import ABSENT
@@ -123,7 +123,7 @@ class RowStatements:
                     "them: set binlog_row_metadata=FULL on the source, or give the names with --schema"
                 )
             if self.is_mariadb and _is_versioned(event.table):
-                raise _unsupported(
+                raise unsupported(
                     event,
                     f"{event.table} is system-versioned, and no statement can write the periods of its rows",
                 )
@@ -139,7 +139,7 @@ class RowStatements:
         for index in table.written:
             changed = after is None or after[index] is not ABSENT
             if changed and (before[index] is ABSENT or isinstance(before[index], JsonChanges)):
-                raise _unsupported(
+                raise unsupported(
                     event,
                     f"a row of {event.table} cannot be restored, because its column "
                     f"{event.table.columns[index].name!r} is not in the log: undoing needs binlog_row_image=FULL on "
@@ -233,7 +233,8 @@ def _is_versioned(table: Table) -> bool:
     return tuple(names[-2:]) == _PERIOD and _PERIOD[1] in table.primary_key
 
 
-def _unsupported(event: RowsEvent, reason: str) -> UnsupportedEventError:
+def unsupported(event: Event, reason: str) -> UnsupportedEventError:
+    """What is raised for an event that cannot be written as SQL."""
     return UnsupportedEventError(reason, event.file, event.position, event.header.type)
 
 

@@ -6,6 +6,7 @@ Returns text, does no I/O. ``mysqlbinlog.query`` turns a statement's status vari
 from collections.abc import Iterator
 
 from protocol.binlog.events import QueryEvent
+from protocol.wire import utf8_bytes
 
 from ..mysqlbinlog.query import DELIMITER, Session
 from ..mysqlbinlog.values import Flavor
@@ -88,7 +89,7 @@ class SqlSession:
                 yield from self._read_as(setting.removeprefix(_CLIENT_START).removesuffix(_CLIENT_END))
             elif not setting.startswith(_LEFT_OUT):
                 yield setting + b";\n"
-        text = sql.encode("utf-8", "surrogateescape")
+        text = utf8_bytes(sql)
         if any(mark in sql for mark in _STATEMENT_MARKS):
             # The client would end the statement at a semicolon inside, or read its end as part of a comment.
             end = DELIMITER

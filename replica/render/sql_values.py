@@ -33,6 +33,7 @@ from protocol.rows.cells import VALUE_CELLS, Cell, CellTable
 from protocol.rows.column import BLOB_TYPES, Column
 from protocol.values.jsonb import JsonValue, decode_json
 from protocol.values.jsonb_text import render_json
+from protocol.wire import is_characters, utf8_bytes
 
 from ..sql.quoting import ESCAPES, binary_literal, identifier, text_literal
 from .json_lines import time_text
@@ -104,7 +105,7 @@ def _readable(data: bytes, charset: Charset) -> str | None:
         return None
     text = charset.decode(data)
     if _is_reversible(charset.name):
-        return text if _is_plain(text) else None
+        return text if is_characters(text) else None
     is_shared = charset.max_bytes > 1 and _SHARED_BY_ALL.fullmatch(data)
     return text if is_shared and text == data.decode("ascii") else None
 
@@ -160,15 +161,11 @@ def _labels(column: Column) -> tuple[str, ...]:
     """The labels, if a server reads each label back as itself; otherwise none."""
     charset = None if column.charset is None else charset_by_name(column.charset)
     labels = column.labels or ()
-    if any(not _is_plain(label) for label in labels):
+    if any(not is_characters(label) for label in labels):
         return ()
     if charset is not None and not _is_reversible(charset.name) and not all(map(str.isascii, labels)):
         return ()
     return labels
-
-
-def _is_plain(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _enum_literal(column: Column) -> Literal:
@@ -211,11 +208,7 @@ def _json_literal(document: JsonDocument) -> str:
 def _json_text_literal(value: JsonValue) -> str:
     text = render_json(value)
     # Invalid UTF-8 is passed on, and the server will refuse it.
-    return text_literal(text) if _is_plain(text) else f"_utf8mb4 0x{_utf8(text).hex().upper()}"
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+    return text_literal(text) if is_characters(text) else f"_utf8mb4 0x{utf8_bytes(text).hex().upper()}"
 
 
 def _is_json_text(value: JsonValue) -> bool:

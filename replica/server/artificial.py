@@ -19,7 +19,7 @@ from protocol.constants import (
     EventType,
 )
 from protocol.gtid import MariadbGtid
-from protocol.wire import encode_lenenc_bytes, encode_lenenc_int
+from protocol.wire import encode_lenenc_bytes, encode_lenenc_int, utf8_bytes
 
 _HEADER: Final = struct.Struct("<IBIIIH")
 # After the binlog version (2 bytes) and the server version (50 bytes).
@@ -42,7 +42,7 @@ def _event(
 
 def rotate(server_id: int, file: str, position: int, *, has_checksum: bool) -> bytes:
     """An artificial ROTATE: the next events are those of this file, from this position on."""
-    body = struct.pack("<Q", position) + file.encode("utf-8", "surrogateescape")
+    body = struct.pack("<Q", position) + utf8_bytes(file)
     return _event(EventType.ROTATE, server_id, body, 0, EventFlag.ARTIFICIAL, has_checksum=has_checksum)
 
 
@@ -51,7 +51,7 @@ def heartbeat(server_id: int, file: str, position: int, *, has_checksum: bool) -
 
     Positions beyond 32 bits go into the body, as on MariaDB.
     """
-    body = file.encode("utf-8", "surrogateescape")
+    body = utf8_bytes(file)
     if position > POSITION_MASK:
         body, position = struct.pack("<Q", position) + body, 0
     return _event(EventType.HEARTBEAT, server_id, body, position, 0, has_checksum=has_checksum)
@@ -62,7 +62,7 @@ def heartbeat_v2(server_id: int, file: str, position: int, *, has_checksum: bool
     body = b"".join(
         [
             _HEARTBEAT_FILE,
-            encode_lenenc_bytes(file.encode("utf-8", "surrogateescape")),
+            encode_lenenc_bytes(utf8_bytes(file)),
             _HEARTBEAT_POSITION,
             encode_lenenc_bytes(encode_lenenc_int(position)),
             _HEARTBEAT_END,

@@ -10,10 +10,10 @@ from typing import Final
 
 from protocol.binlog.checksum import is_mariadb_version, version_numbers
 from protocol.conversation.messages import Err
+from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.gtid import GtidSet, MariadbGtid
 from protocol.records import record
 
-CANNOT_READ_BINLOG: Final = 1236
 _MARIADB_SAME_ID: Final = 4052
 # Since this version MySQL's texts say "source" and "replica".
 _NEW_WORDS_SINCE: Final = (8, 0, 26)

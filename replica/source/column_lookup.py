@@ -12,6 +12,7 @@ from protocol.conversation.messages import TextValue
 from protocol.errors import ConnectionLostError, ServerError
 from protocol.rows.description import ColumnDescription
 from protocol.rows.table import Table
+from protocol.wire import utf8_text
 
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
@@ -176,4 +177,4 @@ def _hidden_columns(missing: int, is_versioned: bool, hashes: int) -> list[Colum
 
 
 def _text(value: TextValue) -> str:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value or ""
+    return utf8_text(value) if isinstance(value, bytes) else value or ""

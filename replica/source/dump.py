@@ -12,6 +12,7 @@ from typing import Final, Self
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, EventHeader
 from protocol.constants import EventFlag, EventType
+from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
 from protocol.position import FIRST_POSITION
 from protocol.records import record
@@ -21,7 +22,7 @@ from ..config.options import Options
 from .hosts import first_host
 from .log_scan import LogScan
 from .resolve_start import StartPoint, begin_dump
-from .server_facts import CANNOT_READ_BINLOG, Source, ask, find_twin, identify, introduce, is_seeking
+from .server_facts import Source, ask, find_twin, identify, introduce, is_seeking
 from .session import Session
 
 _SILENT_PERIODS: Final = 2.5

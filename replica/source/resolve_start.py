@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from datetime import datetime
 
+from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import ConfigurationError, SourceChangedError, TransactionsUnavailableError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet, parse_gtid_set
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
@@ -17,7 +18,6 @@ from ..config.selection import Start
 from ..sql.quoting import hex_literal
 from .log_scan import LogScan
 from .server_facts import (
-    CANNOT_READ_BINLOG,
     Source,
     executed_gtids,
     log_files,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from protocol.constants import DumpFlag
+from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import DuplicateReplicaError, ServerError, SourceConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.records import record
@@ -26,8 +27,6 @@ _VARIABLES: Final = (
     "server_id",
     "server_uuid",
 )
-# ER_SOURCE_FATAL_ERROR_READING_BINLOG: the code with which a source refuses a dump. Checks made here use it too.
-CANNOT_READ_BINLOG: Final = 1236
 _MARIADB_UNDERSTANDS_GTIDS: Final = 4  # sql/log_event.h: MARIA_SLAVE_CAPABILITY_GTID
 # gtid_owned adds the thread to each GTID: "uuid:7#18:6#16". On 9.7 the next uuid follows without a comma.
 _OWNER: Final = re.compile(r"#\d+")

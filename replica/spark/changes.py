@@ -11,11 +11,8 @@ from typing import Final, Literal
 
 from protocol.binlog.commit_time import commit_microseconds
 from protocol.binlog.events import (
-    AnonymousGtidEvent,
     DeleteRowsEvent,
     Event,
-    GtidEvent,
-    MariadbGtidEvent,
     QueryEvent,
     RowsEvent,
     TableMapEvent,
@@ -29,15 +26,14 @@ from protocol.records import record
 from ..arrow.rawrows import RawRows
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
 from ..sql.xa import ends_prepared
-from ..transactions.units import Outcome, TransactionGrouper, Unit
+from ..transactions.units import GTIDS, Outcome, TransactionGrouper, Unit
 
 OnStatement = Literal["fail", "ignore"]
 # Undecoded rows of one transaction; a larger transaction is read twice.
 HELD_BYTES: Final = 64 << 20
 _WITH_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 _INSIDE: Final = _WITH_ROWS | {TableMapEvent}
-_BEGINNING: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
-_WITHOUT_FACTS: Final = _BEGINNING | {TableMapEvent}
+_WITHOUT_FACTS: Final = GTIDS | {TableMapEvent}
 
 
 @record(frozen=True, slots=True)
@@ -183,7 +179,7 @@ class ChangeReader:
             if current is None:
                 current = _Transaction(unit, [])
                 unit.leave()
-            current.is_open = kind not in _BEGINNING
+            current.is_open = kind not in GTIDS
             if kind in _WITH_ROWS:
                 current.add_rows(event, inner)  # type: ignore[arg-type]
             elif kind is XidEvent:

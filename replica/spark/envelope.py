@@ -33,7 +33,8 @@ import pyarrow.compute as pc
 from protocol.binlog.events import EventHeader, QueryEvent
 from protocol.constants import ColumnType
 
-from ..arrow.strings import valid_text
+from ..arrow.strings import STRING, valid_text
+from ..arrow.temporal import TIMESTAMP
 from ..spool.pieces import LogPiece
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK
 from . import json_text, variant
@@ -45,8 +46,6 @@ Flags = npt.NDArray[np.bool_]
 # The encoded values of each column; None for a column that is left out.
 _Values = Sequence[pa.Array | json_text.Member | None]
 
-STRING: Final = pa.string()
-TIMESTAMP: Final = pa.timestamp("us", "UTC")
 SOURCE_TYPE: Final = pa.struct(
     [
         pa.field("server_id", pa.int64(), nullable=False),

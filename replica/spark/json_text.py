@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from protocol.records import record
 
+from ..arrow.strings import STRING
 from ..render.json_lines import plain, time_text
 
-STRING: Final = pa.string()
 _NULL: Final = "null"
 _NOTHING: Final = pa.scalar("")
 _QUOTES: Final = ('"', '"')

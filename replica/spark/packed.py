@@ -24,7 +24,7 @@ from protocol.binlog.query_status import parse_status_variables
 from protocol.errors import DecodeError
 from protocol.records import record
 
-from ..arrow.strings import valid_text
+from ..arrow.strings import STRING, valid_text
 from ..render.json_lines import time_text
 from ..spool.pieces import LogPiece
 from .changes import PlacedChange
@@ -32,7 +32,6 @@ from .envelope import statement_operation
 from .gather import GatheredRows
 from .table_mode import TableWriter, table_schema
 
-_STRING: Final = pa.string()
 _KEY, _HAS_NAMES, _IS_LOOKED_UP, _SEPARATOR = b"key", b"has_names", b"is_looked_up", "\0"
 
 # A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL does not use this bit.
@@ -40,14 +39,14 @@ _MARIADB_EXPLICIT: Final = 1 << 24
 
 PACKED_SCHEMA: Final = pa.schema(
     [
-        pa.field("op", _STRING, nullable=False),
-        ("schema", _STRING),
-        ("table", _STRING),
+        pa.field("op", STRING, nullable=False),
+        ("schema", STRING),
+        ("table", STRING),
         ("rows", pa.binary()),
         pa.field("ts", pa.int64(), nullable=False),
-        pa.field("file", _STRING, nullable=False),
+        pa.field("file", STRING, nullable=False),
         pa.field("pos", pa.int64(), nullable=False),
-        ("sql", _STRING),
+        ("sql", STRING),
         ("explicit_timestamps", pa.bool_()),
     ]
 )
@@ -199,7 +198,7 @@ def without_durations(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _as_text(array: pa.Array) -> pa.Array:
     if pa.types.is_duration(array.type):
-        return pa.array([None if value is None else time_text(value) for value in array.to_pylist()], _STRING)
+        return pa.array([None if value is None else time_text(value) for value in array.to_pylist()], STRING)
     if not pa.types.is_struct(array.type):
         return array
     kind = array.type

@@ -30,6 +30,7 @@ from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.rows.table import Table
 
 from ..arrow import Images, batch_schema
+from ..arrow.temporal import TIMESTAMP
 from ..spool.pieces import LogPiece
 from ..sql.quoting import identifier
 from .gather import SEQ_TYPE, GatheredRows
@@ -37,7 +38,6 @@ from .json_text import decimal_texts
 
 OnSchemaChange = Literal["fail", "null", "ignore"]
 
-_TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _NAMES: Final = pa.list_(pa.field("element", pa.string()))
 _BEFORE, _BEFORE_ABSENT = "_before", "_before_absent"
 _SPARK_TYPES: Final[Mapping[int, pa.DataType]] = MappingProxyType(
@@ -54,7 +54,7 @@ _SPARK_TYPES: Final[Mapping[int, pa.DataType]] = MappingProxyType(
 _FIXED_FIELDS: Final = (
     pa.field("_op", pa.string(), nullable=False),
     pa.field("_seq", SEQ_TYPE, nullable=False),
-    pa.field("_ts", _TIMESTAMP, nullable=False),
+    pa.field("_ts", TIMESTAMP, nullable=False),
     pa.field("_gtid", pa.string()),
     pa.field("_file", pa.string(), nullable=False),
     pa.field("_pos", pa.int64(), nullable=False),
@@ -130,7 +130,7 @@ class TableWriter:
         return {
             "_op": lambda: batch.column("_op"),
             "_seq": lambda: gathered.seq(self._piece),
-            "_ts": lambda: spread([one.ts for one in facts], pa.int64()).cast(_TIMESTAMP),
+            "_ts": lambda: spread([one.ts for one in facts], pa.int64()).cast(TIMESTAMP),
             "_gtid": lambda: spread([one.gtid for one in facts], pa.string()),
             "_file": lambda: pa.repeat(pa.scalar(self._piece.file), batch.num_rows),
             "_pos": lambda: spread([change.event.position for change in gathered.changes], pa.int64()),

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, QueryEvent, TableMapEvent
+from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import (
     BinlogNotFoundError,
     CheckpointError,
@@ -43,7 +44,7 @@ from ..source.resolve_start import (
     with_gtids,
 )
 from ..source.retry import Retry
-from ..source.server_facts import CANNOT_READ_BINLOG, executed_gtids
+from ..source.server_facts import executed_gtids
 from ..transactions.boundary import Progress
 from .follower import Follower
 from .name_lookup import NameLookup

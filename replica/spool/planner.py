@@ -17,7 +17,7 @@ from typing import Final, TextIO
 from protocol.binlog.checksum import algorithm_of, crc32_matches
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import QueryEvent
-from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
+from protocol.constants import BINLOG_MAGIC, ENDING_STATEMENTS, EVENT_HEADER_SIZE, EventType
 from protocol.errors import DecodeError
 from protocol.position import file_number
 from protocol.records import record
@@ -40,7 +40,6 @@ _NOTEWORTHY: Final = _BEGINNING | {
 _CUTTING: Final = _BEGINNING | {EventType.XID}
 # Type and size from an event header: timestamp (4 bytes), type, server id (4 bytes), size.
 _unpack_type_and_size = struct.Struct("<4xB4xI").unpack_from
-_ENDING_STATEMENTS: Final = frozenset({"COMMIT", "ROLLBACK"})
 _PROGRESS_SECONDS: Final = 5.0
 
 
@@ -202,4 +201,4 @@ class HeaderWalk:
             event = decoder.decode(self._data[position:end], position)
         except DecodeError:
             return False
-        return isinstance(event, QueryEvent) and event.sql in _ENDING_STATEMENTS
+        return isinstance(event, QueryEvent) and event.sql in ENDING_STATEMENTS

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from protocol.records import record
+from protocol.wire import utf8_text
 
 #: ``name``: an identifier in quotes. ``text``: a string. ``hex``, ``bits``: literals such as X'61' and b'01'.
 #: ``variable``: @name. ``system``: @@name. ``number``: digits, maybe with a fraction. ``word``: a keyword or an
@@ -123,7 +124,7 @@ def _value(kind: str | None, text: str, backslash_escapes: bool) -> str:
             return re.sub(_SPACE, "", text[2:]).replace("`", "")
         case "hex":
             digits = text[2:].rstrip("'")
-            return bytes.fromhex("0" * (len(digits) % 2) + digits).decode("utf-8", "surrogateescape")
+            return utf8_text(bytes.fromhex("0" * (len(digits) % 2) + digits))
         case _:
             return text
 

@@ -4,12 +4,13 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from protocol.binlog.decoder import WantsTable
 from protocol.binlog.events import Event, RowsEvent, TableMapEvent
 from protocol.errors import ConfigurationError
 from protocol.records import record
 
 from ..config.selection import table_patterns
-from ..config.table_filter import WantsTable, table_filter
+from ..config.table_filter import table_filter
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 #: A function or coroutine function that takes one event. Its result is ignored.

@@ -32,10 +32,10 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
+from protocol.constants import ENDING_STATEMENTS
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid, MariadbGtidSet, uuid_of
 
 _OPENING: Final = ("BEGIN", "XA START")
-_CLOSING: Final = frozenset({"COMMIT", "ROLLBACK"})
 
 
 class State(Enum):
@@ -178,7 +178,7 @@ class Progress:
                 self.state = State.OPEN
             else:
                 self._finish()
-        elif event.sql in _CLOSING:
+        elif event.sql in ENDING_STATEMENTS:
             self._finish()
 
     def _inside(self, event: Event) -> None:
@@ -229,7 +229,7 @@ _ALWAYS_CLOSING: Final = frozenset({XidEvent, XaPrepareEvent, IncidentEvent})
 
 def _closes(event: Event) -> bool:
     kind = type(event)
-    return kind in _ALWAYS_CLOSING or (kind is QueryEvent and event.sql in _CLOSING)  # type: ignore[attr-defined]
+    return kind in _ALWAYS_CLOSING or (kind is QueryEvent and event.sql in ENDING_STATEMENTS)  # type: ignore[attr-defined]
 
 
 def place_behind(event: Event) -> tuple[str, int]:

@@ -8,11 +8,11 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from protocol.binlog.commit_time import commit_microseconds
+from protocol.binlog.commit_time import commit_microseconds, utc_time
 from protocol.binlog.events import (
     AnonymousGtidEvent,
     Change,
@@ -57,13 +57,12 @@ from .replay import TransactionRestarted
 #: ``restarted``: a failover cut the transaction off; its delivered changes are void (see ``TransactionRestarted``).
 Outcome = Literal["commit", "rollback", "prepared", "restarted"]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
 # A two-phase ALTER TABLE that has only begun, or has failed.
 _ALTER_NOT_DONE: Final = MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 # Events that precede the event that tells the kind of unit.
-_GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
-_ANNOUNCING: Final = _GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
+GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
+_ANNOUNCING: Final = GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
 _FILE_STARTS: Final = frozenset({FormatDescriptionEvent, RotateEvent})
 _RARE: Final = frozenset({IncidentEvent, TransactionRestarted})
 
@@ -99,7 +98,7 @@ class Unit:
 
     @property
     def commit_time(self) -> datetime:
-        return _EPOCH + timedelta(microseconds=commit_microseconds(self.begin))
+        return utc_time(commit_microseconds(self.begin))
 
     @property
     def is_over(self) -> bool:
@@ -310,7 +309,7 @@ class TransactionGrouper:
             return
         was_open = progress.in_transaction
         # A GTID always begins a transaction: if the previous one is open, its end is lost.
-        begins = kind in _GTIDS or progress.begins(event)
+        begins = kind in GTIDS or progress.begins(event)
         is_between = progress.follow(event, file, position)
         if was_open and (begins or (is_between and kind in _FILE_STARTS)):
             # The source crashed in the middle of the transaction, which is rolled back.

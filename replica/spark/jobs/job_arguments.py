@@ -17,13 +17,12 @@ from protocol.errors import ConfigurationError, ReplicaError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.records import record
 
-from ...config.options import parse_dsn
+from ...config.options import SCHEMES, parse_dsn
 from ...config.selection import named, parse_start
 from .spark_session import Pace, State, state_of
 
 Note = Callable[[str], None]
 
-_SCHEMES: Final = ("mysql://", "mariadb://")
 # Argument -> option of the source.
 _NAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -143,7 +142,7 @@ def print_note(text: str) -> None:
 
 
 def _place(source: str) -> dict[str, str]:
-    if not source.startswith(_SCHEMES):
+    if not source.startswith(SCHEMES):
         return {"path": source}
     found = named("SOURCE", parse_dsn, source)
     if "password" in found:

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from protocol.errors import SchemaMismatchError
 
+from ...arrow.temporal import TIMESTAMP
 from ..gather import SEQ_TYPE
 from .changes_per_key import column_names, complete, key_events, lacks_values, versions
 from .kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
 
-TIMESTAMP: Final = pa.timestamp("us", "UTC")
 OWN_FIELDS: Final = (
     pa.field("valid_from", TIMESTAMP),
     pa.field("valid_to", TIMESTAMP),
