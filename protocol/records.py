@@ -28,6 +28,8 @@ else:
 
 # What dataclass() looks at, besides the fields and their defaults.
 _PATTERN = ("__annotations__", "__doc__", "__module__", "__qualname__", "__post_init__")
+# Python 3.14 keeps a function in a class that makes its annotations when somebody reads them (PEP 649).
+_OF_THE_CLASS_WRITTEN = ("__dict__", "__weakref__", "__annotate_func__", "__annotations_cache__")
 _FIELDS = "__dataclass_fields__"
 _PARAMETERS = "__dataclass_params__"
 
@@ -43,8 +45,9 @@ class _LazyFields:
 
 
 def _with_slots(written: type, options: dict[str, bool]) -> type:
-    body = {name: value for name, value in vars(written).items() if name not in ("__dict__", "__weakref__")}
+    body = {name: value for name, value in vars(written).items() if name not in _OF_THE_CLASS_WRITTEN}
     body["__qualname__"] = written.__qualname__
+    body["__annotations__"] = written.__annotations__
     names = tuple(written.__annotations__)
     defaults = {name: body.pop(name, dataclasses.field()) for name in names}
     pattern = defaults | {name: body[name] for name in _PATTERN if name in body}
