@@ -52,9 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             console.errors.write(traceback.format_exc())
         console.note(error_text(error))
+        _flush_or_close(console)
         return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE
     finally:
         logging.getLogger("replica").removeHandler(handler)
+
+
+def _flush_or_close(console: Console) -> None:
+    """Write what is left of the output. Python 3.14 ends with 120 and a traceback if that fails at its exit."""
+    try:
+        console.output.flush()
+    except OSError:
+        console.close_output()
 
 
 def make_parser() -> argparse.ArgumentParser:

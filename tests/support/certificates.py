@@ -42,6 +42,9 @@ class Authority:
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         builder = self._builder(_subject(name), key).add_extension(addresses, critical=False)
+        # From Python 3.13 on ssl.create_default_context() wants to have it.
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
         certificate = self._write(f"{name}.pem", builder.sign(self.key, hashes.SHA256()))
         key_path = self.directory / f"{name}-key.pem"
         # The form that yaSSL reads; readable for the server's user.

@@ -80,7 +80,7 @@ def test_each_parameter_is_explained(name: str) -> None:
     function = getattr(replica, name)
     text = own_docstring(function)
     named = set(re.findall(r"``(\w+)", text))
-    for line in re.findall(r"^ {8}((?:\w+, )*\w+): ", text, re.MULTILINE):
+    for line in re.findall(r"^ {4}((?:\w+, )*\w+): ", inspect.cleandoc(text), re.MULTILINE):
         named.update(line.split(", "))
     assert [one for one in inspect.signature(function).parameters if one not in named] == []
     assert "Raises ``ConfigurationError``" in text
