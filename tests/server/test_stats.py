@@ -135,7 +135,7 @@ async def test_following_a_source(server: Server, schema: str) -> None:
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stderr is not None
     async with asyncio.timeout(SECONDS):
-        assert b"Ctrl-C ends and prints" in await process.stderr.readline()
+        assert b"Ctrl-C stops and prints" in await process.stderr.readline()
         for number in range(3):
             server.query(f"INSERT INTO {schema}.t VALUES ({number})")
             # The status is looked at once a second.
