@@ -12,17 +12,15 @@ import pyarrow as pa
 
 from protocol.binlog.events import (
     AnonymousGtidEvent,
-    DeleteRowsEvent,
     Event,
     GtidEvent,
     MariadbGtidEvent,
     QueryEvent,
     RowsEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
 )
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError
 
+from ..transactions.units import ROWS
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder, check_batch_rows
 from .schema import METADATA_COLUMNS, Images, schema_of
@@ -30,7 +28,6 @@ from .schema import METADATA_COLUMNS, Images, schema_of
 # The events that a reader needs besides rows events.
 SURROUNDING_EVENTS: Final = (AnonymousGtidEvent, MariadbGtidEvent, QueryEvent)
 _FOLLOWED: Final = frozenset({GtidEvent, *SURROUNDING_EVENTS})
-_ROWS_EVENTS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 
 
 class BatchReader:
@@ -91,7 +88,7 @@ class BatchReader:
             # In small transactions most events are no rows events: each costs two look-ups here.
             for event in self._events:
                 kind = type(event)
-                if kind in _ROWS_EVENTS:
+                if kind in ROWS:
                     assert isinstance(event, RowsEvent)
                     yield from self._add(event)
                 elif kind in _FOLLOWED:

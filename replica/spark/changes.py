@@ -11,13 +11,10 @@ from typing import Final, Literal
 
 from protocol.binlog.commit_time import commit_microseconds
 from protocol.binlog.events import (
-    DeleteRowsEvent,
     Event,
     QueryEvent,
     RowsEvent,
     TableMapEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
     XidEvent,
 )
 from protocol.errors import RolledBackToSavepointError, StatementFormatError
@@ -26,13 +23,12 @@ from protocol.records import record
 from ..arrow.rawrows import RawRows
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
 from ..sql.xa import ends_prepared
-from ..transactions.units import GTIDS, Outcome, TransactionGrouper, Unit
+from ..transactions.units import GTIDS, ROWS, Outcome, TransactionGrouper, Unit
 
 OnStatement = Literal["fail", "ignore"]
 # Undecoded rows of one transaction; a larger transaction is read twice.
 HELD_BYTES: Final = 64 << 20
-_WITH_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
-_INSIDE: Final = _WITH_ROWS | {TableMapEvent}
+_INSIDE: Final = ROWS | {TableMapEvent}
 _WITHOUT_FACTS: Final = GTIDS | {TableMapEvent}
 
 
@@ -180,7 +176,7 @@ class ChangeReader:
                 current = _Transaction(unit, [])
                 unit.leave()
             current.is_open = kind not in GTIDS
-            if kind in _WITH_ROWS:
+            if kind in ROWS:
                 current.add_rows(event, inner)  # type: ignore[arg-type]
             elif kind is XidEvent:
                 current.xid = event.xid  # type: ignore[attr-defined]

@@ -8,17 +8,15 @@ done when the user has come back for the next one. This module decodes nothing a
 import time
 from collections.abc import Iterator, Sequence
 from operator import length_hint
-from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import DeleteRowsEvent, Event, UpdateRowsEvent, WriteRowsEvent
+from protocol.binlog.events import Event
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 
 from ..transactions.boundary import Progress, place_behind
 from ..transactions.replay import Delivered
-
-_ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
+from ..transactions.units import ROWS
 
 
 @record(slots=True)
@@ -228,5 +226,5 @@ class Account:
 
 
 def _rows_of(events: Sequence[Event]) -> int:
-    counts: list[int] = [len(event.rows) for event in events if type(event) in _ROWS]  # type: ignore[attr-defined]
+    counts: list[int] = [len(event.rows) for event in events if type(event) in ROWS]  # type: ignore[attr-defined]
     return sum(counts)

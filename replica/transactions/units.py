@@ -60,8 +60,11 @@ Outcome = Literal["commit", "rollback", "prepared", "restarted"]
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
 # A two-phase ALTER TABLE that has only begun, or has failed.
 _ALTER_NOT_DONE: Final = MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
-# Events that precede the event that tells the kind of unit.
+#: Events with the rows of a table.
+ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
+#: Events that begin a transaction, whatever the event before them was.
 GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
+# Events that precede the event that tells the kind of unit.
 _ANNOUNCING: Final = GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
 _FILE_STARTS: Final = frozenset({FormatDescriptionEvent, RotateEvent})
 _RARE: Final = frozenset({IncidentEvent, TransactionRestarted})

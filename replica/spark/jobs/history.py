@@ -9,17 +9,12 @@ Each state of a row is a row of the target, with ``valid_from``, ``valid_to`` an
 ones.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from replica.spark.jobs.job_arguments import Job, run_script
-from replica.spark.jobs.spark_session import Pace, State
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from replica.spark.jobs.micro_batch import TableKind
 
 
@@ -31,26 +26,8 @@ def _kind() -> "TableKind":
 
 _HISTORY: Final = TableJob("history", _kind)
 
-
-def start(
-    spark: "SparkSession | None",
-    source: Mapping[str, str],
-    target: str,
-    *,
-    state: State | None = None,
-    pace: Pace | None = None,
-    seed: str | None = None,
-) -> "StreamingQuery":
-    """Follow a live source; the arguments are those of ``mirror.start``."""
-    return _HISTORY.start(spark, source, target, state=state, pace=pace, seed=seed)
-
-
-def load(
-    spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
-) -> None:
-    """Write the history in some files (option ``path``) to a target that does not exist yet."""
-    _HISTORY.load(spark, source, target, seed=seed)
-
+start: Final = _HISTORY.start
+load: Final = _HISTORY.load
 
 JOB: Final = Job(
     "history",

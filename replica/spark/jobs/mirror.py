@@ -17,17 +17,12 @@ source has when the rows are received, and stops with an error if it lags behind
 columns.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from replica.spark.jobs.job_arguments import Job, run_script
-from replica.spark.jobs.spark_session import Pace, State
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from replica.spark.jobs.micro_batch import TableKind
 
 
@@ -39,31 +34,8 @@ def _kind() -> "TableKind":
 
 _MIRROR: Final = TableJob("mirror", _kind)
 
-
-def start(
-    spark: "SparkSession | None",
-    source: Mapping[str, str],
-    target: str,
-    *,
-    state: State | None = None,
-    pace: Pace | None = None,
-    seed: str | None = None,
-) -> "StreamingQuery":
-    """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
-
-    Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. A new job
-    begins at the beginning of the log, or with ``seed``: ``PATH@CHECKPOINT``. Raises ``ConfigurationError``, which
-    names the tables, if the log does not reach back to their CREATE TABLE.
-    """
-    return _MIRROR.start(spark, source, target, state=state, pace=pace, seed=seed)
-
-
-def load(
-    spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
-) -> None:
-    """Write the tables as they are at the end of some files (option ``path``) to a target that does not exist yet."""
-    _MIRROR.load(spark, source, target, seed=seed)
-
+start: Final = _MIRROR.start
+load: Final = _MIRROR.load
 
 JOB: Final = Job("mirror", "Keep tables as they are now in Delta", _MIRROR.add_arguments, _MIRROR.run, EPILOG)
 

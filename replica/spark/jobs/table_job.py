@@ -78,7 +78,12 @@ class TableJob:
         pace: Pace | None = None,
         seed: str | None = None,
     ) -> "StreamingQuery":
-        """Follow a live source."""
+        """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
+
+        Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. A new
+        job begins at the beginning of the log, or with ``seed``: ``PATH@CHECKPOINT``. Raises ``ConfigurationError``,
+        which names the tables, if the log does not reach back to their CREATE TABLE.
+        """
         require_delta()
         from ..source_options import parse_options
         from ..stream_reader import connection_options
@@ -115,7 +120,7 @@ class TableJob:
     def load(
         self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
     ) -> None:
-        """Write the tables of files to a target that does not exist yet."""
+        """Write the tables as they are at the end of files (option ``path``) to a target that does not exist yet."""
         require_delta()
         from ..data_source import log_files
         from ..source_options import parse_options
