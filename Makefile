@@ -12,10 +12,10 @@ PARALLEL ?= -n auto --maxprocesses 3 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check images servers test test-long bench bench-spark demo pipeline clean
+.PHONY: help venv check images servers test test-long test-pythons bench bench-spark demo pipeline clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 venv: $(STAMP)  ## make .venv and install the project with its test tools
 
@@ -45,6 +45,9 @@ test: $(STAMP) servers  ## the test suite but for its long tests, server tests i
 
 test-long: $(STAMP) servers  ## the whole test suite, in its long forms
 	$(VENV)/bin/pytest $(PARALLEL) --long
+
+test-pythons: $(STAMP)  ## the unit tests on each Python from 3.11 to 3.14 that is installed, or is in an image here
+	$(VENV)/bin/python -m tests.tools.pythons $(ARGS)
 
 bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="--quick" shows that it works
 	docker/up.sh
