@@ -320,7 +320,7 @@ def plain_data_classes(module: Module) -> list[str]:
     """The classes of a module that the standard library's ``dataclass`` decorates."""
     return [
         f"{module.name}.{node.name}"
-        for node in ast.walk(ast.parse(module.source))
+        for node in ast.walk(module.tree)
         if isinstance(node, ast.ClassDef)
         and any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     ]
@@ -339,7 +339,8 @@ def test_a_plain_data_class_is_seen() -> None:
 
 
 def test_only_the_command_line_prints() -> None:
-    for module in MODULES.values():
+    # Most modules need no second look.
+    for module in (module for module in MODULES.values() if "print(" in module.source):
         calls = [node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
         called = {function.id for function in calls if isinstance(function, ast.Name)}
         assert "print" not in called or _within(module.name, "replica.cli"), module.name

@@ -85,13 +85,13 @@ def test_a_statement_cut_short_makes_no_shape(place: int) -> None:
     ],
 )
 def test_long_texts_are_read_in_one_walk(sql: str) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     catalog_of("CREATE TABLE t (a INT)").apply(Statement(sql, "shop", MARIADB))
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_statements_about_no_table_are_read_no_further_than_their_first_words() -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     for opening in ("INSERT INTO t VALUES ", "CREATE VIEW v AS ", "CREATE TRIGGER x ", "GRANT "):
         assert read_statement(opening + "('x'), " * 1_000_000, "shop", MYSQL) is None
-    assert time.monotonic() - begin < 0.5
+    assert time.process_time() - begin < 0.5
