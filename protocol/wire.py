@@ -9,11 +9,9 @@ from collections.abc import Callable
 
 from .errors import DecodeError, ReplicaError, TruncatedError
 
-unpack_u16 = struct.Struct("<H").unpack_from
 unpack_u32 = struct.Struct("<I").unpack_from
 unpack_u32_pair = struct.Struct("<II").unpack_from
 unpack_u64 = struct.Struct("<Q").unpack_from
-unpack_f32 = struct.Struct("<f").unpack_from
 unpack_f64 = struct.Struct("<d").unpack_from
 unpack_event_header = struct.Struct("<IBIIIH").unpack_from
 
@@ -121,11 +119,6 @@ class Reader:
         """Unsigned little-endian integer of ``size`` bytes."""
         start = self.skip(size)
         return int.from_bytes(self.data[start : start + size], "little")
-
-    def sint(self, size: int) -> int:
-        """Signed little-endian integer of ``size`` bytes."""
-        start = self.skip(size)
-        return int.from_bytes(self.data[start : start + size], "little", signed=True)
 
     def uint_be(self, size: int) -> int:
         """Unsigned big-endian integer of ``size`` bytes."""

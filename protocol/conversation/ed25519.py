@@ -14,8 +14,6 @@ import hashlib
 import secrets
 from typing import Final
 
-SIGNATURE_SIZE: Final = 64
-
 # The field's prime, the order of the base point, the curve's constant d doubled, and the base point.
 _P: Final = 2**255 - 19
 _ORDER: Final = 2**252 + 27742317777372353535851937790883648493

@@ -11,10 +11,9 @@ from typing import Final
 from ..constants import ColumnType, Command
 from ..errors import ProtocolError
 from ..wire import Reader, bitmap_size, bits_set
-from .commands import Query, encode_text
+from .commands import Query
 from .messages import decode_text, message_reader
 
-_NO_ATTRIBUTES: Final = b"\x00\x01"  # no attributes, in one set
 _MAX_ATTRIBUTES: Final = 65535
 _TYPE_MASK: Final = 0xFF  # the bits above say whether the value is unsigned
 
@@ -48,11 +47,6 @@ def parse_query(payload: bytes) -> Query:
     if count:
         _skip_attributes(reader, count)
     return Query(decode_text(reader.rest()))
-
-
-def encode_query(query: Query) -> bytes:
-    """The payload of a statement without attributes."""
-    return bytes([Command.QUERY]) + _NO_ATTRIBUTES + encode_text(query.sql, "the statement")
 
 
 def _skip_attributes(reader: Reader, count: int) -> None:

@@ -44,11 +44,6 @@ class Paint:
         self._output = output
         self._codes = _CODES if output.isatty() and _wants_colours(os.environ) else _NO_CODES
 
-    @property
-    def has_colours(self) -> bool:
-        """Whether lines are written in colours."""
-        return bool(self._codes)
-
     def write(self, line: Line) -> None:
         """Write one line. The caller flushes after the last one."""
         codes = self._codes

@@ -20,7 +20,6 @@ from protocol.conversation.commands import (
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok, ResultSet, SslRequest
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA, Phase, StartTls
-from protocol.conversation.query_attributes import encode_query
 from protocol.conversation.replica_side import Authenticated
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import MAX_LOGIN_REQUEST, Acceptor, LoggedIn
@@ -290,7 +289,7 @@ def test_queries_with_attributes() -> None:
     server = answered(response(offered).encode())
     server.next_event()
     assert Capability.QUERY_ATTRIBUTES in server.capabilities
-    server.receive_data(FrameStream().encode(encode_query(Query("SELECT 1"))))
+    server.receive_data(FrameStream().encode(b"\x03\x00\x01SELECT 1"))
     assert server.next_event() == Query("SELECT 1")
 
 
