@@ -81,6 +81,13 @@ class Terminal:
         return True
 
 
+def _keep_output(terminal: int) -> None:
+    """Keep what is not read yet when Ctrl-C is pressed. Terminals discard it, which joins two halves of lines."""
+    attributes = termios.tcgetattr(terminal)
+    attributes[3] |= termios.NOFLSH
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+
+
 def _set_size(terminal: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
@@ -90,6 +97,7 @@ def on_terminal(*arguments: str, columns: int = 80, **environment: str) -> Itera
     """``python -m replica`` with these arguments, on a terminal of so many columns that has 16 colours."""
     master, slave = pty.openpty()
     _set_size(master, columns)
+    _keep_output(slave)
     name = os.ttyname(slave)
     kept = {
         key: value
