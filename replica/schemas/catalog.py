@@ -22,6 +22,8 @@ from .shape import ColumnShape, Shape
 from .shared import Shared
 
 _MOST_TEXT: Final = 200
+# ER_BAD_TABLE_ERROR: DROP TABLE of several tables has dropped those that there were.
+_NO_SUCH_TABLE: Final = 1051
 
 
 @record(slots=True, frozen=True)
@@ -36,13 +38,15 @@ class Statement:
     """A statement of the log with what its QUERY event says of the session.
 
     ``schema`` is the default schema. ``server_charset`` is the name of collation_server's character set, None where
-    it is not known: schemas without a character set of their own get it.
+    it is not known: schemas without a character set of their own get it. ``error_code`` is not 0 for a statement that
+    failed on the source with an effect.
     """
 
     sql: str
     schema: str = ""
     dialect: Dialect = field(default_factory=Dialect)
     server_charset: str | None = None
+    error_code: int = 0
 
 
 @record(slots=True, frozen=True)
@@ -118,9 +122,11 @@ class Catalog:
         read = read_statement(statement.sql, statement.schema, statement.dialect)
         if read is None:
             return []
-        apply = _APPLY[type(read)]
         step = _Step(self, statement)
-        apply(step, read)
+        if statement.error_code:
+            step.fail(read)
+        else:
+            _APPLY[type(read)](step, read)
         return [change for change in step.changes() if change.before != change.after or change.renamed_from]
 
 
@@ -161,6 +167,16 @@ class _Step:
 
     def _schema_charset(self, schema: str) -> str | None:
         return self._catalog.schemas.get(schema)
+
+    def fail(self, read: ddl.DdlStatement) -> None:
+        """A statement that the source logs although it failed: tables that it dropped before are gone."""
+        if isinstance(read, ddl.CreateTable | ddl.CreateSequence) and read.is_replaced:
+            self._set(read.table, None)
+        elif isinstance(read, ddl.DropTables) and self._statement.error_code == _NO_SUCH_TABLE:
+            self.drop_tables(read)
+        else:
+            for table in _tables(read):
+                self._set(table, self._unknown(f"failed with error {self._statement.error_code}"))
 
     # Tables.
 
@@ -213,7 +229,7 @@ class _Step:
         shape = self._get(read.table)
         if shape is None:
             self._set(read.table, self._unknown("its columns before are not known"))
-        elif isinstance(shape, Shape):
+        elif isinstance(shape, Shape) and not all(map(_keeps_table, read.clauses)):
             charset = self._schema_charset(read.table.schema)
             before = shape
             self._set(read.table, self._made(lambda: altered_shape(before, read, charset, self._dialect)))
@@ -263,6 +279,30 @@ class _Step:
         for table in [table for table in self._catalog.tables if table.schema == schema]:
             self._set(table, None)
         self._catalog.forget_schema(schema)
+
+
+def _keeps_table(clause: ddl.AlterClause) -> bool:
+    """Whether a clause keeps the definition; with any other MariaDB forgets which keys are USING HASH."""
+    match clause:
+        case ddl.RenameTo() | ddl.KeepColumns("KEYS"):
+            return True
+        case ddl.ChangePartitions(words):
+            return words not in ("PARTITION BY", "REMOVE PARTITIONING")
+        case _:
+            return False
+
+
+def _tables(read: ddl.DdlStatement) -> tuple[TableName, ...]:
+    """The tables that a statement names, as far as it may change them."""
+    match read:
+        case ddl.DropTables() | ddl.Unread():
+            return read.tables
+        case ddl.RenameTables():
+            return tuple(table for pair in read.pairs for table in pair)
+        case ddl.CreateTable() | ddl.CreateSequence() | ddl.AlterTable():
+            return (read.table,)
+        case _:
+            return ()
 
 
 _APPLY: Final[Mapping[type, Callable[[_Step, Any], None]]] = MappingProxyType(

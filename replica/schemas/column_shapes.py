@@ -92,7 +92,10 @@ def _typed(clause: ColumnClause, context: CharsetContext, dialect: Dialect) -> C
     if kind.name == "bit":
         return ColumnShape(name, "bit", (_one(numbers, 1) or 1,))
     if kind.name == "json":
-        return _json(name, dialect)
+        if not dialect.is_mariadb:
+            return ColumnShape(name, "json")
+        # LONGTEXT, which CONVERT TO in the same statement does not spare.
+        return _sized(name, "longtext", (), context.converted or "utf8mb4")
     if kind.name == "vector":
         return ColumnShape(name, "vector", (_one(numbers, _DEFAULT_DIMENSIONS),))
     if kind.name in LABEL_TYPES:
@@ -122,12 +125,6 @@ def _fraction(numbers: tuple[int, ...]) -> tuple[int, ...]:
     if digits > _MOST_DIGITS:
         raise UnknownShapeError(f"a time of {digits} fractional digits")
     return (digits,) if digits else ()
-
-
-def _json(name: str, dialect: Dialect) -> ColumnShape:
-    if dialect.is_mariadb:
-        return ColumnShape(name, "longtext", charset="utf8mb4")
-    return ColumnShape(name, "json")
 
 
 def _string(name: str, kind: TypeClause, context: CharsetContext) -> ColumnShape:

@@ -15,13 +15,14 @@ from protocol.records import record
 from ..sql import ddl_statements as ddl
 from ..sql.dialect import Dialect
 from .charset_names import UnknownShapeError, charset_of
-from .column_shapes import CharsetContext, converted, make_column
+from .column_shapes import BLOB_TYPES, TEXT_TYPES, CharsetContext, converted, make_column
 from .hidden_columns import hash_columns, hidden_period
-from .key_list import KeyList
+from .key_list import HASH_ENGINES, KeyList
 from .shape import ColumnShape, Period, Shape
 
 _HASHES_SINCE: Final = (10, 4)
-_CONVERT_KEEPS_DEFAULT_BEFORE: Final = (8,)
+_CONVERTS_ALWAYS_SINCE: Final = (8,)
+_SIZES_BY_OLD_COLUMN_SINCE: Final = (5, 7)
 
 
 def fold(name: str) -> str:
@@ -97,21 +98,31 @@ class _Draft:
         ]
 
     def finished(self) -> Shape:
-        if self.keys.primary is not None:
-            self.forbid_null([name for name, _ in self.keys.primary.parts])
         for period in self.periods:
             self.forbid_null([period.start, period.end])
+        late: list[str] = []
+        if self.keys.primary is not None:
+            if self.keys.has_new_primary:
+                late = [column.name for column in self.columns if column.nullable is not False]
+            self.forbid_null([name for name, _ in self.keys.primary.parts])
         folded = [fold(column.name) for column in self.columns]
         if len(set(folded)) != len(folded):
             raise UnknownShapeError("two columns of one name")
         hidden = hidden_period() if self.has_hidden_period else []
         dialect = self.dialect
         has_hashes = dialect.is_mariadb and dialect.version >= _HASHES_SINCE
-        primary, keys = self.keys.finish(
-            [*self.columns, *hidden], self.periods, self.engine, has_hashes=has_hashes
+        keys = self.keys.finish(
+            [*self.columns, *hidden], self.periods, self.engine, late=late, has_hashes=has_hashes
         )
-        hidden += hash_columns(self.columns, keys or ())
-        return Shape((*self.columns, *hidden), primary, keys, self.charset, self.engine, tuple(self.periods))
+        hidden += hash_columns(self.columns, keys.hashes)
+        return Shape(
+            (*self.columns, *hidden),
+            keys.primary,
+            keys.others,
+            self.charset,
+            self.engine,
+            tuple(self.periods),
+        )
 
 
 class _Alteration:
@@ -131,27 +142,38 @@ class _Alteration:
 
     def run(self) -> Shape:
         self._set_charset()
+        self._drop_and_rename_keys()
         self._change_in_place()
         for clause in self._clauses:
             self._add_or_move(clause)
         self._convert()
-        self._drop_and_rename_keys()
         for clause in self._clauses:
             apply = _TABLE_CLAUSES.get(type(clause))
             if apply is not None:
                 apply(self, clause)
         return self._draft.finished()
 
+    @property
+    def _has_hashes(self) -> bool:
+        """Whether the server is a MariaDB, and the table has unique keys."""
+        return self._dialect.is_mariadb and any(key.kind == "unique" for key in self._before.keys or ())
+
     # Character sets.
 
     def _set_charset(self) -> None:
-        """The table's default, and the set that all character columns get, before any column is made."""
+        """The table's default, and the set that all character columns get, before any column is made.
+
+        CONVERT TO sets the default, too. Of it and a default in the same statement the last holds in MySQL, the
+        default in MariaDB.
+        """
         draft, conversion, default = self._draft, None, None
         for clause in self._clauses:
             if isinstance(clause, ddl.ConvertCharset):
                 conversion = charset_of(clause.charset, None, self._schema_charset)
                 if conversion is None:
                     raise UnknownShapeError("the default character set of the schema is not known")
+                if not self._dialect.is_mariadb:
+                    default = None
             elif isinstance(clause, ddl.SetOptions) and clause.options.charset:
                 default = clause.options.charset
         if default is not None:
@@ -169,10 +191,19 @@ class _Alteration:
             column if fold(column.name) in self._defined else converted(column, charset)
             for column in draft.columns
         ]
-        # MySQL 5.6 leaves the table's default as it was if no column changes, 8.0 does not.
-        is_old = not self._dialect.is_mariadb and self._dialect.version < _CONVERT_KEEPS_DEFAULT_BEFORE
-        if is_old and tuple(draft.columns) == self._before.visible and self._before.charset != charset:
-            draft.charset = None
+        if self._may_do_nothing and tuple(draft.columns) == self._before.visible:
+            # The table's default changed if a column's collation did, which is not known here.
+            draft.charset = charset if self._before.charset == charset else None
+
+    @property
+    def _may_do_nothing(self) -> bool:
+        """Whether the server is a MySQL that does nothing where CONVERT TO alone changes no column: 5.6 is."""
+        is_old = not self._dialect.is_mariadb and self._dialect.version < _CONVERTS_ALWAYS_SINCE
+        return is_old and all(
+            isinstance(clause, ddl.ConvertCharset)
+            or (isinstance(clause, ddl.KeepColumns) and clause.words == "ALGORITHM")
+            for clause in self._clauses
+        )
 
     # Columns.
 
@@ -186,17 +217,19 @@ class _Alteration:
     def _change_in_place(self) -> None:
         """DROP, CHANGE, MODIFY and RENAME COLUMN; and keys follow."""
         changes: dict[str, ColumnShape | None] = {}
+        pairs: list[tuple[ColumnShape, ColumnShape | None]] = []
         for clause in self._clauses:
             for old, new in self._change(clause):
-                if fold(old.name) in changes:
+                pairs.append((old, new))
+                if fold(old.name) in changes and not (new is None and changes[fold(old.name)] is None):
                     raise UnknownShapeError(f"column {old.name} is changed twice")
                 changes[fold(old.name)] = new
-        columns = []
-        for column in self._draft.columns:
-            changed = changes.get(fold(column.name), column)
-            if changed is not None:
-                columns.append(changed)
-        self._draft.columns = columns
+        if not self._dialect.is_mariadb:
+            # MySQL refuses to, unless it remembers a prefix from before an ENUM or SET hid it.
+            long = [old.name for old, new in pairs if new is not None and _becomes_long(old, new)]
+            self._draft.keys.lose_over(long)
+        columns = [changes.get(fold(column.name), column) for column in self._draft.columns]
+        self._draft.columns = [column for column in columns if column is not None]
         names = {
             column.name: None if new is None else new.name
             for column in self._before.visible
@@ -215,12 +248,19 @@ class _Alteration:
             column = self._column_of(clause.name, is_conditional=clause.is_conditional)
             if column is not None:
                 new = make_column(clause.column, self._context, self._dialect)
+                self._check_size(new)
                 self._defined.add(fold(new.name))
                 yield column, new
         elif isinstance(clause, ddl.RenameColumn):
             column = self._column_of(clause.name, is_conditional=clause.is_conditional)
             if column is not None:
                 yield column, replace(column, name=clause.new_name)
+
+    def _check_size(self, new: ColumnShape) -> None:
+        """MySQL 9.7 sizes a TEXT that is changed and converted at once by the old column; 5.6 does not."""
+        is_odd = not self._dialect.is_mariadb and self._dialect.version >= _SIZES_BY_OLD_COLUMN_SINCE
+        if is_odd and self._context.converted is not None and new.type in TEXT_TYPES:
+            raise UnknownShapeError(f"the size of {new.name}, which is changed and converted at once")
 
     def _rename_periods(self, names: Mapping[str, str | None]) -> None:
         self._draft.periods = [
@@ -238,18 +278,16 @@ class _Alteration:
             name = fold(clause.column.name)
             # What was there before counts, even if this statement drops it.
             if clause.is_conditional and (name in self._old or name in map(fold, self._names())):
-                if clause.has_keys:
-                    raise UnknownShapeError(f"a key of column {clause.column.name}, which is there already")
                 return
             column = make_column(clause.column, self._context, self._dialect)
             self._defined.add(name)
             self._insert(column, clause.position)
         elif isinstance(clause, ddl.ChangeColumn) and clause.position is not None:
-            name = fold(clause.column.name)
-            found = [column for column in columns if fold(column.name) == name]
-            if found:
-                columns.remove(found[0])
-                self._insert(found[0], clause.position)
+            # IF EXISTS may name a column that there was not.
+            new_name = fold(clause.column.name) if fold(clause.name) in self._old else None
+            for column in [column for column in columns if fold(column.name) == new_name]:
+                columns.remove(column)
+                self._insert(column, clause.position)
 
     def _insert(self, column: ColumnShape, position: ddl.Position | None) -> None:
         columns = self._draft.columns
@@ -292,7 +330,10 @@ class _Alteration:
         keys.rename(names)
 
     def _set_options(self, clause: ddl.SetOptions) -> None:
-        self._draft.engine = clause.options.engine or self._draft.engine
+        draft, engine = self._draft, clause.options.engine
+        if draft.engine in HASH_ENGINES and engine not in ("", *HASH_ENGINES) and self._has_hashes:
+            raise UnknownShapeError("which keys of a MEMORY table are USING HASH")
+        draft.engine = engine or draft.engine
         if clause.options.is_versioned:
             self._add_versioning(ddl.AddVersioning())
 
@@ -309,6 +350,10 @@ class _Alteration:
         self._draft.periods = [
             period for period in self._draft.periods if fold(period.name) != fold(clause.name)
         ]
+
+
+def _becomes_long(old: ColumnShape, new: ColumnShape) -> bool:
+    return old.type not in BLOB_TYPES and new.type in BLOB_TYPES
 
 
 # Clauses done behind the columns. Others change neither columns nor keys, or have been done before.

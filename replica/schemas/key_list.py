@@ -5,9 +5,9 @@ sql_table.cc of both families (``mysql_prepare_create_table``, ``make_unique_key
 ``foreign_key_prefix``), measured on MySQL 5.6 and 9.7, MariaDB 10.11 and 11.8.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.charset import charset_by_name
 from protocol.records import record
@@ -21,9 +21,11 @@ _UNNAMED_EXPRESSION: Final = "functional_index"
 _MOST_SUFFIXES: Final = 100
 # What a key over a POINT is of where its length is not said.
 _POINT_BYTES: Final = 25
+_GEOMETRY_BYTES: Final = 8
 # MariaDB: the longest keys of the engines, in bytes; beyond, a unique key is one over a hash.
 _LONGEST: Final[Mapping[str, int]] = {"innodb": 3072, "": 3072, "myisam": 1000, "aria": 2300}
-_NO_HASH_ENGINES: Final = frozenset({"memory", "heap"})
+#: Engines whose keys may be hashes, without a column for them.
+HASH_ENGINES: Final = frozenset({"memory", "heap"})
 # What is never too long for any engine.
 _SHORT_ENOUGH: Final = 767
 _MOST_FIXED: Final = 16
@@ -44,6 +46,14 @@ _BYTES: Final[Mapping[str, int]] = {
 }
 
 
+class SettledKeys(NamedTuple):
+    """The primary key, and the others in the server's order; whether each column with a hash may be NULL."""
+
+    primary: Key | None
+    others: tuple[Key, ...] | None
+    hashes: tuple[bool, ...]
+
+
 class KeyList:
     """Keys while a statement works on them: first keys are dropped, then renamed, then added.
 
@@ -55,6 +65,8 @@ class KeyList:
         self.others = None if others is None else list(others)
         self._added: list[tuple[Key, KeyClause]] = []
         self._primary_period = ""
+        self._primary_place = 0
+        self.has_new_primary = False
         self._had_primary = primary is not None
         self._had = {key.name.lower() for key in others or ()}
 
@@ -83,6 +95,12 @@ class KeyList:
                 return
             self.others = [replace(key, name=names.get(key.name.lower(), key.name)) for key in self.others]
 
+    def lose_over(self, columns: Collection[str]) -> None:
+        """Lose the trail if a unique key is over one of these columns as a whole."""
+        parts = [part for key in self.others or () if key.kind == "unique" for part in key.parts]
+        if any(name in columns and not length for name, length in parts):
+            self.others = None
+
     def rename_columns(self, names: Mapping[str, str | None]) -> None:
         """Old names of columns -> new ones, None for columns that are dropped; both as they are written."""
         if self.primary is not None:
@@ -99,6 +117,8 @@ class KeyList:
             if not (clause.is_conditional and self._had_primary):
                 self.primary = Key("PRIMARY", "primary", parts)
                 self._primary_period = clause.period
+                self._primary_place = len(self._added)
+                self.has_new_primary = True
             return
         if clause.is_conditional and (clause.name or parts[0][0]).lower() in self._had:
             return
@@ -108,9 +128,19 @@ class KeyList:
         self._added.append((key, clause))
 
     def finish(
-        self, columns: Sequence[ColumnShape], periods: Sequence[Period], engine: str, *, has_hashes: bool
-    ) -> tuple[Key | None, tuple[Key, ...] | None]:
-        """The primary key and the others. ``has_hashes``: MariaDB from 10.4 on."""
+        self,
+        columns: Sequence[ColumnShape],
+        periods: Sequence[Period],
+        engine: str,
+        *,
+        late: Collection[str] = (),
+        has_hashes: bool,
+    ) -> SettledKeys:
+        """The keys behind the statement.
+
+        ``late`` are the columns that are NOT NULL only by a primary key of this statement: servers see them as
+        nullable in keys that come before it. ``has_hashes``: MariaDB from 10.4 on.
+        """
         by_name = {column.name.lower(): column for column in columns}
         ends = [column.name for column in columns if column.role == "end" and not column.is_hidden]
         primary = self.primary
@@ -118,26 +148,47 @@ class KeyList:
             primary = _with_end(_with_period(primary, self._primary_period, periods), ends)
             primary = _settled(primary, by_name)
         hashing = _Hashing(by_name, engine) if has_hashes else None
-        added = [
-            (_settled(_with_end(_with_period(key, clause.period, periods), ends), by_name), clause.method)
-            for key, clause in self._added
+        entries = [
+            _Entry(_settled(_kept(_with_end(key, ends), by_name), by_name)) for key in self.others or ()
         ]
-        kept = None
-        if self.others is not None:
-            kept = [_settled(_with_end(key, ends), by_name) for key in self.others]
-        keys = None if kept is None else _without_superfluous([*kept, *(key for key, _ in added)], primary)
-        if kept is None or keys is None:
-            unnamed = [*((key, "") for key in kept or ()), *added]
-            if hashing and any(hashing.is_needed(key, method) for key, method in unnamed):
+        for place, (key, clause) in enumerate(self._added):
+            key = _with_end(_with_period(key, clause.period, periods), ends)
+            entries.append(_Entry(_settled(key, by_name), clause.method, place < self._primary_place))
+        needs_hash = {
+            id(entry.key) for entry in entries if hashing and hashing.is_needed(entry.key, entry.method)
+        }
+        left = None if self.others is None else _without_superfluous(entries, primary)
+        if left is None:
+            if needs_hash:
                 raise UnknownShapeError("a unique key over a hash beside keys whose trail is lost")
-            return primary, None
-        methods = {id(key): method for key, method in added}
+            return SettledKeys(primary, None, ())
+        nullable = {name for name, column in by_name.items() if column.nullable is not False}
+        early = nullable | {name.lower() for name in late}
         settled: list[Key] = []
-        for key in keys:
-            is_hash = hashing is not None and hashing.is_needed(key, methods.get(id(key), ""))
-            name = key.name or _made_up_name(key, settled)
-            settled.append(replace(key, name=name, is_hash=is_hash))
-        return primary, tuple(sorted(settled, key=lambda key: _order(key, by_name)))
+        nulls: list[bool] = []
+        for entry in left:
+            name = entry.key.name or _made_up_name(entry.key, settled)
+            settled.append(replace(entry.key, name=name, is_hash=id(entry.key) in needs_hash))
+            nulls.append(_has_part(entry.key, early if entry.is_early else nullable))
+        order = sorted(range(len(settled)), key=lambda place: _order(settled[place], nulls[place]))
+        return SettledKeys(
+            primary,
+            tuple(settled[place] for place in order),
+            tuple(null for key, null in zip(settled, nulls, strict=True) if key.is_hash),
+        )
+
+
+@record(slots=True, frozen=True)
+class _Entry:
+    """A key in the list; ``is_early``: a primary key that the statement adds comes behind it."""
+
+    key: Key
+    method: str = ""
+    is_early: bool = True
+
+
+def _has_part(key: Key, names: Collection[str]) -> bool:
+    return any(not name or name.lower() in names for name, _ in key.parts)
 
 
 def _with_columns(key: Key, names: Mapping[str, str | None]) -> Key | None:
@@ -167,6 +218,17 @@ def _with_end(key: Key, ends: Sequence[str]) -> Key:
     return replace(key, parts=(*key.parts, *((name, 0) for name in ends if name.lower() not in names)))
 
 
+def _kept(key: Key, columns: Mapping[str, ColumnShape]) -> Key:
+    """A unique key over a whole GEOMETRY, which is one over a hash, is one over a prefix behind the next ALTER."""
+    if key.kind != "unique":
+        return key
+    geometries = {name for name, column in columns.items() if column.type in GEOMETRY_TYPES}
+    parts = [
+        (name, length or (_GEOMETRY_BYTES if name.lower() in geometries else 0)) for name, length in key.parts
+    ]
+    return replace(key, parts=tuple(parts))
+
+
 def _settled(key: Key, columns: Mapping[str, ColumnShape]) -> Key:
     """The key with its columns' own spelling, and no prefix where that is the whole column."""
     parts = []
@@ -188,22 +250,20 @@ def _prefix(key: Key, column: ColumnShape, length: int) -> int:
     return 0 if is_whole else length
 
 
-def _order(key: Key, columns: Mapping[str, ColumnShape]) -> tuple[bool, bool, bool, bool]:
+def _order(key: Key, has_null: bool) -> tuple[bool, bool, bool, bool]:
     """Unique keys first, of them those without NULL, of them those without prefixes; FULLTEXT last."""
     if key.kind != "unique":
         return True, False, False, key.kind == "fulltext"
-    parts = [columns.get(name.lower()) for name, _ in key.parts]
-    has_null = any(part is None or part.nullable is not False for part in parts)
     return False, has_null, any(length for _, length in key.parts), False
 
 
-def _without_superfluous(keys: Sequence[Key], primary: Key | None) -> list[Key] | None:
+def _without_superfluous(entries: Sequence[_Entry], primary: Key | None) -> list[_Entry] | None:
     """Without the keys that were made for a FOREIGN KEY and are the beginning of another key.
 
     None if that depends on who made a key, which is not known, and a name depends on it.
     """
-    left: list[Key] = list(keys)
-    for key in keys:
+    left = [entry.key for entry in entries]
+    for key in [entry.key for entry in entries]:
         if key.is_generated is False:
             continue
         covering = [
@@ -217,14 +277,12 @@ def _without_superfluous(keys: Sequence[Key], primary: Key | None) -> list[Key] 
                 or _is_before(left, other, key)
             )
         ]
-        if not covering:
-            continue
-        if key.is_generated is None:
-            if any(not other.name for other in covering):
-                return None
-            continue
-        left = [other for other in left if other is not key]
-    return left
+        if covering and key.is_generated:
+            left = [other for other in left if other is not key]
+        elif any(not other.name for other in covering):
+            return None
+    kept = {id(key) for key in left}
+    return [entry for entry in entries if id(entry.key) in kept]
 
 
 def _is_before(keys: Sequence[Key], one: Key, other: Key) -> bool:
@@ -233,7 +291,7 @@ def _is_before(keys: Sequence[Key], one: Key, other: Key) -> bool:
 
 def _made_up_name(key: Key, others: Sequence[Key]) -> str:
     taken = {other.name.lower() for other in others} | {"primary"}
-    name = key.parts[0][0] or _UNNAMED_EXPRESSION
+    name = key.parts[0][0] if all(name for name, _ in key.parts) else _UNNAMED_EXPRESSION
     candidates = [name, *(f"{name}_{number}" for number in range(2, _MOST_SUFFIXES))]
     return next((candidate for candidate in candidates if candidate.lower() not in taken), name)
 
@@ -246,7 +304,7 @@ class _Hashing:
     engine: str
 
     def is_needed(self, key: Key, method: str) -> bool:
-        if key.kind != "unique" or self.engine in _NO_HASH_ENGINES:
+        if key.kind != "unique" or self.engine in HASH_ENGINES:
             return False
         if method == "HASH":
             return True

@@ -44,7 +44,8 @@ def statement_of(event: QueryEvent, traits: LogTraits) -> Statement:
         traits.folds_names,
         _explicit_timestamps(status, traits),
     )
-    return Statement(event.sql, event.schema, dialect, _server_charset(status, traits))
+    charset = _server_charset(status, traits)
+    return Statement(event.sql, event.schema, dialect, charset, event.error_code)
 
 
 def _explicit_timestamps(status: dict[str, StatusValue], traits: LogTraits) -> bool | None:

@@ -4,7 +4,8 @@ Sources: sql_yacc.yy of MySQL 5.6 to 9.7 (``alter_commands``, ``alter_list_item`
 (``alter_commands``, ``alter_list_item``).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -26,6 +27,7 @@ from .ddl_statements import (
     DropPeriod,
     DropVersioning,
     KeepColumns,
+    KeyClause,
     Position,
     RenameColumn,
     RenameKey,
@@ -122,8 +124,8 @@ def _add(reader: TokenReader) -> Iterator[AlterClause]:
 def _added_columns(reader: TokenReader, *, is_conditional: bool) -> Iterator[AlterClause]:
     if not reader.skip("("):
         column, keys = read_column(reader)
-        yield AddColumn(column, _position(reader), is_conditional, bool(keys))
-        yield from map(AddKey, keys)
+        yield AddColumn(column, _position(reader), is_conditional)
+        yield from _column_keys(keys, is_conditional=is_conditional)
         return
     while True:
         if begins_key(reader):
@@ -134,11 +136,17 @@ def _added_columns(reader: TokenReader, *, is_conditional: bool) -> Iterator[Alt
             yield AddPeriod(read_period(reader))
         else:
             column, keys = read_column(reader)
-            yield AddColumn(column, None, is_conditional, bool(keys))
-            yield from map(AddKey, keys)
+            yield AddColumn(column, None, is_conditional)
+            yield from _column_keys(keys, is_conditional=is_conditional)
         if not reader.skip(","):
             reader.expect(")")
             return
+
+
+def _column_keys(keys: Sequence[KeyClause], *, is_conditional: bool) -> Iterator[AlterClause]:
+    """Keys that a column's definition brings; IF [NOT] EXISTS of the column is theirs, too."""
+    for key in keys:
+        yield AddKey(replace(key, is_conditional=is_conditional))
 
 
 def _position(reader: TokenReader) -> Position | None:
@@ -153,7 +161,7 @@ def _change(reader: TokenReader) -> Iterator[AlterClause]:
     name = reader.column_name()
     column, keys = read_column(reader)
     yield ChangeColumn(name, column, _position(reader), is_conditional)
-    yield from map(AddKey, keys)
+    yield from _column_keys(keys, is_conditional=is_conditional)
 
 
 def _modify(reader: TokenReader) -> Iterator[AlterClause]:
@@ -161,7 +169,7 @@ def _modify(reader: TokenReader) -> Iterator[AlterClause]:
     is_conditional = reader.skip("IF", "EXISTS")
     column, keys = read_column(reader)
     yield ChangeColumn(column.name, column, _position(reader), is_conditional)
-    yield from map(AddKey, keys)
+    yield from _column_keys(keys, is_conditional=is_conditional)
 
 
 def _drop(reader: TokenReader) -> Iterator[AlterClause]:

@@ -134,11 +134,12 @@ def _read_auto_increment(reader: TokenReader, column: _Column) -> None:
 
 def _read_primary(reader: TokenReader, column: _Column) -> None:
     reader.expect("KEY")
-    column.add_key("primary")
+    _read_key(reader, column)
 
 
 def _read_key(reader: TokenReader, column: _Column) -> None:
     column.add_key("primary")
+    column.nullable = False
 
 
 def _read_unique(reader: TokenReader, column: _Column) -> None:

@@ -53,7 +53,7 @@ class DefaultClause:
 
 @record(slots=True, frozen=True)
 class ColumnClause:
-    """A column's definition. ``nullable`` is what the last of NULL, NOT NULL and AUTO_INCREMENT says; None: nothing.
+    """A column's definition. ``nullable`` is what the last of NULL, NOT NULL, AUTO_INCREMENT and PRIMARY KEY says.
 
     ``row_period`` is ``start`` or ``end`` for GENERATED ALWAYS AS ROW START and ROW END. ``versioning`` is what WITH
     or WITHOUT SYSTEM VERSIONING say.
@@ -124,12 +124,11 @@ class Position:
 
 @record(slots=True, frozen=True)
 class AddColumn:
-    """ADD [COLUMN] [IF NOT EXISTS]; a list in brackets is several. ``has_keys``: the column defines keys, too."""
+    """ADD [COLUMN] [IF NOT EXISTS]; a list in brackets is several."""
 
     column: ColumnClause
     position: Position | None = None
     is_conditional: bool = False
-    has_keys: bool = False
 
 
 @record(slots=True, frozen=True)

@@ -68,6 +68,8 @@ class DdlRun:
             init_command=f"SET sql_mode = '{sql_mode}', SESSION lock_wait_timeout = 10"
         )
         self._connection.select_db(self.schemas[0])
+        # What a session's sql_mode says does not change what this one is shown.
+        self._witness: pymysql.Connection[Any] = server.connect(init_command="SET sql_mode = ''")
         self.traits = LogTraits(
             server.family == "mariadb",
             server.version,
@@ -78,9 +80,10 @@ class DdlRun:
 
     def close(self) -> None:
         self._connection.close()
+        self._witness.close()
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        with self._connection.cursor() as cursor:
+        with self._witness.cursor() as cursor:
             cursor.execute(sql)
             rows = cursor.fetchall()
         return [tuple(None if value is None else _text(value) for value in row) for row in rows]
@@ -223,8 +226,11 @@ def _problems(
 
 
 def _differences(witness: str, known: Shape, real: Shape) -> Iterator[str]:
-    for ours, theirs in zip(_columns(known), _columns(real), strict=False):
-        if ours != theirs:
+    for ours, theirs in zip(known.columns, real.columns, strict=False):
+        unsure = None in (ours.nullable, theirs.nullable)
+        if replace(ours, nullable=None) != replace(theirs, nullable=None) or (
+            not unsure and ours.nullable != theirs.nullable
+        ):
             yield f"{witness} has {theirs}, the history {ours}"
             return
     if len(known.columns) != len(real.columns):
@@ -237,13 +243,11 @@ def _differences(witness: str, known: Shape, real: Shape) -> Iterator[str]:
         yield f"{witness} has the keys {_keys(real.keys)}, the history {_keys(known.keys)}"
 
 
-def _columns(shape: Shape) -> list[object]:
-    return [replace(column, nullable=bool(column.nullable)) for column in shape.columns]
-
-
 def _keys(keys: Iterable[Key]) -> set[tuple[object, ...]]:
-    """Prefixes of other than unique keys are cut by servers that are not strict, and mean nothing here."""
+    """Of unique keys all; of others the first column: servers cut their prefixes, and make some SPATIAL."""
     return {
-        (key.name.lower(), key.kind, key.parts if key.kind == "unique" else key.parts[0][0], key.is_hash)
+        (key.name.lower(), key.parts, key.is_hash)
+        if key.kind == "unique"
+        else (key.name.lower(), key.parts[0][0])
         for key in keys
     }

@@ -64,11 +64,12 @@ def test_order(clauses: str, expected: str) -> None:
         ("DROP a, ADD COLUMN IF NOT EXISTS a BIGINT", "b c"),
         ("ADD COLUMN IF NOT EXISTS d INT, ADD COLUMN IF NOT EXISTS d BIGINT", "a b c d"),
         ("ADD COLUMN IF NOT EXISTS (d INT, a BIGINT, e INT)", "a b c d e"),
-        ("DROP COLUMN IF EXISTS x, DROP IF EXISTS b", "a c"),
+        ("DROP COLUMN IF EXISTS x, DROP IF EXISTS b, DROP IF EXISTS b", "a c"),
         (
             "CHANGE IF EXISTS x y INT, MODIFY IF EXISTS z INT, RENAME COLUMN IF EXISTS v TO w, ADD d INT",
             "a b c d",
         ),
+        ("CHANGE IF EXISTS x b INT FIRST, MODIFY IF EXISTS y INT FIRST", "a b c"),
         ("RENAME COLUMN c TO c2, ADD COLUMN IF NOT EXISTS c BIGINT", "a b c2"),
         ("WAIT 30 ADD d INT", "a b c d"),
         ("NOWAIT ADD d INT", "a b c d"),
@@ -133,15 +134,44 @@ def test_texts_grow(before: str, after: str, sizes: str) -> None:
     assert " ".join(column.type for column in shape.columns) == sizes
 
 
+def test_json_in_mariadb_is_converted_with_the_rest() -> None:
+    shape = shape_of(ABC, "ALTER TABLE t ADD d JSON, CONVERT TO CHARSET gbk", dialect=MARIADB)
+    assert columns_text(shape).endswith("d longtext gbk")
+
+
+def test_a_text_that_is_changed_and_converted_at_once() -> None:
+    sql = [
+        "CREATE TABLE t (a TEXT) CHARSET latin1",
+        "ALTER TABLE t MODIFY a TINYTEXT, CONVERT TO CHARSET utf8mb4",
+    ]
+    assert "changed and converted at once" in reason_of(*sql)
+    for dialect in (MARIADB, MYSQL56):
+        assert columns_text(shape_of(*sql, dialect=dialect)) == "a tinytext utf8mb4"
+
+
 def test_the_default_that_an_old_mysql_may_keep() -> None:
     table = "CREATE TABLE t (a INT, v VARCHAR(5) CHARSET latin1) CHARSET utf8"
     convert = "ALTER TABLE t CONVERT TO CHARACTER SET latin1"
     assert shape_of(table, convert).charset == "latin1"
     assert shape_of(table, convert, dialect=MYSQL56).charset is None
+    assert shape_of(table, f"{convert}, FORCE", dialect=MYSQL56).charset == "latin1"
+    assert shape_of(f"{table[:-4]}latin1", convert, dialect=MYSQL56).charset == "latin1"
     assert "default character set" in reason_of(table, convert, "ALTER TABLE t ADD x CHAR", dialect=MYSQL56)
     assert (
         shape_of(table, convert, "ALTER TABLE t ADD x INT, CHARSET greek", dialect=MYSQL56).charset == "greek"
     )
+
+
+@pytest.mark.parametrize(
+    ("clauses", "mysql", "mariadb"),
+    [
+        ("COLLATE utf8_bin, CONVERT TO CHARSET latin2", "latin2", "utf8mb3"),
+        ("CONVERT TO CHARSET latin2, COLLATE utf8_bin", "utf8mb3", "utf8mb3"),
+    ],
+)
+def test_the_default_of_two_clauses(clauses: str, mysql: str, mariadb: str) -> None:
+    assert shape_of(ABC, f"ALTER TABLE t {clauses}").charset == mysql
+    assert shape_of(ABC, f"ALTER TABLE t {clauses}", dialect=MARIADB).charset == mariadb
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,23 @@ def test_quotes_by_sql_mode() -> None:
     assert tables(catalog_of('CREATE TABLE "t" (a INT)')) == {}
 
 
+@pytest.mark.parametrize(
+    ("sql", "code", "expected"),
+    [
+        ("CREATE OR REPLACE TABLE t (b BLOB) ENGINE=MEMORY", 1163, {"shop.u": "a"}),
+        ("DROP TABLE t, v, u", 1051, {}),
+        ("DROP TABLE t", 1217, {"shop.t": "unknown", "shop.u": "a"}),
+        ("ALTER TABLE t ADD b INT", 1317, {"shop.t": "unknown", "shop.u": "a"}),
+        ("RENAME TABLE t TO v", 1317, {"shop.t": "unknown", "shop.u": "a", "shop.v": "unknown"}),
+        ("CREATE DATABASE x", 1317, {"shop.t": "a", "shop.u": "a"}),
+    ],
+)
+def test_statements_that_are_logged_with_an_error(sql: str, code: int, expected: dict[str, str]) -> None:
+    catalog = catalog_of("CREATE TABLE t (a INT)", "CREATE TABLE u (a INT)")
+    catalog.apply(Statement(sql, "shop", MARIADB, "latin1", code))
+    assert tables(catalog) == expected
+
+
 def test_changes() -> None:
     catalog = catalog_of("CREATE TABLE t (a INT)")
     before = catalog.get(T)

@@ -64,9 +64,44 @@ def test_names(body: str, expected: str, dialect: Dialect) -> None:
     assert sorted(key_names(shape).split()) == sorted(expected.split())
 
 
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        (["CREATE TABLE t (a INT, b INT NOT NULL, UNIQUE x (a), UNIQUE y (b), PRIMARY KEY (a, b))"], "y x"),
+        (["CREATE TABLE t (a INT, b INT NOT NULL, PRIMARY KEY (a, b), UNIQUE x (a), UNIQUE y (b))"], "x y"),
+        (
+            [
+                "CREATE TABLE t (a INT, b INT NOT NULL, UNIQUE x (a))",
+                "ALTER TABLE t ADD UNIQUE y (b), ADD PRIMARY KEY (a, b)",
+            ],
+            "y x",
+        ),
+        (
+            [
+                "CREATE TABLE t (a INT, b INT NOT NULL, UNIQUE x (a))",
+                "ALTER TABLE t ADD PRIMARY KEY (a, b), ADD UNIQUE y (b)",
+            ],
+            "y x",
+        ),
+        (
+            [
+                "CREATE TABLE t (a INT, b INT NOT NULL, UNIQUE x (a), UNIQUE y (b), PRIMARY KEY (a, b))",
+                "ALTER TABLE t DROP PRIMARY KEY",
+            ],
+            "y x",
+        ),
+        (["CREATE TABLE t (x INT UNIQUE, a INT PRIMARY KEY, b INT NOT NULL UNIQUE, UNIQUE z (a))"], "b z x"),
+    ],
+)
+@pytest.mark.parametrize("dialect", [MYSQL, MARIADB])
+def test_order(statements: list[str], expected: str, dialect: Dialect) -> None:
+    """What is NOT NULL by a primary key alone is not so for the keys before it."""
+    assert key_names(shape_of(*statements, dialect=dialect)) == expected
+
+
 def test_names_of_keys_over_expressions() -> None:
-    shape = shape_of("CREATE TABLE t (a INT, b INT, KEY ((a + 1)), UNIQUE ((b), a))")
-    assert key_names(shape) == "functional_index_2 functional_index"
+    shape = shape_of("CREATE TABLE t (a INT, b INT, KEY ((a + 1)), UNIQUE ((b), a), KEY (a, (b + 1)))")
+    assert key_names(shape) == "functional_index_2 functional_index functional_index_3"
 
 
 def test_names_through_alter_table() -> None:
@@ -97,6 +132,8 @@ def test_names_through_alter_table() -> None:
         (["ALTER TABLE t DROP PRIMARY KEY", "CREATE UNIQUE INDEX x ON t (a)"], ("c",)),
         (["ALTER TABLE t DROP PRIMARY KEY", "ALTER TABLE t DROP KEY unheard_of"], ()),
         (["ALTER TABLE t DROP KEY unheard_of"], ("b", "a")),
+        (["ALTER TABLE t DROP PRIMARY KEY, ADD d INT NOT NULL UNIQUE, DROP c, DROP KEY c"], ("d",)),
+        (["ALTER TABLE t DROP PRIMARY KEY, ADD d INT NOT NULL UNIQUE, DROP c, RENAME KEY c TO e"], ("d",)),
         (["ALTER TABLE t DROP PRIMARY KEY, MODIFY c INT NULL"], ()),
     ],
 )
@@ -113,6 +150,21 @@ def test_a_column_with_two_keys() -> None:
     assert key_names(shape_of(both, dialect=MARIADB)) == "a"
 
 
+def test_keys_of_columns_that_may_be_there() -> None:
+    table = "CREATE TABLE t (a INT UNIQUE, b INT)"
+
+    def keys(clauses: str) -> str:
+        shape = shape_of(table, f"ALTER TABLE t {clauses}", dialect=MARIADB)
+        return key_names(shape) + " P" * (shape.primary is not None)
+
+    assert keys("ADD COLUMN IF NOT EXISTS b INT UNIQUE") == "a b"
+    assert keys("ADD COLUMN IF NOT EXISTS a INT UNIQUE, ADD IF NOT EXISTS c INT PRIMARY KEY") == "a P"
+    assert keys("MODIFY COLUMN IF EXISTS a BIGINT UNIQUE") == "a"
+    assert keys("MODIFY COLUMN a BIGINT UNIQUE") == "a a_2"
+    assert keys("CHANGE COLUMN IF EXISTS a c INT UNIQUE") == "a c"
+    assert keys("ADD KEY IF NOT EXISTS a (b), ADD UNIQUE IF NOT EXISTS k (b), DROP KEY IF EXISTS x") == "a k"
+
+
 def test_prefixes() -> None:
     table = "CREATE TABLE t (a VARCHAR(20), b TEXT, UNIQUE x (a(20)), UNIQUE y (a(5)), UNIQUE z (b(10)))"
 
@@ -123,6 +175,12 @@ def test_prefixes() -> None:
     assert parts("ALTER TABLE t MODIFY a VARCHAR(30)") == [0, 5, 10]
     assert parts("ALTER TABLE t MODIFY a VARCHAR(3)") == [0, 0, 10]
     assert parts("ALTER TABLE t MODIFY a INT, MODIFY b VARCHAR(10)") == [0, 0, 0]
+
+
+def test_a_key_over_what_becomes_a_blob_in_mysql() -> None:
+    table = "CREATE TABLE t (a SET('x'), b INT NOT NULL, UNIQUE (a), UNIQUE (b))"
+    assert shape_of(table, "ALTER TABLE t MODIFY a BLOB").keys is None
+    assert shape_of(table, "ALTER TABLE t MODIFY a BLOB", dialect=MARIADB).primary_key == ("b",)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +217,29 @@ def test_hashes_through_statements() -> None:
     # Any ALTER forgets USING HASH.
     altered = shape_of(table, "ALTER TABLE t ADD c INT", dialect=MARIADB)
     assert names(altered) == "a b c DB_ROW_HASH_1"
+    renamed = ["ALTER TABLE t RENAME u", "ALTER TABLE u DISABLE KEYS", "RENAME TABLE u TO t"]
+    assert names(shape_of(table, *renamed, dialect=MARIADB)) == "a b DB_ROW_HASH_1 DB_ROW_HASH_2"
     assert names(shape_of(table, "ALTER TABLE t MODIFY a VARCHAR(10)", dialect=MARIADB)) == "a b"
+    geometry = "CREATE TABLE t (a GEOMETRY NOT NULL, UNIQUE (a))"
+    assert names(shape_of(geometry, dialect=MARIADB)) == "a DB_ROW_HASH_1"
+    assert names(shape_of(geometry, "ALTER TABLE t ADD b INT", dialect=MARIADB)) == "a b"
+    sure = shape_of("CREATE TABLE t (a TEXT NOT NULL, UNIQUE (a))", dialect=MARIADB)
+    late = shape_of("CREATE TABLE t (a TEXT, UNIQUE (a), PRIMARY KEY (a(9)))", dialect=MARIADB)
+    assert [shape.columns[-1].nullable for shape in (sure, late)] == [False, True]
+    # The keys are in the server's order, the hashes in that of the statement.
+    both = shape_of("CREATE TABLE t (a TEXT, b TEXT NOT NULL, UNIQUE (a), UNIQUE (b))", dialect=MARIADB)
+    assert [column.nullable for column in both.columns[2:]] == [True, False]
+    assert key_names(both) == "b a"
+    assert [
+        column.nullable
+        for column in shape_of(
+            "CREATE TABLE t (a TEXT, b TEXT NOT NULL, UNIQUE (a), UNIQUE (b))",
+            "ALTER TABLE t FORCE",
+            dialect=MARIADB,
+        ).columns[2:]
+    ] == [False, True]
+    memory = "CREATE TABLE t (a INT, UNIQUE (a)) ENGINE=MEMORY"
+    assert "USING HASH" in reason_of(memory, "ALTER TABLE t ENGINE=InnoDB", dialect=MARIADB)
     lost = "ALTER TABLE t DROP KEY unheard_of"
     assert "a unique key over a hash" in reason_of(
         table, lost, "ALTER TABLE t ADD UNIQUE (a)", dialect=MARIADB
