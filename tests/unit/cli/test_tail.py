@@ -119,15 +119,13 @@ def test_it_goes_on_at_the_resume_point(source: DemoSource, log: Path) -> None:
     assert known[-2] not in terminal.plain
 
 
-def test_narrow_and_resized(source: DemoSource) -> None:
-    with on_terminal("tail", source.dsn, "--from", "earliest", columns=44) as terminal:
-        terminal.wait_for("delete shop.orders")
-        assert "…" in terminal.plain
-        terminal.press(CTRL_C)
+def test_narrow(source: DemoSource) -> None:
+    # It ends by itself: Linux may lose a line's end if Ctrl-C is pressed while a program waits to write.
+    with on_terminal("tail", source.dsn, "--from", "earliest", "--stop", "now", columns=44) as terminal:
         assert terminal.end() == 0
-    # The terminal shows the key that was pressed, wherever the output is.
-    lines = [line.replace("^C", "") for line in terminal.lines()]
-    changed = [line for line in lines if line.startswith(("20", "  "))]
+    assert "…" in terminal.plain
+    assert "delete shop.orders" in terminal.plain
+    changed = [line for line in terminal.lines() if line.startswith(("20", "  "))]
     assert max(map(len, changed)) <= 44
 
 
