@@ -43,7 +43,8 @@ LABEL_TYPES: Final = frozenset({"enum", "set"})
 class CharsetContext:
     """What columns without a character set of their own get: the table's default.
 
-    ``converted`` is the set of CONVERT TO in the same statement: all character columns get it.
+    ``converted`` is the set of CONVERT TO in the same statement: all character columns get it, but those that the
+    table's default makes binary.
     """
 
     table: str | None
@@ -51,7 +52,7 @@ class CharsetContext:
 
     def of(self, clause: CharsetClause) -> str:
         """The set of a column."""
-        charset = charset_of(clause, self.table if self.converted is None else self.converted, None)
+        charset = charset_of(clause, self.table, None)
         if charset is None:
             raise UnknownShapeError("the default character set of the table is not known")
         return charset if self.converted is None or charset == "binary" else self.converted

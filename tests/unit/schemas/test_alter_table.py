@@ -149,6 +149,25 @@ def test_a_text_that_is_changed_and_converted_at_once() -> None:
         assert columns_text(shape_of(*sql, dialect=dialect)) == "a tinytext utf8mb4"
 
 
+@pytest.mark.parametrize(
+    "clauses", ["CONVERT TO CHARSET ascii, COLLATE binary", "CHARSET binary, CONVERT TO CHARSET ascii"]
+)
+def test_a_binary_default_beside_a_conversion(clauses: str) -> None:
+    table = "CREATE TABLE t (a VARCHAR(5), b CHAR(3)) CHARSET latin1"
+    alter = f"ALTER TABLE t {clauses}, MODIFY a VARCHAR(5), ADD c CHAR(2) CHARSET latin1"
+    assert (
+        columns_text(shape_of(table, alter, dialect=MARIADB))
+        == "a varbinary(5), b char(3) ascii, c char(2) ascii"
+    )
+    assert "a varchar(5) ascii" in columns_text(
+        shape_of(
+            table,
+            "ALTER TABLE t CHARSET binary, CONVERT TO CHARSET ascii, MODIFY a VARCHAR(5)",
+            dialect=MYSQL56,
+        )
+    )
+
+
 def test_the_default_that_an_old_mysql_may_keep() -> None:
     table = "CREATE TABLE t (a INT, v VARCHAR(5) CHARSET latin1) CHARSET utf8"
     convert = "ALTER TABLE t CONVERT TO CHARACTER SET latin1"
