@@ -12,9 +12,17 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from tests.server.support.schema_oracle import DdlRun, Findings, compare
-from tests.support.ddl_cases import CASES, MARIADB, MODERN, MYSQL, REPORTED, REPORTED_MARIADB, REPORTED_MODERN
 from tests.support.random_ddl import RandomDdl
 from tests.support.servers import Server
+from tests.support.shape_statements import (
+    CASES,
+    MARIADB,
+    MODERN,
+    MYSQL,
+    REPORTED,
+    REPORTED_MARIADB,
+    REPORTED_MODERN,
+)
 
 SEED = int(os.environ.get("SCHEMA_SHAPES_SEED") or random.SystemRandom().randrange(1 << 32))
 STATEMENTS, MOST_STATEMENTS = 40, 300
