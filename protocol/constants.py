@@ -255,8 +255,11 @@ EVENT_END_OFFSET = 13
 EVENT_FLAGS_OFFSET = 17
 #: Event headers and COM_BINLOG_DUMP hold positions modulo 2**32.
 POSITION_MASK = 0xFFFFFFFF
-#: max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement.
+#: max_allowed_packet is at most 1 GiB; an event adds far less than 1 MiB to one row or statement. The default of
+#: ``max_event_bytes``.
 MAX_EVENT_SIZE = (1 << 30) + (1 << 20)
+#: The columns that a table can have in both families (MAX_FIELDS).
+MAX_COLUMNS = 4096
 CHECKSUM_SIZE = 4
 #: How statements begin that servers write around and between row changes. These statements change no tables.
 STATEMENT_FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE SAVEPOINT", "XA ")

@@ -7,8 +7,9 @@ MariaDB's ``sql/log_event.cc`` (binlog_buf_uncompress) and ``sql/field.cc`` (unc
 import zlib
 from collections.abc import Iterator
 
-from .constants import EVENT_HEADER_SIZE, EVENT_SIZE_OFFSET
+from .constants import EVENT_HEADER_SIZE, EVENT_SIZE_OFFSET, MAX_EVENT_SIZE
 from .errors import DecodeError, TruncatedError
+from .wire import check_size
 from .zstd import load_zstd
 
 ZSTD = 0
@@ -36,30 +37,41 @@ def _zstd_chunks(payload: bytes) -> Iterator[bytes]:
         rest = getattr(decompressor, "unused_data", b"")
 
 
-def payload_events(payload: bytes, compression_type: int) -> Iterator[bytes]:
+def payload_events(
+    payload: bytes, compression_type: int, size: int | None = None, max_event_bytes: int = MAX_EVENT_SIZE
+) -> Iterator[bytes]:
     """The raw events inside a transaction payload; they carry no checksums.
 
-    Raises ``DecodeError`` for damaged data or an unknown compression, ``MissingExtraError`` without zstd.
+    ``size`` is the uncompressed size that the log announces (None: unknown). Memory grows with the largest event
+    only. Raises ``DecodeError`` for damaged data, an unknown compression, more bytes than ``size`` and an event of
+    more than ``max_event_bytes``, and ``MissingExtraError`` without zstd.
     """
     if compression_type not in (ZSTD, NONE):
         raise DecodeError(f"a compressed transaction has the unknown compression type {compression_type}")
     chunks = iter((payload,)) if compression_type == NONE else _zstd_chunks(payload)
     buffer = bytearray()
     wanted = EVENT_HEADER_SIZE
+    total = 0
     for chunk in chunks:
+        total += len(chunk)
+        if size is not None and total > size:
+            raise DecodeError(f"a compressed transaction holds more than the {size} bytes that it announces")
         buffer += chunk
         start = 0
         while len(buffer) - start >= wanted:
-            size = int.from_bytes(buffer[start + EVENT_SIZE_OFFSET : start + EVENT_SIZE_OFFSET + 4], "little")
-            if size < EVENT_HEADER_SIZE:
+            event_size = int.from_bytes(
+                buffer[start + EVENT_SIZE_OFFSET : start + EVENT_SIZE_OFFSET + 4], "little"
+            )
+            if event_size < EVENT_HEADER_SIZE:
                 raise DecodeError(
-                    f"a compressed transaction holds an event of {size} bytes, less than an event header"
+                    f"a compressed transaction holds an event of {event_size} bytes, less than an event header"
                 )
-            if len(buffer) - start < size:
-                wanted = size
+            check_size("an event inside a compressed transaction", event_size, max_event_bytes)
+            if len(buffer) - start < event_size:
+                wanted = event_size
                 break
-            yield bytes(buffer[start : start + size])
-            start += size
+            yield bytes(buffer[start : start + event_size])
+            start += event_size
             wanted = EVENT_HEADER_SIZE
         del buffer[:start]
     if buffer:
@@ -78,7 +90,7 @@ def _inflate(data: bytes, length: int, window: int) -> bytes:
     return result
 
 
-def uncompress_event_part(data: bytes) -> bytes:
+def uncompress_event_part(data: bytes, max_event_bytes: int = MAX_EVENT_SIZE) -> bytes:
     """The compressed part of a MariaDB event (log_bin_compress): the statement, or the rows.
 
     Layout: a byte with bit 7 set, the algorithm (0: zlib) in bits 4 to 6 and the size of the length in bits 0 to 2;
@@ -90,14 +102,16 @@ def uncompress_event_part(data: bytes) -> bytes:
     if data[0] & 0xF0 != 0x80 or not 1 <= length_size <= 4 or len(data) <= length_size:
         raise DecodeError(f"compressed data has an invalid header that starts with 0x{data[0]:02x}")
     length = int.from_bytes(data[1 : 1 + length_size], "big")
+    check_size("the uncompressed content of an event", length, max_event_bytes)
     return _inflate(data[1 + length_size :], length, zlib.MAX_WBITS)
 
 
-def uncompress_column(data: bytes) -> bytes:
+def uncompress_column(data: bytes, max_event_bytes: int = MAX_EVENT_SIZE, before: int = 0) -> bytes:
     """The value of a MariaDB ``COMPRESSED`` column: uncompressed bytes after 0x00, or a zlib stream after 0x8_.
 
     Bits 0 to 2 of the first byte are the size of the big-endian length that follows; bit 3 says that the stream has
-    no zlib header.
+    no zlib header. ``before`` is the number of bytes that other columns of the same event have; with this column they
+    may have ``max_event_bytes``.
     """
     if not data:
         return b""
@@ -107,5 +121,24 @@ def uncompress_column(data: bytes) -> bytes:
     if data[0] & 0xF0 != 0x80 or len(data) <= length_size:
         raise DecodeError(f"a compressed column has an invalid header that starts with 0x{data[0]:02x}")
     length = int.from_bytes(data[1 : 1 + length_size], "big")
+    check_size("the uncompressed columns of an event", before + length, max_event_bytes)
     window = -zlib.MAX_WBITS if data[0] & 0x08 else zlib.MAX_WBITS
     return _inflate(data[1 + length_size :], length, window)
+
+
+class ColumnInflation:
+    """Decompresses the ``COMPRESSED`` columns of one event after another: of each at most ``limit`` bytes."""
+
+    def __init__(self) -> None:
+        self.limit = MAX_EVENT_SIZE
+        self._used = 0
+
+    def begin(self) -> None:
+        """The columns that follow are of another event."""
+        self._used = 0
+
+    def column(self, data: bytes) -> bytes:
+        """The value of one column. Raises ``DecodeError`` for damage, and above the limit of its event."""
+        value = uncompress_column(data, self.limit, self._used)
+        self._used += len(value)
+        return value

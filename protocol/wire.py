@@ -57,6 +57,20 @@ def is_characters(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def too_large(what: str, size: int, limit: int) -> str:
+    """The reason of the error for something larger than ``max_event_bytes``, which is ``limit``."""
+    return (
+        f"{what} of {size} bytes is larger than max_event_bytes ({limit}) -- the log is damaged, or "
+        "max_event_bytes must be set higher"
+    )
+
+
+def check_size(what: str, size: int, limit: int) -> None:
+    """Raise ``DecodeError`` if ``size``, in bytes, is above ``max_event_bytes``, which is ``limit``."""
+    if size > limit:
+        raise DecodeError(too_large(what, size, limit))
+
+
 def bitmap_size(bits: int) -> int:
     """Size in bytes of a bitmap of ``bits`` bits."""
     return (bits + 7) >> 3

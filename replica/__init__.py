@@ -296,6 +296,7 @@ def connect(
     connect_timeout: float | None = None,
     verify_checksum: bool | None = None,
     on_schema_mismatch: SchemaMismatch | None = None,
+    max_event_bytes: int | None = None,
     reconnect: ReconnectPolicy | bool | None = None,
     checkpoints: CheckpointStore | None = None,
     checkpoint_interval: float | None = None,
@@ -361,6 +362,9 @@ def connect(
             seconds without any data the connection counts as lost. 0 turns both off.
         connect_timeout: seconds for the login, and for each answer after the login, 10 by default.
         verify_checksum: check each event's CRC32 (default).
+        max_event_bytes: the largest event, also one inside a compressed transaction or what MariaDB compressed in an
+            event: a larger one is a ``DecodeError`` before it takes memory. Default: 1 GiB and 1 MiB, as large as
+            servers write them.
         on_schema_mismatch: what to do if the column names in information_schema do not fit the log: ``"error"``
             (default), or ``"positional"``: name the columns ``@1``, ``@2``...
         reconnect: what to do when the connection is lost: a ``ReconnectPolicy`` (default: retry for ever, with

@@ -12,7 +12,8 @@ from ..constants import ARTIFICIAL, CHECKSUM_SIZE, EVENT_HEADER_SIZE, POSITION_M
 from ..errors import ChecksumError, ReplicaError, TruncatedError
 from ..wire import HeaderFields, LocatedEvent, unpack_event_header
 from .checksum import CRC32_RESIDUE
-from .decoder import DAMAGE, WRONG_CHECKSUM, EventDecoder, damaged
+from .damage import DAMAGE, WRONG_CHECKSUM, damaged
+from .decoder import EventDecoder
 from .events import Event
 
 #: Event types that change how later events are read, hold other events, or tell about the source itself.

@@ -15,6 +15,7 @@ from ..constants import (
     ARTIFICIAL,
     CHECKSUM_SIZE,
     EVENT_HEADER_SIZE,
+    MAX_EVENT_SIZE,
     POSITION_MASK,
     STATEMENT_FRAME,
     EventFlag,
@@ -45,6 +46,7 @@ from .checksum import (
     is_mariadb_version,
     server_version_of,
 )
+from .damage import DAMAGE, WRONG_CHECKSUM, damaged
 from .events import (
     Event,
     EventHeader,
@@ -60,6 +62,8 @@ from .events import (
     new_header,
 )
 from .fast_parsers import FREQUENT_PARSERS, FrequentParser
+from .fragments import Fragments
+from .mariadb_bodies import query_compressed
 from .parsers import BODY_PARSERS, parse_format_description, table_id_size
 from .rows_events import ROWS_FORMATS, MappedTable, RowReaders, map_table
 from .statement_bodies import query
@@ -67,8 +71,6 @@ from .statement_bodies import query
 WantsTable = Callable[[str, str], bool]
 
 _new = object.__new__
-WRONG_CHECKSUM = "the checksum does not match the event"
-DAMAGE = (IndexError, struct.error, ValueError, OverflowError, UnicodeError, ArithmeticError)
 _STATEMENT_END = 1
 # Table maps and rows events begin with a table id of 6 bytes and flags.
 _unpack_table_id = struct.Struct("<IHH").unpack_from
@@ -100,7 +102,6 @@ _CHANGING_STATE = _HEARTBEATS | {
 }
 # These come again and again, and are kept as they were read.
 _FREQUENT_STATEMENTS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
-_WITH_ORIGINAL_SIZE = 1
 
 
 class EventDecoder:
@@ -110,7 +111,9 @@ class EventDecoder:
     ``wants_table`` is called once for each table map (schema, name): rows of tables that it rejects are not decoded.
     ``columns`` maps ``"schema.table"`` to the names of the columns to decode. With
     ``on_schema_mismatch="positional"`` a description that does not fit leaves the names ``@1``... instead of raising.
-    ``cells`` replaces the readers of values, ``row_compiler`` the readers of rows.
+    ``cells`` replaces the readers of values, ``row_compiler`` the readers of rows. An event in fragments, an event
+    inside a compressed transaction, and what MariaDB compresses in an event may have ``max_event_bytes`` each; the
+    caller checks the size of raw events before it reads them.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class EventDecoder:
         on_schema_mismatch: Literal["error", "positional"] = "error",
         cells: CellTable | None = None,
         row_compiler: RowCompiler | None = None,
+        max_event_bytes: int = MAX_EVENT_SIZE,
     ) -> None:
         self.file = file
         self.position = position
@@ -144,8 +148,9 @@ class EventDecoder:
         self.table_statements = 0
         # The table of the last table map, if it is new and has no names.
         self._nameless: list[MappedTable] = []
-        self._row_readers = RowReaders(cells, row_compiler)
-        self._fragments: list[bytes] = []
+        self._max_event_bytes = max_event_bytes
+        self._row_readers = RowReaders(cells, row_compiler, max_event_bytes)
+        self._fragments = Fragments(max_event_bytes)
         self._has_old_layout = False
         self._statements: dict[bytes, tuple[int, str, str, bytes]] = {}
         self._parsers: dict[int, FrequentParser] = {
@@ -161,6 +166,7 @@ class EventDecoder:
             EventType.PRE_GA_UPDATE_ROWS: self._pre_ga_rows,
             EventType.PRE_GA_DELETE_ROWS: self._pre_ga_rows,
             EventType.MARIADB_PARTIAL_ROW_DATA: self._partial_row_data,
+            EventType.MARIADB_QUERY_COMPRESSED: self._query_compressed,
         }
 
     def decode(
@@ -236,7 +242,9 @@ class EventDecoder:
         The payload is decompressed piece by piece, so the size of the transaction does not matter. Raises the errors
         of ``decode``, and ``MissingExtraError`` without zstd.
         """
-        raw_events = payload_events(event.payload, event.compression_type)
+        raw_events = payload_events(
+            event.payload, event.compression_type, event.uncompressed_size, self._max_event_bytes
+        )
         self.payload_offset = 0
         try:
             for raw in raw_events:
@@ -259,20 +267,13 @@ class EventDecoder:
         table_id, flags = body.uint(6), body.uint(2)
         return PreGaRowsEvent(header, self.file, start, table_id, flags, body.rest())
 
+    def _query_compressed(self, header: EventHeader, start: int, body: Reader) -> QueryEvent:
+        return query_compressed(header, self.file, start, body, self._max_event_bytes)
+
     def _partial_row_data(self, header: EventHeader, start: int, body: Reader) -> Event | None:
-        """MDEV-32570: count of fragments, number of this fragment, flags, the total size in the first fragment."""
-        fragments, number, flags = body.uint(4), body.uint(4), body.u8()
-        if flags & _WITH_ORIGINAL_SIZE:
-            body.skip(8)
-        if number != len(self._fragments) + 1 or number > fragments:
-            self._fragments.clear()
-            raise DecodeError(f"fragment {number} of {fragments} of a rows event is out of order")
-        data = body.rest()
-        self._fragments.append(data)
-        if number < fragments:
+        fragments, number, data, whole = self._fragments.add(body)
+        if whole is None:
             return PartialRowDataEvent(header, self.file, start, fragments, number, data)
-        whole = b"".join(self._fragments)
-        self._fragments.clear()
         return self._decode_inner(whole, start)
 
     def _decode(self, raw: bytes, header: EventHeader, start: int) -> Event | None:
@@ -406,7 +407,7 @@ class EventDecoder:
         return event
 
     def _new_table(self, shape: bytes) -> MappedTable:
-        logged = parse_table_map(Reader(shape), self._mariadb)
+        logged = parse_table_map(Reader(shape), self._mariadb, self._max_event_bytes)
         wanted = self._wants_table is None or self._wants_table(logged.schema, logged.name)
         mapped = map_table(logged, None, wanted)
         if wanted and logged.names_from is not None:
@@ -460,7 +461,7 @@ class EventDecoder:
         body = Reader(raw, _AFTER_TABLE_ID, end)
         extra, read_rows = self._row_readers.reader(mapped, rows_format, body)
         if rows_format.is_compressed:
-            body = Reader(uncompress_event_part(body.rest()))
+            body = Reader(uncompress_event_part(body.rest(), self._max_event_bytes))
         rows = self._read(read_rows, body)
         return rows_format.event_class(
             new_header(header), file, position, table_id, mapped.table, flags, extra, rows
@@ -476,10 +477,6 @@ class EventDecoder:
         if isinstance(error, DecodeError) and error.file is None:
             error.file, error.position, error.event_type = self.file, start, event_type
         return error
-
-
-def damaged(error: Exception) -> DecodeError:
-    return DecodeError(f"the event's content is damaged: {error}")
 
 
 def _copy_with_own_caches(function: Any) -> FunctionType:

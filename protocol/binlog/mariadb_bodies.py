@@ -76,9 +76,11 @@ def start_encryption(header: EventHeader, file: str, position: int, body: Reader
     return StartEncryptionEvent(header, file, position, body.u8(), body.uint(4), body.take(12))
 
 
-def query_compressed(header: EventHeader, file: str, position: int, body: Reader) -> QueryEvent:
+def query_compressed(
+    header: EventHeader, file: str, position: int, body: Reader, max_event_bytes: int
+) -> QueryEvent:
     """QUERY_COMPRESSED: a QUERY whose statement is compressed (log_bin_compress)."""
     event = query(header, file, position, body)
     compressed = utf8_bytes(event.sql)
-    event.sql = utf8_text(uncompress_event_part(compressed))
+    event.sql = utf8_text(uncompress_event_part(compressed, max_event_bytes))
     return event

@@ -103,5 +103,4 @@ BODY_PARSERS: dict[int, BodyParser] = {
     EventType.MARIADB_BINLOG_CHECKPOINT: mariadb_bodies.binlog_checkpoint,
     EventType.MARIADB_GTID_LIST: mariadb_bodies.gtid_list,
     EventType.MARIADB_START_ENCRYPTION: mariadb_bodies.start_encryption,
-    EventType.MARIADB_QUERY_COMPRESSED: mariadb_bodies.query_compressed,
 }

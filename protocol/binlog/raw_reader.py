@@ -23,7 +23,7 @@ from ..constants import (
     EventType,
 )
 from ..errors import DecodeError, TruncatedError, UnsupportedEventError
-from ..wire import HeaderFields, LocatedEvent, ReadBytes, unpack_event_header
+from ..wire import HeaderFields, LocatedEvent, ReadBytes, too_large, unpack_event_header
 from .checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches
 from .keys import LogKeys
 
@@ -69,6 +69,8 @@ class RawEventReader:
     ``TruncatedError`` instead. ``has_checksums`` says whether events carry a CRC32, as the format description says
     or, if that is damaged or missing, as the first event with a right CRC32 shows (None until then).
 
+    An event of more than ``max_event_bytes`` is a ``DecodeError``, raised before it is read into memory.
+
     The constructor raises ``DecodeError`` if the bytes are no binlog file of version 4 (``UnsupportedEventError``
     for formats of servers before 5.0, which the message names). If a key is missing or wrong, the constructor or the
     first ``read_event`` raises ``ConfigurationError``.
@@ -82,6 +84,7 @@ class RawEventReader:
         torn: TornTail = "stop",
         keys: LogKeys | None = None,
         base: int = 0,
+        max_event_bytes: int = MAX_EVENT_SIZE,
     ) -> None:
         self.file = file
         self.event_position = 0
@@ -93,6 +96,7 @@ class RawEventReader:
         self._decryptor: EventDecryptor | None = None
         self._header: HeaderFields | None = None  # header of the last event read
         self._buffer = b""
+        self._limit = max_event_bytes
         self._base = base  # offset of the buffer's first byte in the file
         self._start = 0  # offset of the last event in the buffer
         self._next = 0  # offset of the next event in the buffer
@@ -117,13 +121,11 @@ class RawEventReader:
             start = self._start
         header = unpack_event_header(self._buffer, start)
         size = header[3]
-        if not EVENT_HEADER_SIZE <= size <= MAX_EVENT_SIZE:
+        if not EVENT_HEADER_SIZE <= size <= self._limit:
             if not size and self._is_zero_tail():
                 self._end()
                 return None
-            raise self._error(
-                f"the header announces an event of {size} bytes", None if self._decryptor else header[1]
-            )
+            raise self._impossible_size(size, None if self._decryptor else header[1])
         if len(self._buffer) - start < size:
             if not self._fill(size):
                 self._cut_short(size)
@@ -150,7 +152,8 @@ class RawEventReader:
         if self._decryptor is not None or self.has_checksums is None:
             return batch
         buffer, base, start = self._buffer, self._base, self._next
-        size = len(buffer)
+        # An event of more than max_event_bytes is left to read_event().
+        size = min(len(buffer), start + self._limit)
         last = min(size - EVENT_HEADER_SIZE, start + _BATCH_SIZE)
         while start <= last:
             header = unpack_event_header(buffer, start)
@@ -337,6 +340,11 @@ class RawEventReader:
                 return True
         return False
 
+    def _impossible_size(self, size: int, event_type: int | None) -> DecodeError:
+        if size < EVENT_HEADER_SIZE:
+            return self._error(f"the header announces an event of {size} bytes", event_type)
+        return self._error(too_large("an event", size, self._limit), event_type)
+
     def _error(self, reason: str, event_type: int | None = None) -> DecodeError:
         return DecodeError(reason, self.file, self.event_position, event_type)
 
@@ -378,7 +386,7 @@ class RawEventReader:
         _, event_type, _, size, _, flags = header
         possible = (
             event_type in _KNOWN_TYPES
-            and EVENT_HEADER_SIZE <= size <= MAX_EVENT_SIZE
+            and EVENT_HEADER_SIZE <= size <= self._limit
             and not flags & ~_KNOWN_FLAGS
         )
         return header if possible else None

@@ -6,8 +6,9 @@ to read values. Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes ve
 
 from collections.abc import Sequence
 from dataclasses import field, replace
+from typing import Any
 
-from ..constants import ColumnType, EventType
+from ..constants import MAX_EVENT_SIZE, ColumnType, EventType
 from ..errors import ConfigurationError, DecodeError
 from ..records import record
 from ..rows.cells import Cell, CellTable
@@ -55,6 +56,7 @@ ROWS_FORMATS: dict[int, RowsFormat] = {
     EventType.MARIADB_DELETE_ROWS_COMPRESSED: RowsFormat(DeleteRowsEvent, True, True),
 }
 _NO_CELL = Cell()
+_INFLATED = frozenset({ColumnType.MARIADB_VARCHAR_COMPRESSED, ColumnType.MARIADB_BLOB_COMPRESSED})
 # Row readers kept for each table: with MINIMAL images a wide table can have very many combinations of columns.
 _IMAGES_KEPT = 1024
 
@@ -115,8 +117,14 @@ def read_extra(rows_format: RowsFormat, reader: Reader) -> bytes:
 class RowReaders:
     """Finds the compiled reader of a rows event, and keeps the readers in the mapped tables."""
 
-    def __init__(self, cells: CellTable | None = None, compiler: RowCompiler | None = None) -> None:
+    def __init__(
+        self,
+        cells: CellTable | None = None,
+        compiler: RowCompiler | None = None,
+        max_event_bytes: int = MAX_EVENT_SIZE,
+    ) -> None:
         self._cells = cells or CellTable()
+        self._cells.inflation.limit = max_event_bytes
         self._compiler = compiler or RowCompiler()
 
     def reader(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> tuple[bytes, RowReader]:
@@ -158,8 +166,21 @@ class RowReaders:
             images = [self._image(columns, bitmaps, mapped.selected) for _ in range(image_count)]
             if rows_format.is_partial:
                 images[1] = self._partial(images[1], columns)
-            read_rows = known.by_prefix[key] = self._compiler.reader(*images)
+            read_rows = self._compiler.reader(*images)
+            if not _INFLATED.isdisjoint(column.type for column in columns):
+                read_rows = self._limited(read_rows)
+            known.by_prefix[key] = read_rows
         return read_rows
+
+    def _limited(self, read_rows: RowReader) -> RowReader:
+        """The same reader for a table with ``COMPRESSED`` columns: their uncompressed size in an event is limited."""
+        begin = self._cells.inflation.begin
+
+        def read_limited(data: bytes, position: int, end: int) -> list[Any]:
+            begin()
+            return read_rows(data, position, end)
+
+        return read_limited
 
     def _image(self, columns: Sequence[Column], bitmaps: Reader, selected: tuple[int, ...]) -> Image:
         bits = bits_set(bitmaps.take(bitmap_size(len(columns))), len(columns))

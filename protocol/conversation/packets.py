@@ -9,8 +9,8 @@ each chunk: a payload of n bytes takes at most about 2 n bytes of memory while i
 """
 
 from ..constants import MAX_FRAME_PAYLOAD
-from ..errors import ProtocolError
-from ..wire import unpack_u32, unpack_u32_pair
+from ..errors import DecodeError, ProtocolError, ReplicaError
+from ..wire import too_large, unpack_u32, unpack_u32_pair
 
 HEADER_SIZE = 4
 #: The largest payload before login: greetings and authentication data take a few hundred bytes.
@@ -22,6 +22,8 @@ MAX_PAYLOAD = (1 << 30) + (1 << 20)
 #: Frames are read in blocks of this many bytes if more have arrived.
 BULK_SIZE = 1 << 15
 
+# Bytes in front of an event: a zero, and the two of a semi-synchronous source.
+_EVENT_PREFIX = 3
 _SEQUENCE_STEP = 1 << 24
 _ALL_SEQUENCES = 0xFF << 24
 
@@ -35,6 +37,7 @@ class FrameStream:
     def __init__(self, max_payload: int = MAX_LOGIN_PAYLOAD) -> None:
         self.sequence = 0
         self.max_payload = max_payload
+        self._has_events = False
         self._data = b""
         self._position = 0
         self._chunks: list[bytes] = []
@@ -54,6 +57,11 @@ class FrameStream:
     def missing(self) -> int:
         """Minimum number of bytes to receive before ``read()`` can return more; 0 if it may have more already."""
         return max(self._wanted - self._size, 0)
+
+    def limit_events(self, max_event_bytes: int) -> None:
+        """From now on payloads are events: a larger one is a ``DecodeError``, which names this limit."""
+        self.max_payload = max_event_bytes + _EVENT_PREFIX
+        self._has_events = True
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer, cut anywhere."""
@@ -176,9 +184,7 @@ class FrameStream:
         if sequence != self.sequence and sequence not in self._restarts:
             raise ProtocolError(f"frame number {sequence} came where {self.sequence} was due")
         if self._parts_size + length > self.max_payload:
-            raise ProtocolError(
-                f"a payload has {self._parts_size + length} bytes or more; {self.max_payload} are allowed"
-            )
+            raise self._too_large(self._parts_size + length)
         end = position + HEADER_SIZE + length
         if end > len(data):
             self._wanted = HEADER_SIZE + length
@@ -192,6 +198,11 @@ class FrameStream:
             # Drops the last reference to the chunk, so that a large frame's memory is freed with its payload.
             self._data, self._position = b"", 0
         return data[position + HEADER_SIZE : end]
+
+    def _too_large(self, size: int) -> ReplicaError:
+        if self._has_events:
+            return DecodeError(too_large("an event", size, self.max_payload - _EVENT_PREFIX))
+        return ProtocolError(f"a payload has {size} bytes or more; {self.max_payload} are allowed")
 
     def _joined(self) -> bytes:
         """All received bytes as one object; the unread ones start at ``_position``."""

@@ -13,7 +13,7 @@ and events stay raw bytes for the decoder. It never waits, retries or reads a cl
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from ..constants import Capability
+from ..constants import MAX_EVENT_SIZE, Capability
 from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
 from ..position import FIRST_POSITION
 from ..records import record
@@ -92,7 +92,8 @@ class Connection:
     listeners but not against a man in the middle. ``enable_cleartext_plugin`` allows plugins to send the password
     itself where nobody can listen. ``attributes`` are added to the connection attributes
     (``performance_schema.session_connect_attrs``). ``compression`` names algorithms in order of preference; a server
-    that offers none of them is refused (SourceConfigurationError).
+    that offers none of them is refused (SourceConfigurationError). A larger event than ``max_event_bytes`` is a
+    DecodeError.
 
     Raises ConfigurationError for arguments that cannot be sent. One command may be outstanding at a time: a second
     one, like all other misuse by the driver, is a RuntimeError. After an error that ends the conversation ``phase``
@@ -113,6 +114,7 @@ class Connection:
         enable_cleartext_plugin: bool = False,
         attributes: Mapping[str, str] | None = None,
         compression: Sequence[CompressionName] = (),
+        max_event_bytes: int = MAX_EVENT_SIZE,
     ) -> None:
         #: The server's greeting, once it has come.
         self.handshake: Handshake | None = None
@@ -147,6 +149,7 @@ class Connection:
         self._require_tls = require_tls
         self._secure_transport = secure_transport
         self._wanted_compression = compression
+        self._max_event_bytes = max_event_bytes
         # Made here, so that a missing extra is noticed before anything is sent.
         self._codecs = {name: create_codec(name) for name in compression}
 
@@ -229,6 +232,7 @@ class Connection:
     def send_dump(self, file: str, position: int, server_id: int, flags: int = 0) -> None:
         """Send COM_BINLOG_DUMP; next_events() returns the events. ``position`` must be below 4 GiB."""
         self._command(BinlogDump(file, position, server_id, flags).encode(), Phase.DUMP)
+        self._frames.limit_events(self._max_event_bytes)
 
     def send_dump_gtid(
         self,
@@ -241,6 +245,7 @@ class Connection:
     ) -> None:
         """Send COM_BINLOG_DUMP_GTID; next_events() returns the events outside of the encoded ``gtid_set``."""
         self._command(BinlogDumpGtid(gtid_set, server_id, flags, file, position).encode(), Phase.DUMP)
+        self._frames.limit_events(self._max_event_bytes)
 
     def next_events(self) -> list[bytes]:
         """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..charset import Charset, charset_by_name
 from ..constants import ColumnType
 from ..errors import DecodeError
-from ..inflate import uncompress_column
+from ..inflate import ColumnInflation
 from ..records import record
 from ..values.inline import (
     Inline,
@@ -71,6 +71,21 @@ class Cell:
     length_bytes: int = 0
     quick: str = ""
     inline: Inline | None = None
+
+
+@record(frozen=True, slots=True)
+class Inflating:
+    """Stands for the function of a ``COMPRESSED`` column; the cell table makes it, because all share one limit.
+
+    ``decode`` makes a text of the bytes; None leaves them bytes.
+    """
+
+    decode: Callable[[bytes], str] | None
+
+    def function(self, inflation: ColumnInflation) -> Function:
+        """The function of the bytes in the row."""
+        decode, uncompress = self.decode, inflation.column
+        return uncompress if decode is None else lambda data: decode(uncompress(data))
 
 
 # Combinations of labels that are cached for each SET.
@@ -157,9 +172,7 @@ def _compressed(column: Column, length_bytes: int) -> Cell:
     """A MariaDB ``COMPRESSED`` column: decompressed, then read as its type."""
     charset = _charset(column)
     decode = None if charset is None else charset.decode
-    if decode is None:
-        return Cell("{f}({v})", uncompress_column, length_bytes=length_bytes)
-    return Cell("{f}({v})", lambda data: decode(uncompress_column(data)), length_bytes=length_bytes)
+    return Cell("{f}({v})", Inflating(decode), length_bytes=length_bytes)
 
 
 def _little_endian(size: int) -> Cell:
@@ -302,6 +315,8 @@ class CellTable:
     def __init__(self, makers: CellMakers = VALUE_CELLS, apply_diff: Function | None = None) -> None:
         self._makers = makers
         self.apply_diff = apply_diff or apply_json_diff
+        #: Decompresses the columns of all cells; ``begin`` is called for each event.
+        self.inflation = ColumnInflation()
         self._cells: dict[tuple[Any, ...], Cell] = {}
         self._shared: dict[Shared, object] = {}
 
@@ -324,6 +339,8 @@ class CellTable:
         return replace(cell, function=self._made(cell.function), inline=inline)
 
     def _made(self, constant: object) -> object:
+        if isinstance(constant, Inflating):
+            return constant.function(self.inflation)
         if not isinstance(constant, Shared):
             return constant
         if constant not in self._shared:

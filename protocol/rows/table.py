@@ -8,10 +8,10 @@ from dataclasses import field
 from typing import TypeVar
 
 from ..charset import charset_of_collation
-from ..constants import ColumnType
+from ..constants import MAX_COLUMNS, MAX_EVENT_SIZE, ColumnType
 from ..errors import DecodeError
 from ..records import record
-from ..wire import Reader, bitmap_size, bits_set, utf8_text
+from ..wire import Reader, bitmap_size, bits_set, check_size, utf8_text
 from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column
 
 _T = TypeVar("_T")
@@ -72,15 +72,18 @@ class _Collations:
         return self.listed[index]
 
 
-def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
+def parse_table_map(reader: Reader, mariadb: bool = False, max_event_bytes: int = MAX_EVENT_SIZE) -> Table:
     """Parse the body of a TABLE_MAP event after its table id and flags.
 
     Before 5.1.18 a table map ended after the types; rows of such a table cannot be read. Raises ``DecodeError`` if
-    parts contradict each other and ``TruncatedError`` if the event is too short.
+    parts contradict each other, for more columns than a table can have, and for labels that take more memory than
+    ``max_event_bytes``; ``TruncatedError`` if the event is too short.
     """
     schema = _name(reader)
     name = _name(reader)
     count = reader.lenenc_int()
+    if count > MAX_COLUMNS:
+        raise DecodeError(f"the table map has {count} columns; a table has at most {MAX_COLUMNS}")
     types = reader.take(count)
     if not reader.remaining:
         return _build(
@@ -92,7 +95,7 @@ def parse_table_map(reader: Reader, mariadb: bool = False) -> Table:
     shapes = [_shape(code, metadata) for code in types]
     metadata.expect_end()
     nullable = bits_set(reader.take(bitmap_size(count)), count)
-    fields = _read_fields(reader)
+    fields = _read_fields(reader, _Limits(count, max_event_bytes))
     return _build(schema, name, shapes, nullable, fields, mariadb)
 
 
@@ -121,7 +124,10 @@ def _bit_shape(reader: Reader) -> tuple[ColumnType, int]:
 
 def _typed_array_shape(reader: Reader) -> tuple[ColumnType, int]:
     """A functional index over JSON: in the table map, but never in a row image (WL#10604)."""
-    element, _ = _shape(reader.u8(), reader)
+    code = reader.u8()
+    if code == ColumnType.TYPED_ARRAY:
+        raise DecodeError("the table map has an array of arrays")
+    element, _ = _shape(code, reader)
     return ColumnType.TYPED_ARRAY, element
 
 
@@ -178,66 +184,92 @@ def _shape(code: int, reader: Reader) -> tuple[ColumnType, int]:
     return column_type, metadata
 
 
-def _lenenc_list(reader: Reader) -> list[int]:
+# Memory of one label: it is read as bytes and as text.
+_LABEL_BYTES = 100
+# ENUM's index has at most two bytes.
+_MAX_LABELS = 65_535
+
+
+@record(frozen=True, slots=True)
+class _Limits:
+    """What optional metadata can have: so many columns, and labels that take at most ``label_bytes`` of memory."""
+
+    columns: int
+    label_bytes: int
+
+
+def _lenenc_list(reader: Reader, limits: _Limits) -> list[int]:
+    """At most two numbers for each column."""
     values = []
     while reader.remaining:
         values.append(reader.lenenc_int())
+        if len(values) > 2 * limits.columns:
+            raise DecodeError(
+                f"the table map's optional metadata has too many numbers for {limits.columns} columns"
+            )
     return values
 
 
-def _default_charset(reader: Reader) -> _Collations:
+def _charset_list(reader: Reader, limits: _Limits) -> _Collations:
+    return _Collations(listed=_lenenc_list(reader, limits))
+
+
+def _default_charset(reader: Reader, limits: _Limits) -> _Collations:
     default = reader.lenenc_int()
-    pairs = _lenenc_list(reader)
+    pairs = _lenenc_list(reader, limits)
     if len(pairs) % 2:
         raise DecodeError("the table map's default character set ends inside an exception")
     return _Collations(default=default, exceptions=dict(zip(pairs[::2], pairs[1::2], strict=True)))
 
 
-def _name_list(reader: Reader) -> list[bytes]:
+def _name_list(reader: Reader, limits: _Limits) -> list[bytes]:
     names = []
     while reader.remaining:
         names.append(reader.lenenc_bytes())
+        if len(names) > limits.columns:
+            raise DecodeError(f"the table map has more column names than its {limits.columns} columns")
     return names
 
 
-def _label_lists(reader: Reader) -> list[list[bytes]]:
-    lists = []
+def _label_lists(reader: Reader, limits: _Limits) -> list[list[bytes]]:
+    lists: list[list[bytes]] = []
+    total = 0
     while reader.remaining:
-        lists.append([reader.lenenc_bytes() for _ in range(_bounded(reader))])
+        count = reader.lenenc_int()
+        if count > min(reader.remaining, _MAX_LABELS):
+            raise DecodeError(f"the table map announces {count} labels in {reader.remaining} bytes")
+        total += count
+        check_size("a table map with labels", total * _LABEL_BYTES, limits.label_bytes)
+        lists.append([reader.lenenc_bytes() for _ in range(count)])
+        if len(lists) > limits.columns:
+            raise DecodeError(f"the table map has more lists of labels than its {limits.columns} columns")
     return lists
 
 
-def _bounded(reader: Reader) -> int:
-    count = reader.lenenc_int()
-    if count > reader.remaining:
-        raise DecodeError(f"the table map announces {count} labels in {reader.remaining} bytes")
-    return count
-
-
-def _bits_high_first(reader: Reader) -> tuple[bool, ...]:
-    data = reader.rest()
+def _bits_high_first(reader: Reader, limits: _Limits) -> tuple[bool, ...]:
+    data = reader.take(min(bitmap_size(limits.columns), reader.remaining))
     return tuple(bool(byte & 0x80 >> bit) for byte in data for bit in range(8))
 
 
 # Optional metadata fields (rows_event.h: Optional_metadata_field_type) -> attribute of _Fields, and its parser.
-_FIELDS: dict[int, tuple[str, Callable[[Reader], object]]] = {
+_FIELDS: dict[int, tuple[str, Callable[[Reader, _Limits], object]]] = {
     1: ("signs", _bits_high_first),
     2: ("charsets", _default_charset),
-    3: ("charsets", lambda reader: _Collations(listed=_lenenc_list(reader))),
+    3: ("charsets", _charset_list),
     4: ("names", _name_list),
     5: ("set_labels", _label_lists),
     6: ("enum_labels", _label_lists),
     7: ("geometry_types", _lenenc_list),
     8: ("primary_key", _lenenc_list),
-    9: ("primary_key", lambda reader: _lenenc_list(reader)[::2]),
+    9: ("primary_key", lambda reader, limits: _lenenc_list(reader, limits)[::2]),
     10: ("label_charsets", _default_charset),
-    11: ("label_charsets", lambda reader: _Collations(listed=_lenenc_list(reader))),
+    11: ("label_charsets", _charset_list),
     12: ("visible", _bits_high_first),
     13: ("dimensions", _lenenc_list),
 }
 
 
-def _read_fields(reader: Reader) -> _Fields:
+def _read_fields(reader: Reader, limits: _Limits) -> _Fields:
     """All optional fields; unknown fields of later servers are skipped, as servers do."""
     fields = _Fields()
     while reader.remaining:
@@ -247,7 +279,7 @@ def _read_fields(reader: Reader) -> _Fields:
         known = _FIELDS.get(code)
         if known is not None:
             name, read = known
-            setattr(fields, name, read(Reader(reader.data, start, start + length)))
+            setattr(fields, name, read(Reader(reader.data, start, start + length), limits))
     return fields
 
 

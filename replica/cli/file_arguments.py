@@ -27,6 +27,12 @@ def add_file_arguments(parser: ArgumentParser) -> None:
         help="if the last event of a file is incomplete, stop before it (default) or fail",
     )
     add("--no-verify-checksum", action="store_true", help="do not verify the CRC32 checksums of events")
+    add(
+        "--max-event-bytes",
+        metavar="N",
+        type=int,
+        help="fail at an event of more bytes, also uncompressed; default: 1 GiB and 1 MiB, as servers write them",
+    )
     add("--keyring", metavar="FILE", help="for encrypted logs of MySQL: the keyring file")
     add(
         "--key", metavar="HEX", help="for encrypted logs of MySQL: the replication key, 64 hexadecimal digits"
@@ -79,6 +85,7 @@ def open_files(
         on_error="skip" if options.force else "raise",
         torn=options.torn,
         verify_checksum=not options.no_verify_checksum,
+        max_event_bytes=options.max_event_bytes,
         on_schema_mismatch=on_schema_mismatch,
         schema=schema,
         keyring=_key(options.key) if options.key else options.keyring,

@@ -151,6 +151,7 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
         "server_id": options.server_id,
         "on_schema_mismatch": "positional",
         "verify_checksum": not options.no_verify_checksum,
+        "max_event_bytes": options.max_event_bytes,
         "row_values": False,
     }
     if options.follow:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal, Self, TypeVar
 
 from protocol.binlog.events import Event
+from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
@@ -27,6 +28,10 @@ SchemaMismatch = Literal["error", "positional"]
 OptionReader = Callable[[str, object], object]
 
 _POSITION: Final = r"[^:,\s]+\.\d+:\d+"
+# The smallest max_event_bytes with which the events at the start of a log can be read, and the largest size that an
+# event header can announce.
+_LEAST_EVENT_LIMIT: Final = 1 << 12
+_MOST_EVENT_LIMIT: Final = (1 << 32) - 1
 _TIME: Final = r"\d{4}-\d\d-\d\d[T ]"
 _DATE: Final = r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 
@@ -44,6 +49,7 @@ class Selection:
     row_values: bool = True
     verify_checksum: bool = True
     on_schema_mismatch: SchemaMismatch = "error"
+    max_event_bytes: int = MAX_EVENT_SIZE
 
     @classmethod
     def read(cls, given: Mapping[str, object]) -> Self:
@@ -208,5 +214,6 @@ SELECTION_READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "row_values": read_boolean,
         "verify_checksum": read_boolean,
         "on_schema_mismatch": one_of("error", "positional"),
+        "max_event_bytes": whole_number(_LEAST_EVENT_LIMIT, _MOST_EVENT_LIMIT),
     }
 )

@@ -80,6 +80,7 @@ class BinlogFile:
             on_schema_mismatch=selection.on_schema_mismatch,
             cells=cells,
             row_compiler=row_compiler(selection.row_values),
+            max_event_bytes=selection.max_event_bytes,
         )
         self._events = LogEvents(
             files,
@@ -91,6 +92,7 @@ class BinlogFile:
             on_error=on_error,
             torn=torn,
             keys=keys or LogKeys(),
+            max_event_bytes=selection.max_event_bytes,
         )
         self._iterator = self._events.iterator
         self._transactions: FileTransactions | None = None
@@ -228,6 +230,7 @@ def open_binlog(
     torn: TornTail = "stop",
     verify_checksum: bool = True,
     on_schema_mismatch: SchemaMismatch = "error",
+    max_event_bytes: int | None = None,
     schema: Mapping[str, Sequence[ColumnDescription]] | None = None,
     keyring: str | os.PathLike[str] | bytes | Mapping[str, bytes] | None = None,
     key_file: str | os.PathLike[str] | KeyFile | Mapping[int, bytes] | None = None,
@@ -262,7 +265,7 @@ def open_binlog(
         on_error: at damage ``"raise"`` (default), or ``"skip"`` to the next event that can be found. Skipped bytes
         are
             logged as a warning and counted by ``BinlogFile.skipped``.
-        verify_checksum: check each event's CRC32 (default).
+        verify_checksum, max_event_bytes: as for ``replica.connect``.
         keyring: keys of MySQL's encrypted files: the path of the server's keyring file (``component_keyring_file`` or
             ``keyring_file``), its keys by id, or the 32 bytes of the replication key.
         key_file: keys of MariaDB's encrypted files: the path of the key file of ``file_key_management`` (a
@@ -284,6 +287,7 @@ def open_binlog(
         "row_values": row_values,
         "verify_checksum": verify_checksum,
         "on_schema_mismatch": on_schema_mismatch,
+        "max_event_bytes": max_event_bytes,
     }
     selection = Selection.read(given)
     for name, value, choices in (

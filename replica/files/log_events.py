@@ -56,6 +56,7 @@ class LogEvents:
         on_error: OnError,
         torn: TornTail,
         keys: LogKeys,
+        max_event_bytes: int,
     ) -> None:
         self.decoder = decoder
         self.wanted = wanted
@@ -69,6 +70,7 @@ class LogEvents:
         self._columns = columns
         self._torn = torn
         self._keys = keys
+        self._max_event_bytes = max_event_bytes
         self._open: OpenLogFile | None = None
         self._bytes_before = 0
         self._reader: RawEventReader | None = None
@@ -144,7 +146,13 @@ class LogEvents:
 
     def _read_file(self, file: LogFile, opened: OpenLogFile) -> Generator[Iterable[Event], None, None]:
         """The events of one open file."""
-        self._reader = reader = RawEventReader(opened.read, file=file.name, torn=self._torn, keys=self._keys)
+        self._reader = reader = RawEventReader(
+            opened.read,
+            file=file.name,
+            torn=self._torn,
+            keys=self._keys,
+            max_event_bytes=self._max_event_bytes,
+        )
         self._range.enter(file.name)
         self._state = "reading"
         while self._state == "reading":

@@ -42,6 +42,7 @@ class Session:
             get_server_public_key=options.get_server_public_key,
             enable_cleartext_plugin=options.enable_cleartext_plugin,
             compression=options.compression,
+            max_event_bytes=options.max_event_bytes,
         )
         transport: Transport | None = None
         try:

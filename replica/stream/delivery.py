@@ -219,6 +219,7 @@ class Delivery:
             on_schema_mismatch=options.on_schema_mismatch,
             cells=options.cells,
             row_compiler=row_compiler(options.row_values),
+            max_event_bytes=options.max_event_bytes,
         )
         self._decoder.checksum_enabled = dump.has_checksums
         self.account.begin_dump(self._decoder if dump.is_by_gtid else None)

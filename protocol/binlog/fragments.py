@@ -1,0 +1,50 @@
+"""Joins the fragments in which MariaDB 12 sends a large rows event (MARIADB_PARTIAL_ROW_DATA, MDEV-32570).
+
+Layout of a fragment: count of fragments, number of this fragment, flags, the total size (first fragment only), data.
+"""
+
+from typing import Final
+
+from ..constants import MAX_EVENT_SIZE
+from ..errors import DecodeError
+from ..wire import Reader, check_size
+
+_WITH_ORIGINAL_SIZE: Final = 1
+
+
+class Fragments:
+    """The fragments so far of one rows event: together at most ``max_event_bytes``."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_SIZE) -> None:
+        self._limit = max_event_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, body: Reader) -> tuple[int, int, bytes, bytes | None]:
+        """The count of fragments, this fragment's number, its data, and the whole event after the last fragment.
+
+        Raises ``DecodeError`` for a fragment out of order, and for an event that is too large; the fragments so far
+        are then forgotten.
+        """
+        try:
+            fragments, number, flags = body.uint(4), body.uint(4), body.u8()
+            if flags & _WITH_ORIGINAL_SIZE:
+                check_size("a rows event in fragments", body.uint(8), self._limit)
+            if number != len(self._parts) + 1 or number > fragments:
+                raise DecodeError(f"fragment {number} of {fragments} of a rows event is out of order")
+            check_size("a rows event in fragments", self._size + body.remaining, self._limit)
+        except DecodeError:
+            self._forget()
+            raise
+        data = body.rest()
+        self._parts.append(data)
+        self._size += len(data)
+        if number < fragments:
+            return fragments, number, data, None
+        whole = b"".join(self._parts)
+        self._forget()
+        return fragments, number, data, whole
+
+    def _forget(self) -> None:
+        self._parts.clear()
+        self._size = 0
