@@ -169,6 +169,9 @@ class Command(IntEnum):
     PING = 0x0E
     BINLOG_DUMP = 0x12
     REGISTER_SLAVE = 0x15
+    STMT_PREPARE = 0x16
+    STMT_EXECUTE = 0x17
+    STMT_CLOSE = 0x19
     BINLOG_DUMP_GTID = 0x1E
 
 

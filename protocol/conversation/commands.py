@@ -18,7 +18,8 @@ from .messages import decode_text, message_reader
 SEMI_SYNC_MAGIC = 0xEF
 
 
-def _uint(value: int, size: int, name: str) -> bytes:
+def encode_uint(value: int, size: int, name: str) -> bytes:
+    """An unsigned number in ``size`` bytes; ``ConfigurationError`` if it does not fit."""
     if not 0 <= value < 1 << 8 * size:
         raise ConfigurationError(f"{name} {value} does not fit into {size} bytes")
     return value.to_bytes(size, "little")
@@ -43,7 +44,7 @@ def encode_name(text: str, name: str) -> bytes:
 
 def _short(text: str, name: str) -> bytes:
     data = encode_name(text, name)
-    return _uint(len(data), 1, f"the length of {name}") + data
+    return encode_uint(len(data), 1, f"the length of {name}") + data
 
 
 def _decode_name(data: bytes) -> str:
@@ -51,7 +52,8 @@ def _decode_name(data: bytes) -> str:
     return decode_text(data.partition(b"\0")[0])
 
 
-def _reader(payload: bytes, command: int) -> Reader:
+def command_reader(payload: bytes, command: int) -> Reader:
+    """A cursor over a command's payload, behind its command byte; ``ProtocolError`` if that is another."""
     reader = message_reader(payload)
     received = reader.u8()
     if received != command:
@@ -66,7 +68,7 @@ class Quit:
     @classmethod
     def parse(cls, payload: bytes) -> "Quit":
         """Read the command."""
-        _reader(payload, Command.QUIT).expect_end()
+        command_reader(payload, Command.QUIT).expect_end()
         return cls()
 
     def encode(self) -> bytes:
@@ -83,7 +85,7 @@ class Query:
     @classmethod
     def parse(cls, payload: bytes) -> "Query":
         """Read the command."""
-        return cls(decode_text(_reader(payload, Command.QUERY).rest()))
+        return cls(decode_text(command_reader(payload, Command.QUERY).rest()))
 
     def encode(self) -> bytes:
         """The payload of this command."""
@@ -105,7 +107,7 @@ class RegisterReplica:
     @classmethod
     def parse(cls, payload: bytes) -> "RegisterReplica":
         """Read the command."""
-        reader = _reader(payload, Command.REGISTER_SLAVE)
+        reader = command_reader(payload, Command.REGISTER_SLAVE)
         server_id = reader.uint(4)
         host, user, password = [decode_text(reader.short_bytes()) for _ in range(3)]
         port = reader.uint(2)
@@ -119,13 +121,13 @@ class RegisterReplica:
         return b"".join(
             [
                 bytes([Command.REGISTER_SLAVE]),
-                _uint(self.server_id, 4, "server id"),
+                encode_uint(self.server_id, 4, "server id"),
                 _short(self.host, "the replica's host name"),
                 _short(self.user, "the replica's user name"),
                 _short(self.password, "the replica's password"),
-                _uint(self.port, 2, "port"),
-                _uint(self.rank, 4, "rank"),
-                _uint(self.source_id, 4, "source id"),
+                encode_uint(self.port, 2, "port"),
+                encode_uint(self.rank, 4, "rank"),
+                encode_uint(self.source_id, 4, "source id"),
             ]
         )
 
@@ -142,7 +144,7 @@ class BinlogDump:
     @classmethod
     def parse(cls, payload: bytes) -> "BinlogDump":
         """Read the command."""
-        reader = _reader(payload, Command.BINLOG_DUMP)
+        reader = command_reader(payload, Command.BINLOG_DUMP)
         position = reader.uint(4)
         flags = reader.uint(2)
         server_id = reader.uint(4)
@@ -153,9 +155,9 @@ class BinlogDump:
         return b"".join(
             [
                 bytes([Command.BINLOG_DUMP]),
-                _uint(self.position, 4, "binlog position"),
-                _uint(self.flags, 2, "dump flags"),
-                _uint(self.server_id, 4, "server id"),
+                encode_uint(self.position, 4, "binlog position"),
+                encode_uint(self.flags, 2, "dump flags"),
+                encode_uint(self.server_id, 4, "server id"),
                 encode_name(self.file, "the binlog file name"),
             ]
         )
@@ -174,7 +176,7 @@ class BinlogDumpGtid:
     @classmethod
     def parse(cls, payload: bytes) -> "BinlogDumpGtid":
         """Read the command."""
-        reader = _reader(payload, Command.BINLOG_DUMP_GTID)
+        reader = command_reader(payload, Command.BINLOG_DUMP_GTID)
         flags = reader.uint(2)
         server_id = reader.uint(4)
         file = _decode_name(reader.take(reader.uint(4)))
@@ -189,12 +191,12 @@ class BinlogDumpGtid:
         return b"".join(
             [
                 bytes([Command.BINLOG_DUMP_GTID]),
-                _uint(self.flags, 2, "dump flags"),
-                _uint(self.server_id, 4, "server id"),
-                _uint(len(file), 4, "file name length"),
+                encode_uint(self.flags, 2, "dump flags"),
+                encode_uint(self.server_id, 4, "server id"),
+                encode_uint(len(file), 4, "file name length"),
                 file,
-                _uint(self.position, 8, "binlog position"),
-                _uint(len(self.gtid_set), 4, "GTID set length"),
+                encode_uint(self.position, 8, "binlog position"),
+                encode_uint(len(self.gtid_set), 4, "GTID set length"),
                 self.gtid_set,
             ]
         )
@@ -210,7 +212,7 @@ class SemiSyncAck:
     @classmethod
     def parse(cls, payload: bytes) -> "SemiSyncAck":
         """Read the acknowledgement."""
-        reader = _reader(payload, SEMI_SYNC_MAGIC)
+        reader = command_reader(payload, SEMI_SYNC_MAGIC)
         position = reader.uint(8)
         return cls(decode_text(reader.rest()), position)
 
@@ -218,6 +220,6 @@ class SemiSyncAck:
         """The payload of this acknowledgement."""
         return (
             bytes([SEMI_SYNC_MAGIC])
-            + _uint(self.position, 8, "binlog position")
+            + encode_uint(self.position, 8, "binlog position")
             + encode_name(self.file, "the binlog file name")
         )

@@ -7,7 +7,9 @@ neither frames nor phases: ``replica_side`` sends the answers, and reads OK and 
 import hmac
 from typing import Final
 
+from ..constants import Capability
 from ..errors import AuthenticationError, ProtocolError
+from ..records import record
 from .client_plugins import (
     CR_SSL_CONNECTION_ERROR,
     DEFAULT_PLUGIN,
@@ -20,12 +22,44 @@ from .client_plugins import (
 )
 from .messages import AUTH_MORE_DATA_HEADER, EOF_HEADER, AuthMoreData, AuthSwitchRequest, Handshake, Ok
 
+# Capabilities without which the two sides cannot talk; every server since 4.1 has them.
+_REQUIRED: Final = Capability.PROTOCOL_41 | Capability.SECURE_CONNECTION
+# Capabilities that are offered, and used if the server has them. SESSION_TRACK and QUERY_ATTRIBUTES would only add
+# bytes that nobody reads. MariaDB's extended capabilities count only without LONG_PASSWORD, which MariaDB does not
+# offer.
+_OFFERED: Final = (
+    Capability.LONG_PASSWORD
+    | Capability.LONG_FLAG
+    | Capability.PROTOCOL_41
+    | Capability.TRANSACTIONS
+    | Capability.SECURE_CONNECTION
+    | Capability.PLUGIN_AUTH
+    | Capability.PLUGIN_AUTH_LENENC_CLIENT_DATA
+    | Capability.CONNECT_ATTRS
+    | Capability.DEPRECATE_EOF
+)
 # MySQL switches plugins at most once; MariaDB once for each plugin of the account (IDENTIFIED VIA a OR b OR c).
 _MAX_SWITCHES: Final = 10
 # Plugins that do not send the password: a server that knows something of the password has proved itself.
 _PROVING_PLUGINS: Final = frozenset({"mysql_native_password", "client_ed25519", "parsec"})
 # The byte before the proof in the text of OK (MDEV-31855).
 PROOF: Final = "\x01"
+
+
+@record(frozen=True, slots=True)
+class Authenticated:
+    """Logged in; commands may be sent."""
+
+    ok: Ok
+
+
+def common_capabilities(handshake: Handshake) -> Capability:
+    """What both sides have, without compression and TLS. ``ProtocolError`` for a server before 4.1."""
+    if handshake.capabilities & _REQUIRED != _REQUIRED:
+        raise ProtocolError(
+            f"the server ({handshake.server_version}) speaks the protocol of servers before MySQL 4.1"
+        )
+    return _OFFERED & handshake.capabilities
 
 
 class Login:

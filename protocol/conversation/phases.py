@@ -6,6 +6,8 @@ from typing import Final
 from ..records import record
 from .commands import SEMI_SYNC_MAGIC
 
+#: The first byte of a row in the binary protocol.
+BINARY_ROW: Final = b"\0"
 #: The bytes before an event of a dump: a status byte, and with semi-sync a magic byte and the ACK flag.
 EVENT: Final = b"\0"
 SEMI_SYNC_EVENT: Final = bytes([0, SEMI_SYNC_MAGIC, 0])
@@ -21,6 +23,9 @@ class Phase(Enum):
     READY = "waiting for a command"
     QUERY = "a query"
     REGISTER = "the registration as a replica"
+    PREPARE = "the preparation of a statement"
+    EXECUTE = "the execution of a prepared statement"
+    ROWS = "the rows of a prepared statement"
     DUMP = "the binlog dump"
     CLOSED = "the end of the conversation"
 

@@ -6,6 +6,8 @@ and ``next_event()`` returns what has happened so far:
     Handshake -> (StartTls ->) Authenticated -> [send_query() -> Ok | ResultSet]... -> send_dump() ->
     next_events()
 
+Rows that stream: send_prepare() -> Prepared, send_execute() -> RowsBegin -> next_rows() until ``rows_ended``.
+
 The state machine decides only on the order of messages: messages parse themselves, plugins prove the password,
 and events stay raw bytes for the decoder. It never waits, retries or reads a clock.
 """
@@ -16,7 +18,6 @@ from types import MappingProxyType
 from ..constants import MAX_EVENT_SIZE, Capability
 from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
 from ..position import FIRST_POSITION
-from ..records import record
 from .client_plugins import Credentials, load_public_key
 from .commands import (
     BinlogDump,
@@ -36,7 +37,7 @@ from .compressed_packets import (
     compression_capability,
     create_codec,
 )
-from .login import Login
+from .login import Authenticated, Login, common_capabilities
 from .messages import (
     EOF_HEADER,
     ERR_HEADER,
@@ -49,36 +50,22 @@ from .messages import (
     SslRequest,
 )
 from .packets import MAX_PAYLOAD, FrameStream
-from .phases import EVENT, NEED_DATA, SEMI_SYNC_EVENT, SEMI_SYNC_EVENT_WITH_ACK, NeedData, Phase, StartTls
-from .results import EOF_LIMIT, QueryAnswer, parse_end
+from .phases import (
+    BINARY_ROW,
+    EVENT,
+    NEED_DATA,
+    SEMI_SYNC_EVENT,
+    SEMI_SYNC_EVENT_WITH_ACK,
+    NeedData,
+    Phase,
+    StartTls,
+)
+from .prepared_statements import CloseStatement, Execute, Prepare, PrepareAnswer, Prepared, RowsBegin
+from .results import EOF_LIMIT, OkAnswer, QueryAnswer, ResultHead, expect_last, parse_end
 from .server_errors import server_error
 
+ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet | Prepared | RowsBegin
 
-@record(frozen=True, slots=True)
-class Authenticated:
-    """Logged in; commands may be sent."""
-
-    ok: Ok
-
-
-ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet
-
-# Capabilities without which the two sides cannot talk; every server since 4.1 has them.
-_REQUIRED = Capability.PROTOCOL_41 | Capability.SECURE_CONNECTION
-# Capabilities that are offered, and used if the server has them. SESSION_TRACK and QUERY_ATTRIBUTES would only add
-# bytes that nobody reads. MariaDB's extended capabilities count only without LONG_PASSWORD, which MariaDB does not
-# offer.
-_OFFERED = (
-    Capability.LONG_PASSWORD
-    | Capability.LONG_FLAG
-    | Capability.PROTOCOL_41
-    | Capability.TRANSACTIONS
-    | Capability.SECURE_CONNECTION
-    | Capability.PLUGIN_AUTH
-    | Capability.PLUGIN_AUTH_LENENC_CLIENT_DATA
-    | Capability.CONNECT_ATTRS
-    | Capability.DEPRECATE_EOF
-)
 _CLIENT_NAME = "mysql-replica"
 
 
@@ -131,6 +118,8 @@ class Connection:
         #: The source has ended the dump in order (EOF): it has no more events for a replica that does not
         #: wait. MySQL 5.6 also sends EOF, without an error, when another replica with the same uuid connects.
         self.dump_ended = False
+        #: The last row of a prepared statement has been returned.
+        self.rows_ended = False
 
         encode_name(user, "the user name")
         encode_name(database or "", "the database name")
@@ -159,7 +148,7 @@ class Connection:
         self._fingerprint: bytes | None = None
         self._login: Login | None = None
         self._tls_requested = False
-        self._answer: QueryAnswer | None = None
+        self._answer: QueryAnswer | PrepareAnswer | ResultHead | OkAnswer | None = None
         self._error: ReplicaError | None = None
 
     def __repr__(self) -> str:
@@ -178,20 +167,20 @@ class Connection:
         return data
 
     def next_event(self) -> ConnectionEvent | NeedData:
-        """The next event in order, or NEED_DATA. In the dump phase call next_events() instead.
+        """The next event in order, or NEED_DATA. In a dump call next_events() instead, for rows next_rows().
 
-        An ERR packet is raised as the error of ``server_errors.server_error()``; if it answers a query or a
-        registration, the conversation continues. A malformed packet raises ProtocolError.
+        An ERR packet is raised as the error of ``server_errors.server_error()``; if it answers a command, the
+        conversation continues. A malformed packet raises ProtocolError.
         """
         self._check_open()
-        if self.phase is Phase.DUMP:
-            raise RuntimeError("next_event() does not work in the dump phase: call next_events()")
+        if self.phase in (Phase.DUMP, Phase.ROWS):
+            raise RuntimeError(
+                f"next_event() does not work during {self.phase.value}: see next_events(), next_rows()"
+            )
         try:
             return self._step()
         except ReplicaError as error:
-            # An ERR packet that answers a command leaves the conversation ready for the next one.
-            if self.phase is not Phase.READY:
-                self._close(error)
+            self._close_unless_ready(error)
             raise
 
     def tls_established(self, fingerprint: bytes | None = None) -> None:
@@ -215,6 +204,36 @@ class Connection:
         self._command(Query(sql).encode(), Phase.QUERY)
         self._answer = QueryAnswer(self._capabilities)
 
+    def send_prepare(self, sql: str) -> None:
+        """Send COM_STMT_PREPARE for a statement without parameters; next_event() returns Prepared."""
+        self._command(Prepare(sql).encode(), Phase.PREPARE)
+        self._answer = PrepareAnswer(self._capabilities)
+
+    def send_execute(self, statement_id: int) -> None:
+        """Send COM_STMT_EXECUTE; next_event() returns RowsBegin, or Ok for a statement without rows."""
+        self._command(Execute(statement_id).encode(), Phase.EXECUTE)
+        self._answer = ResultHead(self._capabilities)
+        self.rows_ended = False
+
+    def send_close_statement(self, statement_id: int) -> None:
+        """Send COM_STMT_CLOSE, which has no answer: the next command may follow at once."""
+        self._command(CloseStatement(statement_id).encode(), Phase.READY)
+
+    def next_rows(self) -> list[bytes]:
+        """The next complete rows in the binary protocol, about 32 KB at most, each without its first byte (0).
+
+        Empty if data is needed or ``rows_ended``. An ERR packet is raised after the rows before it."""
+        self._check_open()
+        if self.rows_ended:
+            return []
+        if self.phase is not Phase.ROWS:
+            raise RuntimeError("next_rows() works after RowsBegin only")
+        try:
+            return self._frames.read_prefixed(BINARY_ROW) or self._end_of_rows(self._frames.read())
+        except ReplicaError as error:
+            self._close_unless_ready(error)
+            raise
+
     def send_register_replica(
         self,
         server_id: int,
@@ -228,6 +247,7 @@ class Connection:
         """Send COM_REGISTER_SLAVE; next_event() returns Ok. SHOW REPLICAS prints these values."""
         command = RegisterReplica(server_id, host, user, password, port, source_id=source_id)
         self._command(command.encode(), Phase.REGISTER)
+        self._answer = OkAnswer(self._capabilities)
 
     def send_dump(self, file: str, position: int, server_id: int, flags: int = 0) -> None:
         """Send COM_BINLOG_DUMP; next_events() returns the events. ``position`` must be below 4 GiB."""
@@ -251,8 +271,7 @@ class Connection:
         """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.
 
         A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
-        after the events before it were returned. The list ends early with an event that sets
-        ``ack_requested``.
+        after the events before it. The list ends early with an event that sets ``ack_requested``.
         """
         self._check_open()
         if self.phase is not Phase.DUMP:
@@ -300,13 +319,10 @@ class Connection:
         if payload[0] == ERR_HEADER:
             raise server_error(Err.parse(payload), self.phase)
         handshake = Handshake.parse(payload)
-        if handshake.capabilities & _REQUIRED != _REQUIRED:
-            raise ProtocolError(
-                f"the server ({handshake.server_version}) speaks the protocol of servers before MySQL 4.1"
-            )
+        self._capabilities = common_capabilities(handshake)
         self.handshake = handshake
         self.compression = choose_compression(self._wanted_compression, handshake.capabilities)
-        self._capabilities = _OFFERED & handshake.capabilities | compression_capability(self.compression)
+        self._capabilities |= compression_capability(self.compression)
         if self._database is not None:
             self._capabilities |= Capability.CONNECT_WITH_DB
         if not self._want_tls:
@@ -376,23 +392,29 @@ class Connection:
         phase, self.phase = self.phase, Phase.CLOSED
         raise server_error(Err.parse(payload), phase)
 
-    def _on_query(self, payload: bytes) -> ConnectionEvent | None:
+    def _on_answer(self, payload: bytes) -> ConnectionEvent | None:
         assert self._answer is not None
         if payload[0] == ERR_HEADER:
             raise self._refused(payload)
         answer = self._answer.receive(payload)
+        if isinstance(answer, tuple):
+            self.phase = Phase.ROWS
+            return RowsBegin(answer)
         if answer is not None:
             self._end_command()
         return answer
 
-    def _on_register(self, payload: bytes) -> ConnectionEvent:
-        if payload[0] == ERR_HEADER:
+    def _end_of_rows(self, payload: bytes | None) -> list[bytes]:
+        if payload is None:
+            return []
+        if payload[:1] == bytes([ERR_HEADER]):
             raise self._refused(payload)
-        if payload[0] != OK_HEADER:
+        if payload[:1] != bytes([EOF_HEADER]):
             raise self._unexpected(payload)
-        ok = Ok.parse(payload, self._capabilities)
+        expect_last(parse_end(payload, self._capabilities))
         self._end_command()
-        return ok
+        self.rows_ended = True
+        return []
 
     def _refused(self, payload: bytes) -> ReplicaError:
         error = server_error(Err.parse(payload), self.phase)
@@ -458,6 +480,11 @@ class Connection:
         if self._error is not None:
             raise self._error
 
+    def _close_unless_ready(self, error: ReplicaError) -> None:
+        # An ERR packet that answers a command leaves the conversation ready for the next one.
+        if self.phase is not Phase.READY:
+            self._close(error)
+
     def _close(self, error: ReplicaError) -> None:
         self._error = error
         self.phase = Phase.CLOSED
@@ -469,7 +496,9 @@ _HANDLERS: Mapping[Phase, Callable[[Connection, bytes], ConnectionEvent | None]]
         Phase.TLS: Connection._on_tls,
         Phase.AUTHENTICATION: Connection._on_authentication,
         Phase.READY: Connection._on_ready,
-        Phase.QUERY: Connection._on_query,
-        Phase.REGISTER: Connection._on_register,
+        Phase.QUERY: Connection._on_answer,
+        Phase.PREPARE: Connection._on_answer,
+        Phase.EXECUTE: Connection._on_answer,
+        Phase.REGISTER: Connection._on_answer,
     }
 )

@@ -1,4 +1,4 @@
-"""Text result sets: their packets, and the answer to one COM_QUERY, packet by packet.
+"""Result sets: their packets, and the answer to one COM_QUERY (text rows), packet by packet.
 
 A result set ends with OK or, without DEPRECATE_EOF, with EOF; both are read here. Requests for local files and
 further results are refused, because the client did not ask for them. The caller handles ERR packets.
@@ -33,7 +33,7 @@ _LOCAL_INFILE_HEADER = 0xFB
 
 @record(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column of a text result set. ``length`` counts bytes in the connection charset."""
+    """A column of a result set. ``length`` counts bytes in the connection charset."""
 
     name: str
     type: int
@@ -136,51 +136,83 @@ def parse_end(payload: bytes, capabilities: Capability) -> Ok | Eof:
     return Eof.parse(payload) if len(payload) == _EOF_SIZE else Ok.parse(payload, capabilities)
 
 
-class QueryAnswer:
-    """Collects the packets of one answer: ``receive()`` returns the answer once it is complete."""
+class OkAnswer:
+    """The answer to a registration, which has no result set: ``receive()`` returns OK."""
+
+    def __init__(self, capabilities: Capability) -> None:
+        self._capabilities = capabilities
+
+    def receive(self, payload: bytes) -> Ok:
+        """Take the only packet, which is not ERR."""
+        if payload[0] != OK_HEADER:
+            raise ProtocolError(
+                f"the server answered the registration with a packet that starts with 0x{payload[:4].hex()}"
+            )
+        return Ok.parse(payload, self._capabilities)
+
+
+class ResultHead:
+    """Collects the packets of an answer up to the rows: ``receive()`` returns OK or, after the last, the columns."""
 
     def __init__(self, capabilities: Capability) -> None:
         self._capabilities = capabilities
         self._deprecate_eof = Capability.DEPRECATE_EOF in capabilities
-        # A row of 16 MB or more may begin with 0xFE, too.
-        self._end_limit = MAX_FRAME_PAYLOAD if self._deprecate_eof else EOF_LIMIT
         self._column_count = 0
-        self._columns: list[str] = []
-        self._in_rows = False
-        self._rows: list[tuple[TextValue, ...]] = []
+        self._columns: list[ColumnDefinition] = []
 
-    def receive(self, payload: bytes) -> Ok | ResultSet | None:
+    def receive(self, payload: bytes) -> Ok | tuple[ColumnDefinition, ...] | None:
         """Take the next packet, which is neither empty nor ERR."""
-        if self._in_rows:
-            return self._on_row(payload)
         if not self._column_count:
             return self._on_first(payload)
         if len(self._columns) < self._column_count:
-            self._columns.append(ColumnDefinition.parse(payload).name)
-            self._in_rows = self._deprecate_eof and len(self._columns) == self._column_count
+            self._columns.append(ColumnDefinition.parse(payload))
+            is_complete = self._deprecate_eof and len(self._columns) == self._column_count
         else:
             Eof.parse(payload)
-            self._in_rows = True
-        return None
+            is_complete = True
+        return tuple(self._columns) if is_complete else None
 
     def _on_first(self, payload: bytes) -> Ok | None:
         if payload[0] == OK_HEADER:
             ok = Ok.parse(payload, self._capabilities)
-            _expect_last(ok)
+            expect_last(ok)
             return ok
         if payload[0] == _LOCAL_INFILE_HEADER:
             raise ProtocolError("the server asks for a local file, which the client did not offer")
         self._column_count = parse_column_count(payload)
         return None
 
-    def _on_row(self, payload: bytes) -> ResultSet | None:
+
+class QueryAnswer:
+    """Collects the packets of one answer: ``receive()`` returns the answer once it is complete."""
+
+    def __init__(self, capabilities: Capability) -> None:
+        self._capabilities = capabilities
+        self._head = ResultHead(capabilities)
+        # A row of 16 MB or more may begin with 0xFE, too.
+        self._end_limit = MAX_FRAME_PAYLOAD if Capability.DEPRECATE_EOF in capabilities else EOF_LIMIT
+        self._columns: tuple[ColumnDefinition, ...] | None = None
+        self._rows: list[tuple[TextValue, ...]] = []
+
+    def receive(self, payload: bytes) -> Ok | ResultSet | None:
+        """Take the next packet, which is neither empty nor ERR."""
+        if self._columns is not None:
+            return self._on_row(payload, self._columns)
+        head = self._head.receive(payload)
+        if isinstance(head, Ok):
+            return head
+        self._columns = head
+        return None
+
+    def _on_row(self, payload: bytes, columns: tuple[ColumnDefinition, ...]) -> ResultSet | None:
         if payload[0] == EOF_HEADER and len(payload) < self._end_limit:
-            _expect_last(parse_end(payload, self._capabilities))
-            return ResultSet(tuple(self._columns), self._rows)
-        self._rows.append(parse_row(payload, self._column_count))
+            expect_last(parse_end(payload, self._capabilities))
+            return ResultSet(tuple(column.name for column in columns), self._rows)
+        self._rows.append(parse_row(payload, len(columns)))
         return None
 
 
-def _expect_last(end: Ok | Eof) -> None:
+def expect_last(end: Ok | Eof) -> None:
+    """Raise ``ProtocolError`` if the server announces a further result."""
     if end.status & StatusFlag.MORE_RESULTS_EXISTS:
         raise ProtocolError("the server announces a further result, which the client did not ask for")

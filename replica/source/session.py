@@ -7,9 +7,10 @@ that answers may take. It does not decide which statements to send or where to s
 import asyncio
 
 from protocol.conversation.compressed_packets import CompressionName
+from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Handshake, Ok, ResultSet, TextValue
 from protocol.conversation.phases import NEED_DATA, Phase, StartTls
-from protocol.conversation.replica_side import Authenticated, Connection, ConnectionEvent
+from protocol.conversation.replica_side import Connection, ConnectionEvent
 from protocol.errors import ConnectionLostError, SourceSilentError
 
 from ..config.options import Options

@@ -7,9 +7,10 @@ from typing import Protocol
 
 from protocol.constants import Capability
 from protocol.conversation.commands import BinlogDump, Query
+from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Handshake, HandshakeResponse, Ok
 from protocol.conversation.packets import MAX_PAYLOAD, FrameStream
-from protocol.conversation.replica_side import Authenticated, Connection
+from protocol.conversation.replica_side import Connection
 
 PASSWORD = "repl-Secret_1"
 NONCE = bytes(range(1, 21))

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from protocol.constants import Capability
+from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Handshake
 from protocol.conversation.phases import NEED_DATA, NeedData, StartTls
-from protocol.conversation.replica_side import Authenticated, Connection
+from protocol.conversation.replica_side import Connection
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor, AcceptorEvent, LoggedIn
 from tests.support.rsa_keys import KEY

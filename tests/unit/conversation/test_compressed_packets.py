@@ -20,10 +20,11 @@ from protocol.conversation.compressed_packets import (
     CompressionName,
     choose_compression,
 )
+from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA
-from protocol.conversation.replica_side import Authenticated, Connection
+from protocol.conversation.replica_side import Connection
 from protocol.errors import ConfigurationError, MissingExtraError, ProtocolError, SourceConfigurationError
 from replica.config.options import Options
 from tests.support.fake_source import MARIADB_CAPABILITIES, MYSQL_CAPABILITIES, FakeSource, connect

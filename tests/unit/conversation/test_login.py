@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from protocol.conversation.client_plugins import Credentials, certificate_proof, create_plugin
-from protocol.conversation.login import Login
+from protocol.conversation.login import Authenticated, Login
 from protocol.conversation.messages import AuthMoreData, AuthSwitchRequest, Handshake, Ok
-from protocol.conversation.replica_side import Authenticated
 from protocol.errors import AuthenticationError, ProtocolError
 from tests.support.fake_source import MARIADB_CAPABILITIES, NONCE, native_scramble
 from tests.support.source_pair import Pair

@@ -8,6 +8,7 @@ import pytest
 
 from protocol.constants import MAX_FRAME_PAYLOAD, Capability
 from protocol.conversation.commands import BinlogDumpGtid, Quit, RegisterReplica, SemiSyncAck
+from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import (
     AuthMoreData,
     AuthSwitchRequest,
@@ -19,7 +20,7 @@ from protocol.conversation.messages import (
 )
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA, Phase, StartTls
-from protocol.conversation.replica_side import Authenticated, Connection
+from protocol.conversation.replica_side import Connection
 from protocol.conversation.results import ColumnDefinition, encode_row
 from protocol.errors import (
     AuthenticationError,

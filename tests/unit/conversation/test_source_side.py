@@ -17,10 +17,10 @@ from protocol.conversation.commands import (
     RegisterReplica,
     SemiSyncAck,
 )
+from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok, ResultSet, SslRequest
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA, Phase, StartTls
-from protocol.conversation.replica_side import Authenticated
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import MAX_LOGIN_REQUEST, Acceptor, LoggedIn
 from protocol.errors import AuthenticationError, PositionPastEndError, ProtocolError, ServerError

@@ -16,10 +16,11 @@ from protocol.conversation.compressed_packets import (
     CompressionName,
     available_compressions,
 )
+from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok, ResultSet
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA, Phase
-from protocol.conversation.replica_side import Authenticated, Connection
+from protocol.conversation.replica_side import Connection
 from protocol.conversation.server_plugins import Account, StoredPassword
 from protocol.conversation.source_side import Acceptor
 from protocol.errors import ProtocolError, ReplicaError, ServerError
