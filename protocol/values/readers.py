@@ -141,21 +141,23 @@ def _many_group_reader(groups: list[int], scale: int) -> Callable[[bytes, int], 
 # --------------------------------------------------------------------------- dates that Python cannot hold
 
 
-def _date_text(year: int, month: int, day: int) -> str:
+def date_text(year: int, month: int, day: int) -> str:
     """A zero, partial or impossible date as MySQL prints it (ALLOW_INVALID_DATES lets 2026-02-31 in)."""
     if year > _MAX_YEAR or not (0 <= month <= 12 and 0 <= day <= 31) or year < 0:
         raise DecodeError(f"year {year}, month {month}, day {day} cannot be a stored date")
     return f"{year:04d}-{month:02d}-{day:02d}"
 
 
-def _fraction_text(microsecond: int, fsp: int) -> str:
+def fraction_text(microsecond: int, fsp: int) -> str:
+    """The point and ``fsp`` digits; empty without any."""
     return f".{microsecond:06d}"[: fsp + 1] if fsp else ""
 
 
-def _clock_text(hour: int, minute: int, second: int, microsecond: int, fsp: int) -> str:
+def clock_text(hour: int, minute: int, second: int, microsecond: int, fsp: int) -> str:
+    """A time of day as MySQL prints it."""
     if hour > 23 or minute > 59 or second > 59 or microsecond > _MAX_MICROSECOND:
         raise DecodeError(f"{hour}:{minute}:{second} and {microsecond} us cannot be a stored time of day")
-    return f"{hour:02d}:{minute:02d}:{second:02d}{_fraction_text(microsecond, fsp)}"
+    return f"{hour:02d}:{minute:02d}:{second:02d}{fraction_text(microsecond, fsp)}"
 
 
 # ------------------------------------------------------------------------------------------------ DATE
@@ -167,7 +169,7 @@ def read_date(data: bytes, position: int) -> DateValue:
     try:
         return date(high << 7 | low >> 9, low >> 5 & 15, low & 31)
     except ValueError:
-        return _date_text(high << 7 | low >> 9, low >> 5 & 15, low & 31)
+        return date_text(high << 7 | low >> 9, low >> 5 & 15, low & 31)
 
 
 # ------------------------------------------------------------- DATETIME, TIMESTAMP, TIME since MySQL 5.6
@@ -189,8 +191,8 @@ def _fraction_shape(fsp: int) -> tuple[int, int, int, int]:
 def _packed_datetime_text(packed: int, microsecond: int, fsp: int) -> str:
     """The text of a packed DATETIME (biased, without the fraction) that ``datetime`` cannot hold."""
     year, month = divmod((packed >> 22) - 0x20000, 13)
-    day = _date_text(year, month, packed >> 17 & 31)
-    return f"{day} {_clock_text(packed >> 12 & 31, packed >> 6 & 63, packed & 63, microsecond, fsp)}"
+    day = date_text(year, month, packed >> 17 & 31)
+    return f"{day} {clock_text(packed >> 12 & 31, packed >> 6 & 63, packed & 63, microsecond, fsp)}"
 
 
 def datetime2_reader(fsp: int) -> Callable[[bytes, int], DatetimeValue]:
@@ -229,7 +231,7 @@ def timestamp2_reader(fsp: int) -> Callable[[bytes, int], DatetimeValue]:
     """
     fraction, bits, mask, unit = _fraction_shape(fsp)
     size = 4 + fraction
-    zero = f"0000-00-00 00:00:00{_fraction_text(0, fsp)}"
+    zero = f"0000-00-00 00:00:00{fraction_text(0, fsp)}"
 
     def read(data: bytes, position: int) -> DatetimeValue:
         stored = _from_bytes(data[position : position + size], "big")
@@ -285,7 +287,7 @@ def read_datetime(data: bytes, position: int) -> DatetimeValue:
     try:
         return datetime(year, month, day, hour, minute, second)
     except (ValueError, OverflowError):
-        return f"{_date_text(year, month, day)} {_clock_text(hour, minute, second, 0, 0)}"
+        return f"{date_text(year, month, day)} {clock_text(hour, minute, second, 0, 0)}"
 
 
 def read_time(data: bytes, position: int) -> timedelta:

@@ -5,13 +5,16 @@ that answers may take. It does not decide which statements to send or where to s
 """
 
 import asyncio
+from collections.abc import Callable
 
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
-from protocol.conversation.messages import Handshake, Ok, ResultSet, TextValue
-from protocol.conversation.phases import NEED_DATA, Phase, StartTls
+from protocol.conversation.messages import Handshake, ResultSet, TextValue
+from protocol.conversation.phases import NEED_DATA, NeedData, Phase, StartTls
+from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
-from protocol.errors import ConnectionLostError, SourceSilentError
+from protocol.conversation.results import ColumnDefinition
+from protocol.errors import ConnectionLostError, ProtocolError, SourceSilentError
 
 from ..config.options import Options
 from .transport import Transport
@@ -29,6 +32,7 @@ class Session:
         self._connection = connection
         self._options = options
         self.bytes_received = 0
+        self._statement_id = 0
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
@@ -86,8 +90,7 @@ class Session:
 
     async def query(self, sql: str) -> list[tuple[TextValue, ...]]:
         """Run a statement and return its rows; an empty list if it has no result set."""
-        self._connection.send_query(sql)
-        answer = await self._answer()
+        answer = await self._prompt(self._connection.send_query, sql)
         return answer.rows if isinstance(answer, ResultSet) else []
 
     async def query_value(self, sql: str) -> str:
@@ -96,12 +99,45 @@ class Session:
         value = rows[0][0] if rows else None
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
 
+    async def start_rows(self, sql: str, silence: float) -> tuple[ColumnDefinition, ...]:
+        """Run a SELECT in the binary protocol and return its columns; ``read_rows`` returns the rows.
+
+        ``silence`` limits the seconds without any byte, until the server has found the first row. After an error of
+        the network, and when the rows are not read to their end, the session has to be closed.
+        """
+        prepared = await self._prompt(self._connection.send_prepare, sql)
+        assert isinstance(prepared, Prepared)
+        self._statement_id = prepared.statement_id
+        self._connection.send_execute(prepared.statement_id)
+        begin = await self._answer(silence)
+        if not isinstance(begin, RowsBegin):
+            raise ProtocolError("the server answered a SELECT without a result set")
+        return begin.columns
+
+    async def read_rows(self, silence: float) -> list[bytes]:
+        """Wait for complete rows and return some 32 KB of them, undecoded; empty after the last one.
+
+        Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds, and the server's error if it cannot
+        go on.
+        """
+        while True:
+            rows = self._connection.next_rows()
+            if rows:
+                return rows
+            if self._connection.rows_ended:
+                self._connection.send_close_statement(self._statement_id)
+                self._flush()
+                return []
+            if not await self.wait(silence):
+                self.abort()
+                raise SourceSilentError(f"{self._options.address} sent no rows for {silence:g} s")
+
     async def register(self) -> None:
         """Send COM_REGISTER_SLAVE: from now on SHOW REPLICAS on the source lists this replica."""
         options = self._options
         port = self._transport.local_port if options.report_port is None else options.report_port
         self._connection.send_register_replica(options.server_id, host=options.report_host, port=port)
-        await self._answer()
+        await self._answer(options.connect_timeout)
 
     def start_dump(self, file: str, position: int, server_id: int, flags: int) -> None:
         """Send COM_BINLOG_DUMP from a position; an empty file name means the oldest file."""
@@ -208,10 +244,14 @@ class Session:
             elif isinstance(event, Authenticated):
                 return
 
-    async def _answer(self) -> ConnectionEvent:
-        """The answer to the last command."""
+    async def _prompt(self, send: Callable[[str], None], sql: str) -> ConnectionEvent:
+        """Send a statement whose answer is due within ``connect_timeout``."""
+        send(sql)
+        return await self._answer(self._options.connect_timeout)
+
+    async def _answer(self, limit: float) -> ConnectionEvent:
+        """The answer to the last command, within ``limit`` seconds."""
         self._flush()
-        limit = self._options.connect_timeout
         try:
             async with asyncio.timeout(limit):
                 while (event := self._connection.next_event()) is NEED_DATA:
@@ -223,7 +263,7 @@ class Session:
             # A late answer would be taken for the answer to the next command.
             self.abort()
             raise
-        assert isinstance(event, Ok | ResultSet)
+        assert not isinstance(event, NeedData)
         return event
 
     async def _receive(self) -> None:

@@ -28,6 +28,7 @@ FOLDERS: tuple[tuple[str, ...], ...] = (
     ("replica.spark",),
     ("replica.demo", "replica.relay", "replica.doctor"),
     ("replica.stream",),
+    ("replica.snapshot",),
     ("replica.spool",),
     ("replica.server",),
     ("replica.render",),

@@ -1,0 +1,163 @@
+"""The table of value layouts in a binary result row: ``ColumnType`` of the log -> ``Cell``.
+
+A result row has other layouts than a row image, and the same values: what a SELECT reads equals what the log would
+give. Text, bytes, ENUM and SET follow the rules of ``cells``; dates and times have their parts one by one here, and
+DECIMAL is text. A JSON document is the server's text: its numbers with a point are ``float`` and its dates ``str``,
+although the document may hold a DECIMAL or a date. Layout: MySQL's ``page_protocol_binary_resultset``.
+
+ENUM and SET columns have to be selected as numbers of eight bytes.
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Final
+
+from ..constants import ColumnType
+from ..errors import DecodeError
+from ..values.inline import Memo, Shared
+from ..values.readers import (
+    MAX_TIME_HOURS,
+    DatetimeValue,
+    DateValue,
+    clock_text,
+    date_text,
+    fraction_text,
+    read_vector,
+)
+from .cells import VALUE_CELLS, Cell, CellMakers, CellTable, Function
+from .column import BLOB_TYPES, Column
+
+# Days that are remembered: 180 years.
+_DAYS_KEPT: Final = 1 << 16
+_LABEL_BYTES: Final = 8
+
+_unpack_date = struct.Struct("<HBB").unpack
+_unpack_moment = struct.Struct("<HBBBBB").unpack
+_unpack_fine_moment = struct.Struct("<HBBBBBI").unpack
+_unpack_time = struct.Struct("<BIBBB").unpack
+_unpack_fine_time = struct.Struct("<BIBBBI").unpack
+
+
+def _date(data: bytes) -> DateValue:
+    """DATE: nothing for a zero date, or year, month and day."""
+    year, month, day = _unpack_date(data) if data else (0, 0, 0)
+    try:
+        return datetime(year, month, day).date()
+    except ValueError:
+        return date_text(year, month, day)
+
+
+def _parts(data: bytes) -> tuple[int, int, int, int, int, int, int]:
+    """Year, month, day, hour, minute, second, microsecond; zeros at the end are left out by the server."""
+    size = len(data)
+    if size == 7:
+        year, month, day, hour, minute, second = _unpack_moment(data)
+        return year, month, day, hour, minute, second, 0
+    if size == 11:
+        parts: tuple[int, int, int, int, int, int, int] = _unpack_fine_moment(data)
+        return parts
+    if size not in (0, 4):
+        raise DecodeError(f"a date with time has {size} bytes")
+    year, month, day = _unpack_date(data) if data else (0, 0, 0)
+    return year, month, day, 0, 0, 0, 0
+
+
+def _moment_text(data: bytes, fsp: int) -> str:
+    year, month, day, *clock = _parts(data)
+    hour, minute, second, microsecond = clock
+    return f"{date_text(year, month, day)} {clock_text(hour, minute, second, microsecond, fsp)}"
+
+
+def _datetime_reader(fsp: int) -> Callable[[bytes], DatetimeValue]:
+    def read(data: bytes) -> DatetimeValue:
+        try:
+            return datetime(*_parts(data))
+        except ValueError:
+            return _moment_text(data, fsp)
+
+    return read
+
+
+def _timestamp_reader(fsp: int) -> Callable[[bytes], DatetimeValue]:
+    zero = f"0000-00-00 00:00:00{fraction_text(0, fsp)}"
+
+    def read(data: bytes) -> DatetimeValue:
+        return datetime(*_parts(data), UTC) if data else zero
+
+    return read
+
+
+def _time(data: bytes) -> timedelta:
+    """TIME: sign, days, hours, minutes, seconds, microseconds; zeros at the end are left out by the server."""
+    if not data:
+        return timedelta(0)
+    if len(data) == 8:
+        is_negative, days, hours, minute, second = _unpack_time(data)
+        microsecond = 0
+    else:
+        is_negative, days, hours, minute, second, microsecond = _unpack_fine_time(data)
+    hours += 24 * days
+    if hours > MAX_TIME_HOURS or minute > 59 or second > 59 or microsecond > 999_999:
+        raise DecodeError(f"{hours}:{minute}:{second} and {microsecond} us cannot be a TIME")
+    value = timedelta(0, hours * 3600 + minute * 60 + second, microsecond)
+    return -value if is_negative else value
+
+
+def _read_json(data: bytes) -> object:
+    return json.loads(data)
+
+
+def _dates() -> Memo[bytes, DateValue]:
+    return Memo(_date, _DAYS_KEPT)
+
+
+def _called(function: Function) -> Callable[[Column], Cell]:
+    return lambda column: Cell("{f}({v})", function, length_bytes=1)
+
+
+def _by_digits(reader: Callable[[int], Function]) -> Callable[[Column], Cell]:
+    return lambda column: Cell("{f}({v})", reader(column.metadata), length_bytes=1)
+
+
+def _as_logged(column_type: ColumnType) -> Callable[[Column], Cell]:
+    """The rule of the log for a value of variable size."""
+    make = VALUE_CELLS[column_type]
+    return lambda column: replace(make(column), length_bytes=1)
+
+
+def _labels(column: Column) -> Cell:
+    return VALUE_CELLS[column.type](replace(column, metadata=_LABEL_BYTES))
+
+
+RESULT_CELLS: CellMakers = {
+    **{
+        kind: VALUE_CELLS[kind]
+        for kind in (ColumnType.TINY, ColumnType.SHORT, ColumnType.LONG, ColumnType.LONGLONG)
+    },
+    ColumnType.INT24: lambda column: Cell(code="I" if column.unsigned else "i", size=4),
+    ColumnType.FLOAT: VALUE_CELLS[ColumnType.FLOAT],
+    ColumnType.DOUBLE: VALUE_CELLS[ColumnType.DOUBLE],
+    ColumnType.YEAR: lambda column: Cell(code="H", size=2),
+    ColumnType.NEWDECIMAL: lambda column: Cell("{f}({v}.decode())", Decimal, length_bytes=1),
+    ColumnType.BIT: lambda column: Cell("from_bytes({v}, 'big')", length_bytes=1),
+    ColumnType.DATE: lambda column: Cell("{f}[{v}]", Shared(_dates), length_bytes=1),
+    ColumnType.DATETIME2: _by_digits(_datetime_reader),
+    ColumnType.TIMESTAMP2: _by_digits(_timestamp_reader),
+    ColumnType.TIME2: _called(_time),
+    ColumnType.STRING: _as_logged(ColumnType.STRING),
+    ColumnType.VARCHAR: _as_logged(ColumnType.VARCHAR),
+    **dict.fromkeys(BLOB_TYPES, _as_logged(ColumnType.BLOB)),
+    ColumnType.ENUM: _labels,
+    ColumnType.SET: _labels,
+    ColumnType.JSON: _called(_read_json),
+    ColumnType.GEOMETRY: _as_logged(ColumnType.GEOMETRY),
+    ColumnType.VECTOR: _called(read_vector),
+}
+
+#: A table of the cells of result rows; each reader has its own, whose caches are freed with it.
+result_cells = partial(CellTable, RESULT_CELLS)

@@ -1,0 +1,124 @@
+"""Reads a table in chunks by its key: rows as tuples with the values of the log, and the bounds of the next chunk.
+
+A chunk is one SELECT. Whoever reads chunks opens the read view around it, and corrects the rows by the log: nothing
+here knows transactions, positions or other readers. Rows are handed on as they come from the network, some hundred at
+a time; what is not read is held back by TCP.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from protocol.errors import SourceConfigurationError
+from protocol.rows.result_compiler import Row
+
+from ..source.session import Session
+from .read_plan import ReadPlan
+from .row_keys import KeyBytes, KeyRange
+from .select_list import SelectList
+
+#: Seconds without any byte of an answer after which a connection is given up.
+SILENCE: Final = 60.0
+# ALLOW_INVALID_DATES: such dates are in rows, so they are bounds of chunks, too. A time zone, a mode or a limit of the server's must not change values, or leave rows out. net_write_timeout: the
+# reader may be slower than the server for a while.
+_SETTINGS: Final = (
+    "time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, sql_big_selects = 1, "
+    "sql_select_limit = 18446744073709551615, net_write_timeout = 600"
+)
+
+
+async def prepare_session(session: Session) -> None:
+    """Set up a session for ``ChunkReader``: values as stored, no limits of time or rows, REPEATABLE READ."""
+    handshake = session.handshake
+    limit = ", max_execution_time = 0" if handshake.version >= (5, 7, 8) else ""
+    if handshake.is_mariadb:
+        limit = ", max_statement_time = 0"
+    await session.query(f"SET SESSION {_SETTINGS}{limit}")
+    await session.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+
+class ChunkReader:
+    """Reads chunks of one table over a session of its own, one after another.
+
+        reader = ChunkReader(session, plan)
+        largest = await reader.largest_key()
+        chunk = await reader.start(KeyRange(after, largest), limit=1000)
+        async for rows in chunk: ...             # lists of row tuples
+        after = chunk.end                        # None: the table is done
+
+    ``session`` is prepared by ``prepare_session``. Methods raise ``SchemaMismatchError`` if the table no longer has
+    the plan's shape, ``ServerError`` if the server refuses or stops (the table was dropped, deadlocks),
+    ``ConnectionLostError`` and ``SourceSilentError`` (nothing for ``silence`` seconds). After any error but
+    ``ServerError``, and after a chunk that was not read to its end, the session has to be closed.
+    """
+
+    def __init__(self, session: Session, plan: ReadPlan, *, silence: float = SILENCE) -> None:
+        self._session = session
+        self._plan = plan
+        self._silence = silence
+
+    async def largest_key(self) -> KeyBytes | None:
+        """The key of the last row; None for an empty table."""
+        return await self._one_key(self._plan.largest_sql())
+
+    async def bound(self, keys: KeyRange, rows: int) -> KeyBytes | None:
+        """The upper bound of a chunk of ``rows`` rows at the beginning of ``keys``; None if fewer rows are left."""
+        return await self._one_key(self._plan.bound_sql(keys, rows))
+
+    async def start(self, keys: KeyRange, limit: int | None = None) -> "Chunk":
+        """Begin to read the rows of a range; returns when the server has found the first one.
+
+        With a ``limit`` the chunk ends after so many rows, and ``Chunk.end`` is the bound at which the next begins.
+        """
+        if (limit is not None or keys != KeyRange()) and not self._plan.key_names:
+            raise SourceConfigurationError(
+                f"{self._plan.table} has no key by which it could be read in chunks"
+            )
+        definitions = await self._session.start_rows(self._plan.rows_sql(keys, limit), self._silence)
+        self._plan.select.check(definitions)
+        return Chunk(self._session, self._plan.select, self._silence, keys.upto, limit)
+
+    async def _one_key(self, sql: str) -> KeyBytes | None:
+        self._plan.select.check_key(await self._session.start_rows(sql, self._silence))
+        rows: list[bytes] = []
+        while found := await self._session.read_rows(self._silence):
+            rows += found
+        return self._plan.select.key_alone(rows[0]) if rows else None
+
+
+class Chunk:
+    """The rows of one chunk: an asynchronous iterator of lists of row tuples, in the order of the key.
+
+    ``rows`` and ``size`` count the rows and their bytes so far. When all are read, ``end`` is the bound at which the
+    next chunk begins; it is None if nothing is left of the range.
+    """
+
+    def __init__(
+        self, session: Session, select: SelectList, silence: float, upto: KeyBytes | None, limit: int | None
+    ) -> None:
+        self.rows = 0
+        self.size = 0
+        self.end: KeyBytes | None = None
+        self._session = session
+        self._select = select
+        self._silence = silence
+        self._upto = upto
+        self._limit = limit
+        self._last: bytes | None = None
+
+    def __aiter__(self) -> AsyncIterator[list[Row]]:
+        return self
+
+    async def __anext__(self) -> list[Row]:
+        payloads = await self._session.read_rows(self._silence)
+        if not payloads:
+            self._finish()
+            raise StopAsyncIteration
+        self.rows += len(payloads)
+        self.size += sum(map(len, payloads))
+        self._last = payloads[-1]
+        return self._select.rows(payloads)
+
+    def _finish(self) -> None:
+        if self._limit is not None and self.rows >= self._limit and self._last is not None:
+            end = self._select.row_key(self._last)
+            self.end = None if end == self._upto else end
