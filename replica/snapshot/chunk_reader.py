@@ -18,8 +18,8 @@ from .select_list import SelectList
 
 #: Seconds without any byte of an answer after which a connection is given up.
 SILENCE: Final = 60.0
-# ALLOW_INVALID_DATES: such dates are in rows, so they are bounds of chunks, too. A time zone, a mode or a limit of the server's must not change values, or leave rows out. net_write_timeout: the
-# reader may be slower than the server for a while.
+# A time zone, a mode or a limit of the server's must not change values, or leave rows out. ALLOW_INVALID_DATES: what
+# the table holds is a bound of a chunk, too. net_write_timeout: the reader may be slower than the server for a while.
 _SETTINGS: Final = (
     "time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, sql_big_selects = 1, "
     "sql_select_limit = 18446744073709551615, net_write_timeout = 600"
