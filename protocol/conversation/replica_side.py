@@ -216,7 +216,7 @@ class Connection:
         self.rows_ended = False
 
     def send_close_statement(self, statement_id: int) -> None:
-        """Send COM_STMT_CLOSE, which has no answer: the next command may follow at once."""
+        """Send COM_STMT_CLOSE, which has no answer."""
         self._command(CloseStatement(statement_id).encode(), Phase.READY)
 
     def next_rows(self) -> list[bytes]:
@@ -343,7 +343,15 @@ class Connection:
     def _log_in(self) -> None:
         assert self.handshake is not None
         self.phase = Phase.AUTHENTICATION
-        self._login = Login(self.handshake, self._credentials(), self._fingerprint)
+        credentials = Credentials(
+            self._password,
+            secure=self.tls or self._secure_transport,
+            tls=self.tls,
+            server_public_key=self._server_public_key,
+            get_server_public_key=self._get_server_public_key,
+            enable_cleartext_plugin=self._enable_cleartext_plugin,
+        )
+        self._login = Login(self.handshake, credentials, self._fingerprint)
         self._send(
             HandshakeResponse(
                 self._capabilities,
@@ -354,16 +362,6 @@ class Connection:
                 self._attributes,
                 zstd_level=ZSTD_LEVEL,
             ).encode()
-        )
-
-    def _credentials(self) -> Credentials:
-        return Credentials(
-            self._password,
-            secure=self.tls or self._secure_transport,
-            tls=self.tls,
-            server_public_key=self._server_public_key,
-            get_server_public_key=self._get_server_public_key,
-            enable_cleartext_plugin=self._enable_cleartext_plugin,
         )
 
     def _on_tls(self, payload: bytes) -> ConnectionEvent:
