@@ -66,8 +66,6 @@ from .server_errors import server_error
 
 ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet | Prepared | RowsBegin
 
-_CLIENT_NAME = "mysql-replica"
-
 
 class Connection:
     """One connection to a source, from its greeting to the end of the binlog dump.
@@ -126,7 +124,7 @@ class Connection:
         self._user = user
         self._database = database
         self._password = encode_text(password, "the password")
-        self._attributes = {"_client_name": _CLIENT_NAME} | dict(attributes or {})
+        self._attributes = {"_client_name": "mysql-replica"} | dict(attributes or {})
         for text in (*self._attributes, *self._attributes.values()):
             encode_text(text, "a connection attribute")
         if server_public_key is not None:
@@ -435,8 +433,6 @@ class Connection:
             self.dump_ended = True
             return []
         raise self._unexpected(payload)
-
-    # Helpers
 
     def _command(self, payload: bytes, phase: Phase) -> None:
         self._check_open()
