@@ -356,7 +356,7 @@ def connect(
         events: the event classes to yield; default all.
         columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables.
         row_values: False skips decoding the values, to count rows only: ``rows`` then has an empty tuple for each row
-            (updates: a pair of them).
+            (updates: a pair of them). Column names are not looked up.
     How:
         heartbeat: seconds of silence after which the source sends a heartbeat, 30 by default. After 2.5 times as many
             seconds without any data the connection counts as lost. 0 turns both off.

@@ -6,13 +6,14 @@ arguments. An error is one line that names the remedy; ``--debug`` adds the trac
 
 import argparse
 import logging
+import sys
 import traceback
 from collections.abc import Sequence
 from typing import Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 
-from . import decode, demo, doctor, relay, serve, spark, stats, tail
+from . import completion, decode, demo, doctor, relay, serve, spark, stats, tail
 from .command import Command
 from .console import PROGRAM, Console
 
@@ -25,6 +26,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     spark.COMMAND,
     stats.COMMAND,
     tail.COMMAND,
+    completion.COMMAND,
 )
 
 EXIT_FAILURE: Final = 1
@@ -72,6 +74,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Read the binary logs of MySQL and MariaDB, from files or from a running server as a replica.",
     )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    parser.set_defaults(parser=parser)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         subparser = subparsers.add_parser(
@@ -85,6 +89,30 @@ def make_parser() -> argparse.ArgumentParser:
         subparser.add_argument("--debug", action="store_true", help="print the traceback of an error")
         subparser.set_defaults(command=command)
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the versions of the package and of Python. The package's metadata is read only here."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        import platform
+        from importlib import metadata
+
+        try:
+            version = metadata.version(PROGRAM)
+        except metadata.PackageNotFoundError:
+            version = "(not installed)"
+        sys.stdout.write(f"{PROGRAM} {version}, Python {platform.python_version()}\n")
+        parser.exit(0)
 
 
 def error_text(error: Exception) -> str:

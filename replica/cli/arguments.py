@@ -30,6 +30,15 @@ def add_table_arguments(parser: ArgumentParser) -> None:
     add("--exclude-tables", metavar="PATTERNS", action="append", help="no row changes of these tables")
 
 
+def add_changes_argument(parser: ArgumentParser) -> None:
+    """Add ``--changes``."""
+    parser.add_argument(
+        "--changes",
+        action="store_true",
+        help="only row changes: no statements and no other events",
+    )
+
+
 def patterns(given: Sequence[str] | None) -> str | None:
     """The values of a repeated option, joined by commas; None if it was not given."""
     return ",".join(given) if given else None

@@ -62,6 +62,11 @@ class Progress:
         self._last = now
         self._write(progress_text(done, self._total, now - self._start))
 
+    def show(self, text: str) -> None:
+        """Show this text instead of bytes."""
+        if self._is_shown:
+            self._write(text)
+
     def clear(self) -> None:
         """Erase the line."""
         if self._width:

@@ -16,11 +16,11 @@ from ..files.binlog_file import BinlogFile
 from ..mysqlbinlog.event_text import TextRenderer
 from ..render.event_table import EventTable
 from ..render.sql_lines import SqlRenderer
-from .arguments import add_table_arguments
+from .arguments import add_changes_argument, add_table_arguments
 from .command import Command
 from .console import Console, Progress
 from .file_arguments import add_file_arguments, open_files
-from .formats import DATA_FORMATS, Renderer, sql_renderer
+from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
 from .schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
 
 # The progress line is updated at most once per this many events.
@@ -54,6 +54,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     add("--stop", metavar="PLACE", help=f"stop at {where}; an open transaction is completed first")
     add_table_arguments(parser)
+    add_changes_argument(parser)
     add(
         "--schema",
         metavar="FILE",
@@ -77,6 +78,8 @@ _EPILOG: Final = f"""\
 This query, run with mysql -NBr -e "...", prints a schema file (here for the schema shop):
 
 {SCHEMA_QUERY.format(schema="shop")}
+
+With --changes, text is what tail prints on a terminal: a line for each change.
 
 Replay SQL with: mysql --binary-mode < FILE. For tables with generated columns SQL needs a schema file: the log does
 not say which columns are generated."""
@@ -112,8 +115,9 @@ def _check(options: Namespace) -> None:
     for name, wanted, is_fit in (
         ("--flashback", options.flashback, sql),
         ("--disable-log-bin", options.disable_log_bin, sql),
-        ("--hexdump", options.hexdump, _format(options) == "text" and not options.events),
+        ("--hexdump", options.hexdump, _is_plain_text(options)),
         ("--events", options.events, options.format is None),
+        ("--changes", options.changes, not (options.events or options.flashback)),
     ):
         if wanted and not is_fit:
             raise ConfigurationError(f"{name} does not go together with the other options: {_NEEDS[name]}")
@@ -123,7 +127,8 @@ _NEEDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "--flashback": "it writes SQL; use it alone or with --format sql",
         "--disable-log-bin": "it needs --format sql or --flashback",
-        "--hexdump": "it needs --format text",
+        "--hexdump": "it needs --format text, without --changes",
+        "--changes": "it goes with --format text, json, yaml or sql",
         "--events": "it replaces --format; give only one of them",
     }
 )
@@ -132,6 +137,10 @@ _NEEDS: Final[Mapping[str, str]] = MappingProxyType(
 def _format(options: Namespace) -> str:
     chosen: str = options.format or ("sql" if options.flashback else "text")
     return chosen
+
+
+def _is_plain_text(options: Namespace) -> bool:
+    return _format(options) == "text" and not (options.events or options.changes)
 
 
 @contextlib.contextmanager
@@ -180,6 +189,10 @@ def _count(number: int, noun: str) -> str:
 _Make = Callable[[BinaryIO, Namespace, SchemaFile], Renderer]
 
 
+def _text(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
+    return change_renderer(output, options) if options.changes else TextRenderer(output, options.hexdump)
+
+
 def _sql(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
     return sql_renderer(
         output,
@@ -192,9 +205,9 @@ def _sql(output: BinaryIO, options: Namespace, schema: SchemaFile) -> Renderer:
 
 _RENDERERS: Final[Mapping[str, _Make]] = MappingProxyType(
     {
-        "text": lambda output, options, schema: TextRenderer(output, options.hexdump),
-        "json": lambda output, options, schema: DATA_FORMATS["json"](output),
-        "yaml": lambda output, options, schema: DATA_FORMATS["yaml"](output),
+        "text": _text,
+        "json": lambda output, options, schema: DATA_FORMATS["json"](output, options),
+        "yaml": lambda output, options, schema: DATA_FORMATS["yaml"](output, options),
         "sql": _sql,
     }
 )

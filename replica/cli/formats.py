@@ -7,9 +7,14 @@ from typing import BinaryIO, Final, Protocol
 
 from protocol.binlog.events import Event
 
+from ..config.selection import table_patterns
+from ..config.table_filter import table_filter
 from ..render.json_lines import JsonRenderer
+from ..render.live_changes import ChangeRenderer
 from ..render.sql_lines import OnUnsupported, SqlRenderer
 from ..render.yaml_documents import YamlRenderer
+from .arguments import patterns
+from .paint import Paint
 
 
 class Renderer(Protocol):
@@ -22,10 +27,19 @@ class Renderer(Protocol):
         """Write the output that was held back."""
 
 
-#: The formats without options.
-DATA_FORMATS: Final[Mapping[str, Callable[[BinaryIO], Renderer]]] = MappingProxyType(
-    {"json": JsonRenderer, "yaml": YamlRenderer}
+#: The formats for programs; ``--changes`` is their only option.
+DATA_FORMATS: Final[Mapping[str, Callable[[BinaryIO, Namespace], Renderer]]] = MappingProxyType(
+    {
+        "json": lambda output, options: JsonRenderer(output, changes_only=options.changes),
+        "yaml": lambda output, options: YamlRenderer(output, changes_only=options.changes),
+    }
 )
+
+
+def change_renderer(output: BinaryIO, options: Namespace) -> ChangeRenderer:
+    """The renderer of changes as text for people; with ``--changes`` it leaves statements out."""
+    paint = Paint(output)
+    return ChangeRenderer(paint.write, paint.width, with_statements=not options.changes)
 
 
 def sql_renderer(
@@ -36,12 +50,15 @@ def sql_renderer(
     generated: Mapping[str, Collection[str]] | None = None,
     on_unsupported: OnUnsupported = "raise",
 ) -> SqlRenderer:
-    """The renderer for SQL, with ``--disable-log-bin``; statements are left out if tables are selected."""
+    """The renderer for SQL, with ``--disable-log-bin``; statements are left out if tables or changes are selected."""
+    tables, excluded = patterns(options.tables), patterns(options.exclude_tables)
+    wanted = table_patterns("tables", tables or "*"), table_patterns("exclude_tables", excluded or [])
     return SqlRenderer(
         output,
         flashback=flashback,
         generated=generated,
-        with_statements=not (options.tables or options.exclude_tables),
+        with_statements=not (tables or excluded or options.changes),
+        wants_table=table_filter(*wanted),
         disable_log=options.disable_log_bin,
         on_unsupported=on_unsupported,
     )

@@ -16,6 +16,7 @@ from protocol.errors import ConfigurationError
 
 from ..config.options import SCHEMES
 from ..statistics.collect import LogStatistics
+from ..statistics.figures import number_of, seconds_text, size_text
 from ..statistics.text_report import statistics_lines
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_table_arguments, patterns
 from .command import Command
@@ -143,6 +144,7 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
     from ..stream.binlog_stream import BinlogStream
     from .service import follow_until_stopped
 
+    progress = Progress(console.errors, None, console.errors.isatty())
     given: dict[str, object] = {
         "start": options.start or ("now" if options.follow else "earliest"),
         "stop": options.stop or (None if options.follow else "now"),
@@ -155,9 +157,8 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
         "row_values": False,
     }
     if options.follow:
-        given |= {"on_status": _Lag(statistics), "status_interval": _LAG_INTERVAL}
+        given |= {"on_status": _Lag(statistics, progress), "status_interval": _LAG_INTERVAL}
     stream = BinlogStream(Options.build(options.source[0], given))
-    progress = Progress(console.errors, None, console.errors.isatty())
 
     async def count() -> None:
         async with stream:
@@ -167,7 +168,7 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
                 )
             async for event in stream:
                 statistics.add(event)
-                if not statistics.transactions % _PROGRESS_STEP:
+                if not options.follow and not statistics.transactions % _PROGRESS_STEP:
                     progress.update(statistics.bytes)
 
     try:
@@ -177,14 +178,28 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
 
 
 class _Lag:
-    """Adds the lag of the stream to the statistics, at each status report."""
+    """Adds the lag of the stream to the statistics at each status report, and shows what was counted until then."""
 
-    def __init__(self, statistics: LogStatistics) -> None:
+    def __init__(self, statistics: LogStatistics, progress: Progress) -> None:
         self._statistics = statistics
+        self._progress = progress
 
     def __call__(self, status: "StreamStatus") -> None:
+        statistics = self._statistics
         if status.state == "streaming" and status.seconds_behind is not None:
-            self._statistics.add_behind(status.seconds_behind, time.time())
+            statistics.add_behind(status.seconds_behind, time.time())
+        counted = (
+            f"{number_of(statistics.transactions, 'transaction')}, {number_of(statistics.rows.total, 'row')}"
+        )
+        self._progress.show(f"{counted}, {size_text(status.bytes)}, {_state_text(status)}")
+
+
+def _state_text(status: "StreamStatus") -> str:
+    if status.state == "waiting":
+        return "connection lost, trying again"
+    if status.seconds_behind is None:
+        return "no event yet"
+    return f"{seconds_text(status.seconds_behind)} behind"
 
 
 def _write_text(statistics: LogStatistics, console: Console) -> None:

@@ -14,26 +14,38 @@ from protocol.binlog.events import RowsEvent, TableMapEvent
 from protocol.errors import ConfigurationError
 from protocol.position import Checkpoint
 
-from ..render.live_changes import ChangeRenderer
+from ..config.table_filter import table_filter, unmatched_text
 from ..render.sql_lines import SqlRenderer
-from .arguments import DSN_HELP, PLACES, SERVER_ID_HELP, add_table_arguments, patterns, read_place
+from .arguments import (
+    DSN_HELP,
+    PLACES,
+    SERVER_ID_HELP,
+    add_changes_argument,
+    add_table_arguments,
+    patterns,
+    read_place,
+)
 from .command import Command
 from .console import Console
-from .formats import DATA_FORMATS, Renderer, sql_renderer
-from .paint import Paint
+from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
 
 if TYPE_CHECKING:
     from ..config.checkpoint import FileCheckpointStore
+    from ..config.options import Options
+    from ..config.status import StreamStatus
     from ..stream.binlog_stream import BinlogStream
 
 # More events follow these at once. After any other event the output is flushed, for a reader that waits.
 _HELD: Final = (RowsEvent, TableMapEvent)
+# Seconds between two reports of a status that has not changed; a day is the longest.
+_SELDOM: Final = 86400
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("dsn", metavar="DSN", help=DSN_HELP)
     add_table_arguments(parser)
+    add_changes_argument(parser)
     add(
         "--from",
         dest="start",
@@ -70,17 +82,19 @@ transaction that was only printed in part is sent again from its start."""
 
 
 def _run(options: Namespace, console: Console) -> int:
+    from ..stream.binlog_stream import BinlogStream
     from .service import follow_until_stopped
 
     name = options.format or ("text" if console.output.isatty() else "json")
     if options.disable_log_bin and name != "sql":
         raise ConfigurationError("--disable-log-bin needs --format sql")
     renderer = _FORMATS[name](console.output, options)
-    stream = open_stream(options, console, renderer)
+    wanted = _stream_options(options, console, renderer)
+    stream = BinlogStream(wanted)
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):
         console.note(f"resuming from the checkpoint in {options.checkpoint}; --from is ignored")
     try:
-        follow_until_stopped(stream, lambda: follow(stream, renderer, console))
+        follow_until_stopped(stream, lambda: _follow(stream, renderer, console, wanted))
     except BrokenPipeError:
         # The reader of the pipe has gone, and needs no resume point.
         raise
@@ -92,12 +106,11 @@ def _run(options: Namespace, console: Console) -> int:
     return 0
 
 
-def open_stream(options: Namespace, console: Console, renderer: Renderer) -> "BinlogStream":
-    """Make the stream from the arguments, with values decoded as the renderer needs them. It is not connected yet."""
+def _stream_options(options: Namespace, console: Console, renderer: Renderer) -> "Options":
+    """The stream's options from the arguments, with values decoded as the renderer needs them."""
     from dataclasses import replace
 
     from ..config.options import Options
-    from ..stream.binlog_stream import BinlogStream
 
     given = {
         "start": None if options.start is None else read_place("--from", options.start),
@@ -106,9 +119,25 @@ def open_stream(options: Namespace, console: Console, renderer: Renderer) -> "Bi
         "exclude_tables": patterns(options.exclude_tables),
         "server_id": options.server_id,
         "checkpoints": _store(options.checkpoint, console) if options.checkpoint else None,
+        "on_status": _Connection(console),
+        # Only changes of the state are of interest.
+        "status_interval": _SELDOM,
     }
     wanted = Options.build(options.dsn, given)
-    return BinlogStream(replace(wanted, cells=getattr(renderer, "cells", None)))
+    return replace(wanted, cells=getattr(renderer, "cells", None))
+
+
+class _Connection:
+    """Says on standard error that a lost connection is there again."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._reconnects = 0
+
+    def __call__(self, status: "StreamStatus") -> None:
+        if status.reconnects > self._reconnects and status.state in ("seeking", "streaming"):
+            self._reconnects = status.reconnects
+            self._console.note(f"connected again to {status.address}")
 
 
 def _store(path: str, console: Console) -> "FileCheckpointStore":
@@ -124,10 +153,25 @@ def _store(path: str, console: Console) -> "FileCheckpointStore":
     return Store(path)
 
 
-async def follow(stream: "BinlogStream", renderer: Renderer, console: Console) -> None:
+async def _warn_of_unmatched(options: "Options", console: Console) -> None:
+    """Warn of patterns that match none of the source's tables, as far as the user may see them."""
+    from ..source.table_names import visible_tables
+
+    wants_table = table_filter(options.tables)
+    if wants_table is None:
+        return
+    for schema, table in (tables := await visible_tables(options)):
+        wants_table(schema, table)
+    for pattern, nearest in wants_table.unmatched() if tables else ():
+        text = unmatched_text(pattern, nearest, f"{options.address} that {options.user} may see")
+        console.note(f"warning: {text}")
+
+
+async def _follow(stream: "BinlogStream", renderer: Renderer, console: Console, options: "Options") -> None:
     """Write the stream's events until it ends."""
     async with stream:
         console.note(f"following {stream.status.address} ({stream.server_version}); Ctrl-C stops")
+        await _warn_of_unmatched(options, console)
         if isinstance(renderer, SqlRenderer) and stream.server_version is not None:
             renderer.follow(stream.server_version)
         flush = console.output.flush
@@ -151,16 +195,10 @@ def _tell_resume_point(checkpoint: Checkpoint | None, options: Namespace, consol
         console.note(f"or with the same --checkpoint {shlex.quote(options.checkpoint)}")
 
 
-def _text(output: BinaryIO, options: Namespace) -> Renderer:
-    paint = Paint(output)
-    return ChangeRenderer(paint.write, paint.width)
-
-
 _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Namespace], Renderer]]] = MappingProxyType(
     {
-        "text": _text,
-        "json": lambda output, options: DATA_FORMATS["json"](output),
-        "yaml": lambda output, options: DATA_FORMATS["yaml"](output),
+        "text": change_renderer,
+        **DATA_FORMATS,
         "sql": sql_renderer,
     }
 )

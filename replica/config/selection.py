@@ -170,6 +170,10 @@ def table_patterns(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, Iterable):
         raise wrong_value(name, value, "patterns such as 'shop.*'")
     patterns = tuple(read_text(name, pattern) for pattern in value)
+    if not patterns and name != "exclude_tables":
+        raise ConfigurationError(
+            f"{name}: the list is empty, so no table would be read: leave out {name}= to read all"
+        )
     for pattern in patterns:
         schema, dot, table = pattern.partition(".")
         if pattern != "*" and not (schema and dot and table):

@@ -1,32 +1,67 @@
 """Table filter: turns ``"schema.table"`` patterns into one predicate, which the decoder calls once per table."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from fnmatch import translate
 from typing import Final
 
 from protocol.binlog.decoder import WantsTable
 
 _WILDCARD: Final = r"[*?\[]"
+# Of so many of the tables that no pattern matched, the nearest names are searched.
+_NAMES_KEPT: Final = 1000
 
 
-def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> WantsTable | None:
-    """A predicate over schema and table name; None if every table is wanted.
+class TableFilter:
+    """Whether a table is wanted; remembers which patterns have matched.
 
     A pattern has two parts in the syntax of ``fnmatch.fnmatchcase``: the schema before the first dot, the table after
     it. ``"*"`` alone matches every table. A table is wanted if it matches a pattern of ``tables`` and none of
     ``exclude``.
     """
-    if "*" in tables and not exclude:
-        return None
-    wanted, unwanted = [_compile(pattern) for pattern in tables], [_compile(pattern) for pattern in exclude]
 
-    def wants_table(schema: str, table: str) -> bool:
-        return any(fits(schema, table) for fits in wanted) and not any(
-            fits(schema, table) for fits in unwanted
-        )
+    def __init__(self, tables: Sequence[str], exclude: Sequence[str] = ()) -> None:
+        self._wanted = [(pattern, _compile(pattern)) for pattern in tables]
+        self._unwanted = [_compile(pattern) for pattern in exclude]
+        self._schemas = [_matcher(pattern.partition(".")[0]) for pattern in tables]
+        self._unmatched = dict.fromkeys(tables)
+        self._others: dict[str, None] = {}
 
-    return wants_table
+    def __call__(self, schema: str, table: str) -> bool:
+        found = False
+        for pattern, fits in self._wanted:
+            if fits(schema, table):
+                self._unmatched.pop(pattern, None)
+                found = True
+        if not found and len(self._others) < _NAMES_KEPT:
+            self._others[f"{schema}.{table}"] = None
+        return found and not any(fits(schema, table) for fits in self._unwanted)
+
+    def may_want_tables_of(self, schema: str) -> bool:
+        """Whether a pattern names tables of this schema."""
+        return any(fits(schema) is not None for fits in self._schemas)
+
+    def unmatched(self) -> list[tuple[str, str | None]]:
+        """The patterns that matched no table so far, each with the nearest name of a table that was not wanted."""
+        return [(pattern, nearest_name(pattern, self._others)) for pattern in self._unmatched]
+
+
+def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> TableFilter | None:
+    """The filter for these patterns; None if every table is wanted."""
+    return None if "*" in tables and not exclude else TableFilter(tables, exclude)
+
+
+def nearest_name(pattern: str, names: Sequence[str] | dict[str, None]) -> str | None:
+    """The name that is most like the pattern; None if no name is much like it."""
+    near = get_close_matches(pattern.lower(), {name.lower(): None for name in names}, 1)
+    return next((name for name in names if name.lower() in near), None)
+
+
+def unmatched_text(pattern: str, nearest: str | None, where: str) -> str:
+    """The warning about a pattern that matched no table of ``where``."""
+    hint = "" if nearest is None else f" -- did you mean {nearest}?"
+    return f"tables: {pattern!r} matches no table of {where}{hint}"
 
 
 def is_exact(pattern: str) -> bool:
@@ -43,6 +78,9 @@ def _compile(pattern: str) -> WantsTable:
     if pattern == "*":
         return lambda schema, table: True
     schema_pattern, _, table_pattern = pattern.partition(".")
-    fits_schema = re.compile(translate(schema_pattern)).match
-    fits_table = re.compile(translate(table_pattern)).match
+    fits_schema, fits_table = _matcher(schema_pattern), _matcher(table_pattern)
     return lambda schema, table: fits_schema(schema) is not None and fits_table(table) is not None
+
+
+def _matcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(translate(pattern)).match

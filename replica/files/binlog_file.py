@@ -93,6 +93,7 @@ class BinlogFile:
             torn=torn,
             keys=keys or LogKeys(),
             max_event_bytes=selection.max_event_bytes,
+            wants_table=self._wants_table,
         )
         self._iterator = self._events.iterator
         self._transactions: FileTransactions | None = None
@@ -208,6 +209,8 @@ class BinlogFile:
         )
         events.decoder = self._make_decoder(wants_table=is_wanted, row_compiler=RawRowCompiler())
         events.wanted += SURROUNDING_EVENTS
+        # One table is read: the other tables' patterns match nothing.
+        events.wants_table = None
         return reader
 
     def close(self) -> None:

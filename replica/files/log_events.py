@@ -19,6 +19,7 @@ from protocol.records import record
 from protocol.rows.description import ColumnDescription
 from protocol.wire import HeaderFields, LocatedEvent
 
+from ..config.table_filter import TableFilter, unmatched_text
 from .log_files import LogFile, OpenLogFile
 from .log_range import LogRange
 
@@ -57,9 +58,12 @@ class LogEvents:
         torn: TornTail,
         keys: LogKeys,
         max_event_bytes: int,
+        wants_table: TableFilter | None,
     ) -> None:
         self.decoder = decoder
         self.wanted = wanted
+        # The filter whose unmatched patterns are logged at the end of the log.
+        self.wants_table = wants_table
         self.on_error = on_error
         self.skipped = Skipped()
         self.torn_bytes = 0
@@ -135,10 +139,19 @@ class LogEvents:
                 self._open = None
                 if self._range.is_over or self._state == "broken off":
                     break
+            self._warn_of_unmatched()
         except ReplicaError as error:
             self._error = error
         # An iterator, because a generator raises its error only once.
         yield iter(self._raise_again, None)
+
+    def _warn_of_unmatched(self) -> None:
+        """Log a warning for each pattern of ``tables`` that has matched no table."""
+        for pattern, nearest in self.wants_table.unmatched() if self.wants_table is not None else ():
+            import logging
+
+            text = unmatched_text(pattern, nearest, "the log")
+            logging.getLogger(__name__).warning("%s", text)
 
     def _raise_again(self) -> None:
         if self._error is not None:

@@ -60,6 +60,7 @@ from protocol.gtid import Gtid, GtidSet, MariadbGtid
 from protocol.rows.table import Table
 from protocol.values.jsonb import JsonOpaque, JsonValue, decode_json
 
+from ..transactions.replay import TransactionRestarted
 from .json_values import JsonChanges, JsonDocument, document_cells
 
 JsonObject = dict[str, Any]
@@ -78,12 +79,15 @@ _TABLES_KEPT: Final = 4096
 
 
 class JsonRenderer:
-    """Writes events to ``output``, a line for each object. The events' decoder must use ``renderer.cells``."""
+    """Writes events to ``output``, a line for each object. The events' decoder must use ``renderer.cells``.
 
-    def __init__(self, output: BinaryIO) -> None:
+    With ``changes_only`` there are lines for row changes, and for ``TransactionRestarted``, which voids some.
+    """
+
+    def __init__(self, output: BinaryIO, *, changes_only: bool = False) -> None:
         self.cells = document_cells()
         self._output = output
-        self._objects = EventObjects()
+        self._objects = EventObjects(changes_only=changes_only)
 
     def render(self, raw: bytes, position: int, event: Event) -> None:
         """Write one event; ``raw`` and ``position`` are not used: the event has its own."""
@@ -94,9 +98,13 @@ class JsonRenderer:
 
 
 class EventObjects:
-    """Turns the events of a log, in order, into the objects described above; ``plain`` then converts their values."""
+    """Turns the events of a log, in order, into the objects described above; ``plain`` then converts their values.
 
-    def __init__(self) -> None:
+    ``changes_only``: as in ``JsonRenderer``.
+    """
+
+    def __init__(self, *, changes_only: bool = False) -> None:
+        self._changes_only = changes_only
         self._gtid: str | None = None
         self._place = ("", -1)
         self._row = 0
@@ -111,6 +119,8 @@ class EventObjects:
         elif isinstance(event, _WITHOUT_GTID):
             self._gtid = None
         elif isinstance(event, TableMapEvent) and not self._is_news(event.table):
+            return iter(())
+        if self._changes_only and not isinstance(event, TransactionRestarted):
             return iter(())
         return iter((self._other(event),))
 

@@ -49,13 +49,17 @@ _XA_FRAMES: Final = ("XA START", "XA END")
 class ChangeRenderer:
     """Passes events as lines to ``write``. The events must come from a decoder with ``renderer.cells``.
 
-    ``width`` returns how many cells a line may have now; None: nothing is cut.
+    ``width`` returns how many cells a line may have now; None: nothing is cut. ``with_statements=False`` leaves
+    statements out.
     """
 
-    def __init__(self, write: Callable[[Line], None], width: Callable[[], int | None]) -> None:
+    def __init__(
+        self, write: Callable[[Line], None], width: Callable[[], int | None], *, with_statements: bool = True
+    ) -> None:
         self.cells = document_cells()
         self._write = write
         self._width = width
+        self._with_statements = with_statements
         # The open transaction's line, until it is written; whether a transaction is open.
         self._head: tuple[Event, str] | None = None
         self._is_open = False
@@ -95,6 +99,8 @@ class ChangeRenderer:
             self._statement(event)
 
     def _statement(self, event: QueryEvent) -> None:
+        if not self._with_statements:
+            return
         schema = "" if event.header.flags & EventFlag.SUPPRESS_USE else event.schema
         sql = f"use {schema}; {event.sql}" if schema else event.sql
         self._below(event)

@@ -45,6 +45,8 @@ from protocol.constants import INTVAR_NAMES, MariadbGtidExtraFlag, MariadbGtidFl
 from protocol.errors import UnsupportedEventError
 from protocol.wire import utf8_bytes
 
+from ..config.table_filter import TableFilter
+from ..sql.ddl import CreateSchema, DropSchema, RenameTable, table_actions
 from ..sql.quoting import binary_literal, identifier
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, prepare_statement
 from ..transactions.replay import TransactionRestarted
@@ -75,7 +77,8 @@ class SqlRenderer:
     The events' decoder must use ``renderer.cells``. ``flashback`` undoes the events instead. ``generated`` names the
     generated columns by table. With ``with_statements=False`` the log's own statements (DDL) become comments: use it
     with table filters, because a statement does not say which tables it concerns. ``disable_log`` keeps the replay
-    out of the target's own binary log. ``left_out`` counts the events that ``on_unsupported="skip"`` has left out.
+    out of the target's own binary log. ``wants_table`` are the selected tables, whose statements alone stop an undo.
+    ``left_out`` counts the events that ``on_unsupported="skip"`` has left out.
 
     ``render`` raises ``SourceConfigurationError`` if the log has no column names, and ``UnsupportedEventError`` for
     an event that cannot be written as SQL.
@@ -90,13 +93,16 @@ class SqlRenderer:
         with_statements: bool = True,
         disable_log: bool = False,
         on_unsupported: OnUnsupported = "raise",
+        wants_table: TableFilter | None = None,
     ) -> None:
         self.cells = sql_cells()
         self.left_out = 0
         self._on_unsupported = on_unsupported
         rows, session = RowStatements(generated), SqlSession(disable_log)
         self._writer: _Writer = (
-            _Undo(output, rows, session) if flashback else _Redo(output, rows, session, with_statements)
+            _Undo(output, rows, session, wants_table)
+            if flashback
+            else _Redo(output, rows, session, with_statements)
         )
 
     def render(self, raw: bytes, position: int, event: Event) -> None:
@@ -293,8 +299,11 @@ class _Redo(_Writer):
 class _Undo(_Writer):
     """Keeps the statements that undo each event, and writes them in reverse order at the end."""
 
-    def __init__(self, output: BinaryIO, rows: RowStatements, session: SqlSession) -> None:
+    def __init__(
+        self, output: BinaryIO, rows: RowStatements, session: SqlSession, wants_table: TableFilter | None
+    ) -> None:
         super().__init__(output, rows, session)
+        self._wants_table = wants_table
         self._spool = BackwardSpool()
         # Where the open transaction begins in the spool, and where its statements begin.
         self._begin: int | None = None
@@ -331,6 +340,9 @@ class _Undo(_Writer):
         if _WITHOUT_ROWS.match(event.sql):
             return
         shown = " ".join(event.sql[:60].split())
+        if self._wants_table is not None and _is_about_others(event, self._wants_table):
+            self.write(_comment(f"not undone, because it is about other tables: {shown}"))
+            return
         raise unsupported(
             event,
             f"{shown!r} cannot be undone from the log: undo the changes after it, then the changes before it "
@@ -370,6 +382,31 @@ def _is_unfinished_alter(event: QueryEvent) -> bool:
     """Whether the statement is an ALTER that has begun or failed; when it succeeds, it is logged once more."""
     flags = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
     return isinstance(flags, tuple) and bool(int(flags[0]) & _ALTER_NOT_DONE)
+
+
+def _is_about_others(event: QueryEvent, wants_table: TableFilter) -> bool:
+    """Whether the statement is DDL of tables that are not selected. False if its tables cannot be read from it."""
+    names: set[str] = set()
+    schemas: set[str] = set()
+    is_read = False
+    for action in table_actions(event.sql, event.schema):
+        is_read = True
+        match action:
+            case CreateSchema():
+                pass  # it changes no rows
+            case DropSchema():
+                schemas.add(action.schema)
+            case RenameTable():
+                names |= {action.table, action.new_table}
+            case _:
+                names.add(action.table)
+    # With lower_case_table_names the statement may have capitals that the table's name lacks.
+    found = [name for one in names for name in (one, one.lower())]
+    if any(wants_table(*name.split(".", 1)) for name in found):
+        return False
+    if any(wants_table.may_want_tables_of(name) for one in schemas for name in (one, one.lower())):
+        return False
+    return is_read
 
 
 def _comment(text: str) -> str:

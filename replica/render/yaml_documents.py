@@ -20,15 +20,15 @@ _WIDTH = 1 << 30
 
 class YamlRenderer:
     """Writes events to ``output``, a document for each object. Events must come from a decoder with
-    ``renderer.cells``.
+    ``renderer.cells``; ``changes_only`` is as in ``JsonRenderer``.
 
     Raises ``MissingExtraError`` without PyYAML.
     """
 
-    def __init__(self, output: BinaryIO) -> None:
+    def __init__(self, output: BinaryIO, *, changes_only: bool = False) -> None:
         self.cells = document_cells()
         self._output = output
-        self._objects = EventObjects()
+        self._objects = EventObjects(changes_only=changes_only)
         self._dump = _dump()
 
     def render(self, raw: bytes, position: int, event: Event) -> None:

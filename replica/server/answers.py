@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
+from datetime import datetime
 from typing import Final
 
 from protocol.conversation.messages import TextValue
@@ -91,6 +92,10 @@ class Answers:
         match name, arguments:
             case "UNIX_TIMESTAMP", []:
                 return str(int(time.time()))
+            case "NOW", ["6"]:
+                return datetime.now().isoformat(" ", "microseconds")
+            case "MICROSECOND", [str(moment)]:
+                return str(int(moment.partition(".")[2] or "0"))
             case "NOW" | "CURRENT_TIMESTAMP", []:
                 return time.strftime("%Y-%m-%d %H:%M:%S")
             case "VERSION", []:

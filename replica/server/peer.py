@@ -69,6 +69,9 @@ class Peer:
         try:
             if self._writer is not None:
                 self._writer.write(data)
+                # With TLS, drain() neither waits nor sees at once that the client has gone. Then asyncio logs the
+                # writes that follow: "socket.send() raised exception".
+                await asyncio.sleep(0)
                 await self._writer.drain()
             elif self._socket is not None:
                 await asyncio.get_running_loop().sock_sendall(self._socket, data)

@@ -136,7 +136,7 @@ class Transport:
 
     def write(self, data: bytes) -> None:
         """Send bytes without waiting for the network: commands are small."""
-        if data and not self._transport.is_closing():
+        if data and not (self._transport.is_closing() or self._receiver.has_ended):
             self._transport.write(data)
 
     async def read(self) -> bytes:

@@ -8,15 +8,19 @@ done when the user has come back for the next one. This module decodes nothing a
 import time
 from collections.abc import Iterator, Sequence
 from operator import length_hint
+from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event
+from protocol.binlog.events import AnonymousGtidEvent, BinlogCheckpointEvent, Event
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 
 from ..transactions.boundary import Progress, place_behind
-from ..transactions.replay import Delivered
+from ..transactions.replay import FILE_EVENTS, Delivered
 from ..transactions.units import ROWS
+
+# Events that belong to no transaction: their age is no lag.
+_OUTSIDE: Final = (*FILE_EVENTS, BinlogCheckpointEvent)
 
 
 @record(slots=True)
@@ -172,6 +176,26 @@ class Account:
         self._counters.events += len(shown)
         self._counters.rows += _rows_of(shown)
         return self._counters
+
+    def lag_at(self, now: float) -> float | None:
+        """Seconds from the commit of the transaction that the user has come to, until ``now`` on the source's clock.
+
+        If the log has whole seconds only (MariaDB, MySQL before 8.0.1), this is up to a second less than the
+        truth. None before the first transaction.
+        """
+        # A batch that has just arrived: the user comes to its first event.
+        before = self._batch.events[: self._done(max(self._handed, 1))]
+        newest: Event | None = None
+        for event in reversed(before):
+            if newest is None and not isinstance(event, _OUTSIDE):
+                newest = event
+            if isinstance(event, AnonymousGtidEvent):
+                if event.immediate_commit_timestamp is None:
+                    break
+                return max(now - event.immediate_commit_timestamp / 1e6, 0.0)
+        if newest is None and self.last is not None and not isinstance(self.last[0], _OUTSIDE):
+            newest = self.last[0]
+        return None if newest is None else max(now - newest.header.timestamp - 1, 0.0)
 
     @property
     def newest(self) -> Event | None:

@@ -18,6 +18,7 @@ from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.options import Options
 from ..config.status import StreamState, StreamStatus
+from ..config.table_filter import unmatched_text
 from ..source.column_lookup import ColumnLookup
 from ..source.dump import Dump
 from ..source.open_dump import Broken, open_again, open_first
@@ -127,6 +128,7 @@ class BinlogStream:
             raise self._error
         if isinstance(request, Deliver):
             self._batch = request.events
+            self._upkeep.delivers()
         if self._delivery.takes_news():
             self._retry.forget()
             self._upkeep.turn("streaming")
@@ -392,10 +394,18 @@ class BinlogStream:
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
         self._closing.set()
         self._account.finish_handed()
+        self._warn_of_unmatched()
         if self._dump is not None and self._dump.session.ack_requested:
             await self._confirm(self._dump)
         self._abort()
         raise StopAsyncIteration
+
+    def _warn_of_unmatched(self) -> None:
+        """Log a warning for each pattern of ``tables`` that matched no table while a table of a similar name came."""
+        wants_table = self._delivery.wants_table
+        for pattern, nearest in wants_table.unmatched() if wants_table is not None else ():
+            if nearest is not None:
+                _LOGGER.warning("%s", unmatched_text(pattern, nearest, "the log that was read"))
 
     async def _read(self, dump: Dump) -> None:
         """Wait for raw events until another duty is due."""
@@ -404,6 +414,7 @@ class BinlogStream:
         stop = self._delivery.stop
         left = None if stop is None else stop.seconds_left(dump.source.now)
         limits = [limit for limit in (left, self._upkeep.limit()) if limit is not None]
+        self._upkeep.waits(dump.session)
         raws = await dump.read(min(limits, default=None))
         if raws is not None:
             if self._delivery.feed(raws):
@@ -425,7 +436,9 @@ class BinlogStream:
         """Look up the column names of a table whose table map has none."""
         if self._delivery.takes_table_statement():
             self._lookup.forget()
-        self._delivery.describe(event, await self._lookup.columns(event.table))
+        # Rows that are only counted need no names.
+        columns = await self._lookup.columns(event.table) if self._options.row_values else None
+        self._delivery.describe(event, columns)
 
     async def _look_after_duties(self) -> None:
         """The user has come back for more: save the checkpoint and show the status if due."""

@@ -105,13 +105,17 @@ Request = Deliver | Describe | Ask
 
 
 class Delivery:
-    """Makes the batches of one stream, across reconnects. ``account`` knows how far the user has come."""
+    """Makes the batches of one stream, across reconnects.
+
+    ``account`` knows how far the user has come, ``wants_table`` which tables the user selected (None: all).
+    """
 
     def __init__(self, options: Options) -> None:
         self.account = Account(options.events)
         self._options = options
         # With an interval of 0 the checkpoint is saved at each transaction: then each transaction is a batch.
         self._is_divided = options.checkpoints is not None and not options.checkpoint_interval
+        self.wants_table = table_filter(options.tables, options.exclude_tables)
         self._decoder = BatchDecoder()
         self._dump: Dump | None = None
         self._is_by_gtid = False
@@ -214,7 +218,7 @@ class Delivery:
             position=dump.start_point.position,
             mariadb=dump.source.is_mariadb,
             verify_checksum=options.verify_checksum,
-            wants_table=table_filter(options.tables, options.exclude_tables),
+            wants_table=self.wants_table,
             columns=options.columns,
             on_schema_mismatch=options.on_schema_mismatch,
             cells=options.cells,

@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, datetime
 from time import monotonic
+from typing import Final
 
 from protocol.errors import ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
@@ -13,6 +14,9 @@ from ..config.status import StreamState, StreamStatus
 from ..source.server_facts import Source
 from ..source.session import Session
 from .batch import Account
+
+# A source that has more to send does so at once. After so much silence nothing is left.
+_QUIET_SECONDS: Final = 0.25
 
 
 class Upkeep:
@@ -31,6 +35,9 @@ class Upkeep:
         self._shown_at = float("-inf")
         self._reconnects = self._bytes_before = 0
         self._last_event = 0.0
+        # Since when the user waits for the next batch; and since when nothing has come, with the bytes until then.
+        self._waiting: float | None = None
+        self._silent_at = 0.0, -1
 
     async def load(self) -> Checkpoint | None:
         """Load the stored checkpoint; None without one. The start of the stream then counts as not saved yet."""
@@ -85,6 +92,7 @@ class Upkeep:
 
     def lost(self, session: Session) -> None:
         """Count the bytes of a dropped connection."""
+        self._waiting = None
         self._bytes_before += session.bytes_received
 
     def reconnected(self) -> None:
@@ -108,11 +116,8 @@ class Upkeep:
 
     def status(self, source: Source | None, session: Session | None) -> StreamStatus:
         """The status of the stream now."""
-        progress, counters, newest = self._account.progress, self._account.counters, self._account.newest
-        behind = None
-        if source is not None and newest is not None:
-            is_idle = newest is self._account.idle_behind
-            behind = 0.0 if is_idle else max(source.now - newest.header.timestamp, 0.0)
+        progress, counters = self._account.progress, self._account.counters
+        behind = None if source is None else self._behind(source, session)
         return StreamStatus(
             state=self._state,
             address=(self._options if session is None else session.options).address,
@@ -132,6 +137,31 @@ class Upkeep:
             last_error=self._last_error,
             semi_sync=session is not None and session.is_semi_sync,
         )
+
+    def delivers(self) -> None:
+        """A new batch is there for the user."""
+        self._waiting = None
+
+    def waits(self, session: Session) -> None:
+        """The user has come to the end of what has arrived, and the stream waits for more."""
+        now = time.time()
+        if self._waiting is None:
+            self._waiting = now
+        if self._silent_at[1] != session.bytes_received:
+            self._silent_at = now, session.bytes_received
+
+    def _behind(self, source: Source, session: Session | None) -> float | None:
+        account, now = self._account, time.time()
+        newest = account.newest
+        if newest is not None and newest is account.idle_behind:
+            return 0.0
+        if self._waiting is not None:
+            since, received = self._silent_at
+            is_silent = session is not None and session.bytes_received == received
+            if is_silent and newest is not None and now - since >= _QUIET_SECONDS:
+                return 0.0
+            now = self._waiting
+        return account.lag_at(now + source.clock_offset)
 
     def _has_moved(self) -> bool:
         """Whether the checkpoint differs from the stored one."""

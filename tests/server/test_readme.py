@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -42,7 +43,11 @@ def test_first_sample(mysql97: Server, tmp_path: Path) -> None:
         cursor.execute("CREATE DATABASE shop")
         cursor.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, status VARCHAR(20))")
         process = subprocess.Popen(
-            [sys.executable, str(script), mysql97.dsn()], stdout=subprocess.PIPE, text=True, cwd=README.parent
+            [sys.executable, str(script), mysql97.dsn()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=README.parent,
         )
         try:
             assert process.stdout is not None
@@ -53,6 +58,9 @@ def test_first_sample(mysql97: Server, tmp_path: Path) -> None:
             cursor.execute("DELETE FROM shop.orders")
             connection.commit()
             lines = [process.stdout.readline().rstrip() for _ in range(3)]
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=SECONDS) == ("", "")
+            assert process.returncode == 0
         finally:
             process.kill()
             process.communicate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import io
@@ -22,6 +23,7 @@ import pytest
 import yaml
 
 from protocol.binlog.events import GtidEvent, RowsEvent
+from protocol.conversation.commands import BinlogDump
 from protocol.errors import ConfigurationError
 from replica import Checkpoint, open_binlog
 from replica.cli import decode, main
@@ -32,6 +34,9 @@ from replica.cli.paint import Paint, terminal_width
 from replica.demo import DemoSource, recorded_log
 from replica.demo.source import SERVED_NAME
 from replica.statistics.layout import Role, Span
+from tests.support.resumed_streams import from_position, plain_log, size_of
+from tests.support.scripted_log import mysql
+from tests.support.socket_source import serving
 from tests.support.terminal import CTRL_C, SECONDS, on_terminal
 
 PASSWORD = "secret-of-mine"
@@ -379,6 +384,23 @@ def test_what_a_checkpoint_stands_for_is_written_before_it(tmp_path: Path) -> No
     kept = store.load()
     assert kept is not None
     assert kept.file == "binlog.000001"
+
+
+async def test_it_says_when_it_is_connected_again() -> None:
+    log = plain_log()
+    async with serving(mysql(log, events_for=from_position(log))) as broken:
+        broken.cuts = [size_of(broken, BinlogDump("", 4, 1, 0)) // 2]
+        command = [sys.executable, "-m", "replica", "tail", broken.dsn, "--from", "earliest", "--format=json"]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stderr is not None
+        notes = [(await asyncio.wait_for(process.stderr.readline(), SECONDS)).decode() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        output, _ = await process.communicate()
+    assert "trying again in" in notes[1]
+    assert notes[2] == f"mysql-replica: connected again to 127.0.0.1:{broken.port}\n"
+    assert [json.loads(line)["op"] for line in output.splitlines() if b'"op"' in line]
 
 
 # ------------------------------------------------------------------------------------------------ its errors

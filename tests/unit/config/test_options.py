@@ -172,6 +172,7 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
     ("tables", "orders"),
     ("tables", "shop."),
     ("tables", ".orders"),
+    ("tables", []),
     ("tables", 5),
     ("tables", [5]),
     ("exclude_tables", ["shop"]),

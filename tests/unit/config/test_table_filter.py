@@ -54,3 +54,22 @@ def test_it_is_fnmatchcase(schema_pattern: str, table_pattern: str, schema: str,
     assert wants_table is not None
     expected = fnmatchcase(schema, schema_pattern) and fnmatchcase(table, table_pattern)
     assert wants_table(schema, table) is expected
+
+
+def test_patterns_that_matched_nothing() -> None:
+    wants_table = table_filter(["shop.orders", "shop.user", "crm.*"], ["shop.orders"])
+    assert wants_table is not None
+    for table in ("orders", "users", "items"):
+        wants_table("shop", table)
+    assert wants_table.unmatched() == [("shop.user", "shop.users"), ("crm.*", None)]
+    wants_table("crm", "x")
+    assert wants_table.unmatched() == [("shop.user", "shop.users")]
+
+
+def test_schemas_of_patterns() -> None:
+    wants_table = table_filter(["shop_*.orders", "crm.*"])
+    assert wants_table is not None
+    assert [wants_table.may_want_tables_of(name) for name in ("shop_1", "crm", "shop", "x")] == [
+        *(True, True),
+        *(False, False),
+    ]

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import replica
+from protocol.binlog.events import AnonymousGtidEvent, Event, EventHeader
 from protocol.constants import EventType
 from protocol.errors import DecodeError
 from protocol.gtid import GtidSet
+from replica.stream.batch import Account, Batch
 from replica.transactions.boundary import Progress
 from replica.transactions.stop_point import StopPoint
 from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql, transaction, values
@@ -179,3 +181,28 @@ def test_a_stop_is_seen_behind_a_compressed_transaction_and_between_mariadb_gtid
     by_set = StopPoint(gtid_set=replica.MariadbGtidSet("0-1-9"))
     assert by_set.may_lie_within(gtids, (FILE, 5000), ahead)
     assert not by_set.may_lie_within(gtids[1:], (FILE, 5000), ahead)
+
+
+def committed(timestamp: int | None) -> AnonymousGtidEvent:
+    header = EventHeader(1_700_000_000, 34, 1, 19, 0, 0)
+    return AnonymousGtidEvent(header, "f", 4, 0, immediate_commit_timestamp=timestamp)
+
+
+def test_lag_is_since_the_commit() -> None:
+    account = Account((Event,))
+    assert account.lag_at(1_700_000_001.0) is None
+    events: list[Event] = [committed(1_700_000_000_250_000), committed(1_700_000_000_750_000)]
+    handed = account.hand_out(Batch(events, [b"", b""]))
+    # The batch has arrived: the user comes to its first event.
+    assert account.lag_at(1_700_000_001.0) == pytest.approx(0.75)
+    next(handed)
+    assert account.lag_at(1_700_000_001.0) == pytest.approx(0.75)
+    next(handed)
+    assert account.lag_at(1_700_000_001.0) == pytest.approx(0.25)
+    assert account.lag_at(1_699_999_999.0) == 0
+
+
+def test_lag_without_times_of_commit_is_the_least_that_it_may_be() -> None:
+    account = Account((Event,))
+    account.hand_out(Batch([committed(None)], [b""]))
+    assert [account.lag_at(1_700_000_000 + seconds) for seconds in (0.0, 0.9, 1.0, 2.5)] == [0, 0, 0, 1.5]
