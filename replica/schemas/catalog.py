@@ -22,8 +22,8 @@ from .shape import ColumnShape, Shape
 from .shared import Shared
 
 _MOST_TEXT: Final = 200
-# ER_BAD_TABLE_ERROR: DROP TABLE of several tables has dropped those that there were.
-_NO_SUCH_TABLE: Final = 1051
+#: ER_BAD_TABLE_ERROR: DROP TABLE of several tables has dropped those that there were.
+NO_SUCH_TABLE: Final = 1051
 
 
 @record(slots=True, frozen=True)
@@ -155,9 +155,7 @@ class _Step:
         self._catalog.set(table, shape)
 
     def _unknown(self, reason: str) -> Unknown:
-        sql = " ".join(self._statement.sql.split())
-        text = sql if len(sql) <= _MOST_TEXT else f"{sql[:_MOST_TEXT]}..."
-        return Unknown(f"{reason}: {text}")
+        return Unknown(f"{reason}: {short_text(self._statement.sql)}")
 
     def _made(self, make: Callable[[], Shape]) -> Shape | Unknown:
         try:
@@ -172,10 +170,10 @@ class _Step:
         """A statement that the source logs although it failed: tables that it dropped before are gone."""
         if isinstance(read, ddl.CreateTable | ddl.CreateSequence) and read.is_replaced:
             self._set(read.table, None)
-        elif isinstance(read, ddl.DropTables) and self._statement.error_code == _NO_SUCH_TABLE:
+        elif isinstance(read, ddl.DropTables) and self._statement.error_code == NO_SUCH_TABLE:
             self.drop_tables(read)
         else:
-            for table in _tables(read):
+            for table in tables_of(read):
                 self._set(table, self._unknown(f"failed with error {self._statement.error_code}"))
 
     # Tables.
@@ -229,7 +227,7 @@ class _Step:
         shape = self._get(read.table)
         if shape is None:
             self._set(read.table, self._unknown("its columns before are not known"))
-        elif isinstance(shape, Shape) and not all(map(_keeps_table, read.clauses)):
+        elif isinstance(shape, Shape) and not all(map(keeps_table, read.clauses)):
             charset = self._schema_charset(read.table.schema)
             before = shape
             self._set(read.table, self._made(lambda: altered_shape(before, read, charset, self._dialect)))
@@ -281,7 +279,7 @@ class _Step:
         self._catalog.forget_schema(schema)
 
 
-def _keeps_table(clause: ddl.AlterClause) -> bool:
+def keeps_table(clause: ddl.AlterClause) -> bool:
     """Whether a clause keeps the definition; with any other MariaDB forgets which keys are USING HASH."""
     match clause:
         case ddl.RenameTo() | ddl.KeepColumns("KEYS"):
@@ -292,7 +290,13 @@ def _keeps_table(clause: ddl.AlterClause) -> bool:
             return False
 
 
-def _tables(read: ddl.DdlStatement) -> tuple[TableName, ...]:
+def short_text(sql: str) -> str:
+    """The beginning of a statement, in one line."""
+    text = " ".join(sql.split())
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+def tables_of(read: ddl.DdlStatement) -> tuple[TableName, ...]:
     """The tables that a statement names, as far as it may change them."""
     match read:
         case ddl.DropTables() | ddl.Unread():

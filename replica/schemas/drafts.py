@@ -62,6 +62,8 @@ def shape_like(before: Shape, dialect: Dialect) -> Shape:
 
 
 def _draft_of(shape: Shape, dialect: Dialect) -> "_Draft":
+    if not shape.is_whole:
+        raise UnknownShapeError("not all columns are known")
     keys = KeyList(shape.primary, shape.keys)
     draft = _Draft(list(shape.visible), keys, shape.charset, shape.engine, dialect, list(shape.periods))
     draft.has_hidden_period = any(column.role == "start" and column.is_hidden for column in shape.columns)

@@ -11,10 +11,11 @@ from typing import Final
 
 from protocol.charset import charset_by_name
 from protocol.constants import ColumnType
-from protocol.rows.column import Column
+from protocol.rows.column import BLOB_TYPES, INTEGER_TYPES, LABEL_TYPES, Column
 from protocol.rows.description import GEOMETRY_NAMES
 from protocol.rows.table import Table
 
+from .placement import placed
 from .shape import ColumnShape, Shape
 
 #: A type as the log has it: the type's code, and the metadata behind it (None: any).
@@ -52,14 +53,25 @@ _SIGNED_TYPES: Final = frozenset(
 )
 _STRINGS: Final = frozenset({"char", "binary", "varchar", "varbinary"})
 _BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
+_TEXTS: Final = BLOB_TYPES | {
+    ColumnType.STRING,
+    ColumnType.VARCHAR,
+    ColumnType.VAR_STRING,
+    ColumnType.MARIADB_VARCHAR_COMPRESSED,
+    ColumnType.MARIADB_BLOB_COMPRESSED,
+}
 _BINARY_TYPES: Final = _BINARY | {"uuid", "inet4", "inet6"}
 
 
 def first_difference(shape: Shape, table: Table) -> str | None:
     """What a table of the log has that the shape does not, in words; None if nothing speaks against the shape."""
-    if len(shape.columns) != len(table.columns):
-        return f"{len(table.columns)} columns in the log, {len(shape.columns)} in the history"
     has_names = table.names_from == "log"
+    missing, (fewest, most) = len(table.columns) - len(shape.columns), shape.lost
+    if not fewest <= missing <= most:
+        others = "" if not most else f" and {fewest} to {most} that a later statement dropped or moved"
+        return f"{len(table.columns)} columns in the log, {len(shape.columns)}{others} in the history"
+    if not shape.is_whole:
+        return None if _placed(shape, table) is not None else "columns of other types in the log"
     for index, (known, logged) in enumerate(zip(shape.columns, table.columns, strict=True), 1):
         for problem in _differences(known, logged, has_name=has_names):
             return f"column {index}, {known.name!r}: {problem}"
@@ -72,16 +84,51 @@ def first_difference(shape: Shape, table: Table) -> str | None:
 def with_shape(table: Table, shape: Shape) -> Table:
     """The table with names, signs, character sets and labels of a shape that ``first_difference`` says nothing about.
 
-    What the log itself says stays. ``names_from`` becomes ``"history"`` where the log has no names.
+    What the log itself says stays. ``names_from`` becomes ``"history"`` where the log has no names. With a shape that
+    is not whole, columns stay ``@1``, ``@2``... where it is not sure which they are, or what their values mean.
     """
-    pairs = zip(table.columns, shape.columns, strict=True)
-    columns = tuple(_filled(logged, known) for logged, known in pairs)
+    found = shape.columns if shape.is_whole else _placed(shape, table) or ()
+    columns = tuple(map(_filled, table.columns, found))
     if table.names_from == "log":
         return replace(table, columns=columns)
-    return replace(table, columns=columns, primary_key=shape.primary_key, names_from="history")
+    names = {column.name for column in columns}
+    primary_key = shape.primary_key if names.issuperset(shape.primary_key) else ()
+    return replace(table, columns=columns, primary_key=primary_key, names_from="history")
 
 
-def _filled(logged: Column, known: ColumnShape) -> Column:
+def nameless(table: Table) -> bool:
+    """Whether a table that ``with_shape`` made has columns whose names are not known."""
+    return any(column.name == f"@{number}" for number, column in enumerate(table.columns, 1))
+
+
+def _placed(shape: Shape, table: Table) -> list[ColumnShape | None] | None:
+    """The known columns at their places in the log."""
+    has_names = table.names_from == "log"
+    found = placed(
+        shape.columns,
+        table.columns,
+        lambda known, logged: not any(_differences(known, logged, has_name=has_names)),
+    )
+    if found is None:
+        return None
+    return [
+        known if known is not None and (known.type or _is_enough(logged)) else None
+        for known, logged in zip(found, table.columns, strict=True)
+    ]
+
+
+def _is_enough(logged: Column) -> bool:
+    """Whether the log says of a column what its values mean, besides its name."""
+    if logged.type in INTEGER_TYPES:
+        return logged.unsigned is not None
+    if logged.type in LABEL_TYPES:
+        return logged.labels is not None
+    return logged.type not in _TEXTS or logged.charset is not None
+
+
+def _filled(logged: Column, known: ColumnShape | None) -> Column:
+    if known is None:
+        return logged
     return replace(
         logged,
         name=known.name,
@@ -101,13 +148,15 @@ def _charset(column: ColumnShape) -> str | None:
 def _differences(known: ColumnShape, logged: Column, *, has_name: bool) -> Iterator[str]:
     if has_name and known.name != logged.name:
         yield f"named {logged.name!r} in the log"
-    if not any(_agrees(kind, logged) for kind in logged_types(known)):
+    if known.type and not any(_agrees(kind, logged) for kind in logged_types(known)):
         yield f"{logged.type.name} with metadata {logged.metadata} in the log, {known.column_type} in the history"
     if known.nullable is not None and known.nullable != logged.nullable:
         yield "NULL in the log, NOT NULL in the history" if logged.nullable else "NOT NULL in the log"
     if logged.unsigned is not None and known.type in _SIGNED_TYPES and known.unsigned != logged.unsigned:
         yield f"{'unsigned' if logged.unsigned else 'signed'} in the log, {known.column_type} in the history"
     charset = _charset(known)
+    if not known.type:
+        return
     if logged.charset is not None and charset is not None and logged.charset != charset:
         yield f"character set {logged.charset} in the log, {charset} in the history"
     if logged.labels is not None and logged.labels != known.labels:

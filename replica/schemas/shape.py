@@ -27,7 +27,8 @@ class ColumnShape:
     ``numbers``: characters of CHAR and VARCHAR, bytes of BINARY and VARBINARY, bits of BIT, precision and scale of
     DECIMAL, fractional digits of a time where there are any, dimensions of VECTOR; nothing for other types.
     ``charset`` is None for types without. ``nullable`` is None where nothing tells it. ``is_hidden``: the log has the
-    column, SELECT * and information_schema do not.
+    column, SELECT * and information_schema do not. ``type`` is empty where only the name is known: a later statement
+    gave the column another definition.
     """
 
     name: str
@@ -95,7 +96,8 @@ class Shape:
 
     ``primary`` is the PRIMARY KEY, if there is one. ``keys`` are the others in the server's order; None: the trail of
     their names is lost. ``charset`` is the table's default, None where it is not known. ``engine`` is empty where no
-    statement said it.
+    statement said it. ``lost``: at least and at most so many columns stand somewhere besides; a later statement
+    dropped or moved them.
     """
 
     columns: tuple[ColumnShape, ...]
@@ -104,6 +106,12 @@ class Shape:
     charset: str | None = None
     engine: str = ""
     periods: tuple[Period, ...] = ()
+    lost: tuple[int, int] = (0, 0)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all columns are known with their definitions."""
+        return self.lost == (0, 0) and all(column.type for column in self.columns)
 
     @property
     def visible(self) -> tuple[ColumnShape, ...]:
@@ -129,14 +137,14 @@ class Shape:
         for key in self.keys or ():
             if key.kind != "unique" or key.is_hash or any(length or not name for name, length in key.parts):
                 continue
-            parts = [columns[name] for name, _ in key.parts]
-            if any(part.nullable or part.generated == "virtual" for part in parts):
+            parts = [columns.get(name) for name, _ in key.parts]
+            if any(part is not None and (part.nullable or part.generated == "virtual") for part in parts):
                 continue
-            return None if any(part.nullable is None for part in parts) else key
+            return None if any(part is None or part.nullable is None for part in parts) else key
         return None
 
     def descriptions(self) -> list[ColumnDescription]:
-        """The columns as ``describe_table`` takes them."""
+        """The columns of a whole shape as ``describe_table`` takes them."""
         primary = set(self.primary_key)
         return [
             ColumnDescription(
@@ -167,6 +175,8 @@ class Shape:
             data["engine"] = self.engine
         if self.periods:
             data["periods"] = [[period.name, period.start, period.end] for period in self.periods]
+        if self.lost != (0, 0):
+            data["lost"] = list(self.lost)
         return data
 
     @classmethod
@@ -183,6 +193,7 @@ class Shape:
             data.get("charset"),
             data.get("engine", ""),
             tuple(Period(*period) for period in data.get("periods", ())),
+            _range(*data.get("lost", (0, 0))),
         )
 
 
@@ -194,6 +205,10 @@ def _slim(values_of: ColumnShape | Key, defaults: Mapping[str, object]) -> dict[
 
 def _key(data: Mapping[str, Any]) -> Key:
     return Key(**{**data, "parts": _parts(data["parts"])})
+
+
+def _range(fewest: int, most: int) -> tuple[int, int]:
+    return int(fewest), int(most)
 
 
 def _parts(parts: Sequence[Sequence[Any]]) -> tuple[tuple[str, int], ...]:

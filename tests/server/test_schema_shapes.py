@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from tests.server.support.past_oracle import wrong_in_the_past
 from tests.server.support.schema_oracle import DdlRun, Findings, compare
 from tests.support.random_ddl import RandomDdl
 from tests.support.servers import Server
@@ -93,6 +94,11 @@ def test_random_ddl(run: DdlRun, metadata: None, request: pytest.FixtureRequest)
     assert findings.shapes > wanted
     assert findings.proofs
     assert findings.lost_keys <= findings.shapes / 20
+    if level == "FULL" and run.server.name != "mysql:5.6":
+        wrong, counts = wrong_in_the_past(run, rng, starts=5)
+        print(f"{run.server.name}: a start in the past: {dict(counts)}")
+        assert not wrong, wrong[:5]
+        assert counts["named"]
 
 
 @pytest.mark.parametrize("metadata", ["FULL"], indirect=True)

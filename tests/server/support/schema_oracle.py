@@ -141,8 +141,8 @@ def compare(run: DdlRun) -> Findings:
     catalog = Catalog(run.snapshots[0].catalog.tables, run.snapshots[0].catalog.schemas)
     pending = iter(run.snapshots[1:])
     following = next(pending, None)
-    for event in _events(run):
-        while following is not None and _behind(event) > following.position:
+    for event in tables_and_statements(run):
+        while following is not None and place_behind(event) > following.position:
             _compare_all(run, catalog, following, findings)
             following = next(pending, None)
         if isinstance(event, QueryEvent):
@@ -156,15 +156,20 @@ def compare(run: DdlRun) -> Findings:
     return findings
 
 
-def _events(run: DdlRun) -> Iterator[QueryEvent | RowsEvent]:
+def tables_and_statements(run: DdlRun) -> Iterator[QueryEvent | RowsEvent]:
+    """The events of statements and rows since the first snapshot."""
     for path in run.logs():
         with library.open_binlog(path) as log:
             for event in log:
-                if isinstance(event, QueryEvent | RowsEvent) and _behind(event) > run.snapshots[0].position:
+                if (
+                    isinstance(event, QueryEvent | RowsEvent)
+                    and place_behind(event) > run.snapshots[0].position
+                ):
                     yield event
 
 
-def _behind(event: QueryEvent | RowsEvent) -> BinlogPosition:
+def place_behind(event: QueryEvent | RowsEvent) -> BinlogPosition:
+    """The end of an event."""
     return BinlogPosition(event.file, event.position + event.header.size)
 
 

@@ -1,0 +1,96 @@
+"""The history of tables before a place at which they are known: for a start in the past.
+
+Statements are undone from the known end to the beginning, then done again from there on: a table that one of them
+creates is known from there. Where that leads to another shape than the known one, the log does not have everything
+that was done to the table, and nothing before the end is said of it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from protocol.position import BinlogPosition
+from protocol.records import record
+
+from ..sql.token_reader import TableName
+from .catalog import Catalog, Statement, Unknown
+from .shape import ColumnShape, Shape
+from .timeline import SchemaHistory, State
+from .undo import undo
+
+
+@record(slots=True, frozen=True)
+class LoggedStatement:
+    """A statement with the end of its event."""
+
+    end: BinlogPosition
+    statement: Statement
+
+
+def history_before(
+    source: str, begin: BinlogPosition, catalog: Catalog, statements: Sequence[LoggedStatement]
+) -> SchemaHistory:
+    """The history from ``begin`` on, up to the last of ``statements``; ``catalog`` is valid behind it.
+
+    ``statements`` are all of the log between the two places. ``source`` identifies the log, as in ``SchemaHistory``.
+    """
+    before = Catalog(catalog.tables, catalog.schemas)
+    behind = [undo(before, logged.statement) for logged in reversed(statements)][::-1]
+    history = _followed(source, begin, before, statements, behind)
+    touched = {table for states in behind for table in states}
+    wrong = {table for table in touched if _contradict(history.catalog.get(table), catalog.get(table))}
+    if wrong:
+        before = Catalog(before.tables, before.schemas)
+        for table in wrong:
+            before.set(table, _unlogged(table))
+        history = _followed(source, begin, before, statements, behind, wrong)
+    return history
+
+
+def _followed(
+    source: str,
+    begin: BinlogPosition,
+    before: Catalog,
+    statements: Sequence[LoggedStatement],
+    behind: Sequence[Mapping[TableName, State]],
+    wrong: Collection[TableName] = (),
+) -> SchemaHistory:
+    """The statements done one after another; where that leaves a shape unknown, it is what undoing says."""
+    history = SchemaHistory(source, begin, Catalog(before.tables, before.schemas))
+    for logged, states in zip(statements, behind, strict=True):
+        history.apply(logged.statement, logged.end)
+        for table, state in states.items():
+            if table in wrong:
+                history.set_at(table, logged.end, _unlogged(table))
+            elif not _is_whole(history.catalog.get(table)):
+                history.set_at(table, logged.end, state)
+    return history
+
+
+def _unlogged(table: TableName) -> Unknown:
+    return Unknown(f"the statements of the log do not lead to the columns that {table} has")
+
+
+def _is_whole(state: State) -> bool:
+    return isinstance(state, Shape) and state.is_whole
+
+
+def _contradict(made: State, known: State) -> bool:
+    """Whether a table cannot be what the statements made of it."""
+    if isinstance(made, Unknown) or isinstance(known, Unknown):
+        return False
+    if made is None or known is None:
+        return made is not known
+    if not (made.is_whole and known.is_whole):
+        return False
+    return len(made.columns) != len(known.columns) or not all(map(_is_same, made.columns, known.columns))
+
+
+def _is_same(one: ColumnShape, other: ColumnShape) -> bool:
+    """Whether names and what values need are equal."""
+    return (one.name, one.type, one.numbers, one.unsigned, one.charset, one.labels) == (
+        other.name,
+        other.type,
+        other.numbers,
+        other.unsigned,
+        other.charset,
+        other.labels,
+    )

@@ -1,0 +1,347 @@
+"""The tables before a statement, from the tables behind it: what a statement took away is lost, the rest is undone.
+
+Names come back by renames, added columns drop out. A dropped column is ``Shape.lost``: its name and type stood
+somewhere. A column that was changed keeps its name and place, and has no type; one that was moved is lost. Nothing is
+guessed: what cannot be undone is ``Unknown``. Names have the case in which the statement has them: servers compare
+names without it. ``past_history`` puts this together with what later statements say.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..sql import ddl_statements as ddl
+from ..sql.ddl_reader import read_statement
+from ..sql.token_reader import TableName
+from .catalog import NO_SUCH_TABLE, Catalog, Statement, Unknown, keeps_table, short_text, tables_of
+from .charset_names import UnknownShapeError
+from .column_shapes import BLOB_TYPES, STRING_TYPES
+from .drafts import fold
+from .shape import ColumnShape, Key, Shape
+
+
+def undo(catalog: Catalog, statement: Statement) -> dict[TableName, Shape | Unknown | None]:
+    """Make ``catalog``, which is valid behind a statement, valid before it.
+
+    The tables that the statement is about, as they were behind it.
+    """
+    read = read_statement(statement.sql, statement.schema, statement.dialect)
+    if read is None:
+        return {}
+    step = _Undo(catalog, statement)
+    if not statement.error_code:
+        _UNDO[type(read)](step, read)
+    elif isinstance(read, ddl.DropTables) and statement.error_code == NO_SUCH_TABLE:
+        step.drop_tables(read)
+    else:
+        step.lose(tables_of(read), f"failed with error {statement.error_code}")
+    return step.behind
+
+
+class _Undo:
+    """One statement on its way back; ``behind`` are the tables that it is about, as they were behind it."""
+
+    def __init__(self, catalog: Catalog, statement: Statement) -> None:
+        self._catalog = catalog
+        self._statement = statement
+        self.behind: dict[TableName, Shape | Unknown | None] = {}
+
+    def _set(self, table: TableName, state: Shape | Unknown | None) -> None:
+        self.behind.setdefault(table, self._catalog.get(table))
+        self._catalog.set(table, state)
+
+    def _unknown(self, reason: str) -> Unknown:
+        return Unknown(f"{reason}, before: {short_text(self._statement.sql)}")
+
+    def lose(self, tables: Sequence[TableName], reason: str) -> None:
+        for table in tables:
+            self._set(table, self._unknown(reason))
+
+    def create(self, read: ddl.CreateTable | ddl.CreateSequence) -> None:
+        if read.is_replaced:
+            self._set(read.table, self._unknown("its columns are not known"))
+        elif read.is_conditional:
+            # If there was the table before, the statement did nothing.
+            self._set(read.table, self._catalog.get(read.table))
+        else:
+            self._set(read.table, None)
+
+    def drop_tables(self, read: ddl.DropTables) -> None:
+        self.lose(read.tables, "its columns are not known")
+
+    def truncate(self, read: ddl.TruncateTable) -> None:
+        """Rows alone."""
+
+    def unread(self, read: ddl.Unread) -> None:
+        self.lose(read.tables, read.reason)
+
+    def rename_tables(self, read: ddl.RenameTables) -> None:
+        for old, new in reversed(read.pairs):
+            self._rename_back(old, new)
+
+    def _rename_back(self, old: TableName, new: TableName) -> None:
+        state = self._catalog.get(new)
+        self._set(new, None)
+        self._set(old, state or self._unknown("its columns are not known"))
+
+    def alter_table(self, read: ddl.AlterTable) -> None:
+        for clause in reversed(read.clauses):
+            if isinstance(clause, ddl.RenameTo) and clause.table != read.table:
+                self._rename_back(read.table, clause.table)
+        state = self._catalog.get(read.table) or self._unknown("its columns are not known")
+        if isinstance(state, Shape):
+            try:
+                state = shape_before(state, read.clauses, is_mariadb=self._statement.dialect.is_mariadb)
+            except UnknownShapeError as error:
+                state = self._unknown(str(error))
+        self._set(read.table, state)
+        for clause in read.clauses:
+            if isinstance(clause, ddl.ChangePartitions) and clause.table is not None:
+                if clause.words == "CONVERT PARTITION":
+                    self._set(clause.table, None)
+                elif clause.words == "CONVERT TABLE":
+                    self._set(clause.table, self._unknown("its columns are not known"))
+
+    def create_schema(self, read: ddl.CreateSchema) -> None:
+        if not read.is_conditional:
+            self._catalog.forget_schema(read.schema)
+
+    def alter_schema(self, read: ddl.AlterSchema) -> None:
+        if read.charset:
+            self._catalog.set_schema(read.schema, None)
+
+    def drop_schema(self, read: ddl.DropSchema) -> None:
+        # Which tables were in it nothing tells.
+        self._catalog.set_schema(read.schema, None)
+
+
+_UNDO: Final[Mapping[type, Callable[[_Undo, Any], None]]] = MappingProxyType(
+    {
+        ddl.CreateTable: _Undo.create,
+        ddl.CreateSequence: _Undo.create,
+        ddl.DropTables: _Undo.drop_tables,
+        ddl.TruncateTable: _Undo.truncate,
+        ddl.RenameTables: _Undo.rename_tables,
+        ddl.AlterTable: _Undo.alter_table,
+        ddl.Unread: _Undo.unread,
+        ddl.CreateSchema: _Undo.create_schema,
+        ddl.AlterSchema: _Undo.alter_schema,
+        ddl.DropSchema: _Undo.drop_schema,
+    }
+)
+
+
+def shape_before(after: Shape, clauses: Sequence[ddl.AlterClause], *, is_mariadb: bool) -> Shape:
+    """The shape before ALTER TABLE with these clauses. Raises ``UnknownShapeError``."""
+    return _ShapeBefore(after, clauses, is_mariadb).run()
+
+
+class _ShapeBefore:
+    """One ALTER TABLE on its way back; ``_fewest`` and ``_most`` count lost columns."""
+
+    def __init__(self, after: Shape, clauses: Sequence[ddl.AlterClause], is_mariadb: bool) -> None:
+        self._after = after
+        self._clauses = clauses
+        self._is_mariadb = is_mariadb
+        self._columns = list(after.visible)
+        self._hidden = [column for column in after.columns if column.is_hidden]
+        self._fewest, self._most = after.lost
+        self._primary = after.primary
+        self._keys = None if after.keys is None else list(after.keys)
+        self._charset, self._engine, self._periods = after.charset, after.engine, after.periods
+
+    def run(self) -> Shape:
+        for clause in self._clauses:
+            if isinstance(clause, ddl.AddColumn):
+                self._take_added(clause)
+        # Keys name columns as they are called behind the statement.
+        self._undo_keys()
+        self._change_back()
+        for clause in self._clauses:
+            undo_one = _TABLE_CLAUSES.get(type(clause))
+            if undo_one is not None:
+                undo_one(self, clause)
+        self._undo_hashes()
+        return Shape(
+            (*self._columns, *self._hidden),
+            self._primary,
+            None if self._keys is None else tuple(self._keys),
+            self._charset,
+            self._engine,
+            self._periods,
+            (self._fewest, self._most),
+        )
+
+    def _lose(self, fewest: int, most: int) -> None:
+        self._fewest += fewest
+        self._most += most
+
+    def _place(self, name: str) -> int | None:
+        folded = fold(name)
+        return next((at for at, column in enumerate(self._columns) if fold(column.name) == folded), None)
+
+    def _take_added(self, clause: ddl.AddColumn) -> None:
+        place = self._place(clause.column.name)
+        if place is not None:
+            del self._columns[place]
+            self._lose(0, int(clause.is_conditional))
+        elif self._most and not clause.is_conditional:
+            self._fewest, self._most = max(self._fewest - 1, 0), self._most - 1
+        else:
+            raise UnknownShapeError(f"no column {clause.column.name} is known")
+
+    def _change_back(self) -> None:
+        """DROP, CHANGE, MODIFY and RENAME COLUMN, all at once: names may be swapped."""
+        changes: dict[int, ColumnShape | None] = {}
+        names: dict[str, str] = {}
+        dropped: dict[str, bool] = {}
+        for clause in self._clauses:
+            if isinstance(clause, ddl.DropColumn):
+                dropped[fold(clause.name)] = clause.is_conditional
+            elif isinstance(clause, ddl.ChangeColumn | ddl.RenameColumn):
+                new = clause.column.name if isinstance(clause, ddl.ChangeColumn) else clause.new_name
+                place = self._place(new)
+                if place is not None:
+                    names[self._columns[place].name] = clause.name
+                    changes[place] = self._before_change(clause, self._columns[place])
+                elif not self._most and not clause.is_conditional:
+                    raise UnknownShapeError(f"no column {new} is known")
+        moved = sum(column is None for column in changes.values())
+        self._lose(
+            moved + sum(not is_conditional for is_conditional in dropped.values()), moved + len(dropped)
+        )
+        columns = [changes.get(place, column) for place, column in enumerate(self._columns)]
+        self._columns = [column for column in columns if column is not None]
+        if self._primary is not None:
+            self._primary = _with_names(self._primary, names)
+        if self._keys is not None:
+            self._keys = [_with_names(key, names) for key in self._keys]
+
+    def _before_change(
+        self, clause: ddl.ChangeColumn | ddl.RenameColumn, column: ColumnShape
+    ) -> ColumnShape | None:
+        """The column before; None: it stood at a place that is not known."""
+        is_renamed = isinstance(clause, ddl.RenameColumn) or fold(clause.name) != fold(clause.column.name)
+        if clause.is_conditional and is_renamed:
+            # There may have been a column of the new name, and none of the old one.
+            return None
+        if isinstance(clause, ddl.RenameColumn):
+            return replace(column, name=clause.name)
+        return None if clause.position is not None else ColumnShape(clause.name, "", nullable=None)
+
+    # Keys.
+
+    def _undo_keys(self) -> None:
+        """The primary key is what it was where no clause is about it; others come back if they were only added."""
+        for clause in self._clauses:
+            match clause:
+                case ddl.AddKey(key):
+                    self._take_key(key)
+                case (
+                    ddl.DropColumn()
+                    | ddl.RenameColumn(is_conditional=True)
+                    | ddl.ChangeColumn(is_conditional=True)
+                ):
+                    # A dropped column may have been a part of any key.
+                    self._primary = self._keys = None
+                case ddl.DropKey():
+                    if clause.name.upper() == "PRIMARY":
+                        self._primary = None
+                    self._keys = None
+                case ddl.ChangeColumn() | ddl.RenameKey() | ddl.SetOptions():
+                    self._keys = None
+                case _:
+                    pass
+
+    def _take_key(self, key: ddl.KeyClause) -> None:
+        if key.kind == "primary":
+            self._primary = self._keys = None
+            self._unsure_of_null([part.column for part in key.parts])
+        elif self._keys is not None:
+            left = [other for other in self._keys if fold(other.name) != fold(key.name)]
+            is_taken = key.name and key.kind != "foreign" and not key.is_conditional
+            self._keys = left if is_taken and len(left) < len(self._keys) else None
+
+    def _unsure_of_null(self, names: Sequence[str]) -> None:
+        wanted = set(map(fold, names))
+        self._columns = [
+            replace(column, nullable=None) if fold(column.name) in wanted else column
+            for column in self._columns
+        ]
+
+    def _undo_hashes(self) -> None:
+        """MariaDB: almost any statement may have added hidden columns of keys, or taken them away."""
+        if not self._is_mariadb or all(map(keeps_table, self._clauses)):
+            return
+        hashes = [column for column in self._hidden if column.role == "hash"]
+        self._hidden = [column for column in self._hidden if column.role != "hash"]
+        if self._after.keys is None:
+            self._lose(0, _MOST_KEYS)
+            return
+        kept = [key for key in self._after.keys if key.kind == "unique"]
+        dropped = sum(isinstance(clause, ddl.DropKey | ddl.DropColumn) for clause in self._clauses)
+        self._lose(0, max(len(hashes), len(kept)) + dropped)
+
+    # The table.
+
+    def _unconvert(self, clause: ddl.ConvertCharset) -> None:
+        self._charset = None
+        self._columns = [
+            replace(column, type="", numbers=(), charset=None, labels=()) if _is_converted(column) else column
+            for column in self._columns
+        ]
+
+    def _unset_options(self, clause: ddl.SetOptions) -> None:
+        if clause.options.charset:
+            self._charset = None
+        if clause.options.engine:
+            self._engine = ""
+        if clause.options.is_versioned:
+            self._remove_period(None)
+
+    def _set_visibility(self, clause: ddl.AlterVisibility) -> None:
+        self._columns = [
+            replace(column, invisible=clause.is_visible) if fold(column.name) == fold(clause.name) else column
+            for column in self._columns
+        ]
+
+    def _remove_period(self, clause: ddl.AddVersioning | None) -> None:
+        self._hidden = [column for column in self._hidden if column.role == "hash"]
+        self._lose_keys()
+
+    def _restore_period(self, clause: ddl.DropVersioning) -> None:
+        self._lose(0, 2)
+        self._lose_keys()
+
+    def _lose_keys(self) -> None:
+        """Unique keys of a versioned table end in the end of its period."""
+        self._primary = self._keys = None
+
+    def _forget_period(self, clause: ddl.AddPeriod | ddl.DropPeriod) -> None:
+        self._periods = ()
+        if isinstance(clause, ddl.AddPeriod):
+            self._unsure_of_null([clause.period.start, clause.period.end])
+
+
+_MOST_KEYS: Final = 64
+_TABLE_CLAUSES: Final[Mapping[type, Callable[[_ShapeBefore, Any], None]]] = MappingProxyType(
+    {
+        ddl.ConvertCharset: _ShapeBefore._unconvert,
+        ddl.SetOptions: _ShapeBefore._unset_options,
+        ddl.AlterVisibility: _ShapeBefore._set_visibility,
+        ddl.AddVersioning: _ShapeBefore._remove_period,
+        ddl.DropVersioning: _ShapeBefore._restore_period,
+        ddl.AddPeriod: _ShapeBefore._forget_period,
+        ddl.DropPeriod: _ShapeBefore._forget_period,
+    }
+)
+
+
+def _is_converted(column: ColumnShape) -> bool:
+    """Whether CONVERT TO may have changed a column: those of text, and what the binary set makes of them."""
+    return column.charset is not None or column.type in BLOB_TYPES or column.type in STRING_TYPES
+
+
+def _with_names(key: Key, names: Mapping[str, str]) -> Key:
+    return replace(key, parts=tuple((names.get(name, name), length) for name, length in key.parts))
