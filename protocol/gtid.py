@@ -13,6 +13,7 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from heapq import merge
 from re import fullmatch
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +25,8 @@ from .wire import Reader
 SEQUENCE_END = (1 << 63) - 1
 
 _TAG_MAX_LENGTH = 32
+# Characters of a text that an error message quotes.
+_LONGEST_QUOTED = 100
 _TAGGED_FORMAT = 1
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -98,16 +101,14 @@ class GtidSet:
 
     # For each source and tag the bounds of its intervals in one strictly rising list, [start, end, start, end...],
     # starts included, ends excluded. A number is inside an interval when an odd count of bounds is less than or
-    # equal to it. So every operation is two bisections and one slice.
+    # equal to it. So adding an interval is two bisections and one slice.
     __slots__ = ("_ends",)
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __init__(self, content: "str | Iterable[Gtid]" = "") -> None:
         self._ends: dict[tuple[uuid.UUID, str], list[int]] = {}
         if isinstance(content, str):
-            for item in content.split(","):
-                if item.strip():
-                    self._add_text(item)
+            self._add_text(content)
         else:
             for gtid in content:
                 self.add(gtid)
@@ -121,22 +122,18 @@ class GtidSet:
         """
         return cls(text)
 
-    def _add_text(self, item: str) -> None:
-        head, *parts = (part.strip() for part in item.lower().split(":"))
-        if not fullmatch(_UUID, head):
-            raise ConfigurationError(f"each part of a GTID set starts with a UUID, not with {head!r}")
-        source_id, tag = uuid.UUID(head), ""
-        for part in parts:
-            if interval := fullmatch(_INTERVAL, part):
-                first = int(interval[1])
-                last = int(interval[2]) if interval[2] else first
-                if not 0 < first <= last < SEQUENCE_END:
-                    raise ConfigurationError(f"not an interval of transactions: {part!r} in {item.strip()!r}")
-                self.add_interval(source_id, first, last, tag)
-            elif fullmatch(_TAG, part):
-                tag = part
-            else:
-                raise ConfigurationError(f"neither an interval nor a tag: {part!r} in {item.strip()!r}")
+    def _add_text(self, text: str) -> None:
+        found: dict[tuple[uuid.UUID, str], list[tuple[int, int]]] = {}
+        for item in text.split(","):
+            if item.strip():
+                for source_id, tag, first, last in _read_item(item):
+                    found.setdefault((source_id, tag), []).append((first, last + 1))
+        for key, intervals in found.items():
+            # In rising order each interval is added at the end. In the order of the text 400,000 falling intervals
+            # took 20 s.
+            ends = self._ends[key] = []
+            for start, end in sorted(intervals):
+                _cover(ends, start, end)
 
     def copy(self) -> "GtidSet":
         """An independent set with the same transactions."""
@@ -175,19 +172,15 @@ class GtidSet:
         """The transactions of either set."""
         result = self.copy()
         for key, ends in other._ends.items():
-            mine = result._ends.setdefault(key, [])
-            for start, end in zip(ends[::2], ends[1::2], strict=True):
-                _cover(mine, start, end)
+            result._ends[key] = _union(result._ends.get(key, []), ends)
         return result
 
     def __sub__(self, other: "GtidSet") -> "GtidSet":
         """The transactions of this set that the other one lacks."""
         result = self.copy()
         for key in result._ends.keys() & other._ends.keys():
-            mine, ends = result._ends[key], other._ends[key]
-            for start, end in zip(ends[::2], ends[1::2], strict=True):
-                _uncover(mine, start, end)
-            if not mine:
+            result._ends[key] = _difference(result._ends[key], other._ends[key])
+            if not result._ends[key]:
                 del result._ends[key]
         return result
 
@@ -271,6 +264,33 @@ class GtidSet:
         return result
 
 
+def _read_item(item: str) -> Iterator[Interval]:
+    """The intervals of one UUID: ``uuid:1-5:7:tag:1``."""
+    head, *parts = (part.strip() for part in item.lower().split(":"))
+    if not fullmatch(_UUID, head):
+        raise ConfigurationError(f"each part of a GTID set starts with a UUID, not with {_short(head)!r}")
+    source_id, tag = uuid.UUID(head), ""
+    for part in parts:
+        if interval := fullmatch(_INTERVAL, part):
+            first = int(interval[1])
+            last = int(interval[2]) if interval[2] else first
+            if not 0 < first <= last < SEQUENCE_END:
+                raise ConfigurationError(
+                    f"not an interval of transactions: {part!r} in {_short(item.strip())!r}"
+                )
+            yield Interval(source_id, tag, first, last)
+        elif fullmatch(_TAG, part):
+            tag = part
+        else:
+            raise ConfigurationError(
+                f"neither an interval nor a tag: {_short(part)!r} in {_short(item.strip())!r}"
+            )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}..."
+
+
 def _tsid_text(source_id: uuid.UUID, tag: str) -> str:
     return f"{source_id}:{tag}" if tag else str(source_id)
 
@@ -293,10 +313,44 @@ def _cover(ends: list[int], start: int, end: int) -> None:
     ends[low:high] = [start] * (low % 2 == 0) + [end] * (high % 2 == 0)
 
 
-def _uncover(ends: list[int], start: int, end: int) -> None:
-    """Remove ``start`` up to, but not including, ``end``."""
-    low, high = bisect_left(ends, start), bisect_right(ends, end)
-    ends[low:high] = [start] * (low % 2) + [end] * (high % 2)
+def _pairs(ends: list[int]) -> Iterator[tuple[int, int]]:
+    return zip(ends[::2], ends[1::2], strict=True)
+
+
+# Both operations go once through both lists. Changing a list in its middle for each interval of the other one takes
+# quadratic time: 5 s for 200,000 intervals each.
+
+
+def _union(left: list[int], right: list[int]) -> list[int]:
+    """The bounds of the numbers in either list's intervals."""
+    result: list[int] = []
+    for start, end in merge(_pairs(left), _pairs(right)):
+        if not result or result[-1] < start:
+            result += (start, end)
+        elif result[-1] < end:
+            result[-1] = end
+    return result
+
+
+def _difference(ends: list[int], other: list[int]) -> list[int]:
+    """The bounds of the numbers in the intervals of ``ends`` and not in those of ``other``."""
+    result: list[int] = []
+    index = 0
+    for first, end in _pairs(ends):
+        start = first
+        while index < len(other) and other[index + 1] <= start:
+            index += 2
+        at = index
+        while at < len(other) and other[at] < end:
+            if start < other[at]:
+                result += (start, other[at])
+            start = other[at + 1]
+            at += 2
+        if start < end:
+            result += (start, end)
+        # The last interval may reach into the next one of ``ends``.
+        index = max(index, at - 2)
+    return result
 
 
 @record(slots=True, frozen=True)

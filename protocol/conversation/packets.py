@@ -115,8 +115,10 @@ class FrameStream:
                 return payload
         return None
 
-    def read_prefixed(self, prefix: bytes) -> list[bytes]:
+    def read_prefixed(self, prefix: bytes, smallest: int = 0) -> list[bytes]:
         """The next complete payloads up to the first without this prefix, with the prefix removed; for bulk reading.
+
+        Payloads of less than ``smallest`` bytes after the prefix end the run, too.
 
         Not many more than ``BULK_SIZE`` bytes are taken at a time, so that what is made of them stays in the
         processor's cache: decoding an event of 130 bytes takes 1.6 us in runs of 250, and 2.2 us in runs of 2,000.
@@ -126,19 +128,19 @@ class FrameStream:
         payloads: list[bytes] = []
         last = self._size - BULK_SIZE
         while self._unread is None and (self._size > last or not payloads):
-            self._read_small(prefix, payloads)
+            self._read_small(prefix, len(prefix) + smallest, payloads)
             # The fast loop leaves payloads of several frames, gaps in the numbers, other prefixes, and a frame
             # within 8 bytes of the end.
             payload = self._read_payload()
             if payload is None:
                 break
-            if not payload.startswith(prefix):
+            if not payload.startswith(prefix) or len(payload) < len(prefix) + smallest:
                 self._unread = payload
                 break
             payloads.append(payload[len(prefix) :])
         return payloads
 
-    def _read_small(self, prefix: bytes, payloads: list[bytes]) -> None:
+    def _read_small(self, prefix: bytes, smallest: int, payloads: list[bytes]) -> None:
         """The hot loop of a dump: 4.5 million frames of 60 bytes a second (one AMD EPYC core, Python 3.11).
 
         Each frame costs one unpack and one slice. One comparison checks both the length and the sequence number:
@@ -151,7 +153,7 @@ class FrameStream:
         limit = min(len(data) - 8, position + BULK_SIZE)
         sequence = self.sequence << 24
         skip = HEADER_SIZE + len(prefix)
-        smallest = len(prefix)
+        size_of_prefix = len(prefix)
         mask = (1 << 8 * len(prefix)) - 1
         wanted = int.from_bytes(prefix, "little")
         largest = min(MAX_FRAME_PAYLOAD - 1, self.max_payload)
@@ -164,7 +166,7 @@ class FrameStream:
                 break
             end = position + HEADER_SIZE + length
             payload = data[position + skip : end]
-            if len(payload) != length - smallest:
+            if len(payload) != length - size_of_prefix:
                 break
             append(payload)
             position = end
@@ -213,3 +215,45 @@ class FrameStream:
             self._position = 0
             self._chunks.clear()
         return self._data
+
+
+class PayloadInPieces:
+    """The frames of one payload of ``size`` bytes that is given in pieces; ``sequence`` numbers the first frame.
+
+    The frames are those of ``FrameStream.encode``. ``sequence`` is the number of the next frame.
+    """
+
+    def __init__(self, size: int, sequence: int) -> None:
+        self.sequence = sequence
+        self._left = size
+        self._left_of_frame = 0
+        self._ends_with_empty_frame = size % MAX_FRAME_PAYLOAD == 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pieces were given."""
+        return not self._left
+
+    def encode(self, piece: bytes) -> list[bytes]:
+        """The bytes to send for the next piece. Raises ``ValueError`` for more bytes than the size says."""
+        if len(piece) > self._left:
+            raise ValueError(f"a piece of {len(piece)} bytes, but {self._left} are left")
+        parts: list[bytes] = []
+        start = 0
+        while start < len(piece):
+            if not self._left_of_frame:
+                parts.append(self._header(min(self._left, MAX_FRAME_PAYLOAD)))
+            part = piece[start : start + self._left_of_frame]
+            parts.append(part)
+            start += len(part)
+            self._left_of_frame -= len(part)
+            self._left -= len(part)
+        if self.is_complete and self._ends_with_empty_frame:
+            parts.append(self._header(0))
+        return parts
+
+    def _header(self, length: int) -> bytes:
+        header = (length | self.sequence << 24).to_bytes(HEADER_SIZE, "little")
+        self.sequence = (self.sequence + 1) & 0xFF
+        self._left_of_frame = length
+        return header

@@ -15,7 +15,7 @@ and events stay raw bytes for the decoder. It never waits, retries or reads a cl
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from ..constants import MAX_EVENT_SIZE, Capability
+from ..constants import EVENT_HEADER_SIZE, MAX_EVENT_SIZE, Capability
 from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
 from ..position import FIRST_POSITION
 from .client_plugins import Credentials, load_public_key
@@ -268,7 +268,7 @@ class Connection:
     def next_events(self) -> list[bytes]:
         """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.
 
-        A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
+        A raw event has at least a whole header, and ends with its checksum, if it has one. An ERR packet is raised
         after the events before it. The list ends early with an event that sets ``ack_requested``.
         """
         self._check_open()
@@ -279,7 +279,7 @@ class Connection:
             return []
         try:
             return self._frames.read_prefixed(
-                SEMI_SYNC_EVENT if self.semi_sync else EVENT
+                SEMI_SYNC_EVENT if self.semi_sync else EVENT, EVENT_HEADER_SIZE
             ) or self._other_dump_packet(self._frames.read())
         except ReplicaError as error:
             self._close(error)
@@ -420,7 +420,8 @@ class Connection:
     def _other_dump_packet(self, payload: bytes | None) -> list[bytes]:
         if payload is None:
             return []
-        if self.semi_sync and payload.startswith(SEMI_SYNC_EVENT_WITH_ACK):
+        is_acknowledged = self.semi_sync and payload.startswith(SEMI_SYNC_EVENT_WITH_ACK)
+        if is_acknowledged and len(payload) >= len(SEMI_SYNC_EVENT_WITH_ACK) + EVENT_HEADER_SIZE:
             self.ack_requested = True
             # The source restarts its frame counter after the acknowledgement (MySQL's semisync_source.cc:
             # readReplicaReply or skipReplicaReply).

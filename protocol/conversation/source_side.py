@@ -35,11 +35,20 @@ from .messages import (
     SslRequest,
     TextValue,
 )
-from .packets import FrameStream
-from .phases import NEED_DATA, SEMI_SYNC_EVENT, SEMI_SYNC_EVENT_WITH_ACK, NeedData, Phase, StartTls
+from .packets import FrameStream, PayloadInPieces
+from .phases import EVENT, NEED_DATA, SEMI_SYNC_EVENT, SEMI_SYNC_EVENT_WITH_ACK, NeedData, Phase, StartTls
 from .query_attributes import parse_query
 from .results import ColumnDefinition, encode_row
 from .server_plugins import VERIFIERS, Account, Challenge, StoredPassword, Verdict, Verifier
+from .source_errors import (
+    BAD_HANDSHAKE,
+    INSECURE,
+    MALFORMED_PACKET,
+    OLD_CLIENT,
+    UNKNOWN_COMMAND,
+    access_denied,
+    refused,
+)
 
 #: The largest payload before login. Connection attributes take most of it; servers keep at most 64 KB of them.
 MAX_LOGIN_REQUEST: Final = 1 << 17
@@ -55,21 +64,6 @@ _SEMI_SYNC: Final = int.from_bytes(SEMI_SYNC_EVENT, "little") << 32
 _ACK_REQUESTED: Final = 1 << 48
 # The number of the frame after an event that asks for an acknowledgement (semisync_source.cc: net_clear).
 _RESTART: Final = 1
-
-# sqlstates and texts of errmsg: ER_HANDSHAKE_ERROR, ER_MALFORMED_PACKET, ER_UNKNOWN_COM_ERROR,
-# ER_NOT_SUPPORTED_AUTH_MODE, ER_SECURE_TRANSPORT_REQUIRED, ER_ACCESS_DENIED_ERROR.
-_BAD_HANDSHAKE: Final = Err(1043, "08S01", "Bad handshake")
-_MALFORMED_PACKET: Final = Err(1835, "HY000", "Malformed communication packet.")
-_UNKNOWN_COMMAND: Final = Err(1047, "08S01", "Unknown command")
-_OLD_CLIENT: Final = Err(
-    1251,
-    "08004",
-    "Client does not support authentication protocol requested by server; consider upgrading MySQL client",
-)
-_INSECURE: Final = Err(
-    3159, "HY000", "Connections using insecure transport are prohibited while --require_secure_transport=ON."
-)
-_ACCESS_DENIED: Final = 1045
 
 
 @record(frozen=True, slots=True)
@@ -131,6 +125,7 @@ class Acceptor:
         self._has_started = False
         self._frames = FrameStream(MAX_LOGIN_REQUEST)
         self._sequence = 0  # number of the next event's frame
+        self._event: PayloadInPieces | None = None
         self._outgoing: list[bytes] = []
         # Two counters, because acknowledgements arrive between the packets of a dump.
         self._incoming_packets: CompressedPackets | None = None
@@ -176,7 +171,7 @@ class Acceptor:
             raise
         except ReplicaError as error:
             is_login = self.phase in (Phase.HANDSHAKE, Phase.TLS, Phase.AUTHENTICATION)
-            self._close(error, _BAD_HANDSHAKE if is_login else _MALFORMED_PACKET)
+            self._close(error, BAD_HANDSHAKE if is_login else MALFORMED_PACKET)
             raise
 
     def tls_established(self) -> None:
@@ -197,6 +192,8 @@ class Acceptor:
         """The command has failed; a dump ends with it."""
         if self.phase not in (Phase.QUERY, Phase.REGISTER, Phase.DUMP):
             raise RuntimeError(f"send_error() answers a command; this is {self.phase.value}")
+        if self.is_inside_event:
+            raise RuntimeError("an event has begun and is not complete")
         if self.phase is Phase.DUMP:
             self._frames.sequence = self._sequence
         self._send(error.encode())
@@ -257,6 +254,26 @@ class Acceptor:
             # MySQL's semisync_source.cc clears this counter, MariaDB's sets it to 1.
             self._outgoing_packets.sequence = _RESTART if self.greeting.is_mariadb else 0
 
+    def begin_event(self, size: int) -> None:
+        """Begin a raw event of ``size`` bytes; ``send_piece`` sends it. It does not ask for an acknowledgement."""
+        self._check_dump()
+        prefix = SEMI_SYNC_EVENT if self.semi_sync else EVENT
+        self._event = PayloadInPieces(len(prefix) + size, self._sequence)
+        self.send_piece(prefix)
+
+    def send_piece(self, piece: bytes) -> None:
+        """Send the next bytes of the event that ``begin_event`` began."""
+        if self._event is None:
+            raise RuntimeError("no event has begun")
+        self._outgoing += self._event.encode(piece)
+        if self._event.is_complete:
+            self._sequence, self._event = self._event.sequence, None
+
+    @property
+    def is_inside_event(self) -> bool:
+        """Whether an event has begun and is not complete: the client would take anything else for a part of it."""
+        return self._event is not None
+
     def send_dump_end(self) -> None:
         """End the dump in order: the client asked not to wait for further events."""
         self._check_dump()
@@ -316,7 +333,7 @@ class Acceptor:
         self.capabilities = response.capabilities & self.greeting.capabilities
         self.phase = Phase.AUTHENTICATION
         if self._require_tls and not self.tls:
-            raise _refused(_INSECURE)
+            raise refused(INSECURE)
         self._account = self._accounts.get(response.user)
         account = self._account or self._decoy()
         secure = self.tls or self._secure_transport
@@ -326,7 +343,7 @@ class Acceptor:
         if account.plugin == (response.auth_plugin if has_plugin else NATIVE_PASSWORD):
             return self._on_authentication(response.auth_response)
         if not has_plugin:
-            raise _refused(_OLD_CLIENT)
+            raise refused(OLD_CLIENT)
         self._send(AuthSwitchRequest(account.plugin, self.greeting.auth_data).encode())
         return None
 
@@ -356,8 +373,7 @@ class Acceptor:
         # An unknown user is refused even if the answer was accepted.
         if verdict.accepted is False or (verdict.accepted and self._account is None):
             using = "YES" if self._response.auth_response.strip(b"\0") else "NO"
-            text = f"Access denied for user '{self._response.user}'@'{self._peer}' (using password: {using})"
-            raise _refused(Err(_ACCESS_DENIED, "28000", text))
+            raise refused(access_denied(self._response.user, self._peer, using))
         if verdict.send is not None:
             self._send(AuthMoreData(verdict.send).encode())
         return verdict.accepted is None
@@ -391,7 +407,7 @@ class Acceptor:
             return None
         known = _COMMANDS.get(command)
         if known is None:
-            self._send(_UNKNOWN_COMMAND.encode())
+            self._send(UNKNOWN_COMMAND.encode())
             self._end_command()
             return None
         parse, phase = known
@@ -450,19 +466,16 @@ class Acceptor:
         self._incoming_packets.receive(rest)
 
     def _check_dump(self) -> None:
-        if self.phase is not Phase.DUMP:
-            raise RuntimeError("events are sent in a dump only")
+        if self.phase is not Phase.DUMP or self._event is not None:
+            raise RuntimeError("events are sent in a dump only, one after another")
 
     def _close(self, error: ReplicaError, told: Err) -> None:
         if self.phase is Phase.DUMP:
             self._frames.sequence = self._sequence
-        self._send(told.encode())
+        if not self.is_inside_event:
+            self._send(told.encode())
         self._error = error
         self.phase = Phase.CLOSED
-
-
-def _refused(err: Err) -> AuthenticationError:
-    return AuthenticationError(err.code, err.sqlstate, err.message)
 
 
 _HANDLERS: Final[Mapping[Phase, Callable[[Acceptor, bytes], AcceptorEvent | None]]] = MappingProxyType(

@@ -27,15 +27,17 @@ from protocol.position import FIRST_POSITION
 from protocol.wire import unpack_u32, utf8_bytes
 
 from ..config.checkpoint import TEMPORARY_SUFFIX, replace_file
+from ..config.private_files import FILE_MODE, make_folder
 from ..server.identity import read_server_uuid, write_server_uuid
 from ..server.served_log import FileEvents
 
 _LOCK: Final = "relay.lock"
-_MODE: Final = 0o600
 # COM_BINLOG_DUMP has 32 bits for a position.
 _MAX_POSITION: Final = POSITION_MASK
-# The source names the files: a name must not lead out of the directory.
-_FILE_NAME: Final = re.compile(r"(?P<base>[^/\\\0]+)\.(?P<number>[0-9]+)", re.DOTALL)
+# The source names the files: a name must not lead out of the directory, and it is a line of the index file.
+_FILE_NAME: Final = re.compile(r"(?P<base>[^/\\\x00-\x1f\x7f]+)\.(?P<number>[0-9]+)")
+# In bytes: the names of temporary files are longer, and file systems allow 255.
+_LONGEST_NAME: Final = 200
 
 
 class RelayFolder:
@@ -96,16 +98,17 @@ class RelayFolder:
     def enter(self, file: str, position: int) -> None:
         """Announce the file and position of the next event, from a ROTATE event.
 
-        Raises ``DecodeError`` for a gap or an invalid file name, ``SourceChangedError`` for an older file.
+        Raises ``DecodeError`` for a gap or an invalid file name, ``SourceChangedError`` for an older file,
+        ``ConfigurationError`` if the directory holds a file of that name that no relay began.
         """
+        if _FILE_NAME.fullmatch(file) is None or len(utf8_bytes(file)) > _LONGEST_NAME:
+            raise DecodeError(f"the source sends an invalid binlog file name: {file[:_LONGEST_NAME]!r}")
         if file == self.file:
             if position != self.position:
                 raise DecodeError(
                     f"the source continues at position {position} instead of {self.position}", file, position
                 )
             return
-        if _FILE_NAME.fullmatch(file) is None:
-            raise DecodeError(f"the source sends an invalid binlog file name: {file!r}")
         if file in self._names:
             raise SourceChangedError(
                 f"the source goes back to {file}, which {self.path} holds already: its log was reset, or it is "
@@ -212,7 +215,7 @@ class RelayFolder:
     # Files
 
     def _take(self) -> int:
-        os.makedirs(self.path, exist_ok=True)
+        make_folder(self.path)
         lock_path = os.path.join(self.path, _LOCK)
         others = [] if os.path.exists(lock_path) else self._logs_of_others()
         if others:
@@ -220,7 +223,7 @@ class RelayFolder:
                 f"{self.path} holds binlog files that no relay has written ({others[0]}): give the relay a directory "
                 "of its own"
             )
-        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -250,7 +253,7 @@ class RelayFolder:
             return
         self.file = self._names[-1]
         try:
-            self._handle = os.open(self._path_of(self.file), os.O_RDWR | os.O_CLOEXEC)
+            self._handle = os.open(self._path_of(self.file), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             raise ConfigurationError(f"{self._path_of(self.file)}: {error.strerror}") from error
         self._last_event, self._size = self._whole_events()
@@ -281,8 +284,7 @@ class RelayFolder:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._handle = os.open(self._path_of(file), flags, _MODE)
+        self._handle = self._create(file)
         os.pwrite(self._handle, BINLOG_MAGIC, 0)
         os.fsync(self._handle)
         self.file = file
@@ -295,6 +297,21 @@ class RelayFolder:
         # The index keeps its name if the source's log_bin is renamed: it is still one log.
         self._index = self._index or f"{file.rpartition('.')[0]}.index"
         replace_file(os.path.join(self.path, self._index), utf8_bytes(lines))
+
+    def _create(self, file: str) -> int:
+        """Create a file, or open one that a crash of this relay left with nothing but the magic bytes in it."""
+        path, flags = self._path_of(file), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        if os.path.isfile(path) and not os.path.islink(path):
+            handle = os.open(path, flags)
+            if BINLOG_MAGIC.startswith(os.pread(handle, len(BINLOG_MAGIC) + 1, 0)):
+                return handle
+            os.close(handle)
+        raise ConfigurationError(
+            f"the source's next file is {file}, and {self.path} holds something else of that name, which is not "
+            "overwritten: move it away, or give the relay another directory"
+        )
 
     def _path_of(self, file: str) -> str:
         return os.path.join(self.path, file)

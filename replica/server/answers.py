@@ -16,13 +16,22 @@ from protocol.records import record
 
 from ..sql.quoting import like_expression
 from ..sql.words import Token
-from .replica_sql import Expressions, SqlError, syntax_error, tokenize
+from .replica_sql import Expressions, SqlError, read_number, syntax_error, tokenize
 from .replicas import ConnectedReplica
 from .variables import Facts, selected, variables_of
 
 _NO_SUCH_THREAD: Final = 1094
 _NO_FUNCTION: Final = 1305
 _ACCESS_DENIED: Final = 1227
+# ER_OUT_OF_RESOURCES
+_TOO_MUCH: Final = 1041
+# Replicas set about ten variables; the GTID state of many domains is the longest.
+_MOST_VARIABLES: Final = 100
+_LONGEST_VARIABLES: Final = 1 << 18
+# gtid_executed may have hundreds of thousands of intervals.
+_LONGEST_ROW: Final = 1 << 24
+# Patterns of one SHOW statement: each is compiled.
+_MOST_PATTERNS: Final = 8
 
 
 @record(frozen=True, slots=True)
@@ -113,9 +122,10 @@ class Answers:
         raise SqlError(_NO_FUNCTION, "42000", f"FUNCTION {name} does not exist")
 
     async def _gtid_position(self, file: str, position: str) -> str | None:
-        if not position.isdecimal():
+        offset = read_number(position)
+        if offset is None:
             return None
-        found = await self._facts.gtids.state_at(file or self._facts.log.names[0], int(position))
+        found = await self._facts.gtids.state_at(file or self._facts.log.names[0], offset)
         return None if found is None else str(found)
 
     # Statements
@@ -134,10 +144,24 @@ class Answers:
                     )
                 return None
             words.take("=", ":=")
-            self._client.variables[token.value.lower()] = await words.value()
+            self._keep(token.value.lower(), await words.value())
             if words.at_end:
                 return None
             words.take(",")
+
+    def _keep(self, name: str, value: str | None) -> None:
+        """Set a user variable. Raises ``SqlError`` if this client's variables would take too much memory."""
+        variables = self._client.variables
+        size = sum(len(key) + len(text or "") for key, text in variables.items() if key != name)
+        if size + len(name) + len(value or "") > _LONGEST_VARIABLES or (
+            len(variables) >= _MOST_VARIABLES and name not in variables
+        ):
+            raise SqlError(
+                _TOO_MUCH,
+                "HY000",
+                f"this server keeps {_MOST_VARIABLES} user variables of {_LONGEST_VARIABLES} characters for a client",
+            )
+        variables[name] = value
 
     async def _select(self, sql: str, tokens: Sequence[Token]) -> Rows:
         words = Expressions(sql, tokens, self)
@@ -145,11 +169,15 @@ class Answers:
         titles: list[str] = []
         values: list[str | None] = []
         numbers: set[str] = set()
+        size = 0
         while True:
             first = words.peek()
             title, value = await words.titled()
             titles.append(title)
             values.append(value)
+            size += len(title) + len(value or "")
+            if size > _LONGEST_ROW:
+                raise SqlError(_TOO_MUCH, "HY000", f"the row is longer than {_LONGEST_ROW} characters")
             if value and value.isdecimal() and first.kind in _WITH_TYPES:
                 numbers.add(title)
             if words.skip("LIMIT"):
@@ -228,7 +256,8 @@ class Answers:
         number = tokens[-1].text
         if not number.isdecimal():
             raise syntax_error(sql)
-        if not self._kill(int(number)):
+        connection_id = read_number(number)
+        if connection_id is None or not self._kill(connection_id):
             raise SqlError(_NO_SUCH_THREAD, "HY000", f"Unknown thread id: {number}")
         return None
 
@@ -251,10 +280,12 @@ def _name_filter(tokens: Sequence[Token]) -> Callable[[str], bool]:
     texts = [token.value for token in tokens if token.kind == "text"]
     if not texts:
         return lambda name: True
-    is_like = any(token.upper == "LIKE" for token in tokens)
-    patterns = [
-        re.compile(like_expression(text) if is_like else re.escape(text), re.IGNORECASE) for text in texts
-    ]
+    if not any(token.upper == "LIKE" for token in tokens):
+        wanted = {text.lower() for text in texts}
+        return lambda name: name.lower() in wanted
+    if len(texts) > _MOST_PATTERNS:
+        raise SqlError(_TOO_MUCH, "HY000", f"a statement may have {_MOST_PATTERNS} patterns")
+    patterns = [re.compile(like_expression(text), re.IGNORECASE) for text in texts]
     return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
 
 

@@ -22,11 +22,13 @@ from protocol.conversation.source_side import NATIVE_PASSWORD, Acceptor
 from protocol.errors import AuthenticationError, ConfigurationError, ProtocolError
 
 from ..files.log_files import LogSource
+from ..statistics.layout import printable
 from .answers import Client
 from .client_session import ClientSession, SharedState
 from .gtids import LogGtids
 from .identity import Identity, ServerKeys
 from .peer import ClientGoneError, Peer
+from .pending_logins import FailedLogins, PendingLogins
 from .replicas import ConnectedReplica, Replicas
 from .served_log import ServedLog
 from .variables import Facts
@@ -73,8 +75,10 @@ class BinlogServer:
     ``auth_plugin`` is the default of the family and version: caching_sha2_password (MySQL 8.0 and later) or
     mysql_native_password. With ``semi_sync``, replicas that support it are asked to acknowledge each transaction.
 
-    Limits: ``max_connections`` at a time, of them ``max_pending_logins`` not yet logged in; ``login_timeout`` seconds
-    for the login, ``idle_timeout`` seconds between two commands.
+    Limits: ``max_connections`` at a time; ``max_pending_logins`` of one host that have not logged in (a further one
+    closes the oldest); ``login_timeout`` seconds for the login, ``idle_timeout`` seconds between two commands. If all
+    connections are in use, one that has not logged in is closed for a new one. After three failed logins the next
+    logins of that host wait up to 4 seconds for the greeting.
 
     Raises ``ConfigurationError`` for files that cannot be served and for invalid arguments.
     """
@@ -121,7 +125,9 @@ class BinlogServer:
         self._require_tls = require_tls
         self._host = host
         self._port = port
-        self._limits = (max_connections, max_pending_logins)
+        self._max_connections = max_connections
+        self._pending = PendingLogins(max_pending_logins)
+        self._failed = FailedLogins()
         self._login_timeout = login_timeout
         self._semi_sync = semi_sync
         self._identity = identity
@@ -133,7 +139,6 @@ class BinlogServer:
         self._accepting: asyncio.Task[None] | None = None
         self._connections: dict[int, asyncio.Task[None]] = {}
         self._clients: dict[int, Client] = {}
-        self._pending = 0
         self._ids = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -222,17 +227,16 @@ class BinlogServer:
                 _LOGGER.warning("a connection could not be accepted: %s", error)
                 await asyncio.sleep(_PAUSE_AFTER_ERROR)
                 continue
-            most, most_pending = self._limits
-            if len(self._connections) >= most or self._pending >= most_pending:
+            if len(self._connections) >= self._max_connections and not self._pending.close_one():
                 _refuse(sock)
                 continue
             self._begin(sock, str(address[0]))
 
     def _begin(self, sock: socket.socket, host: str) -> None:
         connection_id = next(self._ids)
-        self._pending += 1
         task = asyncio.create_task(self._serve(sock, host, connection_id))
         self._connections[connection_id] = task
+        self._pending.add(host, connection_id, task.cancel)
         task.add_done_callback(lambda _: self._connections.pop(connection_id, None))
 
     async def _serve(self, sock: socket.socket, host: str, connection_id: int) -> None:
@@ -241,15 +245,18 @@ class BinlogServer:
         peer = Peer(sock, self._acceptor(connection_id, host), self._keys)
         session = ClientSession(self._shared, peer, Client(connection_id, host=host))
         try:
-            try:
-                async with asyncio.timeout(self._login_timeout):
-                    await session.log_in()
-            finally:
-                self._pending -= 1
+            if delay := self._failed.delay(host):
+                await asyncio.sleep(delay)
+            async with asyncio.timeout(self._login_timeout):
+                await session.log_in()
+            self._failed.succeeded(host)
+            self._pending.remove(host, connection_id)
             self._clients[connection_id] = session.client
             await session.run()
         except (ProtocolError, AuthenticationError) as error:
-            _LOGGER.info("%s: %s", host, error)
+            if isinstance(error, AuthenticationError):
+                self._failed.failed(host)
+            _LOGGER.info("%s: %s", host, printable(str(error)))
             await peer.say_goodbye(self._login_timeout)
         except (ClientGoneError, TimeoutError, asyncio.CancelledError):
             pass
@@ -257,6 +264,7 @@ class BinlogServer:
             _LOGGER.exception("a defect of mysql-replica ended the connection of %s", host)
         finally:
             peer.abort()
+            self._pending.remove(host, connection_id)
             self._clients.pop(connection_id, None)
 
     def _acceptor(self, connection_id: int, host: str) -> Acceptor:

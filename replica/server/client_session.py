@@ -27,7 +27,7 @@ from .answers import Answers, Client
 from .dump_start import DumpStarts
 from .peer import ClientGoneError, Peer
 from .refusals import DumpRefusedError, Refusals
-from .replica_sql import SqlError
+from .replica_sql import SqlError, read_number
 from .replicas import ConnectedReplica, Replicas
 from .send_dump import Dump, DumpOptions
 from .variables import Facts
@@ -146,6 +146,9 @@ class ClientSession:
         replica: ConnectedReplica,
     ) -> None:
         """Finish a dump that was refused, replaced (same identity), left by the client, or completed."""
+        if self._peer.acceptor.is_inside_event:
+            # Nothing can be said in the middle of an event: the client reads on in it.
+            raise ClientGoneError
         if replica.was_replaced and self._peer.acceptor.phase is Phase.DUMP:
             self._peer.acceptor.send_error(Refusals(self._version).duplicate(dump.place()).err)
             return
@@ -210,8 +213,7 @@ def _first(variables: Mapping[str, str | None], names: tuple[str, ...]) -> str |
 
 
 def _heartbeat(variables: Mapping[str, str | None]) -> float | None:
-    text = _first(variables, _HEARTBEAT_PERIOD) or "0"
-    return int(text) / _NANOSECONDS if text.isdecimal() and int(text) else None
+    return (read_number(_first(variables, _HEARTBEAT_PERIOD) or "") or 0) / _NANOSECONDS or None
 
 
 def _has_checksums(variables: Mapping[str, str | None]) -> bool | None:

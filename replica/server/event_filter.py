@@ -11,8 +11,9 @@ from typing import Final, Protocol
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import GtidEvent, MariadbGtidEvent
-from protocol.constants import CHECKSUM_SIZE, EVENT_TYPE_OFFSET, ROW_CODES, EventType
+from protocol.constants import CHECKSUM_SIZE, EVENT_SIZE_OFFSET, EVENT_TYPE_OFFSET, ROW_CODES, EventType
 from protocol.gtid import GtidSet, MariadbGtid
+from protocol.wire import unpack_u32
 
 from . import artificial
 from .gtids import MariadbState
@@ -47,7 +48,10 @@ class EventFilter(Protocol):
         """The next event belongs to another file."""
 
     def select(self, events: list[bytes], position: int) -> list[bytes]:
-        """The events to send out of ``events``, the first of which is at ``position``."""
+        """The events to send out of ``events``, the first of which is at ``position``.
+
+        A large event that is neither a GTID nor a commit may be given by its header alone.
+        """
 
     def rest(self, position: int) -> list[bytes]:
         """The events to send at the end of the log as it is now."""
@@ -101,7 +105,7 @@ class WithoutGtids:
                 self._owes_position = True
             else:
                 chosen += (*self.rest(position), raw)
-            position += len(raw)
+            position += unpack_u32(raw, EVENT_SIZE_OFFSET)[0]
         return chosen
 
     def rest(self, position: int) -> list[bytes]:
@@ -155,7 +159,7 @@ class AfterGtidState:
             return events
         chosen: list[bytes] = []
         for raw in events:
-            position += len(raw)
+            position += unpack_u32(raw, EVENT_SIZE_OFFSET)[0]
             if raw[EVENT_TYPE_OFFSET] == EventType.MARIADB_GTID and self._state:
                 self._begin_group(raw)
             if self._ends_skipped_group is None:

@@ -21,6 +21,10 @@ _MOST_NESTED: Final = 10
 _MARKS: Final = frozenset({":=", *"(),=;*.-+<>!?/%&|"})
 
 
+# The digits of the largest 64-bit number: larger numbers name nothing here.
+_MOST_DIGITS: Final = 20
+
+
 class SqlError(Exception):
     """The statement is answered with this ERR packet."""
 
@@ -40,6 +44,11 @@ class Values(Protocol):
 
     async def call(self, name: str, arguments: Sequence[str | None]) -> str | None:
         """``name(arguments)``; the name is in capitals."""
+
+
+def read_number(text: str) -> int | None:
+    """The number in a text of decimal digits; None for any other text, and for more than 20 digits."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def syntax_error(near: str) -> SqlError:

@@ -6,14 +6,17 @@ the event loop for 256 KB at a time, mostly from the page cache.
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
+from zlib import crc32
 
 from protocol.binlog.checksum import (
     CRC32_ALGORITHM,
+    CRC32_RESIDUE,
     algorithm_of,
+    crc32_matches,
     is_mariadb_version,
     server_version_of,
     version_numbers,
@@ -126,9 +129,37 @@ class FileEvents:
         raw = os.pread(self._handle, length, self.position)
         return ([raw], length) if len(raw) == length else ([], 0)
 
-    def peek(self, size: int) -> bytes:
-        """The next bytes, without moving ``position``."""
-        return os.pread(self._handle, size, self.position)
+    def large_event(self) -> bytes:
+        """The header of the next event if that is complete and larger than 256 KB; else no bytes."""
+        data = os.pread(self._handle, EVENT_HEADER_SIZE, self.position)
+        if len(data) < EVENT_HEADER_SIZE:
+            return b""
+        (length,) = unpack_u32(data, EVENT_SIZE_OFFSET)
+        is_large = _CHUNK_SIZE < length <= MAX_EVENT_SIZE
+        return data if is_large and self.position + length <= self.size else b""
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The next ``size`` bytes in pieces of 256 KB, without moving ``position``.
+
+        Raises ``DecodeError`` if the file has become shorter.
+        """
+        end = self.position + size
+        start = self.position
+        while start < end:
+            piece = os.pread(self._handle, min(_CHUNK_SIZE, end - start), start)
+            if not piece:
+                raise DecodeError("the file has become shorter", self._name, start)
+            start += len(piece)
+            yield piece
+
+    def checksum_matches(self, size: int) -> bool:
+        """Whether the next event, of ``size`` bytes, ends with the CRC32 of its bytes."""
+        if size <= _CHUNK_SIZE:
+            return crc32_matches(b"".join(self.pieces(size)))
+        found = 0
+        for piece in self.pieces(size):
+            found = crc32(piece, found)
+        return found == CRC32_RESIDUE
 
     def magic(self) -> bytes:
         """The magic bytes at the start of the file; fewer if they are not written yet."""
@@ -136,7 +167,7 @@ class FileEvents:
 
     def header(self) -> tuple[int, ...] | None:
         """The six fields of the next event's header; None if it is not complete yet."""
-        data = self.peek(EVENT_HEADER_SIZE)
+        data = os.pread(self._handle, EVENT_HEADER_SIZE, self.position)
         return unpack_event_header(data) if len(data) == EVENT_HEADER_SIZE else None
 
 

@@ -23,6 +23,7 @@ from protocol.binlog.events import TableMapEvent
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.rows.table import Table
 
+from ..config.private_files import make_folder
 from ..files.binlog_file import KeyFile, open_binlog
 from ..files.log_files import LogFile, find_log_files
 from ..spool.live_log import LiveLog
@@ -138,7 +139,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 def _live_pieces(options: SourceOptions) -> list[LogPiece]:
     """Fetch a live source's log between two offsets into a new folder, which stays until somebody deletes it."""
     if options.spool_dir is not None:
-        os.makedirs(options.spool_dir, exist_ok=True)
+        make_folder(options.spool_dir)
     # A folder of its own within ``spoolDir``, which may be the spool of a stream.
     folder = tempfile.mkdtemp(prefix="mysql-binlog-", dir=options.spool_dir)
     live = LiveLog(

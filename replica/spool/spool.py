@@ -29,6 +29,7 @@ from protocol.records import record
 from protocol.rows.description import ColumnDescription
 from protocol.rows.table import Table
 
+from ..config.private_files import make_folder, opener
 from .descriptions import NO_NAMES, Names, dump_names, load_names, since, with_description, with_statement
 from .offsets import Key, Offset
 from .pieces import LogPiece
@@ -112,8 +113,8 @@ class Spool:
         self._access = threading.RLock()
         self._written = self._marked = self._synced = 0
         try:
-            os.makedirs(folder, exist_ok=True)
-            self._lock = open(os.path.join(folder, "lock"), "w")  # noqa: SIM115
+            make_folder(folder)
+            self._lock = open(os.path.join(folder, "lock"), "w", opener=opener)  # noqa: SIM115
             self._take_lock()
             self.segments = self._load()
             self.names = self._load_names()
@@ -156,7 +157,7 @@ class Spool:
         # At the beginning of a binlog file the FORMAT_DESCRIPTION comes as an event of the log.
         head = BINLOG_MAGIC + (b"" if segment.position == len(BINLOG_MAGIC) else description)
         segment = replace(segment, number=number, path=path, head=len(head))
-        self._file = open(path, "wb", buffering=_BUFFER_SIZE)  # noqa: SIM115
+        self._file = open(path, "wb", buffering=_BUFFER_SIZE, opener=opener)  # noqa: SIM115
         self._file.write(head)
         self._written = self._marked = len(head)
         self._synced = 0
@@ -379,7 +380,7 @@ def _meta_path(path: str) -> str:
 
 
 def _write_synced(path: str, data: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=opener) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

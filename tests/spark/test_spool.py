@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import stat
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -267,6 +268,22 @@ def test_names_are_kept(writer: Writer) -> None:
     assert described(nameless, writer.spool.names, (0, 1, 49)) is None
     assert table.primary_key == ("id",)
     assert load_names(b"{}") == {}
+
+
+def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
+    """It holds all data of the log's tables."""
+    before = os.umask(0)
+    try:
+        writer = Writer(tmp_path / "new" / "spool")
+        writer.write(0, 6)
+    finally:
+        os.umask(before)
+    folder = writer.folder
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    modes = {name: stat.S_IMODE(os.stat(folder / name).st_mode) for name in os.listdir(folder)}
+    assert len(modes) > 3
+    assert set(modes.values()) == {0o600}
+    writer.spool.close()
 
 
 def test_names_hold_until_a_statement_may_have_changed_them(writer: Writer) -> None:

@@ -360,20 +360,21 @@ def test_acknowledgements_are_packets_of_their_own() -> None:
     client.send_dump("binlog.000001", 4, 4711, 2)
     client.data_to_send()
     source.frames.sequence = 1
-    client.receive_data(packet(frame(b"\0\xef\0one", 1) + frame(b"\0\xef\1two", 2), 1))
-    assert client.next_events() == [b"one"]
-    assert client.next_events() == [b"two"]
+    one, two, three, four = (bytes([number]) * 19 for number in (1, 2, 3, 4))
+    client.receive_data(packet(frame(b"\0\xef\0" + one, 1) + frame(b"\0\xef\1" + two, 2), 1))
+    assert client.next_events() == [one]
+    assert client.next_events() == [two]
     assert client.ack_requested
     client.send_semi_sync_ack("binlog.000001", 400)
     frames = stream_of("zlib")
     frames.receive(client.data_to_send())
     assert SemiSyncAck.parse(frames.read() or b"") == SemiSyncAck("binlog.000001", 400)
     # MySQL's source clears both counters and then sets the frame counter to 1.
-    client.receive_data(packet(frame(b"\0\xef\0three", 1), 0) + packet(frame(b"\0\xef\0four", 1), 1))
+    client.receive_data(packet(frame(b"\0\xef\0" + three, 1), 0) + packet(frame(b"\0\xef\0" + four, 1), 1))
     got: list[bytes] = []
     while run := client.next_events():
         got += run
-    assert got == [b"three", b"four"]
+    assert got == [three, four]
 
 
 def test_damage_ends_the_conversation() -> None:

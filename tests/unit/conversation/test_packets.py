@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.constants import MAX_FRAME_PAYLOAD
-from protocol.conversation.packets import MAX_LOGIN_PAYLOAD, MAX_PAYLOAD, FrameStream
+from protocol.conversation.packets import MAX_LOGIN_PAYLOAD, MAX_PAYLOAD, FrameStream, PayloadInPieces
 from protocol.errors import ProtocolError
 from tests.support.feeding import all_cuts
 
@@ -179,3 +179,20 @@ def test_a_large_payload_takes_twice_its_size() -> None:
         tracemalloc.stop()
     assert [len(event) for event in events] == [size]
     assert peak < 2.1 * size
+
+
+@pytest.mark.parametrize("size", [1, 255, MAX_FRAME_PAYLOAD - 1, MAX_FRAME_PAYLOAD, MAX_FRAME_PAYLOAD + 1])
+def test_a_payload_in_pieces_has_the_same_frames(size: int) -> None:
+    payload = bytes(size)
+    frames = FrameStream()
+    frames.sequence = 254
+    pieces = PayloadInPieces(size, 254)
+    sent = []
+    for start in range(0, size, 7_000_001):
+        assert not pieces.is_complete
+        sent += pieces.encode(payload[start : start + 7_000_001])
+    assert pieces.is_complete
+    assert b"".join(sent) == frames.encode(payload)
+    assert pieces.sequence == frames.sequence
+    with pytest.raises(ValueError, match="1 bytes, but 0 are left"):
+        pieces.encode(b"x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -306,3 +307,17 @@ def test_what_is_a_set_of_neither(text: str) -> None:
 
 def test_intervals_are_named() -> None:
     assert list(GtidSet(f"{A}:tag:3-9").intervals()) == [Interval(A, "tag", 3, 9)]
+
+
+@pytest.mark.parametrize("step", [1, -1], ids=["rising", "falling"])
+def test_large_sets_take_linear_time(step: int) -> None:
+    """400,000 falling intervals took 20 s, and the union of two such sets 20 s."""
+    numbers = range(1, 400_000, 2)[::step]
+    text = f"{A}:" + ":".join(map(str, numbers))
+    other = f"{A}:" + ":".join(str(4 * number) for number in range(1, 100_000))
+    before = time.process_time()
+    found = GtidSet(text)
+    assert sum(1 for _ in found.intervals()) == 200_000
+    union = found | GtidSet(other)
+    assert str(union - GtidSet(other)) == str(found)
+    assert time.process_time() - before < 4

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import stat
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from protocol.errors import (
     BinlogNotFoundError,
     ConfigurationError,
     DecodeError,
+    ProtocolError,
     SourceChangedError,
     SourceConfigurationError,
 )
@@ -141,7 +143,7 @@ async def test_what_a_killed_relay_leaves_behind(source: Path, copied: Path) -> 
             assert files_of(copied) == expected
         assert not [name for name in os.listdir(copied) if name.startswith(".")]
         # The relay was killed before the index named the third file.
-        (copied / "bin.000003").write_bytes(b"\xfebin and then nothing of use")
+        (copied / "bin.000003").write_bytes(b"\xfebin")
         write_index(copied, "bin.000001", "bin.000002")
         await copy(server, copied)
     assert files_of(copied) == expected
@@ -391,11 +393,66 @@ def end_of(*events: bytes) -> int:
 
 
 async def test_names_that_lead_elsewhere(tmp_path: Path) -> None:
-    for name in ("../bin.000001", "/tmp/bin.000001", "bin", "bin.index", ".", "a\\b.000001", "bin.000001/"):
+    for name in (
+        "../bin.000001",
+        "/tmp/bin.000001",
+        "bin",
+        "bin.index",
+        ".",
+        "a\\b.000001",
+        "bin.000001/",
+        "",
+        "x" * 300 + ".000001",
+        "é" * 100 + ".000001",
+        "a\nb.000001",
+        "\x1b]0;.000001",
+    ):
         with pytest.raises(DecodeError, match="invalid binlog file name"):
             await relayed([rotate(name, flags=0x20), DESCRIPTION], tmp_path / "copy")
     assert os.listdir(tmp_path) == ["copy"]
     assert sorted(os.listdir(tmp_path / "copy")) == ["auto.cnf", "relay.lock"]
+
+
+async def test_files_that_the_relay_did_not_begin(copied: Path, tmp_path: Path) -> None:
+    """A ROTATE to their names overwrote them, and wrote through symbolic links."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"keep")
+    os.mkdir(copied)
+    (copied / "passwords.2024").write_bytes(b"keep")
+    (copied / "linked.1").symlink_to(outside)
+    (copied / "dangling.1").symlink_to(tmp_path / "nowhere")
+    (copied / "folder.1").mkdir()
+    os.mkfifo(copied / "pipe.1")
+    for name in ("passwords.2024", "linked.1", "dangling.1", "folder.1", "pipe.1"):
+        with pytest.raises(ConfigurationError, match="not overwritten"):
+            await relayed([rotate(name, flags=0x20), DESCRIPTION], copied)
+    assert outside.read_bytes() == (copied / "passwords.2024").read_bytes() == b"keep"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xfeb", b"\xfebin"])
+async def test_a_file_that_a_crash_left_before_the_index_named_it(copied: Path, content: bytes) -> None:
+    os.mkdir(copied)
+    (copied / "bin.000001").write_bytes(content)
+    (copied / "relay.lock").touch()
+    await relayed([ROTATE, DESCRIPTION], copied)
+    assert (copied / "bin.000001").read_bytes() == b"\xfebin" + DESCRIPTION
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_only_the_owner_can_read_the_copy(copied: Path) -> None:
+    await relayed([ROTATE, DESCRIPTION], copied)
+    assert mode_of(copied) == 0o700
+    assert {mode_of(copied / name) for name in os.listdir(copied)} == {0o600}
+
+
+async def test_events_too_short_for_a_header(tmp_path: Path) -> None:
+    for size in range(19):
+        with pytest.raises(ProtocolError, match="unexpected packet in the binlog dump"):
+            await relayed([ROTATE, DESCRIPTION, bytes(size)], tmp_path / str(size))
 
 
 async def test_gaps_and_damage(copied: Path) -> None:

@@ -175,6 +175,29 @@ async def test_user_variables(mysql_files: Path) -> None:
             assert await session.query("SELECT @a") == [(None,)]
 
 
+async def test_user_variables_are_limited(mysql_files: Path) -> None:
+    """3,000 variables of 60,000 characters took 227 MB."""
+    async with serving(mysql_files) as server, logged_in(server) as session:
+        for number in range(4):
+            await session.query(f"SET @v{number} = '{'x' * 60_000}'")
+        with pytest.raises(ServerError, match="1041"):
+            await session.query(f"SET @v4 = '{'x' * 60_000}'")
+        await session.query("SET @v0 = 'y', @v1 = NULL, @v2 = NULL, @v3 = NULL")
+        with pytest.raises(ServerError, match="1041"):
+            await session.query(f"SET {', '.join(f'@w{number} = 1' for number in range(200))}")
+        assert await session.query_value("SELECT @v0") == "y"
+        await session.query(f"SET @v0 = '{'x' * 60_000}'")
+        with pytest.raises(ServerError, match="1041"):
+            await session.query("SELECT " + ", ".join(["@v0"] * 1000))
+
+
+async def test_heartbeat_periods_of_any_length(mysql_files: Path) -> None:
+    statement = f"SET @master_heartbeat_period = {'9' * 5000}, @source_heartbeat_period = {'9' * 5000}"
+    async with serving(mysql_files) as server, logged_in(server, statement) as session:
+        session.start_dump("", 4, 0, 0)
+        assert await session.read_events(10)
+
+
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
@@ -206,6 +229,9 @@ async def test_user_variables(mysql_files: Path) -> None:
         ("SET @@global.read_only = 0", 1227),
         ("KILL 99999", 1094),
         ("KILL x", 1064),
+        ("KILL " + "9" * 5000, 1094),
+        ("SHOW VARIABLES LIKE " + "'a' " * 9, 1041),
+        ("SELECT " + "BINLOG_GTID_POS('', '9')," * 2000 + "1", 1305),
         ("\x00", 1064),
     ],
 )

@@ -8,6 +8,7 @@ import logging
 import random
 import socket
 import ssl
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from protocol.errors import AuthenticationError, ConfigurationError, ServerError
 from replica.config.options import Options
 from replica.server import BinlogServer
 from replica.server.identity import ServerKeys, create_certificate
+from replica.server.pending_logins import FailedLogins
 from replica.source.session import Session
 from tests.support.fake_source import sha2_scramble
 from tests.support.log_builder import LogBuilder
@@ -37,6 +39,7 @@ from tests.support.served import (
     read_for_ever,
     rows_in,
     serving,
+    stored_events,
     write_mysql_files,
 )
 from tests.support.socket_source import until
@@ -66,8 +69,9 @@ class RawClient:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def connect(cls, server: BinlogServer) -> Any:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    async def connect(cls, server: BinlogServer, host: str = "127.0.0.1") -> Any:
+        """``host``: the local address, all of which are those of this machine."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(host, 0))
         try:
             yield cls(reader, writer)
         finally:
@@ -162,23 +166,59 @@ async def test_silent_clients_are_closed_in_time(files: Path) -> None:
             assert await session.query_value("SELECT 1") == "1"
 
 
-async def test_no_more_than_so_many_pending_logins(files: Path) -> None:
+async def test_the_oldest_pending_login_of_a_host_makes_room(files: Path) -> None:
+    """Idle sockets and half-open TLS of a host keep nobody out: neither their own host nor another one."""
     async with (
-        serving(files, max_pending_logins=3, login_timeout=0.5) as server,
+        serving(files, max_pending_logins=3, max_connections=5, login_timeout=30) as server,
         contextlib.AsyncExitStack() as stack,
     ):
-        waiting = [await stack.enter_async_context(RawClient.connect(server)) for _ in range(3)]
-        for client in waiting:
+        idle = [await stack.enter_async_context(RawClient.connect(server)) for _ in range(3)]
+        for client in idle:
             assert Handshake.parse(await client.payload()).connection_id > 0
-        for _ in range(5):
-            async with RawClient.connect(server) as client:
-                assert Err.parse(await client.payload()) == Err(1040, "", "Too many connections")
-        with pytest.raises(ServerError, match="1040"):
-            await Session.open(options_for(server))
-        assert await waiting[0].is_closed()
-        await until(lambda: server._pending == 0)
         async with logged_in(server) as session:
             assert await session.query_value("SELECT 1") == "1"
+            assert await idle[0].is_closed()
+            assert len(server._pending) == 2
+            other = await stack.enter_async_context(RawClient.connect(server, host="127.0.0.2"))
+            assert Handshake.parse(await other.payload()).connection_id > 0
+            assert len(server._pending) == 3
+            # All connections but one are in use: those of the host that has the most make room, logins never do.
+            async with logged_in(server), logged_in(server), logged_in(server):
+                assert await idle[1].is_closed()
+                assert await session.query_value("SELECT 1") == "1"
+        await until(lambda: len(server._connections) <= 2)
+
+
+async def test_failed_logins_are_slowed_down(files: Path) -> None:
+    """The greeting of a host that guesses passwords waits; another host's does not."""
+    async with serving(files) as server:
+        for _ in range(6):
+            with pytest.raises(AuthenticationError):
+                await Session.open(options_for(server, password="guessed", connect_timeout=20))
+        async with RawClient.connect(server) as guessing:
+            greeting = asyncio.create_task(guessing.payload())
+            await until(lambda: len(server._pending) == 1)
+            async with RawClient.connect(server, host="127.0.0.2") as other:
+                assert Handshake.parse(await other.payload())
+                assert not greeting.done()
+            assert Handshake.parse(await greeting)
+        async with logged_in(server, connect_timeout=20):
+            pass
+        assert server._failed.delay("127.0.0.1") == 0
+
+
+def test_the_delay_grows_and_hosts_are_forgotten() -> None:
+    failed = FailedLogins()
+    delays = []
+    for _ in range(12):
+        delays.append(failed.delay("a"))
+        failed.failed("a")
+    assert delays[:7] == [0, 0, 0, 0.25, 0.5, 1, 2]
+    assert set(delays[7:]) == {4}
+    for number in range(5000):
+        failed.failed(f"host{number}")
+    assert failed.delay("a") == 0
+    assert len(failed._failures) == 1024
 
 
 async def test_no_more_than_so_many_connections(files: Path) -> None:
@@ -274,7 +314,7 @@ async def test_malformed_packets(
         for _ in range(rounds):
             await asyncio.gather(*(throw(server, generator) for _ in range(20)))
         await until(lambda: not server._connections)
-        assert server._pending == 0
+        assert not server._pending
         assert not server.replicas
         assert rows_in(await dumped(server)) == [1, 2, 3, 4, 5, 6]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -294,7 +334,7 @@ async def test_nonsense_instead_of_tls(files: Path, caplog: pytest.LogCaptureFix
                 assert await client.is_closed()
         async with logged_in(server, tls="required") as session:
             assert session.uses_tls
-        await until(lambda: server._pending == 0)
+        await until(lambda: not server._pending)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -340,6 +380,51 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> No
             while received < 66:
                 received += len(await slow.read_events(10))
         await until(lambda: not server._connections)
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zlib"])
+async def test_stopped_clients_do_not_hold_large_events(tmp_path: Path, compression: str) -> None:
+    """Twelve clients stop reading inside of an event of 40 MB: together they hold less than one such event."""
+    size = 40 << 20
+    log = mysql_log()
+    log.add(EventType.ROWS_QUERY, b"\0" + random.Random(15).randbytes(size))
+    log.transaction([1])
+    path = tmp_path / "bin.000001"
+    path.write_bytes(log.data)
+    async with serving(path) as server, contextlib.AsyncExitStack() as stack:
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        for server_id in range(12):
+            client = await stack.enter_async_context(
+                logged_in(server, CHECKSUM_ASKED, compression=compression)
+            )
+            client.start_dump("", 4, 100 + server_id, 0)
+            received = await client.read_events(10)
+        assert len(server.replicas) == 12
+        _, peak = tracemalloc.get_traced_memory()
+        assert peak < size
+        tracemalloc.stop()
+        stored = stored_events(path)
+        while received[-1] != stored[-1]:
+            received += await client.read_events(10)
+        assert received[1 - len(stored) :] == stored[1:]
+
+
+async def test_a_duplicate_replica_ends_a_dump_inside_of_an_event(tmp_path: Path) -> None:
+    """Nothing can be said there: the connection is closed, and the client reads no error as a part of the event."""
+    log = mysql_log()
+    log.add(EventType.ROWS_QUERY, b"\0" + bytes(40 << 20))
+    path = tmp_path / "bin.000001"
+    path.write_bytes(log.data)
+    async with serving(path) as server, logged_in(server, CHECKSUM_ASKED) as older:
+        older.start_dump("", 4, 77, 0)
+        assert await older.read_events(10)
+        async with logged_in(server, CHECKSUM_ASKED) as newer:
+            newer.start_dump("", 4, 77, 0)
+            assert await newer.read_events(10)
+            with pytest.raises(replica.ConnectionLostError):
+                await read_for_ever(older)
+            assert len(server.replicas) == 1
 
 
 async def test_closing_ends_everything(files: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from replica.sql.quoting import hex_literal, identifier, like_expression, quoted, text_literal
 
@@ -34,7 +37,32 @@ def test_a_hexadecimal_literal_holds_any_bytes() -> None:
         (r"a\_", "ab", False),
         ("a.", "ab", False),
         ("a", "ab", False),
+        ("%b%c", "abbac", True),
+        ("%b%c", "abbca", False),
+        ("a%%", "a", True),
+        (r"%\%", "100%", True),
+        (r"a%\_b%", "axx_b", True),
+        ("%ab%ab%", "ab", False),
+        ("%a_%a", "aaa", True),
+        ("", "", True),
+        ("%", "", True),
+        ("a\\", "a\\", True),
     ],
 )
 def test_like_patterns(pattern: str, text: str, fits: bool) -> None:
     assert (re.fullmatch(like_expression(pattern), text) is not None) is fits
+
+
+def test_like_patterns_with_many_wildcards() -> None:
+    """40 wildcards before a letter that is not there took for ever; a second of processor time is plenty."""
+    pattern = re.compile(like_expression("%a" * 40 + "%b"))
+    before = time.process_time()
+    assert not pattern.fullmatch("a" * 2000)
+    assert pattern.fullmatch("a" * 2000 + "b")
+    assert time.process_time() - before < 1
+
+
+@given(pattern=st.text("ab%_", max_size=8), text=st.text("ab", max_size=8))
+def test_like_patterns_equal_plain_ones(pattern: str, text: str) -> None:
+    plain = pattern.replace("%", ".*").replace("_", ".")
+    assert bool(re.fullmatch(like_expression(pattern), text)) is bool(re.fullmatch(plain, text))
