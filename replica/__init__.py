@@ -336,9 +336,11 @@ def connect(
         tls_ca, tls_cert, tls_key: paths of PEM files: the trusted authorities (default: the system's), and the
             client's certificate and key.
         ssl_context: an ``ssl.SSLContext`` of your own, instead of ``tls`` and the PEM files.
-        server_public_key_path: PEM file with the server's RSA key, which encrypts the password on connections without
-            TLS. Without this file the server is asked for its key, so an impostor can read the password;
-            ``get_server_public_key=False`` never asks.
+        server_public_key_path: PEM file with the server's RSA key (its ``public_key.pem``), which encrypts the
+            password on connections without TLS.
+        get_server_public_key: True asks the server for that key, as the MySQL clients' option of this name does: a
+            machine in the middle could then send its own key, and read the password. By default the server is asked
+            on this machine only (loopback addresses, Unix sockets); False never asks.
         enable_cleartext_plugin: send the password in cleartext if the server asks for that (PAM, LDAP), but only over
             TLS or a Unix socket.
         compression: compression of the connection: ``"zlib"``, ``"zstd"`` (MySQL 8.0.18 and later; extra ``[zstd]``),

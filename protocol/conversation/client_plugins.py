@@ -45,14 +45,15 @@ class Credentials:
     """The password and the settings for the plugins. ``secure``: nobody can listen (``tls``, or a Unix socket).
 
     ``server_public_key`` is in PEM form. If it is None, ``get_server_public_key`` allows a request to the server for
-    it. ``enable_cleartext_plugin`` allows plugins that send the password itself.
+    it: a machine in the middle could send its own key, and read the password. ``enable_cleartext_plugin`` allows
+    plugins that send the password itself.
     """
 
     password: bytes = field(repr=False)
     secure: bool = False
     tls: bool = False
     server_public_key: bytes | None = field(default=None, repr=False)
-    get_server_public_key: bool = True
+    get_server_public_key: bool = False
     enable_cleartext_plugin: bool = False
 
 
@@ -61,6 +62,8 @@ class AuthPlugin(ABC):
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
+        #: The password itself was sent: whoever is at the other end of the transport knows it.
+        self.has_sent_password = False
 
     @abstractmethod
     def start(self, data: bytes) -> bytes:
@@ -105,6 +108,7 @@ class ClearPassword(AuthPlugin):
                 "the server asks for the password in clear, and the connection is not encrypted",
                 "tls='verify-identity' (or 'required')",
             )
+        self.has_sent_password = True
         return self.credentials.password + b"\0"
 
 
@@ -151,6 +155,7 @@ class _RsaPassword(AuthPlugin):
     def _send_password(self) -> bytes:
         credentials = self.credentials
         if self._takes_clear:
+            self.has_sent_password = True
             return credentials.password + b"\0"
         if credentials.server_public_key is not None:
             return encrypt_password(
@@ -161,8 +166,10 @@ class _RsaPassword(AuthPlugin):
             return self.request_key
         raise client_error(
             CR_AUTH_PLUGIN_ERR,
-            "the server asks for the password and the connection is not encrypted",
-            "turn TLS on, give server_public_key, or set get_server_public_key=True",
+            "the server asks for the password itself, and the connection is not encrypted",
+            "there are three ways: TLS (tls='verify-identity' or 'required', if the server has TLS); "
+            "server_public_key_path, a copy of the server's file public_key.pem; get_server_public_key=True, which "
+            "asks the server for its key: a machine in the middle could send its own key, and read the password",
         )
 
     def _receive_key(self, pem: bytes) -> bytes:

@@ -75,6 +75,7 @@ class Login:
         self._credentials = credentials
         self._fingerprint = fingerprint
         self._switches = 0
+        self._has_sent_password = False
         self.plugin_name = first_plugin(handshake.auth_plugin)
         if fingerprint is not None:
             if not credentials.password:
@@ -98,6 +99,11 @@ class Login:
         is_wrapped = payload[0] == AUTH_MORE_DATA_HEADER
         return self._plugin.more(AuthMoreData.parse(payload).data if is_wrapped else payload)
 
+    @property
+    def has_sent_password(self) -> bool:
+        """Whether the password itself was sent, in clear."""
+        return self._has_sent_password or self._plugin.has_sent_password
+
     def check(self, ok: Ok) -> None:
         """Raises ``AuthenticationError`` if the server had to prove its certificate and did not."""
         if self._fingerprint is None:
@@ -117,6 +123,7 @@ class Login:
             raise _unproven(
                 f"the authentication plugin {request.plugin or 'mysql_old_password'} cannot prove a certificate"
             )
+        self._has_sent_password = self.has_sent_password
         self._plugin = create_plugin(request.plugin, self._credentials)
         if request.plugin == DEFAULT_PLUGIN:
             # The proof uses the greeting's nonce, or the nonce of a switch to this plugin.

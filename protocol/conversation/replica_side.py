@@ -13,6 +13,7 @@ and events stay raw bytes for the decoder. It never waits, retries or reads a cl
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from ..constants import EVENT_HEADER_SIZE, MAX_EVENT_SIZE, Capability
@@ -74,7 +75,7 @@ class Connection:
     (SourceConfigurationError). ``secure_transport``: the transport needs no encryption (a Unix socket), so plugins
     that need the password in clear may send it. ``server_public_key`` (PEM) encrypts the password on an unencrypted
     transport. Without it ``get_server_public_key`` allows a request to the server for its key, which protects against
-    listeners but not against a man in the middle. ``enable_cleartext_plugin`` allows plugins to send the password
+    listeners but not against a machine in the middle. ``enable_cleartext_plugin`` allows plugins to send the password
     itself where nobody can listen. ``attributes`` are added to the connection attributes
     (``performance_schema.session_connect_attrs``). ``compression`` names algorithms in order of preference; a server
     that offers none of them is refused (SourceConfigurationError). A larger event than ``max_event_bytes`` is a
@@ -95,7 +96,7 @@ class Connection:
         require_tls: bool = False,
         secure_transport: bool = False,
         server_public_key: bytes | None = None,
-        get_server_public_key: bool = True,
+        get_server_public_key: bool = False,
         enable_cleartext_plugin: bool = False,
         attributes: Mapping[str, str] | None = None,
         compression: Sequence[CompressionName] = (),
@@ -106,6 +107,8 @@ class Connection:
         self.phase = Phase.HANDSHAKE
         #: TLS is in use.
         self.tls = False
+        #: The password itself was sent, in clear: over TLS, or on a transport that needs no encryption.
+        self.has_sent_password = False
         #: The compression after the login, known once the greeting has come.
         self.compression: CompressionName = "uncompressed"
         #: Set before the dump is requested if the source has accepted a semi-synchronous replica: each event then has
@@ -123,15 +126,18 @@ class Connection:
         encode_name(database or "", "the database name")
         self._user = user
         self._database = database
-        self._password = encode_text(password, "the password")
+        self._credentials = Credentials(
+            encode_text(password, "the password"),
+            server_public_key=server_public_key,
+            enable_cleartext_plugin=enable_cleartext_plugin,
+        )
         self._attributes = {"_client_name": "mysql-replica"} | dict(attributes or {})
         for text in (*self._attributes, *self._attributes.values()):
             encode_text(text, "a connection attribute")
         if server_public_key is not None:
             load_public_key(server_public_key)
-        self._server_public_key = server_public_key
-        self._get_server_public_key = get_server_public_key
-        self._enable_cleartext_plugin = enable_cleartext_plugin
+        #: May be changed until the greeting has been read.
+        self.get_server_public_key = get_server_public_key
         self._want_tls = want_tls or require_tls
         self._require_tls = require_tls
         self._secure_transport = secure_transport
@@ -286,8 +292,7 @@ class Connection:
             raise
 
     def send_semi_sync_ack(self, file: str, position: int) -> None:
-        """Acknowledge all events up to this end position."""
-        # The acknowledgement has a frame counter of its own, apart from the events'.
+        """Acknowledge all events up to this end position, in a frame that is not counted with the events'."""
         self._outgoing.append(self._new_frames().encode(SemiSyncAck(file, position).encode()))
 
     def send_quit(self) -> None:
@@ -300,9 +305,9 @@ class Connection:
         if self._tls_requested:
             self._tls_requested = False
             if self._frames.buffered:
-                # A man in the middle could have injected them, to pass as data of the authenticated server.
+                # A machine in the middle could have injected them, to pass as data of the authenticated server.
                 raise ProtocolError(
-                    "the server sent data in clear after its greeting, although TLS was to follow"
+                    "the server sent data in clear after its greeting, where TLS was to follow"
                 )
             return StartTls()
         while (payload := self._frames.read()) is not None:
@@ -341,13 +346,11 @@ class Connection:
     def _log_in(self) -> None:
         assert self.handshake is not None
         self.phase = Phase.AUTHENTICATION
-        credentials = Credentials(
-            self._password,
+        credentials = replace(
+            self._credentials,
             secure=self.tls or self._secure_transport,
             tls=self.tls,
-            server_public_key=self._server_public_key,
-            get_server_public_key=self._get_server_public_key,
-            enable_cleartext_plugin=self._enable_cleartext_plugin,
+            get_server_public_key=self.get_server_public_key,
         )
         self._login = Login(self.handshake, credentials, self._fingerprint)
         self._send(
@@ -372,6 +375,7 @@ class Connection:
         if payload[0] == OK_HEADER:
             ok = Ok.parse(payload, self._capabilities)
             self._login.check(ok)
+            self.has_sent_password = self._login.has_sent_password
             self._login = None
             self._begin_compression()
             self._end_command()
@@ -420,13 +424,12 @@ class Connection:
     def _other_dump_packet(self, payload: bytes | None) -> list[bytes]:
         if payload is None:
             return []
-        is_acknowledged = self.semi_sync and payload.startswith(SEMI_SYNC_EVENT_WITH_ACK)
-        if is_acknowledged and len(payload) >= len(SEMI_SYNC_EVENT_WITH_ACK) + EVENT_HEADER_SIZE:
+        prefix = SEMI_SYNC_EVENT_WITH_ACK
+        if self.semi_sync and payload.startswith(prefix) and len(payload) >= len(prefix) + EVENT_HEADER_SIZE:
             self.ack_requested = True
-            # The source restarts its frame counter after the acknowledgement (MySQL's semisync_source.cc:
-            # readReplicaReply or skipReplicaReply).
+            # The source restarts its frame counter then (semisync_source.cc: readReplicaReply, skipReplicaReply).
             self._frames.allow_restart(1)
-            return [payload[len(SEMI_SYNC_EVENT_WITH_ACK) :]]
+            return [payload[len(prefix) :]]
         if payload[:1] == bytes([ERR_HEADER]):
             raise server_error(Err.parse(payload), self.phase)
         if payload[:1] == bytes([EOF_HEADER]) and len(payload) < EOF_LIMIT:

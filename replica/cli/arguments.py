@@ -39,6 +39,17 @@ def add_changes_argument(parser: ArgumentParser) -> None:
     )
 
 
+def add_key_argument(parser: ArgumentParser) -> None:
+    """Add ``--get-server-public-key``, which the MySQL clients have, too; the value is None if it was not given."""
+    parser.add_argument(
+        "--get-server-public-key",
+        action="store_true",
+        default=None,
+        help="without TLS: ask the source for the RSA key that encrypts the password; a machine in the middle could "
+        "then read it (default: only on this machine)",
+    )
+
+
 def patterns(given: Sequence[str] | None) -> str | None:
     """The values of a repeated option, joined by commas; None if it was not given."""
     return ",".join(given) if given else None

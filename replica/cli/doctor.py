@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ..statistics.layout import Line, Role, Span, printable
-from .arguments import DSN_HELP, add_table_arguments, patterns, read_place
+from .arguments import DSN_HELP, add_key_argument, add_table_arguments, patterns, read_place
 from .command import Command
 from .console import Console
 from .paint import Paint
@@ -50,6 +50,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     add("--checkpoint", metavar="FILE", help="check that the stream can resume from this checkpoint file")
     add("--server-id", metavar="N", help="check that no other replica of the source has this server_id")
+    add_key_argument(parser)
     add("--semi-sync", action="store_true", help="check that the source's commits wait for acknowledgements")
     add("-f", "--format", choices=("text", "json"), default="text", help="output format; default: text")
 
@@ -76,6 +77,7 @@ def _run(options: Namespace, console: Console) -> int:
             start=read_place("--from", options.start) if options.start else None,
             checkpoints=FileCheckpointStore(options.checkpoint) if options.checkpoint else None,
             server_id=options.server_id,
+            get_server_public_key=options.get_server_public_key,
             semi_sync=options.semi_sync or None,
         )
     )

@@ -6,7 +6,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from .arguments import DSN_HELP, SERVER_ID_HELP
+from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument
 from .command import Command
 from .console import Console
 
@@ -23,6 +23,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     add("--once", action="store_true", help="stop at the end of the log; default: wait for new events")
     add("--server-id", metavar="N", help=SERVER_ID_HELP)
+    add_key_argument(parser)
     add(
         "--sync-interval",
         metavar="SECONDS",
@@ -43,7 +44,11 @@ def _run(options: Namespace, console: Console) -> int:
     from .service import run_until_stopped
 
     # An option that is None counts as not given.
-    given = {"start": options.start or "earliest", "server_id": options.server_id}
+    given = {
+        "start": options.start or "earliest",
+        "server_id": options.server_id,
+        "get_server_public_key": options.get_server_public_key,
+    }
     relay = BinlogRelay(
         options.dsn,
         options.directory,

@@ -18,7 +18,7 @@ from ..config.options import SCHEMES
 from ..statistics.collect import LogStatistics
 from ..statistics.figures import number_of, seconds_text, size_text
 from ..statistics.text_report import statistics_lines
-from .arguments import DSN_HELP, SERVER_ID_HELP, add_table_arguments, patterns
+from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
 from .file_arguments import add_file_arguments, open_files
@@ -67,6 +67,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="for a source: count new events (or from --start on) until Ctrl-C, and measure the lag",
     )
     add("--server-id", metavar="N", help=f"for a source: {SERVER_ID_HELP}")
+    add_key_argument(parser)
     add("--force", action="store_true", help="for files: skip damaged events, and count them")
     add_file_arguments(parser)
 
@@ -105,7 +106,11 @@ def _check(options: Namespace) -> None:
     dsns = sum(map(_is_dsn, options.source))
     if dsns and len(options.source) > 1:
         raise ConfigurationError("stats: give either binlog files or one DSN")
-    for name, given in (("--follow", options.follow), ("--server-id", options.server_id)):
+    for name, given in (
+        ("--follow", options.follow),
+        ("--server-id", options.server_id),
+        ("--get-server-public-key", options.get_server_public_key),
+    ):
         if given and not dsns:
             raise ConfigurationError(f"{name} needs a source: give its DSN instead of files")
     if options.force and dsns:
@@ -151,6 +156,7 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
         "tables": patterns(options.tables),
         "exclude_tables": patterns(options.exclude_tables),
         "server_id": options.server_id,
+        "get_server_public_key": options.get_server_public_key,
         "on_schema_mismatch": "positional",
         "verify_checksum": not options.no_verify_checksum,
         "max_event_bytes": options.max_event_bytes,

@@ -21,6 +21,7 @@ from .arguments import (
     PLACES,
     SERVER_ID_HELP,
     add_changes_argument,
+    add_key_argument,
     add_table_arguments,
     patterns,
     read_place,
@@ -65,6 +66,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="save the resume point in FILE; an existing one is used instead of --from",
     )
     add("--server-id", metavar="N", help=SERVER_ID_HELP)
+    add_key_argument(parser)
     add(
         "--disable-log-bin",
         action="store_true",
@@ -118,6 +120,7 @@ def _stream_options(options: Namespace, console: Console, renderer: Renderer) ->
         "tables": patterns(options.tables),
         "exclude_tables": patterns(options.exclude_tables),
         "server_id": options.server_id,
+        "get_server_public_key": options.get_server_public_key,
         "checkpoints": _store(options.checkpoint, console) if options.checkpoint else None,
         "on_status": _Connection(console),
         # Only changes of the state are of interest.

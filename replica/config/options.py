@@ -71,7 +71,8 @@ class Options(Selection):
     The source tells replicas apart by ``server_id`` and ``replica_uuid``. Both stay the same as long as the stream
     lives, so that a new connection replaces the old one. ``ssl_context`` is None if TLS is disabled. ``cells`` is a
     renderer's own table of value converters, and no argument of ``replica.connect``. ``host`` and ``port`` are the
-    first of ``hosts``.
+    first of ``hosts``. ``get_server_public_key`` is None for the default: only from this machine. ``warned`` has the
+    warnings that are logged once; the options of each host share it.
     """
 
     host: str = "localhost"
@@ -92,7 +93,7 @@ class Options(Selection):
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
     server_public_key_path: str | None = None
     server_public_key: bytes | None = field(default=None, repr=False)
-    get_server_public_key: bool = True
+    get_server_public_key: bool | None = None
     enable_cleartext_plugin: bool = False
     compression: tuple[CompressionName, ...] = ()
     heartbeat: float = 30.0
@@ -104,6 +105,7 @@ class Options(Selection):
     on_status: StatusHook | None = None
     status_interval: float = 10.0
     cells: CellTable | None = field(default=None, repr=False)
+    warned: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @property
     def address(self) -> str:

@@ -159,7 +159,9 @@ def _open(path: str) -> _Descriptor:
 def unreadable(path: str, error: OSError | ValueError) -> ConfigurationError:
     """The error for a file that cannot be read."""
     if "://" in path:
-        # A DSN may hold a password, so it is not shown.
+        # A DSN may hold a password, so it is not shown: neither here, nor by the traceback of the error before.
+        if isinstance(error, OSError):
+            error.filename = None
         return ConfigurationError(
             f"{path.partition('://')[0]}://... is not a file: give the path of a binlog file"
         )

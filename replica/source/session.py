@@ -5,7 +5,10 @@ that answers may take. It does not decide which statements to send or where to s
 """
 
 import asyncio
+import logging
+import ssl
 from collections.abc import Callable
+from typing import Final
 
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
@@ -18,6 +21,8 @@ from protocol.errors import ConnectionLostError, ProtocolError, SourceSilentErro
 
 from ..config.options import Options
 from .transport import Transport
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class Session:
@@ -44,7 +49,6 @@ class Session:
             require_tls=options.tls not in ("disabled", "preferred"),
             secure_transport=options.unix_socket is not None,
             server_public_key=options.server_public_key,
-            get_server_public_key=options.get_server_public_key,
             enable_cleartext_plugin=options.enable_cleartext_plugin,
             compression=options.compression,
             max_event_bytes=options.max_event_bytes,
@@ -53,6 +57,8 @@ class Session:
         try:
             async with asyncio.timeout(options.connect_timeout):
                 transport = await Transport.connect(options)
+                wanted = options.get_server_public_key
+                connection.get_server_public_key = transport.is_local if wanted is None else wanted
                 session = cls(transport, connection, options)
                 await session._log_in()
         except TimeoutError:
@@ -242,7 +248,27 @@ class Session:
                 )
                 self._flush()
             elif isinstance(event, Authenticated):
+                self._warn_of_impostors()
                 return
+
+    def _warn_of_impostors(self) -> None:
+        """Warn once for a stream if the password itself went to another machine that nobody has verified.
+
+        It is no error: after a server's restart each account of caching_sha2_password has to send its password once,
+        and a server's own certificate, made at its installation, is signed by nobody.
+        """
+        context, address = self._options.ssl_context, self._options.address
+        is_verified = context is not None and context.verify_mode is ssl.CERT_REQUIRED
+        if not self._connection.has_sent_password or is_verified or self._transport.is_local:
+            return
+        if address not in self._options.warned:
+            self._options.warned.add(address)
+            _LOGGER.warning(
+                "the password itself was sent to %s over TLS, and nobody has verified the server's certificate: a "
+                "machine in the middle could read the password -- set tls='verify-identity' (or 'verify-ca') and "
+                "tls_ca. This is logged once",
+                address,
+            )
 
     async def _prompt(self, send: Callable[[str], None], sql: str) -> ConnectionEvent:
         """Send a statement whose answer is due within ``connect_timeout``."""

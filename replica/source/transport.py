@@ -7,6 +7,7 @@ socket is not read, so that TCP holds the source back. Packets are unknown here.
 import asyncio
 import contextlib
 import hashlib
+import ipaddress
 import socket
 import ssl
 from collections import deque
@@ -113,6 +114,16 @@ class Transport:
         """The local TCP port; 0 over a Unix socket."""
         name = self._transport.get_extra_info("sockname")
         return int(name[1]) if isinstance(name, tuple) and len(name) > 1 else 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is reached over a Unix socket or a loopback address: no network is in between."""
+        name = self._transport.get_extra_info("peername")
+        if not isinstance(name, tuple):
+            return True
+        address = ipaddress.ip_address(str(name[0]).partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None)
+        return (mapped or address).is_loopback
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Change to TLS as the client. The certificate is compared with the name ``host``."""

@@ -71,7 +71,7 @@ async def test_the_servers_key_is_fetched_given_or_missing(
     path.write_bytes(mysql97.exec("cat", "/var/lib/mysql/public_key.pem"))
     plain: dict[str, Any] = {"tls": "disabled", "get_server_public_key": False}
     with user_of(mysql97, how=f"WITH {plugin} BY") as user:
-        with pytest.raises(replica.AuthenticationError, match=r"2061.*not encrypted.*turn TLS on"):
+        with pytest.raises(replica.AuthenticationError, match=r"2061.*not encrypted.*three ways"):
             await log_in(mysql97, user, **plain)
         await check_login(mysql97, user, **plain, server_public_key_path=path)
 

@@ -49,7 +49,7 @@ class Pair:
         greeting = Handshake(version, 7, capabilities, NONCE + b"\0", greeted_plugin or plugin)
         accounts = {USER: Account(StoredPassword.of(stored), plugin, full)}
         self.server = Acceptor(greeting, accounts, **({"private_key": lambda: KEY} | (server or {})))
-        self.client = Connection(user, password, **client)
+        self.client = Connection(user, password, **({"get_server_public_key": True} | client))
         self.chunk = chunk
         self.shown = shown
         self.sent = bytearray()  # by the client

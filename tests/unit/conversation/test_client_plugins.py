@@ -68,7 +68,7 @@ def test_caching_sha2_full_over_a_secure_transport() -> None:
 
 
 def test_caching_sha2_full_with_a_fetched_key() -> None:
-    plugin = CachingSha2Password(Credentials("pw-é".encode()))
+    plugin = CachingSha2Password(Credentials("pw-é".encode(), get_server_public_key=True))
     plugin.start(NONCE + b"\0")
     assert plugin.more(b"\x04") == b"\x02"
     answer = plugin.more(PEM)
@@ -88,13 +88,15 @@ def test_caching_sha2_full_with_a_given_key() -> None:
 def test_no_password_without_key_or_encryption(
     plugin_class: type[CachingSha2Password] | type[Sha256Password],
 ) -> None:
-    plugin = plugin_class(Credentials(b"pw", get_server_public_key=False))
+    plugin = plugin_class(Credentials(b"pw"))
 
     def authenticate() -> None:
         plugin.start(NONCE + b"\0")
         plugin.more(b"\x04")
 
-    with pytest.raises(AuthenticationError, match="turn TLS on") as caught:
+    with pytest.raises(
+        AuthenticationError, match=r"three ways: TLS .*server_public_key_path, .*get_server_public_key="
+    ) as caught:
         authenticate()
     assert caught.value.code == 2061
 
@@ -103,9 +105,9 @@ def test_sha256() -> None:
     data = NONCE + b"\0"
     assert Sha256Password(Credentials(b"pw", secure=True, tls=True)).start(data) == b"pw\0"
     # Over a Unix socket the password is encrypted, too.
-    assert Sha256Password(Credentials(b"pw", secure=True)).start(data) == b"\x01"
+    assert Sha256Password(Credentials(b"pw", secure=True, get_server_public_key=True)).start(data) == b"\x01"
     assert decrypt(Sha256Password(Credentials(b"pw", server_public_key=PEM)).start(data)) == b"pw\0"
-    plugin = Sha256Password(Credentials(b"pw"))
+    plugin = Sha256Password(Credentials(b"pw", get_server_public_key=True))
     assert plugin.start(data) == b"\x01"
     answer = plugin.more(PEM)
     assert answer is not None
@@ -190,7 +192,7 @@ def test_a_password_too_long_for_the_key() -> None:
 def test_a_key_that_is_none(data: bytes) -> None:
     with pytest.raises(ConfigurationError):
         load_public_key(data)
-    plugin = CachingSha2Password(Credentials(b"pw"))
+    plugin = CachingSha2Password(Credentials(b"pw", get_server_public_key=True))
     plugin.start(NONCE + b"\0")
     plugin.more(b"\x04")
     with pytest.raises(ProtocolError, match="public key cannot be used"):

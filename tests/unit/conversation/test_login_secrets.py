@@ -68,9 +68,10 @@ def _steps() -> Iterator[tuple[str, Step]]:
         yield f"{name} not allowed", Step((switch(name),), options={"secure_transport": True})
         yield f"{name} in clear", Step((switch(name),), options={"enable_cleartext_plugin": True})
     for name, wants in (("caching_sha2_password", [AuthMoreData(b"\x04")]), ("sha256_password", [])):
-        yield f"{name} without a key", Step((*wants, b"?"), name, {"get_server_public_key": False})
-        yield f"{name} with nonsense for a key", Step((*wants, AuthMoreData(b"?")), name)
-        key = Step((*wants, AuthMoreData(SMALL_KEY)), name, password=SECRET + LONG)
+        yield f"{name} without a key", Step((*wants, b"?"), name)
+        asks: dict[str, object] = {"get_server_public_key": True}
+        yield f"{name} with nonsense for a key", Step((*wants, AuthMoreData(b"?")), name, asks)
+        key = Step((*wants, AuthMoreData(SMALL_KEY)), name, asks, SECRET + LONG)
         yield f"{name} with a key that is too small", key
         given: dict[str, object] = {"server_public_key": SMALL_KEY}
         yield f"{name} with a given key that is too small", Step((*wants, b"?"), name, given, SECRET + LONG)

@@ -92,7 +92,7 @@ def test_caching_sha2_fast() -> None:
 
 
 def test_caching_sha2_full_with_the_servers_key() -> None:
-    client, source = connect()
+    client, source = connect(get_server_public_key=True)
     source.greet("caching_sha2_password")
     client.next_event()
     source.read_login()

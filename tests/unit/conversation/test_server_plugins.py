@@ -90,7 +90,9 @@ def test_the_full_path_over_a_secure_transport() -> None:
 @pytest.mark.parametrize("sent", [PASSWORD, "other"])
 def test_the_full_path_with_a_key(known_key: bytes | None, sent: str) -> None:
     verifier = CachingSha2PasswordVerifier(challenge(full=True, private_key=lambda: KEY))
-    client = CachingSha2Password(Credentials(sent.encode(), server_public_key=known_key))
+    client = CachingSha2Password(
+        Credentials(sent.encode(), server_public_key=known_key, get_server_public_key=True)
+    )
     assert verifier.start(client.start(NONCE)) == Verdict(None, b"\x04")
     answer = client.more(b"\x04")
     assert answer is not None
