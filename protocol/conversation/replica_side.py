@@ -158,8 +158,6 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection of {self._user!r} in phase {self.phase.name}>"
 
-    # What the driver calls
-
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the network, in pieces of any size. next_event() parses them."""
         self._frames.receive(data)
@@ -298,8 +296,6 @@ class Connection:
     def send_quit(self) -> None:
         """Send COM_QUIT; the server closes the connection without an answer."""
         self._outgoing.append(self._new_frames().encode(Quit().encode()))
-
-    # What packets mean, phase by phase
 
     def _step(self) -> ConnectionEvent | NeedData:
         if self._tls_requested:

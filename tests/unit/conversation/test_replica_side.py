@@ -306,10 +306,7 @@ def test_the_password_is_in_no_repr() -> None:
     source.greet("caching_sha2_password")
     client.next_event()
     shown = [repr(client), repr(source.read_login()), *(repr(value) for value in vars(client).values())]
-    client_without_password = [text for text in shown if PASSWORD not in text]
-    # Only the attribute that holds the password shows it.
-    assert len(shown) - len(client_without_password) == 1
-    assert PASSWORD not in repr(client)
+    assert not [text for text in shown if PASSWORD in text]
 
 
 def test_an_idle_connection_that_the_server_closes() -> None:
