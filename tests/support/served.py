@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.constants import EventType
+from protocol.conversation.packets import FrameStream
 from protocol.gtid import GtidSet, MariadbGtid
 from replica.config.options import Options
 from replica.server import BinlogServer
@@ -154,3 +155,39 @@ def rows_in(events: Iterable[bytes]) -> list[int]:
             (number,) = struct.unpack_from("<i", raw, 19 + 10 + 3)
             found.append(number)
     return found
+
+
+class RawClient:
+    """A plain socket: the test decides about every byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.frames = FrameStream()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connect(cls, server: BinlogServer, host: str = "127.0.0.1") -> Any:
+        """``host``: the local address, all of which are those of this machine."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(host, 0))
+        try:
+            yield cls(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def payload(self) -> bytes:
+        """The next packet's payload; empty at the end of the connection."""
+        while (payload := self.frames.read()) is None:
+            data = await self.reader.read(65536)
+            if not data:
+                return b""
+            self.frames.receive(data)
+        return payload
+
+    async def is_closed(self) -> bool:
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(65536):
+                pass
+        return True

@@ -8,7 +8,6 @@ import logging
 import random
 import socket
 import ssl
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from protocol.errors import AuthenticationError, ConfigurationError, ServerError
 from replica.config.options import Options
 from replica.server import BinlogServer
 from replica.server.identity import ServerKeys, create_certificate
-from replica.server.pending_logins import FailedLogins
 from replica.source.session import Session
 from tests.support.fake_source import sha2_scramble
 from tests.support.log_builder import LogBuilder
@@ -32,6 +30,7 @@ from tests.support.served import (
     CHECKSUM_ASKED,
     PASSWORD,
     USER,
+    RawClient,
     dumped,
     logged_in,
     mysql_log,
@@ -39,7 +38,6 @@ from tests.support.served import (
     read_for_ever,
     rows_in,
     serving,
-    stored_events,
     write_mysql_files,
 )
 from tests.support.socket_source import until
@@ -57,42 +55,6 @@ CAPABILITIES = (
 def files(tmp_path: Path) -> Path:
     write_mysql_files(tmp_path)
     return tmp_path
-
-
-class RawClient:
-    """A plain socket: the test decides about every byte."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.frames = FrameStream()
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def connect(cls, server: BinlogServer, host: str = "127.0.0.1") -> Any:
-        """``host``: the local address, all of which are those of this machine."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(host, 0))
-        try:
-            yield cls(reader, writer)
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    async def payload(self) -> bytes:
-        """The next packet's payload; empty at the end of the connection."""
-        while (payload := self.frames.read()) is None:
-            data = await self.reader.read(65536)
-            if not data:
-                return b""
-            self.frames.receive(data)
-        return payload
-
-    async def is_closed(self) -> bool:
-        with contextlib.suppress(ConnectionError):
-            while await self.reader.read(65536):
-                pass
-        return True
 
 
 async def test_wrong_passwords_and_users(files: Path) -> None:
@@ -164,61 +126,6 @@ async def test_silent_clients_are_closed_in_time(files: Path) -> None:
         async with logged_in(server) as session:
             await asyncio.sleep(0.2)
             assert await session.query_value("SELECT 1") == "1"
-
-
-async def test_the_oldest_pending_login_of_a_host_makes_room(files: Path) -> None:
-    """Idle sockets and half-open TLS of a host keep nobody out: neither their own host nor another one."""
-    async with (
-        serving(files, max_pending_logins=3, max_connections=5, login_timeout=30) as server,
-        contextlib.AsyncExitStack() as stack,
-    ):
-        idle = [await stack.enter_async_context(RawClient.connect(server)) for _ in range(3)]
-        for client in idle:
-            assert Handshake.parse(await client.payload()).connection_id > 0
-        async with logged_in(server) as session:
-            assert await session.query_value("SELECT 1") == "1"
-            assert await idle[0].is_closed()
-            assert len(server._pending) == 2
-            other = await stack.enter_async_context(RawClient.connect(server, host="127.0.0.2"))
-            assert Handshake.parse(await other.payload()).connection_id > 0
-            assert len(server._pending) == 3
-            # All connections but one are in use: those of the host that has the most make room, logins never do.
-            async with logged_in(server), logged_in(server), logged_in(server):
-                assert await idle[1].is_closed()
-                assert await session.query_value("SELECT 1") == "1"
-        await until(lambda: len(server._connections) <= 2)
-
-
-async def test_failed_logins_are_slowed_down(files: Path) -> None:
-    """The greeting of a host that guesses passwords waits; another host's does not."""
-    async with serving(files) as server:
-        for _ in range(6):
-            with pytest.raises(AuthenticationError):
-                await Session.open(options_for(server, password="guessed", connect_timeout=20))
-        async with RawClient.connect(server) as guessing:
-            greeting = asyncio.create_task(guessing.payload())
-            await until(lambda: len(server._pending) == 1)
-            async with RawClient.connect(server, host="127.0.0.2") as other:
-                assert Handshake.parse(await other.payload())
-                assert not greeting.done()
-            assert Handshake.parse(await greeting)
-        async with logged_in(server, connect_timeout=20):
-            pass
-        assert server._failed.delay("127.0.0.1") == 0
-
-
-def test_the_delay_grows_and_hosts_are_forgotten() -> None:
-    failed = FailedLogins()
-    delays = []
-    for _ in range(12):
-        delays.append(failed.delay("a"))
-        failed.failed("a")
-    assert delays[:7] == [0, 0, 0, 0.25, 0.5, 1, 2]
-    assert set(delays[7:]) == {4}
-    for number in range(5000):
-        failed.failed(f"host{number}")
-    assert failed.delay("a") == 0
-    assert len(failed._failures) == 1024
 
 
 async def test_no_more_than_so_many_connections(files: Path) -> None:
@@ -356,75 +263,6 @@ async def test_commands_behind_a_dump(files: Path) -> None:
                     answers.append(await client.payload())
             assert answers[2] == b"\x011"
         await until(lambda: not server.replicas)
-
-
-# Slow clients
-
-
-async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
-    log = LogBuilder()
-    for _ in range(64):
-        log.add(EventType.ROWS_QUERY, b"\0" + bytes(1 << 20))
-    path = tmp_path / "bin.000001"
-    path.write_bytes(log.data)
-    async with serving(path) as server:
-        async with logged_in(server, CHECKSUM_ASKED) as slow:
-            slow.start_dump("", 4, 77, 0)
-            await until(lambda: bool(server.replicas))
-            assert len(await dumped(server)) == 66
-            [stalled] = server.replicas
-            # Only as much was sent as the buffers of the sockets and of asyncio hold.
-            assert stalled.sent is not None
-            assert stalled.sent.position < 32 << 20
-            received = 0
-            while received < 66:
-                received += len(await slow.read_events(10))
-        await until(lambda: not server._connections)
-
-
-@pytest.mark.parametrize("compression", ["uncompressed", "zlib"])
-async def test_stopped_clients_do_not_hold_large_events(tmp_path: Path, compression: str) -> None:
-    """Twelve clients stop reading inside of an event of 40 MB: together they hold less than one such event."""
-    size = 40 << 20
-    log = mysql_log()
-    log.add(EventType.ROWS_QUERY, b"\0" + random.Random(15).randbytes(size))
-    log.transaction([1])
-    path = tmp_path / "bin.000001"
-    path.write_bytes(log.data)
-    async with serving(path) as server, contextlib.AsyncExitStack() as stack:
-        tracemalloc.start()
-        stack.callback(tracemalloc.stop)
-        for server_id in range(12):
-            client = await stack.enter_async_context(
-                logged_in(server, CHECKSUM_ASKED, compression=compression)
-            )
-            client.start_dump("", 4, 100 + server_id, 0)
-            received = await client.read_events(10)
-        assert len(server.replicas) == 12
-        _, peak = tracemalloc.get_traced_memory()
-        assert peak < size
-        tracemalloc.stop()
-        stored = stored_events(path)
-        while received[-1] != stored[-1]:
-            received += await client.read_events(10)
-        assert received[1 - len(stored) :] == stored[1:]
-
-
-async def test_a_duplicate_replica_ends_a_dump_inside_of_an_event(tmp_path: Path) -> None:
-    """Nothing can be said there: the connection is closed, and the client reads no error as a part of the event."""
-    log = mysql_log()
-    log.add(EventType.ROWS_QUERY, b"\0" + bytes(40 << 20))
-    path = tmp_path / "bin.000001"
-    path.write_bytes(log.data)
-    async with serving(path) as server, logged_in(server, CHECKSUM_ASKED) as older:
-        older.start_dump("", 4, 77, 0)
-        assert await older.read_events(10)
-        async with logged_in(server, CHECKSUM_ASKED) as newer:
-            newer.start_dump("", 4, 77, 0)
-            assert await newer.read_events(10)
-            with pytest.raises(replica.ConnectionLostError):
-                await read_for_ever(older)
-            assert len(server.replicas) == 1
 
 
 async def test_closing_ends_everything(files: Path) -> None:
