@@ -30,7 +30,7 @@ from ..transactions.boundary import Progress
 from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import Transactions
 from .delivery import Ask, Deliver, Delivery, Describe, Request
-from .handlers import AnyEvent, AnyHandler, Handlers
+from .handlers import AnyEvent, Handlers, Result
 from .stream_state import Upkeep
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -186,14 +186,14 @@ class BinlogStream:
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
-    ) -> Callable[[AnyHandler], AnyHandler]:
+    ) -> Callable[[Callable[[AnyEvent], Result]], Callable[[AnyEvent], Result]]:
         """Register the decorated function or coroutine function as an event handler, which ``run()`` calls.
 
         The handler gets each event of the class or a subclass. With ``table`` (patterns as for ``tables=``) it gets
         only events of these tables. Handlers run one after another, in the order of registration.
         """
 
-        def register(handler: AnyHandler) -> AnyHandler:
+        def register(handler: Callable[[AnyEvent], Result]) -> Callable[[AnyEvent], Result]:
             self._handlers.add(event_class, table, handler)
             return handler
 

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from protocol.binlog.decoder import WantsTable
 from protocol.binlog.events import Event, RowsEvent, TableMapEvent
@@ -15,7 +16,8 @@ from ..config.table_filter import table_filter
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 #: A function or coroutine function that takes one event. Its result is ignored.
 Handler = Callable[[AnyEvent], object]
-AnyHandler = TypeVar("AnyHandler", bound=Callable[..., object])
+#: What a handler returns: None, or something to await.
+Result = TypeVar("Result")
 
 
 @record(frozen=True, slots=True)
@@ -37,11 +39,12 @@ class Handlers:
     ) -> None:
         """Call ``handler`` with each event of this class or a subclass, if its table matches ``table``.
 
-        Raises ``ConfigurationError`` if the class is not an event class, or ``table`` is given for events that belong
-        to no table.
+        Raises ``ConfigurationError`` if the class is not an event class, if the handler's annotation names another
+        event class, and if ``table`` is given for events that belong to no table.
         """
         if not (isinstance(event_class, type) and issubclass(event_class, Event)):
             raise ConfigurationError(f"on(): give an event class, not {event_class!r}")
+        _check_handler(event_class, handler)
         wants_table = None
         if table is not None:
             if not issubclass(event_class, RowsEvent | TableMapEvent):
@@ -69,3 +72,26 @@ class Handlers:
             result = registration.handler(event)
             if inspect.isawaitable(result):
                 await result
+
+
+def _check_handler(event_class: type[Event], handler: Callable[..., object]) -> None:
+    """Refuse a handler that does not take one argument, or says that it takes other events."""
+    name = getattr(handler, "__qualname__", repr(handler))
+    try:
+        parameters = list(inspect.signature(handler).bind(None).signature.parameters.values())
+    except ValueError:
+        return  # built-in functions have no signature
+    except TypeError as error:
+        raise ConfigurationError(f"on(): {name} is called with one event: {error}") from None
+    function = getattr(handler, "__func__", handler)
+    try:
+        kind = get_type_hints(function).get(parameters[0].name)
+    except (NameError, TypeError, AttributeError):
+        return  # annotations of local names, or of an object that has none
+    kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
+    events = [kind for kind in kinds if isinstance(kind, type)]
+    if len(events) == len(kinds) and not issubclass(event_class, tuple(events)):
+        raise ConfigurationError(
+            f"on(): {name} takes {' | '.join(kind.__name__ for kind in events)}, but is registered for "
+            f"{event_class.__name__}: change the annotation or the event class"
+        )

@@ -116,3 +116,39 @@ def test_a_bad_table() -> None:
     Handlers().add(TableMapEvent, "shop.orders", print)
     with pytest.raises(ConfigurationError, match="table: "):
         Handlers().add(RowsEvent, "orders", print)
+
+
+@pytest.mark.parametrize("event_class", [QueryEvent, RowsEvent, DeleteRowsEvent])
+def test_a_handler_of_another_event_is_refused(event_class: type[Event]) -> None:
+    def inserted(event: WriteRowsEvent) -> None:
+        raise AssertionError
+
+    with pytest.raises(ConfigurationError, match=r"inserted takes WriteRowsEvent, but is registered for"):
+        Handlers().add(event_class, None, inserted)  # type: ignore[arg-type]
+
+
+def test_handlers_that_take_more_than_their_event() -> None:
+    handlers = Handlers()
+
+    def of_two(event: WriteRowsEvent | DeleteRowsEvent) -> None:
+        raise AssertionError
+
+    def of_all(event: object) -> None:
+        raise AssertionError
+
+    for handler in (of_two, of_all, print, lambda event: None):
+        handlers.add(WriteRowsEvent, None, handler)
+    with pytest.raises(ConfigurationError, match=r"of_two takes WriteRowsEvent \| DeleteRowsEvent"):
+        handlers.add(QueryEvent, None, of_two)  # type: ignore[arg-type]
+
+
+def test_a_handler_of_no_event_or_of_two_is_refused() -> None:
+    def none() -> None:
+        raise AssertionError
+
+    def two(event: QueryEvent, other: QueryEvent) -> None:
+        raise AssertionError
+
+    for handler in (none, two):
+        with pytest.raises(ConfigurationError, match="is called with one event"):
+            Handlers().add(QueryEvent, None, handler)  # type: ignore[arg-type]
