@@ -12,7 +12,7 @@ PARALLEL ?= -n auto --maxprocesses 3 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check images servers test test-long test-pythons bench bench-spark demo pipeline clean
+.PHONY: help venv check images servers test test-long test-pythons bench bench-spark demo pipeline release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -82,6 +82,9 @@ $(PLAIN): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --editable .
 	@touch $@
+
+release: $(STAMP)  ## build the sdist and the wheel into dist/, check them, and say what is left to do by hand
+	$(VENV)/bin/python -m tests.tools.release
 
 clean:  ## remove .venv and what tools have left behind; images stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
