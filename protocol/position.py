@@ -82,7 +82,8 @@ class Checkpoint:
 
     ``file`` and ``position`` are the start of the next transaction in the log of the server that
     ``server_uuid`` (MySQL) or ``server_id`` names. ``gtid_set`` is the GTID set, as text, of all transactions before
-    it; None if the source has no GTIDs. ``version`` is the version of the stored form.
+    it; None if the source has no GTIDs. ``version`` is the version of the stored form. ``snapshot`` is the state of
+    an initial copy, as text; None without one.
     """
 
     file: str
@@ -91,10 +92,14 @@ class Checkpoint:
     server_uuid: str | None = None
     server_id: int | None = None
     version: int = CHECKPOINT_VERSION
+    snapshot: str | None = None
 
     def to_dict(self) -> dict[str, str | int | None]:
-        """Plain values under the attributes' names, ready for JSON."""
-        return asdict(self)
+        """Plain values under the attributes' names, ready for JSON; without ``snapshot`` if it is None."""
+        values = asdict(self)
+        if self.snapshot is None:
+            del values["snapshot"]
+        return values
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Checkpoint":
@@ -105,7 +110,8 @@ class Checkpoint:
                 f"the checkpoint has version {version!r}; this library reads version {CHECKPOINT_VERSION}"
             )
         names = {field.name for field in fields(cls)}
-        if names != data.keys():
+        if names != data.keys() | {"snapshot"}:
+            names.discard("snapshot")
             raise ConfigurationError(f"a checkpoint must have the keys {sorted(names)}, not {sorted(data)}")
         checkpoint = cls(
             file=_text(data, "file"),
@@ -113,6 +119,7 @@ class Checkpoint:
             gtid_set=None if data["gtid_set"] is None else _text(data, "gtid_set"),
             server_uuid=None if data["server_uuid"] is None else _text(data, "server_uuid"),
             server_id=None if data["server_id"] is None else _number(data, "server_id"),
+            snapshot=None if data.get("snapshot") is None else _text(data, "snapshot"),
         )
         if checkpoint.gtid_set is not None:
             parse_gtid_set(checkpoint.gtid_set)

@@ -20,7 +20,6 @@ from protocol.binlog.events import (
     AppendBlockEvent,
     BeginLoadQueryEvent,
     BinlogCheckpointEvent,
-    Change,
     CreateFileEvent,
     DeleteFileEvent,
     DeleteRowsEvent,
@@ -57,6 +56,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
+from protocol.binlog.row_changes import Change, Delete, Insert, Read, Update
 from protocol.errors import (
     AuthenticationError,
     BinlogNotFoundError,
@@ -170,6 +170,10 @@ __all__ = [
     "Table",
     "Column",
     "Change",
+    "Insert",
+    "Update",
+    "Delete",
+    "Read",
     "ABSENT",
     # positions, checkpoints, GTIDs
     "BinlogPosition",

@@ -7,16 +7,16 @@ start in that file). Events have slots but are not frozen: a frozen class triple
 from collections.abc import Iterator
 from dataclasses import field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from ..gtid import Gtid, GtidSet, MariadbGtid, new_gtid
 from ..records import record
-from ..rows.column import ABSENT
 from ..rows.compiler import Row
 from ..rows.table import Table
 from .event import Event as Event
 from .event import EventHeader as EventHeader
 from .event import new_header as new_header
+from .row_changes import Change, Delete, Insert, Update, image_of
 
 
 @record(slots=True)
@@ -405,30 +405,6 @@ class TableMapEvent(Event):
     table: Table
 
 
-Operation = Literal["insert", "update", "delete"]
-
-
-@record(slots=True)
-class Change:
-    """The change of one row.
-
-    ``op`` is ``"insert"``, ``"update"`` or ``"delete"``, ``table`` the ``Table``. ``before`` and ``after`` are dicts
-    by column name, without the columns that the image lacks; None if the change has no such image.
-    """
-
-    op: Operation
-    table: Table
-    before: dict[str, object] | None
-    after: dict[str, object] | None
-
-
-def _image(table: Table, row: Row) -> dict[str, object]:
-    names = table.column_names
-    if ABSENT in row:
-        return {name: value for name, value in zip(names, row, strict=True) if value is not ABSENT}
-    return dict(zip(names, row, strict=True))
-
-
 @record(slots=True)
 class RowsEvent(Event):
     """Base of the rows events (``rows_event.h``: Rows_event).
@@ -468,7 +444,7 @@ class WriteRowsEvent(RowsEvent):
     def changes(self) -> Iterator[Change]:
         """The rows as inserts: ``before`` is None."""
         for row in self.rows:
-            yield Change("insert", self.table, None, _image(self.table, row))
+            yield Insert(self.table, image_of(self.table, row))
 
 
 @record(slots=True)
@@ -485,7 +461,7 @@ class UpdateRowsEvent(RowsEvent):
     def changes(self) -> Iterator[Change]:
         """The rows as updates, with both images."""
         for before, after in self.rows:
-            yield Change("update", self.table, _image(self.table, before), _image(self.table, after))
+            yield Update(self.table, image_of(self.table, before), image_of(self.table, after))
 
 
 @record(slots=True)
@@ -497,4 +473,4 @@ class DeleteRowsEvent(RowsEvent):
     def changes(self) -> Iterator[Change]:
         """The rows as deletes: ``after`` is None."""
         for row in self.rows:
-            yield Change("delete", self.table, _image(self.table, row), None)
+            yield Delete(self.table, image_of(self.table, row))

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from protocol.binlog.events import Operation
+from protocol.binlog.row_changes import Operation
 
 from .arrays import Losses, numbers_array, valid_bits
 from .buffer import Positions, RowBuffer

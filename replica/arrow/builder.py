@@ -11,7 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from protocol.binlog.events import DeleteRowsEvent, Operation, RowsEvent, UpdateRowsEvent, WriteRowsEvent
+from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
+from protocol.binlog.row_changes import Operation
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError
 from protocol.rows.table import Table
 

@@ -18,6 +18,7 @@ _CODES: Final[Mapping[Role, str]] = MappingProxyType(
         "insert": "1;32",
         "update": "1;33",
         "delete": "1;31",
+        "read": "1;36",
         "statement": "1;35",
         "warning": "1;31",
         "table": "1",

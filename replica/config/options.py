@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
-from typing import Final, TypeVar, cast
+from typing import Final, Literal, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from protocol.conversation.commands import RegisterReplica
@@ -41,6 +41,9 @@ from .status import StatusHook
 from .tls import TLS_MODES, VERIFYING, TlsMode, create_ssl_context, read_public_key
 
 _Value = TypeVar("_Value")
+
+#: Whether the chunks of an initial copy lock the rows that they read.
+SnapshotLocking = Literal["none", "rows"]
 
 # rpl_replica.h: SLAVE_MAX_HEARTBEAT_PERIOD, in seconds.
 _MAX_HEARTBEAT: Final = 4294967
@@ -104,6 +107,10 @@ class Options(Selection):
     semi_sync: bool = False
     on_status: StatusHook | None = None
     status_interval: float = 10.0
+    snapshot_connections: int = 1
+    snapshot_chunk_rows: int = 10_000
+    snapshot_where: Mapping[str, str] = field(default_factory=dict)
+    snapshot_locking: SnapshotLocking = "none"
     cells: CellTable | None = field(default=None, repr=False)
     warned: set[str] = field(default_factory=set, repr=False, compare=False)
 
@@ -380,6 +387,17 @@ def _store(name: str, value: object) -> CheckpointStore:
     return cast("CheckpointStore", value)
 
 
+def _where(name: str, value: object) -> Mapping[str, str]:
+    """Conditions in SQL by table."""
+    if not isinstance(value, Mapping):
+        raise wrong_value(name, value, "a mapping such as {'shop.orders': \"placed > '2026-01-01'\"}")
+    for table, condition in value.items():
+        if not isinstance(table, str) or "." not in table:
+            raise wrong_value(name, table, "tables such as 'shop.orders'")
+        read_text(f"{name}[{table!r}]", condition)
+    return MappingProxyType(dict(value))
+
+
 def _hook(name: str, value: object) -> StatusHook:
     if not callable(value):
         raise wrong_value(name, value, "a function of a StreamStatus")
@@ -415,6 +433,17 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "semi_sync": read_boolean,
         "on_status": _hook,
         "status_interval": _seconds(0.01, 86400),
+        "snapshot_connections": whole_number(1, 64),
+        "snapshot_chunk_rows": whole_number(1, 1_000_000),
+        "snapshot_where": _where,
+        "snapshot_locking": one_of("none", "rows"),
     }
 )
-_TEXT_OPTIONS: Final = _READERS.keys() - {"events", "columns", "ssl_context", "checkpoints", "on_status"}
+_TEXT_OPTIONS: Final = _READERS.keys() - {
+    "events",
+    "columns",
+    "ssl_context",
+    "checkpoints",
+    "on_status",
+    "snapshot_where",
+}

@@ -8,6 +8,8 @@ from protocol.errors import ReplicaError
 from protocol.position import BinlogPosition
 from protocol.records import record
 
+from .snapshot_status import SnapshotStatus
+
 #: ``seeking``: the source still searches its log for the first transaction to send, and has sent nothing yet.
 StreamState = Literal["new", "connecting", "seeking", "streaming", "waiting", "closed"]
 
@@ -25,7 +27,7 @@ class StreamStatus:
     The counters run since the stream was made: ``bytes`` received, ``events`` and ``rows`` delivered, ``reconnects``,
     ``skipped`` (events that came again after a reconnect and were not delivered again), ``restarts``
     (``TransactionRestarted`` markers). ``last_error`` is the error that ended the last connection. ``semi_sync`` is
-    True while the source gets acknowledgements.
+    True while the source gets acknowledgements. ``snapshot`` tells how far the initial copy has come; None without.
     """
 
     state: StreamState
@@ -45,6 +47,7 @@ class StreamStatus:
     restarts: int
     last_error: ReplicaError | None
     semi_sync: bool
+    snapshot: SnapshotStatus | None = None
 
 
 #: Called with the status when the state changes and, while events are read, every ``status_interval`` seconds.

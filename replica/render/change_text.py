@@ -11,7 +11,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Final
 
-from protocol.binlog.events import Change
+from protocol.binlog.row_changes import Change
 from protocol.records import record
 from protocol.values.jsonb import JsonValue, decode_json
 from protocol.values.jsonb_text import render_json

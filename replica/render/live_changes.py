@@ -15,7 +15,6 @@ from typing import Any, Final
 from protocol.binlog.events import (
     AnnotateRowsEvent,
     AnonymousGtidEvent,
-    Change,
     DeleteRowsEvent,
     Event,
     ExecuteLoadQueryEvent,
@@ -29,6 +28,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
+from protocol.binlog.row_changes import Change
 from protocol.constants import ENDING_STATEMENTS, EventFlag
 
 from ..sql.xa import Xid

@@ -1,1 +1,1 @@
-"""The first copy of tables: rows read by SELECT, with the values that the log would give for them."""
+"""The initial copy: reads tables in chunks beside the log, and corrects each chunk to its place in the stream."""

@@ -20,6 +20,7 @@ from .log_scan import LogScan
 from .server_facts import (
     Source,
     executed_gtids,
+    has_exact_gtids,
     log_files,
     log_status,
     owned_gtids,
@@ -62,6 +63,8 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
         return await _from_time(start, session, scan)
     if isinstance(start, BinlogPosition):
         return await _from_position(start, session, source)
+    if start == "snapshot":
+        return await _from_visible(session, source, scan)
     return StartPoint() if start == "earliest" else await _from_now(session, source, scan)
 
 
@@ -71,6 +74,18 @@ async def _from_now(session: Session, source: Source, scan: LogScan) -> StartPoi
         return StartPoint(gtid_set=await executed_gtids(session, source), by_gtid=True)
     end = await log_end(session, source, scan)
     return StartPoint(end.file, end.position)
+
+
+async def _from_visible(session: Session, source: Source, scan: LogScan) -> StartPoint:
+    """A place before which all transactions are visible in the tables, for a copy of the tables that begins there.
+
+    That is ``gtid_executed`` if the source's engine commits before it adds the GTID. Otherwise it is the beginning of
+    the current log file: the source begins a file when all commits of the previous file are done.
+    """
+    if await has_exact_gtids(session, source):
+        return await _from_now(session, source, scan)
+    end = await log_end(session, source, scan)
+    return await _from_position(BinlogPosition(end.file, FIRST_POSITION), session, source)
 
 
 async def _from_position(start: BinlogPosition, session: Session, source: Source) -> StartPoint:

@@ -197,6 +197,17 @@ async def executed_gtids(session: Session, source: Source) -> AnyGtidSet:
     return GtidSet(await session.query_value("SELECT @@GLOBAL.gtid_executed"))
 
 
+async def has_exact_gtids(session: Session, source: Source) -> bool:
+    """Whether everything in ``gtid_executed`` is visible in the tables now: MySQL 5.7 and later, commits in order.
+
+    Without binlog_order_commits, and on MySQL 5.6, a GTID may be there before the engine has committed. MariaDB has
+    no such set.
+    """
+    if source.is_mariadb or not source.has_gtids or source.version < (5, 7):
+        return False
+    return await session.query_value("SELECT @@GLOBAL.binlog_order_commits") == "1"
+
+
 async def owned_gtids(session: Session) -> GtidSet:
     """MySQL: transactions being committed now; replicas may already have them."""
     owned = await session.query_value("SELECT @@GLOBAL.gtid_owned")

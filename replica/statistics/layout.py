@@ -13,6 +13,7 @@ Role = Literal[
     "insert",
     "update",
     "delete",
+    "read",
     "statement",
     "warning",
     "table",

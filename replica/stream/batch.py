@@ -15,12 +15,15 @@ from protocol.binlog.events import AnonymousGtidEvent, BinlogCheckpointEvent, Ev
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 
+from ..snapshot.snapshot_copy import SnapshotCopy
 from ..transactions.boundary import Progress, place_behind
 from ..transactions.replay import FILE_EVENTS, Delivered
+from ..transactions.snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 from ..transactions.units import ROWS
 
 # Events that belong to no transaction: their age is no lag.
 _OUTSIDE: Final = (*FILE_EVENTS, BinlogCheckpointEvent)
+_COUNTED: Final = ROWS | {SnapshotRowsEvent}
 
 
 @record(slots=True)
@@ -85,6 +88,8 @@ class Account:
         self._counters = Counters()
         # The decoder that reads the noted events of the open transaction; None unless the dump is by GTID.
         self._decoder: EventDecoder | None = None
+        # The initial copy of tables, which follows all events that are done; None without one.
+        self.copy: SnapshotCopy | None = None
         self._has_moved = False
         self._take(Batch([], []))
 
@@ -130,7 +135,7 @@ class Account:
         self._finished = self._handed
         done = self._done(self._finished)
         self._settle(done)
-        if done:
+        if done and type(self._batch.events[done - 1]) not in SNAPSHOT_EVENTS:
             self.last = (
                 self._batch.events[done - 1],
                 self._batch.raws[done - 1],
@@ -168,6 +173,14 @@ class Account:
             behind.follow_all(events, end)
         return behind
 
+    def copy_state(self, *, is_behind: bool = False) -> str | None:
+        """The state of the initial copy for a checkpoint; ``is_behind``: as if all events handed out were done."""
+        if self.copy is None:
+            return None
+        _ = self.progress
+        ahead = self._batch.events[self._settled : self._done(self._handed)] if is_behind else ()
+        return self.copy.state(ahead).to_text()
+
     @property
     def counters(self) -> Counters:
         """The numbers of events and rows handed out so far."""
@@ -201,7 +214,9 @@ class Account:
     def newest(self) -> Event | None:
         """The last event that was handed out or passed over."""
         handed = self._handed
-        return self._shown[handed - 1] if handed else self.last and self.last[0]
+        if handed and type(self._shown[handed - 1]) not in SNAPSHOT_EVENTS:
+            return self._shown[handed - 1]
+        return self.last and self.last[0]
 
     def takes_boundary(self) -> bool:
         """Whether the checkpoint has moved since the last call."""
@@ -225,8 +240,16 @@ class Account:
         if self._wanted is not None:
             self._places = [n for n, event in enumerate(batch.events) if isinstance(event, self._wanted)]
             self._shown = [batch.events[number] for number in self._places]
+        if self.copy is not None and any(map(self.copy.hides, batch.events)):
+            self._hide(batch, self.copy)
         self._handing = iter(self._shown)
         self._settled = self._counted = self._finished = 0
+
+    def _hide(self, batch: Batch, copy: SnapshotCopy) -> None:
+        """Leave out events that belong to a table which the initial copy still has to read as a whole."""
+        places = self._places if self._places is not None else range(len(batch.events))
+        self._places = [number for number in places if not copy.hides(batch.events[number])]
+        self._shown = [batch.events[number] for number in self._places]
 
     def _settle(self, done: int) -> None:
         """The first ``done`` events of the batch are done: move progress and notes."""
@@ -236,6 +259,8 @@ class Account:
         self._settled = done
         events = batch.events[begin:done]
         closed = self._progress.follow_all(events, batch.end)
+        if self.copy is not None:
+            self.copy.settle(events)
         if closed:
             self._has_moved = True
             self.open_rows = 0
@@ -250,5 +275,5 @@ class Account:
 
 
 def _rows_of(events: Sequence[Event]) -> int:
-    counts: list[int] = [len(event.rows) for event in events if type(event) in ROWS]  # type: ignore[attr-defined]
+    counts: list[int] = [len(event.rows) for event in events if type(event) in _COUNTED]  # type: ignore[attr-defined]
     return sum(counts)

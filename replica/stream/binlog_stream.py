@@ -31,6 +31,7 @@ from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import Transactions
 from .delivery import Ask, Deliver, Delivery, Describe, Request
 from .handlers import AnyEvent, Handlers, Result
+from .stream_copy import StreamCopy
 from .stream_state import Upkeep
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class BinlogStream:
         self._delivery = Delivery(options)
         self._account = self._delivery.account
         self._upkeep = Upkeep(options, self._account)
+        self._copy = StreamCopy(options, self._account)
         self._dump: Dump | None = None
         self._source: Source | None = None
         # The rest of the current batch, as the delivery gave it.
@@ -132,6 +134,7 @@ class BinlogStream:
         if self._delivery.takes_news():
             self._retry.forget()
             self._upkeep.turn("streaming")
+        await self._copy.look()
         if self._has_ended or request is Ask.END:
             await self._finish()
         elif self._dump is None:
@@ -140,7 +143,8 @@ class BinlogStream:
             event = request.event
             await self._see_through(lambda: self._describe(event))
         elif request is Ask.READ:
-            await self._read(self._dump)
+            dump = self._dump
+            await self._copy.read(lambda: self._read(dump))
         elif request is Ask.TURN:
             await asyncio.sleep(0)
         if self._has_duties:
@@ -150,10 +154,11 @@ class BinlogStream:
     def checkpoint(self) -> Checkpoint | None:
         """The place after the last transaction whose events are all done; None before the stream is opened.
 
+        While tables are copied, ``snapshot`` has the state of the copy at that place.
         ``gtid_set`` is None if unknown: without GTIDs, and on MySQL after a start in the middle of a file until the
         next file begins. After a start by GTIDs ``file`` is empty until the first event.
         """
-        return None if self._source is None else _checkpoint(self._account.progress, self._source)
+        return None if self._source is None else self._checkpoint_of(self._account.progress)
 
     @property
     def position(self) -> BinlogPosition | None:
@@ -170,7 +175,16 @@ class BinlogStream:
     def status(self) -> StreamStatus:
         """The status of the stream now."""
         session = None if self._dump is None else self._dump.session
-        return self._upkeep.status(self._source, session)
+        return self._upkeep.status(self._source, session, self._copy.status())
+
+    async def snapshot(self, table: str) -> None:
+        """Copy one table, such as ``"shop.orders"``, while the stream runs; a table that was copied is copied again.
+
+        Returns at once: the rows come as ``SnapshotRowsEvent`` when the stream is iterated, and a
+        ``SnapshotCompleteEvent`` tells the end. Raises ``ConfigurationError`` if the stream's filters leave the table
+        out; iterating raises it if there is no such table.
+        """
+        self._copy.order(table)
 
     def transactions(self) -> Transactions:
         """Iterate over whole transactions, from begin to commit; each transaction yields its changes.
@@ -244,6 +258,7 @@ class BinlogStream:
         if self._dump is not None:
             await self._dump.session.aclose()
         await self._lookup.aclose()
+        await self._copy.aclose()
         if not isinstance(self._error, CheckpointError):
             await self._save()
 
@@ -264,7 +279,19 @@ class BinlogStream:
 
     def _checkpoint_behind(self) -> Checkpoint:
         assert self._source is not None
-        return _checkpoint(self._account.progress_behind(), self._source)
+        return self._checkpoint_of(self._account.progress_behind(), is_behind=True)
+
+    def _checkpoint_of(self, progress: Progress, *, is_behind: bool = False) -> Checkpoint:
+        assert self._source is not None
+        gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
+        return Checkpoint(
+            progress.file,
+            progress.position,
+            gtid_set,
+            self._source.server_uuid,
+            self._source.server_id,
+            snapshot=self._account.copy_state(is_behind=is_behind),
+        )
 
     # Connections.
 
@@ -290,6 +317,8 @@ class BinlogStream:
         try:
             self._source = dump.source
             is_over = self._delivery.begin(opening)
+            if await self._copy.begin(dump.session, dump.source, start):
+                is_over = self._delivery.hold_stop()
             if not (is_over or self._has_ended):
                 if self._options.semi_sync:
                     await offer(dump.session, dump.source, is_first=True)
@@ -306,6 +335,7 @@ class BinlogStream:
     def _use(self, dump: Dump) -> None:
         self._dump, self._source = dump, dump.source
         self._lookup.move(dump.session.options)
+        self._copy.use(dump.session.options, dump.source)
         self._show("seeking" if dump.is_seeking else "streaming")
         if self._has_ended:
             # The stop is reached already, or aclose() was called meanwhile.
@@ -338,6 +368,7 @@ class BinlogStream:
         self._batch = iter(())
         self._overdue = None
         dump, self._dump = self._dump, None
+        self._copy.break_off()
         if dump is not None:
             dump.session.abort()
             self._upkeep.lost(dump.session)
@@ -456,8 +487,3 @@ class BinlogStream:
         """Set the state, and call ``on_status`` if it has changed."""
         if self._upkeep.turn(state, error):
             self._upkeep.show(self.status)
-
-
-def _checkpoint(progress: Progress, source: Source) -> Checkpoint:
-    gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
-    return Checkpoint(progress.file, progress.position, gtid_set, source.server_uuid, source.server_id)

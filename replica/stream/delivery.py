@@ -60,6 +60,7 @@ from protocol.rows.description import ColumnDescription
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
+from ..snapshot.marks import Place
 from ..source.dump import Dump, decode_first
 from ..source.open_dump import Broken, FirstOpening
 from ..source.resolve_start import is_same_server
@@ -126,6 +127,7 @@ class Delivery:
         self._has_news = False
         self._awaits_rotate = True
         self._table_statements = 0
+        self._was_copying = False
         # Whether an event of the log is known to begin where the dump began.
         self._is_proven = False
         self._drop()
@@ -163,6 +165,13 @@ class Delivery:
         self._stop, self._not_before = opening.stop, opening.start.not_before
         self._open(opening.dump)
         self._end_if_reached()
+        return self._is_over
+
+    def hold_stop(self) -> bool:
+        """An initial copy has begun: the stop waits for its end. Returns whether the stop is reached still."""
+        self._is_over, self._was_copying = False, True
+        if not self._is_copying:
+            self._end_if_reached()
         return self._is_over
 
     def go_on(self, dump: Dump, broken: Broken, replay: Replay | None) -> None:
@@ -207,6 +216,8 @@ class Delivery:
         gtid = None if broken.end is None else broken.end.gtid
         marker = transaction_restarted((progress.file, progress.position), gtid, account.open_rows, reason)
         account.restart()
+        if account.copy is not None:
+            account.copy.settle([marker])
         self._replay = None
         return marker, replace(broken, end=None, delivered=account.delivered, progress=progress)
 
@@ -258,7 +269,7 @@ class Delivery:
         Raises the errors of decoding, ``SourceChangedError`` and ``CannotResumeError``.
         """
         self.account.finish_batch()
-        request: Request | None = None
+        request: Request | None = self._next_chunk()
         while request is None:
             if self._divided is not None:
                 request = self._deliver(self._divided)
@@ -360,7 +371,7 @@ class Delivery:
         if not batch.events:
             return None
         self._has_news = True
-        if self._stop is not None:
+        if self._stop is not None and not self._is_copying:
             batch = self._up_to_stop(self._stop, batch)
         return self._deliver(batch)
 
@@ -370,11 +381,35 @@ class Delivery:
             number = self._first_boundary(batch)
             if number < len(batch.events):
                 batch, self._divided = batch.before(number), batch.behind(number)
+        elif self._is_copying and batch.events:
+            # A chunk can only come between two transactions: one at least in each batch.
+            number = self.account.progress_behind().follow_all(batch.events, batch.end)
+            if 0 < number < len(batch.events):
+                batch, self._divided = batch.before(number), batch.behind(number)
         events = self.account.hand_out(batch)
         if length_hint(events):
             return Deliver(events)
         self.account.finish_batch()
         return None
+
+    def _next_chunk(self) -> Request | None:
+        """Deliver what the initial copy has for the place between two transactions that the user has reached."""
+        copy, progress = self.account.copy, self.account.progress
+        if copy is None or self._replay is not None or progress.in_transaction:
+            return None
+        self._was_copying = self._was_copying or copy.is_active
+        event = copy.deliver(Place(progress.file, progress.position, progress.gtid_set))
+        if event is None:
+            if self._was_copying and not copy.is_active:
+                # The stop waited for the end of the copy.
+                self._was_copying = False
+                self._end_if_reached()
+            return None
+        return Deliver(self.account.hand_out(Batch([event], [b""], (progress.file, progress.position))))
+
+    @property
+    def _is_copying(self) -> bool:
+        return self.account.copy is not None and self.account.copy.is_active
 
     def _pass_over(self, replay: Replay, batch: Batch) -> Batch:
         """The batch without the events that the user already has."""
@@ -418,7 +453,7 @@ class Delivery:
     def _end_if_reached(self) -> None:
         progress = self.account.progress
         if self._stop is not None and not progress.in_transaction and self._stop.is_reached(progress):
-            self._is_over = True
+            self._is_over = not self._is_copying
 
     def _is_before_start(self, event: Event) -> bool:
         if self._not_before is None:
@@ -467,7 +502,7 @@ class Delivery:
         self.account.heard()
         progress = self.account.progress
         if self._stop is not None and not progress.in_transaction and self._stop.has_passed(event):
-            self._is_over = True
+            self._is_over = not self._is_copying
         progress.idle(event.source_file, event.source_position)
 
 

@@ -10,6 +10,7 @@ from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.checkpoint import CheckpointKeeper
 from ..config.options import Options
+from ..config.snapshot_status import SnapshotStatus
 from ..config.status import StreamState, StreamStatus
 from ..source.server_facts import Source
 from ..source.session import Session
@@ -114,7 +115,9 @@ class Upkeep:
         if self._options.on_status is not None:
             self._options.on_status(status)
 
-    def status(self, source: Source | None, session: Session | None) -> StreamStatus:
+    def status(
+        self, source: Source | None, session: Session | None, snapshot: SnapshotStatus | None = None
+    ) -> StreamStatus:
         """The status of the stream now."""
         progress, counters = self._account.progress, self._account.counters
         behind = None if source is None else self._behind(source, session)
@@ -136,6 +139,7 @@ class Upkeep:
             restarts=counters.restarts,
             last_error=self._last_error,
             semi_sync=session is not None and session.is_semi_sync,
+            snapshot=snapshot,
         )
 
     def delivers(self) -> None:

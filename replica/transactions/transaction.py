@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Final, Self
 
-from protocol.binlog.events import Change, Event, QueryEvent, TransactionPayloadEvent
+from protocol.binlog.events import Event, QueryEvent, TransactionPayloadEvent
+from protocol.binlog.row_changes import Change
 from protocol.errors import LostEventsError, TransactionOutcomeError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
@@ -51,6 +52,8 @@ class _TransactionFacts:
         ``"commit"``: its changes stand. ``"rollback"``: its changes are undone. ``"prepared"``: XA PREPARE; a later
         transaction without changes names the same ``xid`` and commits or rolls it back. ``"restarted"``: a failover
         cut it off; its changes are void, and it comes again (``is_restart``) if the new source has it.
+        ``"snapshot"``: this is no transaction of the log, but a chunk of an initial copy (``Read`` changes) or the
+        end of a table's copy (no changes).
         """
         return self._unit.outcome
 

@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 from protocol.binlog.commit_time import commit_microseconds, utc_time
 from protocol.binlog.events import (
     AnonymousGtidEvent,
-    Change,
     CreateFileEvent,
     DeleteRowsEvent,
     Event,
@@ -36,6 +35,7 @@ from protocol.binlog.events import (
     WriteRowsEvent,
     XaPrepareEvent,
 )
+from protocol.binlog.row_changes import Change
 from protocol.constants import MariadbGtidExtraFlag
 from protocol.errors import (
     LostEventsError,
@@ -53,9 +53,11 @@ from ..sql.statement_kind import empties_table, statement_kind
 from ..sql.xa import XA_ROLLBACK, Xid, statement_xid
 from .boundary import Progress
 from .replay import TransactionRestarted
+from .snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 
 #: ``restarted``: a failover cut the transaction off; its delivered changes are void (see ``TransactionRestarted``).
-Outcome = Literal["commit", "rollback", "prepared", "restarted"]
+#: ``snapshot``: no transaction of the log, but a chunk of an initial copy, or the end of one.
+Outcome = Literal["commit", "rollback", "prepared", "restarted", "snapshot"]
 
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
 # A two-phase ALTER TABLE that has only begun, or has failed.
@@ -67,7 +69,7 @@ GTIDS: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 # Events that precede the event that tells the kind of unit.
 _ANNOUNCING: Final = GTIDS | {IntvarEvent, RandEvent, UserVarEvent}
 _FILE_STARTS: Final = frozenset({FormatDescriptionEvent, RotateEvent})
-_RARE: Final = frozenset({IncidentEvent, TransactionRestarted})
+_RARE: Final = frozenset({IncidentEvent, TransactionRestarted}) | SNAPSHOT_EVENTS
 
 
 @record(slots=True, eq=False)
@@ -154,6 +156,8 @@ class Unit:
     def _outcome(self, event: Event) -> Outcome:
         if isinstance(event, XaPrepareEvent):
             return "commit" if event.one_phase else "prepared"
+        if type(event) in SNAPSHOT_EVENTS:
+            return "snapshot"
         if isinstance(event, QueryEvent) and (event.sql == "ROLLBACK" or event.sql.startswith(XA_ROLLBACK)):
             return "rollback"
         flags = self.begin.extra_flags if isinstance(self.begin, MariadbGtidEvent) else 0
@@ -172,7 +176,9 @@ class Unit:
         step = _STEPS.get(type(event))
         return iter(()) if step is None else step(self, event)
 
-    def _rows(self, event: WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent) -> Iterator[Change]:
+    def _rows(
+        self, event: WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent | SnapshotRowsEvent
+    ) -> Iterator[Change]:
         self.changes += len(event.rows)
         return event.changes()
 
@@ -263,6 +269,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Unit, Any], Iterator[Change]]]] = M
         WriteRowsEvent: Unit._rows,
         UpdateRowsEvent: Unit._rows,
         DeleteRowsEvent: Unit._rows,
+        SnapshotRowsEvent: Unit._rows,
         QueryEvent: Unit._query,
         ExecuteLoadQueryEvent: Unit._statement,
         LoadEvent: Unit._statement,
@@ -333,6 +340,9 @@ class TransactionGrouper:
             self._restarted = event
             if self._unit is not None and self._unit.outcome is None:
                 self._unit.outcome = "restarted"
+        if type(event) in SNAPSHOT_EVENTS:
+            self._unit = Unit(event)
+            self._unit.add(event, is_last=True)
 
     def _begin(self, event: Event) -> None:
         restarted, self._restarted = self._restarted, None

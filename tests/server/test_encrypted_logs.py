@@ -74,10 +74,10 @@ def check_rows(server: Server, events: list[Event]) -> None:
             counts[type(event)] += 1
             if change.before is not None:
                 key, _ = change.before.values()
-                del table[key]  # type: ignore[arg-type]
+                del table[key]
             if change.after is not None:
                 key, text = change.after.values()
-                table[key] = text.decode() if isinstance(text, bytes) else text  # type: ignore[index]
+                table[key] = text.decode() if isinstance(text, bytes) else text
     assert list(counts.values()) == [ROWS, ROWS // 2, ROWS // 3]
     assert table == dict(server.query("SELECT id, text FROM secrets.t"))
 

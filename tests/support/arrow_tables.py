@@ -11,11 +11,11 @@ import pyarrow as pa
 from protocol.binlog.events import (
     DeleteRowsEvent,
     EventHeader,
-    Operation,
     RowsEvent,
     UpdateRowsEvent,
     WriteRowsEvent,
 )
+from protocol.binlog.row_changes import Operation
 from protocol.constants import ColumnType, EventType
 from protocol.rows.cells import CellTable
 from protocol.rows.column import Column

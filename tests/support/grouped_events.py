@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from protocol.binlog.events import (
     AnonymousGtidEvent,
-    Change,
     DeleteRowsEvent,
     Event,
     EventHeader,
@@ -25,6 +24,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
+from protocol.binlog.row_changes import Change
 from protocol.constants import ColumnType
 from protocol.gtid import Gtid, GtidSet, MariadbGtid
 from protocol.position import Checkpoint

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import replica
-from protocol.binlog.events import Change, GtidEvent, QueryEvent, RowsEvent
+from protocol.binlog.events import GtidEvent, QueryEvent, RowsEvent
+from protocol.binlog.row_changes import Change
 from protocol.errors import AuthenticationError, ConfigurationError
 from replica.demo import DemoSource, recorded_log
 

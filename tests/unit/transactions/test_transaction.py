@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from protocol.binlog.events import Change, Event, IntvarEvent
+from protocol.binlog.events import Event, IntvarEvent
+from protocol.binlog.row_changes import Change
 from protocol.errors import ConnectionLostError, TransactionOutcomeError
 from protocol.gtid import Gtid, GtidSet
 from protocol.position import Checkpoint

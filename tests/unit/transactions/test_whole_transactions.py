@@ -7,7 +7,6 @@ import random
 import pytest
 
 from protocol.binlog.events import (
-    Change,
     CreateFileEvent,
     DeleteRowsEvent,
     Event,
@@ -19,6 +18,7 @@ from protocol.binlog.events import (
     UpdateRowsEvent,
     WriteRowsEvent,
 )
+from protocol.binlog.row_changes import Change
 from protocol.errors import (
     LostEventsError,
     RolledBackToSavepointError,

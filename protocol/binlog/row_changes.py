@@ -1,0 +1,69 @@
+"""The change of one row as users get it: ``Insert``, ``Update``, ``Delete`` or ``Read``, told apart by ``op``.
+
+Images are dicts by column name, without the columns that the image lacks. Their values are typed ``Any``: a user
+knows the columns, a type checker does not. ``if change.op == "insert": change.after["id"] + 1`` passes mypy --strict.
+"""
+
+from dataclasses import field
+from typing import Any, Literal
+
+from ..records import record
+from ..rows.column import ABSENT
+from ..rows.compiler import Row
+from ..rows.table import Table
+
+#: What a change of the log does to its row.
+Operation = Literal["insert", "update", "delete"]
+#: The columns of a row by name.
+Image = dict[str, Any]
+
+
+@record(slots=True)
+class Insert:
+    """A row was inserted: ``table`` is its ``Table``, ``after`` the row. ``before`` is None."""
+
+    table: Table
+    after: Image
+    op: Literal["insert"] = field(default="insert", init=False)
+    before: None = field(default=None, init=False)
+
+
+@record(slots=True)
+class Update:
+    """A row was changed: ``table`` is its ``Table``, ``before`` and ``after`` are the row's images."""
+
+    table: Table
+    before: Image
+    after: Image
+    op: Literal["update"] = field(default="update", init=False)
+
+
+@record(slots=True)
+class Delete:
+    """A row was deleted: ``table`` is its ``Table``, ``before`` the row. ``after`` is None."""
+
+    table: Table
+    before: Image
+    op: Literal["delete"] = field(default="delete", init=False)
+    after: None = field(default=None, init=False)
+
+
+@record(slots=True)
+class Read:
+    """A row that the initial copy has read: ``table`` is its ``Table``, ``after`` the row. ``before`` is None."""
+
+    table: Table
+    after: Image
+    op: Literal["read"] = field(default="read", init=False)
+    before: None = field(default=None, init=False)
+
+
+Change = Insert | Update | Delete | Read
+
+
+def image_of(table: Table, row: Row) -> Image:
+    """A row as a dict by column name, without the columns that the image lacks."""
+    names = table.column_names
+    if ABSENT in row:
+        return {name: value for name, value in zip(names, row, strict=True) if value is not ABSENT}
+    return dict(zip(names, row, strict=True))

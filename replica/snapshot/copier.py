@@ -1,0 +1,238 @@
+"""Reads the windows of a copy from the source, over connections of its own, beside the stream.
+
+``SnapshotCopy`` decides what to read, and what becomes of it. Here are the connections, one task each, and what to do
+when one is lost. The stream calls ``look`` when it has moved on, and waits for ``changed`` beside its log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from protocol.errors import ConnectionLostError, ReplicaError, SchemaMismatchError, ServerError
+
+from ..config.options import Options
+from ..config.reconnect import is_passing_refusal
+from ..source.server_facts import Source
+from ..source.session import Session
+from ..sql.quoting import identifier
+from .chunk_reader import ChunkReader, prepare_session
+from .key_rows import rows_of_keys
+from .log_touches import touches_before
+from .marks import FileMark, Place
+from .read_plan import ReadPlan
+from .row_keys import KeyRange
+from .snapshot_copy import SnapshotCopy
+from .source_marks import high_mark, low_mark
+from .table_list import key_columns_of, read_plans
+from .transaction_touches import TableId
+from .window import Step, Window
+
+_LOGGER: Final = logging.getLogger(__name__)
+# Chunks that are read ahead of the stream, besides those being read.
+_AHEAD: Final = 3
+_PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
+_RETRY_PAUSE: Final = 0.5
+# The table was altered after the view was opened; it does not exist; a lock or the server's patience ran out.
+_ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
+_NO_TABLE: Final = frozenset({1146, 1049, 1051})
+_TARGET_BYTES: Final = 4 << 20
+
+
+class Copier:
+    """The reading side of one stream's copies; ``place`` returns the last place between two transactions."""
+
+    def __init__(self, options: Options, copy: SnapshotCopy, place: Callable[[], Place]) -> None:
+        self._options = options
+        self._copy = copy
+        self._place = place
+        self._source: Source | None = None
+        self._plans: dict[TableId, ReadPlan] = {}
+        self._rows: dict[TableId, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._idle = asyncio.Event()
+        self._scan_lock = asyncio.Lock()
+        self.changed = asyncio.Event()
+        self._error: ReplicaError | None = None
+
+    def take_plans(self, plans: Mapping[TableId, ReadPlan]) -> None:
+        """Use these plans for the next windows."""
+        self._plans.update(plans)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it reads."""
+        return bool(self._tasks)
+
+    def start(self, options: Options, source: Source) -> None:
+        """Read from this one server from now on."""
+        self.stop()
+        self._options, self._source = options, source
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(options.snapshot_connections)]
+
+    def stop(self) -> None:
+        """End all reading: the connection of the stream is lost, or the stream ends."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+        self._plans.clear()
+        self._copy.void()
+
+    async def aclose(self) -> None:
+        """End all reading and wait until the connections are closed."""
+        tasks = self._tasks
+        self.stop()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def look(self) -> None:
+        """The stream has moved on: there may be something to read. Raises the error that ended a task."""
+        self.changed.clear()
+        self._idle.set()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    async def _work(self) -> None:
+        session: Session | None = None
+        try:
+            while True:
+                found = next(self._copy.windows(self._place(), self._most), None)
+                if found is None:
+                    self._idle.clear()
+                    await self._idle.wait()
+                    continue
+                try:
+                    if session is None:
+                        session = await Session.open(self._options)
+                        await prepare_session(session)
+                    await self._read(session, *found)
+                except ReplicaError as error:
+                    found[1].is_void = True
+                    self._copy.forget(found[1])
+                    if session is not None:
+                        session.abort()
+                        session = None
+                    await self._after(error, found[0])
+                self.changed.set()
+        except ReplicaError as error:
+            self._error = error
+            self.changed.set()
+        finally:
+            if session is not None:
+                session.abort()
+
+    @property
+    def _most(self) -> int:
+        return self._options.snapshot_connections + _AHEAD
+
+    async def _after(self, error: ReplicaError, table: TableId) -> None:
+        """Decide what a failed window means; raise if trying again is of no use."""
+        if isinstance(error, SchemaMismatchError) or (
+            isinstance(error, ServerError) and error.code in _ALTERED
+        ):
+            self._plans.pop(table, None)
+            await asyncio.sleep(_PAUSES[0])
+        elif isinstance(error, ServerError) and error.code in _NO_TABLE:
+            self._copy.drop(table)
+        elif isinstance(error, ConnectionLostError) or (
+            isinstance(error, ServerError) and is_passing_refusal(error)
+        ):
+            _LOGGER.info("reading %s.%s: %s -- trying again", *table, error)
+            await asyncio.sleep(_RETRY_PAUSE)
+        else:
+            raise error
+
+    async def _read(self, session: Session, table: TableId, window: Window) -> None:
+        """Do the steps of a window, as long as it is not void."""
+        plan = await self._plan(session, table)
+        if plan is None:
+            self._copy.drop(table)
+            return
+        tries = 0
+        while (step := window.step) is not None:
+            if step is Step.LOW:
+                await self._low(session, table, window, tries)
+                tries += 1
+            elif step is Step.OPEN:
+                await self._open(session, plan)
+                window.take_view()
+            elif step is Step.HIGH:
+                assert self._source is not None
+                window.take_high(await high_mark(session, self._source))
+            elif step is Step.READ:
+                await self._rows_of(session, table, plan, window)
+            else:
+                await session.query("COMMIT")
+                window.close()
+        if window.is_void:
+            await session.query("ROLLBACK")
+
+    async def _low(self, session: Session, table: TableId, window: Window, tries: int) -> None:
+        assert self._source is not None
+        knows_gtids = self._place().gtid_set is not None
+        low = await low_mark(session, self._source, knows_gtids=knows_gtids)
+        if window.is_void or window.take_low(low):
+            return
+        if isinstance(low, FileMark):
+            # The stream began in the middle of the current file: its beginning is read separately, once.
+            async with self._scan_lock:
+                if window.is_void or window.take_low(low):
+                    return
+                await self._read_touches(table, low.file)
+            return
+        await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+
+    async def _read_touches(self, table: TableId, file: str) -> None:
+        assert self._source is not None
+        copied = self._copy.tables[table]
+        start = copied.segments.start
+        touched = await touches_before(self._options, self._source, file, start, table, copied.key)
+        if self._copy.tables.get(table) is copied and copied.segments.start is start:
+            copied.segments.lay_before(touched, Place(file, 4))
+
+    async def _open(self, session: Session, plan: ReadPlan) -> None:
+        await session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        # From here on no DDL of the table comes between the view and the rows.
+        name = f"{identifier(plan.table.schema)}.{identifier(plan.table.name)}"
+        await session.query(f"SELECT 1 FROM {name} LIMIT 0")
+
+    async def _rows_of(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
+        reader = ChunkReader(session, plan)
+        if window.what == "bound":
+            window.take_rows(plan.table, plan.select.key, [], await reader.largest_key())
+            return
+        if window.what == "keys":
+            found = await rows_of_keys(session, plan, window.wanted)
+            window.take_rows(plan.table, plan.select.key, found, None)
+            return
+        if window.what == "table":
+            chunk = await reader.start(KeyRange())
+        else:
+            limit = self._rows.get(table, self._options.snapshot_chunk_rows)
+            chunk = await reader.start(KeyRange(window.after, window.upto), limit)
+        rows = []
+        async for some in chunk:
+            rows += some
+        if window.what == "chunk" and chunk.rows:
+            self._fit(table, chunk.rows, chunk.size)
+        window.take_rows(plan.table, plan.select.key, rows, chunk.end)
+
+    def _fit(self, table: TableId, rows: int, size: int) -> None:
+        """Read fewer rows at once where rows are large."""
+        fitting = max(1, _TARGET_BYTES * rows // max(size, 1))
+        self._rows[table] = min(self._options.snapshot_chunk_rows, fitting)
+
+    async def _plan(self, session: Session, table: TableId) -> ReadPlan | None:
+        plan = self._plans.get(table)
+        if plan is None:
+            assert self._source is not None
+            found = await read_plans(session, self._source, [table], self._options.snapshot_where)
+            plan = found.get(table)
+            if plan is None:
+                return None
+            self._plans[table] = plan
+            if plan.key_names != self._copy.tables[table].key.names:
+                # Another key: bounds and touches of the previous one mean nothing.
+                self._copy.add(table, key_columns_of(plan), self._place())
+        return plan

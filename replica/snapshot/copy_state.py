@@ -1,0 +1,156 @@
+"""The state of a copy as the text that a checkpoint carries, and back. Pure: reads and writes no file.
+
+The text is compact JSON. Values of keys that JSON has no form for are objects with one member, which names the type.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocol.errors import CheckpointError
+from protocol.records import record
+
+from ..sql.xa import Xid
+from .table_copy import TableProgress
+from .touches import Key
+from .transaction_touches import TableId
+from .window import Bound
+
+_VERSION: Final = 1
+
+
+@record(slots=True)
+class CopyState:
+    """What a checkpoint keeps of a copy: the progress of its tables, and prepared XA transactions by their xid.
+
+    Of a prepared transaction only the keys that it touched are kept, by table.
+    """
+
+    tables: dict[TableId, TableProgress] = field(default_factory=dict)
+    prepared: dict[Xid, dict[TableId, tuple[Key, ...]]] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the copies of all tables are complete."""
+        return all(progress.is_whole for progress in self.tables.values())
+
+    def to_text(self) -> str:
+        """The text that ``from_text`` reads: names of tables that wait or are complete, progress of the others."""
+        waiting, whole, begun = [], [], []
+        for (schema, name), progress in sorted(self.tables.items()):
+            if progress.is_whole:
+                whole.append([schema, name, progress.rows])
+            elif progress == TableProgress():
+                waiting.append([schema, name])
+            else:
+                begun.append([schema, name, *_progress_values(progress)])
+        prepared = [
+            [
+                xid.format_id,
+                xid.gtrid.hex(),
+                xid.bqual.hex(),
+                [[*table, _keys(keys)] for table, keys in tables.items()],
+            ]
+            for xid, tables in self.prepared.items()
+        ]
+        content = {
+            "version": _VERSION,
+            "waiting": waiting,
+            "begun": begun,
+            "whole": whole,
+            "prepared": prepared,
+        }
+        return json.dumps(content, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> "CopyState":
+        """The reverse of ``to_text``; ``CheckpointError`` for any other text."""
+        try:
+            content = json.loads(text)
+            if content["version"] != _VERSION:
+                raise CheckpointError(
+                    f"the checkpoint's copy has version {content['version']}; this library reads {_VERSION}: upgrade"
+                )
+            tables: dict[TableId, TableProgress] = {}
+            for schema, name in content["waiting"]:
+                tables[schema, name] = TableProgress()
+            for schema, name, rows in content["whole"]:
+                tables[schema, name] = TableProgress(rows=rows, is_read=True, is_whole=True)
+            for schema, name, *values in content["begun"]:
+                tables[schema, name] = _progress(*values)
+            prepared = {
+                Xid(format_id, bytes.fromhex(gtrid), bytes.fromhex(bqual)): {
+                    (schema, name): _keys_of(keys) for schema, name, keys in touched
+                }
+                for format_id, gtrid, bqual, touched in content["prepared"]
+            }
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"the checkpoint's copy cannot be read ({error}): copy the tables again, with start='snapshot'"
+            ) from error
+        return cls(tables, prepared)
+
+
+def _progress_values(progress: TableProgress) -> list[object]:
+    return [
+        _bound_text(progress.after),
+        _bound_text(progress.upto),
+        _keys(progress.again),
+        progress.rows,
+        progress.is_read,
+    ]
+
+
+def _progress(after: Any, upto: Any, again: Any, rows: int, is_read: bool) -> TableProgress:
+    return TableProgress(_bound(after), _bound(upto), _keys_of(again), rows, is_read)
+
+
+def _bound_text(bound: Bound | None) -> list[str] | None:
+    return None if bound is None else [part.decode("latin-1") for part in bound]
+
+
+def _bound(texts: list[str] | None) -> Bound | None:
+    return None if texts is None else tuple(text.encode("latin-1") for text in texts)
+
+
+def _keys(keys: tuple[Key, ...]) -> list[list[object]]:
+    return [[_plain(value) for value in key] for key in keys]
+
+
+def _keys_of(keys: list[list[Any]]) -> tuple[Key, ...]:
+    return tuple(tuple(_value(value) for value in key) for key in keys)
+
+
+def _plain(value: object) -> object:
+    if type(value) in (int, str, float):
+        return value
+    for name, (kind, text, _) in _KINDS.items():
+        if type(value) is kind:
+            return {name: text(value)}
+    raise TypeError(f"{type(value).__name__} cannot be the value of a key")
+
+
+def _value(plain: Any) -> object:
+    if not isinstance(plain, dict):
+        return plain
+    [(name, text)] = plain.items()
+    return _KINDS[name][2](text)
+
+
+_KINDS: Final[Mapping[str, tuple[type, Callable[[Any], object], Callable[[Any], object]]]] = MappingProxyType(
+    {
+        "bytes": (bytes, bytes.hex, bytes.fromhex),
+        "decimal": (Decimal, str, Decimal),
+        "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+        "date": (date, date.isoformat, date.fromisoformat),
+        "time": (
+            timedelta,
+            lambda value: [value.days, value.seconds, value.microseconds],
+            lambda parts: timedelta(*parts),
+        ),
+    }
+)

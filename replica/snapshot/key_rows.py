@@ -1,0 +1,49 @@
+"""Reads the rows of single keys, whose values come from the log, not from the server: rows to be read again."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.rows.column import Column
+
+from ..source.session import Session
+from ..sql.quoting import identifier
+from .chunk_reader import SILENCE
+from .read_plan import ReadPlan
+from .row_keys import key_bytes, key_literal
+from .touches import Key, Row
+
+_SURROGATES: Final = "surrogateescape"
+
+
+async def rows_of_keys(session: Session, plan: ReadPlan, keys: Sequence[Key]) -> list[Row]:
+    """The rows that have these keys; by the rules of collations also rows whose keys only count as equal."""
+    definitions = await session.start_rows(keys_sql(plan, keys), SILENCE)
+    plan.select.check(definitions)
+    rows: list[Row] = []
+    while payloads := await session.read_rows(SILENCE):
+        rows += plan.select.rows(payloads)
+    return rows
+
+
+def keys_sql(plan: ReadPlan, keys: Sequence[Key]) -> str:
+    """The SELECT of the rows of these keys."""
+    columns = [(plan.table.columns[index], plan.shape.columns[index].type) for index in plan.select.key]
+    wanted = " OR ".join(
+        "("
+        + " AND ".join(
+            f"{identifier(column.name)} = {_literal(column, kind, value)}"
+            for (column, kind), value in zip(columns, key, strict=True)
+        )
+        + ")"
+        for key in keys
+    )
+    table = f"{identifier(plan.table.schema)}.{identifier(plan.table.name)}"
+    return f"SELECT {plan.select.sql} FROM {table} WHERE ({wanted})"
+
+
+def _literal(column: Column, kind: str, value: object) -> str:
+    if isinstance(value, str):
+        return f"_utf8mb4 X'{value.encode('utf-8', _SURROGATES).hex()}'"
+    if column.labels is not None or kind in ("enum", "set"):
+        return str(value)
+    return key_literal(column, kind, key_bytes(value))

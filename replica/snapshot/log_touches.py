@@ -1,0 +1,80 @@
+"""Reads touches from the beginning of the current log file up to the place from which the stream knows them.
+
+This is a second dump, over a connection of its own, which ends at that place. It serves sources without an exact low
+mark (without GTIDs, MySQL 5.6, MariaDB), once after each start in the middle of a file.
+"""
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import Event, GtidEvent, MariadbGtidEvent, QueryEvent, TransactionPayloadEvent
+from protocol.constants import DumpFlag
+from protocol.position import FIRST_POSITION
+
+from ..config.options import Options
+from ..source.server_facts import Source, introduce
+from ..source.session import Session
+from .marks import Place
+from .touches import Touched, add_touch
+from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
+
+
+async def touches_before(
+    options: Options, source: Source, file: str, end: Place, table: TableId, key: KeyColumns
+) -> Touched:
+    """What the transactions from the beginning of ``file`` up to ``end`` touched in a table.
+
+    If ``end`` has a GTID set, these are its transactions, wherever they stand in the file. Raises the errors of a
+    dump and of decoding.
+    """
+    scan = _Scan(end, table, key)
+    session = await Session.open(options)
+    try:
+        checksums = await introduce(session, source, options)
+        decoder = EventDecoder(
+            file=file,
+            mariadb=source.is_mariadb,
+            wants_table=lambda schema, name: (schema, name) == table,
+            columns=options.columns,
+        )
+        decoder.checksum_enabled = checksums
+        session.start_dump(file, FIRST_POSITION, 0, DumpFlag.NON_BLOCK | source.dump_flags)
+        while events := await session.read_events(options.connect_timeout):
+            for raw in events:
+                event = decoder.decode(raw)
+                if isinstance(event, TransactionPayloadEvent):
+                    scan.feed(list(decoder.payload_events(event)))
+                elif event is not None:
+                    scan.feed([event])
+                if scan.is_behind(decoder.file, decoder.position):
+                    return scan.touched
+    finally:
+        await session.aclose()
+    return scan.touched
+
+
+class _Scan:
+    """Collects the touches of transactions before the end."""
+
+    def __init__(self, end: Place, table: TableId, key: KeyColumns) -> None:
+        self._end = end
+        self._table = table
+        self._is_before = True
+        self.touched: Touched = {}
+        self._touches = TransactionTouches({table: key}, self._add, lambda xid: None, self._note_statement)
+
+    def feed(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, GtidEvent | MariadbGtidEvent) and self._end.gtid_set is not None:
+                self._is_before = event.gtid in self._end.gtid_set  # type: ignore[operator]
+        self._touches.follow(events)
+
+    def is_behind(self, file: str, position: int) -> bool:
+        """Whether all transactions before the end have been read."""
+        return self._end.gtid_set is None and Place(file, position).has_reached(self._end)
+
+    def _add(self, touching: Touching) -> None:
+        if self._is_before:
+            for key, touch in touching.touched[self._table].items():
+                add_touch(self.touched, key, touch)
+
+    def _note_statement(self, event: QueryEvent) -> None:
+        """A statement: those that alter the table make earlier touches visible, but which do is not asked here."""

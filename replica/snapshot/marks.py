@@ -1,0 +1,78 @@
+"""Low and high marks: what is known to be visible in the tables, and what may be. Pure: asks no server.
+
+A commit is flushed to the log, perhaps synced and acknowledged, and sent to replicas. Then the engine commits it, and
+readers see it. Then its GTID enters ``gtid_executed``. So a log position comes too early to be a low mark ("all of
+this is visible"): on a busy server two of three observations miss a commit. It is right as a high mark ("nothing
+after this is visible"). Low marks that hold:
+
+    GtidMark   ``gtid_executed`` of MySQL 8.0 and later with GTIDs and binlog_order_commits=ON
+    FileMark   the beginning of the current log file, on every server and setting: a new file begins only when all
+               commits of the file before it are done (``MYSQL_BIN_LOG::new_file_impl``)
+"""
+
+from typing import Final, Protocol
+
+from protocol.errors import ConfigurationError
+from protocol.gtid import AnyGtidSet, GtidSet
+from protocol.position import FIRST_POSITION, file_number, split_file_name
+from protocol.records import record
+
+
+@record(slots=True, frozen=True)
+class Place:
+    """A place between two transactions of the stream: file, position and, if known, all GTIDs before it."""
+
+    file: str
+    position: int
+    gtid_set: AnyGtidSet | None = None
+
+    def has_reached(self, high: "Place") -> bool:
+        """Whether the stream, standing here, has had everything before ``high`` of the same server's log."""
+        return _order(self) >= _order(high)
+
+
+class LowMark(Protocol):
+    """A set of transactions that are known to be visible."""
+
+    def holds(self, place: Place) -> bool:
+        """Whether all transactions before a place of the stream are in the set."""
+
+
+@record(slots=True, frozen=True)
+class GtidMark:
+    """The transactions of a GTID set."""
+
+    gtid_set: GtidSet
+
+    def holds(self, place: Place) -> bool:
+        """Whether the set has every GTID before the place; False if they are not known."""
+        return isinstance(place.gtid_set, GtidSet) and place.gtid_set <= self.gtid_set
+
+
+@record(slots=True, frozen=True)
+class FileMark:
+    """All transactions before the beginning of a log file."""
+
+    file: str
+
+    def holds(self, place: Place) -> bool:
+        """Whether the place is not behind the beginning of the file."""
+        return bool(place.file) and _order(place) <= (file_number(self.file), FIRST_POSITION)
+
+
+#: The lowest place: no transaction lies before it.
+LOWEST: Final = Place("", 0, GtidSet())
+
+
+def check_ordered(first: str, second: str) -> None:
+    """Raise ``ConfigurationError`` if two log files have no order: they have no number."""
+    for name in (first, second):
+        if not split_file_name(name)[1]:
+            raise ConfigurationError(
+                f"a copy needs log files with numbers, and {name!r} has none: set log_bin"
+            )
+
+
+def _order(place: Place) -> tuple[int, int]:
+    # The base name may change with log_bin; the numbers go on (FLINK-39372).
+    return file_number(place.file), place.position

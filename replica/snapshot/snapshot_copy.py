@@ -1,0 +1,250 @@
+"""The copy of all tables of a stream: follows the stream's events, hands out windows and due chunks. Pure: no I/O.
+
+settle    takes the events that the consumer is done with, in order: touches, XA, DDL, delivered chunks
+add       begins the copy of a table at the stream's place
+windows   what to read next, in the order of the tables
+deliver   the event of a chunk that is due at the stream's place, or of a table whose copy has ended
+state     what a checkpoint keeps
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent
+from protocol.errors import StatementFormatError
+from protocol.rows.table import Table
+
+from ..sql import ddl_statements as ddl
+from ..sql.ddl_reader import read_statement
+from ..sql.dialect import Dialect
+from ..sql.statement_kind import statement_kind
+from ..sql.xa import Xid
+from ..transactions.snapshot_events import SNAPSHOT_EVENTS, SnapshotCompleteEvent, SnapshotRowsEvent
+from .copy_state import CopyState
+from .marks import LOWEST, Place
+from .table_copy import TableCopy, TableProgress
+from .touches import DOUBTFUL
+from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
+from .window import Window
+
+# Statements of these kinds wait until all transactions on their table have ended, and hold others back meanwhile.
+_EXCLUSIVE: Final = (ddl.AlterTable, ddl.TruncateTable, ddl.RenameTables, ddl.DropTables, ddl.CreateTable)
+
+
+class SnapshotCopy:
+    """The copies of one stream's tables."""
+
+    def __init__(self) -> None:
+        self.tables: dict[TableId, TableCopy] = {}
+        self._keys: dict[TableId, KeyColumns] = {}
+        self._touches = TransactionTouches(
+            self._keys, self._add_touches, self._copy_again, self._note_statement
+        )
+        self._dialect = Dialect()
+        # The event that was handed out, and the progress of its table once the consumer is done with it.
+        self._handed: tuple[TableId, TableProgress] | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a table's copy has not been delivered to its end."""
+        return any(not table.progress.is_whole for table in self.tables.values())
+
+    @property
+    def in_flight(self) -> int:
+        """How many windows are open, or hold rows that were not delivered."""
+        return sum(table.in_flight for table in self.tables.values())
+
+    def add(
+        self, table: TableId, key: KeyColumns, start: Place, progress: TableProgress | None = None
+    ) -> None:
+        """Begin the copy of a table, or go on from ``progress``; ``start``: touches are known from there on."""
+        previous = self.tables.get(table)
+        if previous is not None:
+            previous.void()
+        self._keys[table] = key
+        self.tables[table] = TableCopy(key, start, progress)
+
+    def add_ended(self, table: TableId, progress: TableProgress) -> None:
+        """Take over a table that is complete, or that does not exist any more."""
+        self._keys[table] = KeyColumns((), ())
+        self.tables[table] = TableCopy(self._keys[table], LOWEST, progress)
+        if not progress.is_whole:
+            self.tables[table].dropped()
+
+    def set_dialect(self, dialect: Dialect) -> None:
+        """How statements of the log are read."""
+        self._dialect = dialect
+
+    def restore(self, state: CopyState) -> None:
+        """Take the prepared XA transactions of a checkpoint over; ``add`` takes the tables."""
+        for xid, tables in state.prepared.items():
+            touching = Touching({table: dict.fromkeys(keys, DOUBTFUL) for table, keys in tables.items()})
+            touching.make_doubtful()
+            self._touches.prepared[xid] = touching
+
+    # Following the stream
+
+    def settle(self, events: Iterable[Event]) -> None:
+        """Take in events that the consumer is done with."""
+        self._touches.follow(events)
+        if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in events):
+            (table, progress), self._handed = self._handed, None
+            self._set(self.tables[table], progress)
+
+    def hides(self, event: Event) -> bool:
+        """Whether an event must not reach the consumer: rows of a table without a key, before its copy."""
+        if not isinstance(event, RowsEvent) or isinstance(event, SnapshotRowsEvent):
+            return False
+        table = self.tables.get((event.table.schema, event.table.name))
+        return table is not None and not table.key.names and not table.progress.is_read
+
+    def void(self) -> None:
+        """The connection is lost: windows in flight are read anew."""
+        self._handed = None
+        for table in self.tables.values():
+            table.void()
+
+    def forget(self, window: Window) -> None:
+        """A window could not be read."""
+        for table in self.tables.values():
+            table.forget(window)
+
+    def drop(self, table: TableId) -> None:
+        """The table does not exist any more."""
+        if table in self.tables:
+            self.tables[table].dropped()
+
+    def _add_touches(self, touching: Touching) -> None:
+        for identity, touched in touching.touched.items():
+            table = self.tables[identity]
+            if not table.progress.is_whole:
+                table.segments.add(touched)
+        for identity, keys in touching.moved.items():
+            table = self.tables[identity]
+            if not table.progress.is_whole and table.key.names:
+                self._set(table, table.progress.with_again(tuple(keys)))
+
+    def _set(self, table: TableCopy, progress: TableProgress) -> None:
+        if progress.upto is None and table.progress.upto is not None and not progress.is_read:
+            # Too many keys are to be read again: the table begins anew.
+            table.void()
+        table.progress = progress
+
+    def _copy_again(self, xid: Xid) -> None:
+        """An XA transaction was prepared before the copy began: its rows are unknown, and now they are visible."""
+        for table in self.tables.values():
+            table.restart()
+
+    def _note_statement(self, event: QueryEvent) -> None:
+        kind = statement_kind(event.sql)
+        if kind == "frame" or not self.tables:
+            return
+        statement = read_statement(event.sql, event.schema, self._dialect)
+        if isinstance(statement, ddl.DropSchema):
+            for (schema, _), table in self.tables.items():
+                if schema == statement.schema:
+                    table.dropped()
+            return
+        named = _tables_of(statement)
+        for identity in self.tables.keys() & named:
+            self._apply(statement, identity)
+        if kind == "dml":
+            self._check_statement(event)
+
+    def _apply(self, statement: object, identity: TableId) -> None:
+        table = self.tables[identity]
+        if isinstance(statement, _EXCLUSIVE) and not getattr(statement, "is_conditional", False):
+            table.altered()
+        else:
+            table.void()
+
+    def _check_statement(self, event: QueryEvent) -> None:
+        text = event.sql.casefold()
+        for schema, name in self.tables:
+            if name.casefold() in text and not self.tables[schema, name].progress.is_whole:
+                raise StatementFormatError(
+                    f"rows of {schema}.{name} were changed by a statement that is logged without its rows, at "
+                    f"{event.file}:{event.position}, while the table is copied: SET GLOBAL binlog_format=ROW on the "
+                    "source, reconnect its sessions, and copy the tables again"
+                )
+
+    # Reading and delivering
+
+    def windows(self, place: Place, most: int) -> Iterator[tuple[TableId, Window]]:
+        """The windows to read next, as long as fewer than ``most`` are in flight."""
+        for identity, table in self.tables.items():
+            while self.in_flight < most and (window := table.next_window(place)) is not None:
+                yield identity, window
+
+    def deliver(self, place: Place) -> SnapshotRowsEvent | SnapshotCompleteEvent | None:
+        """The next event that is due at a place between two transactions; None if none is due.
+
+        The event counts as done when ``settle`` gets it.
+        """
+        for identity, table in self.tables.items():
+            delivery = table.deliver(place)
+            if delivery is not None:
+                self._handed = identity, delivery.behind
+                return SnapshotRowsEvent(
+                    _header(), place.file, place.position, 0, delivery.table, 0, b"", delivery.rows
+                )
+            if table.is_complete():
+                progress = table.progress
+                self._handed = identity, TableProgress(rows=progress.rows, is_read=True, is_whole=True)
+                shown = table.table or Table(*identity, ())
+                return SnapshotCompleteEvent(
+                    _header(), place.file, place.position, shown, progress.rows, table.is_dropped
+                )
+        return None
+
+    def is_due(self, place: Place) -> bool:
+        """Whether a window with rows waits for the stream."""
+        return any(table.in_flight or table.is_complete() for table in self.tables.values())
+
+    # Checkpoints
+
+    def state(self, ahead: Sequence[Event] = ()) -> CopyState:
+        """What a checkpoint keeps, as if the events ``ahead`` were done."""
+        tables = {identity: table.progress for identity, table in self.tables.items()}
+        touches = self._touches
+        if ahead:
+            restarts: list[Xid] = []
+            touches = self._touches.copy(
+                lambda touching: _add_moved(tables, touching), restarts.append, lambda event: None
+            )
+            touches.follow(ahead)
+            if restarts:
+                tables = {identity: TableProgress(rows=one.rows) for identity, one in tables.items()}
+            if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in ahead):
+                tables[self._handed[0]] = self._handed[1]
+        prepared = {
+            xid: {table: tuple(touched) for table, touched in touching.touched.items()}
+            for xid, touching in touches.prepared.items()
+        }
+        return CopyState(tables, prepared)
+
+
+def _add_moved(tables: dict[TableId, TableProgress], touching: Touching) -> None:
+    for identity, keys in touching.moved.items():
+        if not tables[identity].is_whole:
+            tables[identity] = tables[identity].with_again(tuple(keys))
+
+
+def _tables_of(statement: object) -> set[TableId]:
+    """The tables that a statement changes, new names of renamed ones included."""
+    if isinstance(statement, ddl.DropTables | ddl.Unread):
+        return set(statement.tables)
+    if isinstance(statement, ddl.RenameTables):
+        return {name for pair in statement.pairs for name in pair}
+    found: set[TableId] = set()
+    if isinstance(statement, ddl.CreateTable | ddl.TruncateTable | ddl.AlterTable):
+        found.add(statement.table)
+    for clause in statement.clauses if isinstance(statement, ddl.AlterTable) else ():
+        if isinstance(clause, ddl.RenameTo | ddl.ChangePartitions) and clause.table is not None:
+            found.add(clause.table)
+    return found
+
+
+def _header() -> EventHeader:
+    return EventHeader(int(time.time()), 0, 0, 0, 0, 0)

@@ -1,0 +1,235 @@
+"""The copy of one table: which window comes next, and what a window that is due gives the consumer. Pure: no I/O.
+
+A table with a key is copied in this order: its largest key is fixed, so that a growing table ends; chunk after chunk
+up to that key; and again and again the rows that the log does not show whole. The copy is complete when all of that
+has been delivered. Chunks are read ahead of their delivery and delivered in order.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import field, replace
+
+from protocol.records import record
+from protocol.rows.table import Table
+
+from .marks import Place
+from .touches import Corrected, Key, Row, Segments, correct, correct_wanted
+from .transaction_touches import KeyColumns
+from .window import Bound, Window
+
+#: More keys than this are not read one by one: the table is copied again from its beginning.
+MOST_AGAIN = 200
+#: How many chunks of one table are read and not yet delivered.
+_AHEAD = 4
+
+
+@record(slots=True, frozen=True)
+class TableProgress:
+    """How far the delivery of a table has come: this is what a checkpoint keeps.
+
+    ``after`` is the bound up to which rows were delivered, ``upto`` the table's largest key when its copy began (both
+    None: not begun), ``again`` has keys whose rows are to be read again, ``rows`` counts delivered rows.
+    ``is_read``: the last chunk has been delivered. ``is_whole``: the copy is complete.
+    """
+
+    after: Bound | None = None
+    upto: Bound | None = None
+    again: tuple[Key, ...] = ()
+    rows: int = 0
+    is_read: bool = False
+    is_whole: bool = False
+
+    def with_again(self, keys: Sequence[Key]) -> "TableProgress":
+        """The same with more keys to read again; too many begin the table anew."""
+        again = dict.fromkeys((*self.again, *keys))
+        if len(again) > MOST_AGAIN:
+            return TableProgress(rows=self.rows)
+        return replace(self, again=tuple(again)) if len(again) != len(self.again) else self
+
+
+@record(slots=True)
+class Delivery:
+    """What a due window gives: ``rows`` of ``table``, and the table's progress once they are done."""
+
+    table: Table
+    rows: list[Row]
+    behind: TableProgress
+    touched: int = 0
+
+
+@record(slots=True)
+class Counts:
+    """Numbers for the status: chunks delivered, chunks of which a row was touched, rows in all, windows read anew."""
+
+    chunks: int = 0
+    corrected: int = 0
+    voided: int = 0
+    estimate: int = field(default=0)
+
+
+class TableCopy:
+    """The copy of one table. ``start`` is the place from which on its touches are known."""
+
+    def __init__(self, key: KeyColumns, start: Place, progress: TableProgress | None = None) -> None:
+        self.key = key
+        self.segments = Segments(start)
+        self.progress = progress or TableProgress()
+        self.counts = Counts()
+        self.is_dropped = False
+        self._table: Table | None = None
+        self._chunks: deque[Window] = deque()
+        self._again: Window | None = None
+        self._covering = 0
+
+    @property
+    def table(self) -> Table | None:
+        """The table as its newest window has read it."""
+        return self._table
+
+    @property
+    def in_flight(self) -> int:
+        """How many windows are open, or hold rows that were not delivered."""
+        return len(self._chunks) + (self._again is not None)
+
+    # Reading
+
+    def next_window(self, place: Place) -> Window | None:
+        """The next window to read, now that the stream is at ``place``; None if none can be read now."""
+        progress = self.progress
+        if progress.is_whole or self.is_dropped:
+            return None
+        window = self._window(progress)
+        if window is not None:
+            self.segments.cut(place)
+        return window
+
+    def _window(self, progress: TableProgress) -> Window | None:
+        if self._again is None and progress.again:
+            self._again = Window("keys", self.segments, None, None, progress.again)
+            return self._again
+        if progress.is_read or len(self._chunks) >= _AHEAD:
+            return None
+        last = self._chunks[-1] if self._chunks else None
+        if last is not None and not (last.is_read and last.what == "chunk" and last.end is not None):
+            return None
+        if not self.key.names:
+            window = Window("table", self.segments, None, None)
+        elif progress.upto is None:
+            window = Window("bound", self.segments, None, None)
+        else:
+            after = progress.after if last is None else last.end
+            window = Window("chunk", self.segments, after, progress.upto)
+        self._chunks.append(window)
+        return window
+
+    def void(self) -> None:
+        """No window in flight may be used: read all of them anew, from the last delivered chunk on."""
+        for window in (*self._chunks, *([] if self._again is None else [self._again])):
+            window.is_void = True
+            self.counts.voided += 1
+        self._chunks.clear()
+        self._again = None
+
+    def restart(self) -> None:
+        """Copy the table again from its beginning."""
+        self.void()
+        self.progress = TableProgress(rows=self.progress.rows)
+
+    def altered(self) -> None:
+        """A statement has changed the table, and waited for all transactions on it: their touches are visible."""
+        self.void()
+        self.segments.restart()
+
+    def forget(self, window: Window) -> None:
+        """A window could not be read: read it, and the chunks behind it, anew."""
+        if window is self._again or window in self._chunks:
+            self.void()
+
+    def dropped(self) -> None:
+        """The table is no more."""
+        self.void()
+        self.is_dropped = True
+
+    # Delivering
+
+    def deliver(self, place: Place) -> Delivery | None:
+        """The rows of a window that is due at ``place``, brought to that place; None if none is due.
+
+        The caller sets ``progress`` to the delivery's ``behind`` when the consumer is done with the rows.
+        """
+        self._forget_touches()
+        again = self._again
+        if again is not None and again.is_due(place):
+            self._again = None
+            return self._deliver_again(again)
+        while self._chunks and self._chunks[0].is_due(place):
+            window = self._chunks.popleft()
+            if window.what == "bound":
+                # Nothing to deliver: it is a step of the copy that may come before its time.
+                self._take_bound(window)
+            elif window.what == "table":
+                delivery = self._deliver_table(window)
+                if delivery is not None:
+                    return delivery
+            else:
+                return self._deliver_chunk(window)
+        return None
+
+    def is_complete(self) -> bool:
+        """Whether everything has been delivered, and only the end is to be told."""
+        progress = self.progress
+        if progress.is_whole:
+            return False
+        return self.is_dropped or (progress.is_read and not progress.again and self._again is None)
+
+    def _take_bound(self, window: Window) -> None:
+        self._table = window.table
+        if window.end is None:
+            self.progress = replace(self.progress, is_read=True)
+        else:
+            self.progress = replace(self.progress, upto=window.end)
+
+    def _deliver_chunk(self, window: Window) -> Delivery:
+        assert window.segment is not None
+        keys = [self._key(window, row) for row in window.rows]
+        corrected = correct(window.rows, keys, self.segments, window.segment)
+        behind = replace(self.progress, after=window.end, is_read=window.end is None)
+        return self._delivery(window, corrected, behind.with_again(corrected.again))
+
+    def _deliver_again(self, window: Window) -> Delivery:
+        assert window.segment is not None
+        found = {self._key(window, row): row for row in window.rows}
+        corrected = correct_wanted(window.wanted, found, self.segments, window.segment)
+        left = tuple(key for key in self.progress.again if key not in set(window.wanted))
+        behind = replace(self.progress, again=left)
+        return self._delivery(window, corrected, behind.with_again(corrected.again))
+
+    def _deliver_table(self, window: Window) -> Delivery | None:
+        assert window.segment is not None
+        if self.segments.touch((), window.segment) is not None:
+            # Rows without a key cannot be corrected: read them again, until nothing touches them meanwhile.
+            window.is_void = True
+            self.counts.voided += 1
+            return None
+        corrected = Corrected(window.rows, [], 0)
+        return self._delivery(window, corrected, replace(self.progress, is_read=True))
+
+    def _delivery(self, window: Window, corrected: Corrected, behind: TableProgress) -> Delivery:
+        assert window.table is not None
+        self._table = window.table
+        self.counts.chunks += 1
+        self.counts.corrected += bool(corrected.touched)
+        behind = replace(behind, rows=behind.rows + len(corrected.rows))
+        return Delivery(window.table, corrected.rows, behind, corrected.touched)
+
+    def _key(self, window: Window, row: Row) -> Key:
+        return tuple([row[index] for index in window.key_indexes])
+
+    def _forget_touches(self) -> None:
+        """Drop touches that no window in flight and none to come needs: low marks never go back."""
+        segments = [window.segment for window in self._chunks if window.segment is not None]
+        if self._again is not None and self._again.segment is not None:
+            segments.append(self._again.segment)
+        if segments:
+            self._covering = max(self._covering, min(segments))
+            self.segments.drop_before(self._covering)

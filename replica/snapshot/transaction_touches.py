@@ -1,0 +1,272 @@
+"""Follows the events of the log and collects which keys of the copied tables each transaction touches. Pure: no I/O.
+
+Touches count at the end of their transaction. The rows of a prepared XA transaction count at its XA COMMIT: until
+then nobody sees them, although the GTID of its XA PREPARE is already executed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from types import MappingProxyType
+from typing import Any, Final
+
+from protocol.binlog.events import (
+    AnonymousGtidEvent,
+    DeleteRowsEvent,
+    Event,
+    GtidEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    RowsEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.errors import SourceConfigurationError
+from protocol.records import record
+from protocol.rows.column import ABSENT
+from protocol.rows.table import Table
+from protocol.values.jsonb_diff import JsonDiff
+
+from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, statement_xid
+from ..transactions.replay import TransactionRestarted
+from .touches import DOUBTFUL, GONE, Key, Row, Touch, Touched, add_touch, changed, part_of, written
+
+#: Schema and name of a table.
+TableId = tuple[str, str]
+
+
+@record(slots=True)
+class KeyColumns:
+    """The key by which a table is copied: names of its columns, and their places among all columns, from 0 on.
+
+    Without columns the table has no usable key: then all its rows count as one key, ``()``.
+    """
+
+    names: tuple[str, ...]
+    ordinals: tuple[int, ...]
+    _of_table: Table | None = None
+    _indexes: tuple[int, ...] = ()
+
+    def indexes(self, table: Table) -> tuple[int, ...]:
+        """Where the rows of a logged table have the key."""
+        if table is not self._of_table:
+            self._indexes = self._find(table)
+            self._of_table = table
+        return self._indexes
+
+    def _find(self, table: Table) -> tuple[int, ...]:
+        names = table.column_names
+        if all(name in names for name in self.names):
+            return tuple(names.index(name) for name in self.names)
+        if table.names_from is None and max(self.ordinals) < len(names):
+            return self.ordinals
+        raise SourceConfigurationError(
+            f"{table} is copied by its key ({', '.join(self.names)}), and its rows in the log lack these columns: if "
+            "columns= selects columns, it must name those of the key"
+        )
+
+
+@record(slots=True)
+class Touching:
+    """What one transaction touched, by table. ``moved``: keys that rows got by an update of their key."""
+
+    touched: dict[TableId, Touched] = field(default_factory=dict)
+    moved: dict[TableId, dict[Key, None]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.touched)
+
+    def make_doubtful(self) -> None:
+        """The log does not tell which of the changes stand: read all their rows again."""
+        for table, touched in self.touched.items():
+            self.moved.setdefault(table, {}).update(dict.fromkeys(touched))
+            self.touched[table] = dict.fromkeys(touched, DOUBTFUL)
+
+
+class TransactionTouches:
+    """Collects the touches of the open transaction, and of prepared ones by their xid.
+
+    ``ended`` is called with the touches of each transaction that has ended, ``unknown`` with the xid of an XA COMMIT
+    whose XA PREPARE was not followed, ``stated`` with each other statement.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[TableId, KeyColumns],
+        ended: Callable[[Touching], None],
+        unknown: Callable[[Xid], None],
+        stated: Callable[[QueryEvent], None],
+    ) -> None:
+        self._tables = tables
+        self._ended = ended
+        self._unknown = unknown
+        self._stated = stated
+        self._open = Touching()
+        self.prepared: dict[Xid, Touching] = {}
+
+    def copy(
+        self,
+        ended: Callable[[Touching], None],
+        unknown: Callable[[Xid], None],
+        stated: Callable[[QueryEvent], None],
+    ) -> "TransactionTouches":
+        """An independent follower at the same place."""
+        other = TransactionTouches(self._tables, ended, unknown, stated)
+        other._open = Touching(
+            {table: dict(touched) for table, touched in self._open.touched.items()},
+            {table: dict(keys) for table, keys in self._open.moved.items()},
+        )
+        other.prepared = dict(self.prepared)
+        return other
+
+    def follow(self, events: Iterable[Event]) -> None:
+        """Take in consecutive events of the stream."""
+        for event in events:
+            step = _STEPS.get(type(event))
+            if step is not None:
+                step(self, event)
+
+    def _begin(self, event: Event) -> None:
+        if self._open:
+            self._open = Touching()
+
+    def _rows(self, event: RowsEvent, note: Callable[[Any, "_Notes"], None]) -> None:
+        table = event.table
+        identity = table.schema, table.name
+        key_columns = self._tables.get(identity)
+        if key_columns is None:
+            return
+        touched = self._open.touched.setdefault(identity, {})
+        if not key_columns.names:
+            touched[()] = DOUBTFUL
+            return
+        note(event, _Notes(key_columns.indexes(table), touched, identity, self._open))
+
+    def _written(self, event: WriteRowsEvent) -> None:
+        self._rows(event, _note_written)
+
+    def _updated(self, event: UpdateRowsEvent) -> None:
+        self._rows(event, _note_updated)
+
+    def _deleted(self, event: DeleteRowsEvent) -> None:
+        self._rows(event, _note_deleted)
+
+    def _end(self, event: Event | None = None) -> None:
+        if self._open:
+            ended, self._open = self._open, Touching()
+            self._ended(ended)
+
+    def _prepare(self, event: XaPrepareEvent) -> None:
+        if event.one_phase:
+            self._end()
+            return
+        # Without rows too: its XA COMMIT is then known to bring nothing.
+        self.prepared[Xid(event.format_id, event.gtrid, event.bqual)] = self._open
+        self._open = Touching()
+
+    def _query(self, event: QueryEvent) -> None:
+        sql = event.sql
+        if sql == "BEGIN" or sql.startswith("XA START"):
+            self._begin(event)
+        elif sql == "COMMIT":
+            self._end()
+        elif sql == "ROLLBACK" or sql.startswith("ROLLBACK TO"):
+            # Rows of tables without transactions stay as they are.
+            self._open.make_doubtful()
+            if sql == "ROLLBACK":
+                self._end()
+        elif sql.startswith((XA_COMMIT, XA_ROLLBACK)):
+            self._decide(sql)
+        elif not sql.startswith(("SAVEPOINT", "XA ")):
+            self._stated(event)
+
+    def _decide(self, sql: str) -> None:
+        xid = statement_xid(sql)
+        if xid is None:
+            return
+        touching = self.prepared.pop(xid, None)
+        if sql.startswith(XA_ROLLBACK):
+            return
+        if touching is None:
+            self._unknown(xid)
+        elif touching:
+            self._ended(touching)
+
+    def _restarted(self, event: TransactionRestarted) -> None:
+        self._open = Touching()
+
+
+@record(slots=True)
+class _Notes:
+    indexes: tuple[int, ...]
+    touched: Touched
+    table: TableId
+    touching: Touching
+
+    def key(self, row: Row) -> Key:
+        key = tuple([row[index] for index in self.indexes])
+        if ABSENT in key:
+            raise _no_key(self.table)
+        return key
+
+    def add(self, key: Key, touch: Touch) -> None:
+        add_touch(self.touched, key, touch)
+
+
+def _note_written(event: WriteRowsEvent, notes: _Notes) -> None:
+    for row in event.rows:
+        notes.add(notes.key(row), written(row))
+
+
+def _note_deleted(event: DeleteRowsEvent, notes: _Notes) -> None:
+    for row in event.rows:
+        notes.add(notes.key(row), GONE)
+
+
+def _note_updated(event: UpdateRowsEvent, notes: _Notes) -> None:
+    for before, after in event.rows:
+        old = notes.key(before)
+        new = tuple([old[n] if after[i] is ABSENT else after[i] for n, i in enumerate(notes.indexes)])
+        if old != new:
+            notes.add(old, GONE)
+            notes.add(new, written(after))
+            # The consumer may not have the row, and then an update does not give it.
+            notes.touching.moved.setdefault(notes.table, {})[new] = None
+        elif _has_diffs(after):
+            notes.add(old, DOUBTFUL)
+            notes.touching.moved.setdefault(notes.table, {})[old] = None
+        else:
+            notes.add(old, changed(after))
+
+
+def _has_diffs(row: Row) -> bool:
+    """Whether a JSON column shows only what has changed in its document: that cannot be laid over twice."""
+    return ABSENT in row and any(_is_diff(value) for value in part_of(row).values())
+
+
+def _is_diff(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], JsonDiff)
+
+
+def _no_key(table: TableId) -> SourceConfigurationError:
+    return SourceConfigurationError(
+        f"an image of {'.'.join(table)} in the log lacks columns of the key by which the table is copied: set "
+        "binlog_row_image=FULL on the source, or give the table a primary key"
+    )
+
+
+_STEPS: Final[Mapping[type[Event], Callable[[TransactionTouches, Any], None]]] = MappingProxyType(
+    {
+        GtidEvent: TransactionTouches._begin,
+        AnonymousGtidEvent: TransactionTouches._begin,
+        MariadbGtidEvent: TransactionTouches._begin,
+        WriteRowsEvent: TransactionTouches._written,
+        UpdateRowsEvent: TransactionTouches._updated,
+        DeleteRowsEvent: TransactionTouches._deleted,
+        XidEvent: TransactionTouches._end,
+        XaPrepareEvent: TransactionTouches._prepare,
+        QueryEvent: TransactionTouches._query,
+        TransactionRestarted: TransactionTouches._restarted,
+    }
+)

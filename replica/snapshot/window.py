@@ -1,0 +1,119 @@
+"""The barrier around one SELECT: which steps a reader takes, in which order, and what it has to wait for. Pure.
+
+    LOW    read the low mark L again and again, until everything before a known segment of touches is within L
+    OPEN   open a read view, and name the table in it, so that no DDL comes between the view and the rows
+    HIGH   read the log's position: nothing after it is visible in the view
+    READ   read the rows
+    CLOSE  end the read view
+
+The rows then wait until the stream has reached the high mark. They are corrected by all touches from the segment on.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from protocol.rows.table import Table
+
+from .marks import LowMark, Place
+from .touches import Key, Row, Segments
+
+#: A bound of a chunk as the server gave it: the bytes of the key's columns.
+Bound = tuple[bytes, ...]
+
+
+class Step(Enum):
+    """What a reader has to do next."""
+
+    LOW = "read the low mark"
+    OPEN = "open a read view"
+    HIGH = "read the position of the log"
+    READ = "read"
+    CLOSE = "end the read view"
+
+
+_ORDER = (Step.LOW, Step.OPEN, Step.HIGH, Step.READ, Step.CLOSE)
+
+
+class Window:
+    """One read of a table. Subclasses of no kind: ``what`` says what is read.
+
+    ``"bound"``: the table's largest key, into ``upto``. ``"chunk"``: the rows behind ``after`` up to ``upto``.
+    ``"keys"``: the rows of ``wanted``. ``"table"``: all rows of a table without a key. ``is_void``: the result must
+    not be used (DDL, a lost connection).
+    """
+
+    def __init__(
+        self,
+        what: str,
+        segments: Segments,
+        after: Bound | None,
+        upto: Bound | None,
+        wanted: Sequence[Key] = (),
+    ) -> None:
+        self.what = what
+        self.after = after
+        self.upto = upto
+        self.wanted = tuple(wanted)
+        self.table: Table | None = None
+        self.key_indexes: tuple[int, ...] = ()
+        self.rows: list[Row] = []
+        self.end: Bound | None = None
+        self.high: Place | None = None
+        self.segment: int | None = None
+        self.is_void = False
+        self._segments = segments
+        self._done = 0
+
+    @property
+    def step(self) -> Step | None:
+        """The next step; None if all are done, or the window is void."""
+        return None if self.is_void or self._done == len(_ORDER) else _ORDER[self._done]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the rows are there."""
+        return self._done == len(_ORDER)
+
+    def take_low(self, low: LowMark) -> bool:
+        """Take the low mark; False if touches before it are unknown: read it again a little later."""
+        self._expect(Step.LOW)
+        self.segment = self._segments.covering(low)
+        if self.segment is None:
+            return False
+        self._done += 1
+        return True
+
+    def take_view(self) -> None:
+        """The read view is open."""
+        self._expect(Step.OPEN)
+        self._done += 1
+
+    def take_high(self, high: Place) -> None:
+        """Take the position of the log, read after the view was opened."""
+        self._expect(Step.HIGH)
+        self.high = high
+        self._done += 1
+
+    def take_rows(
+        self, table: Table, key_indexes: tuple[int, ...], rows: list[Row], end: Bound | None
+    ) -> None:
+        """Take the rows. ``end`` is where the next chunk begins; None if nothing is left.
+
+        A window for the bound has no rows, and the largest key as ``end``.
+        """
+        self._expect(Step.READ)
+        self.table, self.key_indexes, self.rows, self.end = table, key_indexes, rows, end
+        self._done += 1
+
+    def close(self) -> None:
+        """The read view has ended."""
+        self._expect(Step.CLOSE)
+        self._done += 1
+
+    def is_due(self, place: Place) -> bool:
+        """Whether the stream, at this place, has all that the view may show."""
+        return self.is_read and not self.is_void and self.high is not None and place.has_reached(self.high)
+
+    def _expect(self, step: Step) -> None:
+        if self.step is not step:
+            raise RuntimeError(f"{step} out of order: the next step is {self.step}")

@@ -1,0 +1,235 @@
+"""``StreamCopy``: the initial copy of a stream, from the user's order to the checkpoint.
+
+It finds the tables, begins or resumes their copies, and moves the reading to the server of each new dump. ``Account``
+and ``Delivery`` follow the copy through the account; the chunks are read by ``Copier``.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from time import monotonic
+
+from protocol.errors import ConfigurationError
+from protocol.position import Checkpoint
+
+from ..config.options import Options
+from ..config.snapshot_status import SnapshotStatus
+from ..config.table_filter import exact_pattern, table_filter
+from ..snapshot.copier import Copier
+from ..snapshot.copy_state import CopyState
+from ..snapshot.marks import Place
+from ..snapshot.snapshot_copy import SnapshotCopy
+from ..snapshot.table_list import Listed, key_columns_of, list_tables, read_plans
+from ..source.hosts import first_host
+from ..source.server_facts import Source
+from ..source.session import Session
+from .batch import Account
+
+
+class StreamCopy:
+    """The copy of one stream. ``options.start == "snapshot"`` or ``order`` begins it."""
+
+    def __init__(self, options: Options, account: Account) -> None:
+        self._options = options
+        self._account = account
+        self._copy: SnapshotCopy | None = None
+        self._copier: Copier | None = None
+        # A read of the log that goes on while chunks are delivered.
+        self._reading: asyncio.Task[None] | None = None
+        self._ordered: list[tuple[str, str]] = []
+        self._source: Source | None = None
+        self._began_at = 0.0
+        self._estimates: dict[tuple[str, str], int] = {}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is something to read, to deliver, or to begin."""
+        return bool(self._ordered) or (self._copy is not None and self._copy.is_active)
+
+    @property
+    def changed(self) -> asyncio.Event | None:
+        """Set when the reading has brought something, while a copy runs."""
+        return self._copier.changed if self._copier is not None and self.is_active else None
+
+    def status(self) -> SnapshotStatus | None:
+        """How far the copy has come; None without one."""
+        copy = self._copy
+        if copy is None:
+            return None
+        tables = copy.tables.values()
+        rows = sum(table.progress.rows for table in tables)
+        estimate = max(sum(self._estimates.values()), rows)
+        seconds = monotonic() - self._began_at
+        left = seconds * (estimate - rows) / rows if rows else None
+        return SnapshotStatus(
+            tables=len(tables),
+            tables_complete=sum(table.progress.is_whole for table in tables),
+            rows=rows,
+            estimate=estimate,
+            seconds_left=0.0 if not copy.is_active else left,
+            chunks=sum(table.counts.chunks for table in tables),
+            chunks_corrected=sum(table.counts.corrected for table in tables),
+            complete=not copy.is_active,
+        )
+
+    # Beginning
+
+    async def begin(self, session: Session, source: Source, start: object) -> bool:
+        """Begin what the stream's start asks for, or go on with the copy of a checkpoint, before the first event.
+
+        Returns whether there is a copy.
+        """
+        state = None
+        if isinstance(start, Checkpoint):
+            if start.snapshot is None:
+                return False
+            state = CopyState.from_text(start.snapshot)
+        elif start != "snapshot":
+            return False
+        self._check()
+        wants = table_filter(self._options.tables, self._options.exclude_tables)
+        listed = {one.identity: one for one in await list_tables(session, wants)}
+        if state is None:
+            for one in listed.values():
+                one.check()
+            self._check_found(listed.values())
+        unfinished = [
+            table
+            for table in (state.tables if state else listed)
+            if not (state and state.tables[table].is_whole)
+        ]
+        copy = self._begin_copy(source)
+        plans = await read_plans(session, source, unfinished, self._options.snapshot_where)
+        place = self._place()
+        for table, plan in plans.items():
+            copy.add(table, key_columns_of(plan), place, state.tables[table] if state else None)
+        if state is not None:
+            for table, progress in state.tables.items():
+                if table not in plans:
+                    copy.add_ended(table, progress)
+            copy.restore(state)
+        assert self._copier is not None
+        self._copier.take_plans(plans)
+        self._estimates |= {
+            one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
+        }
+
+    def order(self, table: str) -> None:
+        """Copy one more table, or one table again, from the next place of the stream on."""
+        schema, dot, name = table.partition(".")
+        if not (schema and dot and name):
+            raise ConfigurationError(f"snapshot(): give a table such as 'shop.orders', not {table!r}")
+        self._check()
+        wants = table_filter(self._options.tables, self._options.exclude_tables)
+        if wants is not None and not wants(schema, name):
+            raise ConfigurationError(
+                f"snapshot(): {table} is left out by tables= and exclude_tables=, and its changes would be missing"
+            )
+        self._ordered.append((schema, name))
+
+    async def begin_ordered(self) -> None:
+        """Begin the copies that were ordered, at the stream's place."""
+        if not self._ordered or self._source is None:
+            return
+        session = await first_host(self._options, Session.open)
+        try:
+            ordered = list(dict.fromkeys(self._ordered))
+            patterns = [f"{exact_pattern(schema)}.{exact_pattern(name)}" for schema, name in ordered]
+            listed = {one.identity: one for one in await list_tables(session, table_filter(patterns))}
+            for table in ordered:
+                if table not in listed:
+                    self._ordered.remove(table)
+                    raise ConfigurationError(
+                        f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it"
+                    )
+                listed[table].check()
+            plans = await read_plans(session, self._source, ordered, self._options.snapshot_where)
+        finally:
+            await session.aclose()
+        copy = self._copy or self._begin_copy(self._source)
+        place = self._place()
+        for table, plan in plans.items():
+            copy.add(table, key_columns_of(plan), place)
+            self._estimates[table] = listed[table].estimate
+        self._ordered = [table for table in self._ordered if table not in plans]
+        assert self._copier is not None
+        self._copier.take_plans(plans)
+        if not self._copier.is_started:
+            self._copier.start(self._options, self._source)
+
+    # The stream's life
+
+    def use(self, options: Options, source: Source) -> None:
+        """A dump has begun: read from its server."""
+        self._options, self._source = options, source
+        if self._copier is not None:
+            self._copier.start(options, source)
+
+    def break_off(self) -> None:
+        """The dump is lost: chunks in flight are read again later."""
+        self._drop_reading()
+        if self._copier is not None:
+            self._copier.stop()
+
+    async def look(self) -> None:
+        """The stream has moved on, or is about to wait. Raises errors of the reading."""
+        if self._ordered:
+            await self.begin_ordered()
+        if self._copier is not None:
+            self._copier.look()
+
+    async def read(self, read: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Read from the log by ``read``, or return because a chunk has been read: then ``read`` goes on meanwhile."""
+        changed = self.changed
+        if self._reading is None and changed is None:
+            await read()
+            return
+        if self._reading is None:
+            self._reading = asyncio.create_task(read())
+        waiting = asyncio.create_task((changed or asyncio.Event()).wait())
+        try:
+            await asyncio.wait((self._reading, waiting), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if self._reading is not None and self._reading.done():
+            reading, self._reading = self._reading, None
+            reading.result()
+
+    def _drop_reading(self) -> None:
+        """The log is lost, and with it a task that still reads it."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+            reading.cancel()
+
+    async def aclose(self) -> None:
+        """End the reading."""
+        self._drop_reading()
+        if self._copier is not None:
+            await self._copier.aclose()
+
+    def _begin_copy(self, source: Source) -> SnapshotCopy:
+        self._copy = self._account.copy = SnapshotCopy()
+        self._copier = Copier(self._options, self._copy, self._place)
+        self._source = source
+        self._began_at = monotonic()
+        return self._copy
+
+    def _place(self) -> Place:
+        progress = self._account.progress
+        gtid_set = None if progress.gtid_set is None else progress.gtid_set.copy()
+        return Place(progress.file, progress.position, gtid_set)
+
+    def _check(self) -> None:
+        if not self._options.row_values:
+            raise ConfigurationError(
+                "row_values=False counts rows only, and a copy of tables needs their values"
+            )
+
+    def _check_found(self, listed: Iterable[Listed]) -> None:
+        found = {one.identity for one in listed}
+        for pattern in self._options.tables:
+            wants = table_filter([pattern])
+            if wants is not None and not any(wants(*table) for table in found):
+                raise ConfigurationError(
+                    f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
+                )

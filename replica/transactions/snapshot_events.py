@@ -1,0 +1,45 @@
+"""The events of an initial copy, which the stream puts between events of the log: rows read, and a table's end."""
+
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Final
+
+from protocol.binlog.events import Event, RowsEvent
+from protocol.binlog.row_changes import Change, Read, image_of
+from protocol.records import record
+from protocol.rows.compiler import Row
+from protocol.rows.table import Table
+
+
+@record(slots=True)
+class SnapshotRowsEvent(RowsEvent):
+    """Rows of a table as they are at this place of the stream: a chunk of its initial copy.
+
+    This is no event of the log: it comes between two transactions, and ``file`` and ``position`` are that place. Its
+    header has type 0 and size 0, and the time at which the chunk was read. ``rows`` are tuples in the order of
+    ``table.columns``, and may be empty. ``table_id``, ``rows_flags`` and ``extra`` have no meaning here.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+
+    def changes(self) -> Iterator[Change]:
+        """The rows as ``Read``: insert the row, or replace the row of the same key."""
+        for row in self.rows:
+            yield Read(self.table, image_of(self.table, row))
+
+
+@record(slots=True)
+class SnapshotCompleteEvent(Event):
+    """The initial copy of a table has ended: from this place on, whoever applied all reads and changes has the table.
+
+    ``table`` is the ``Table``, ``rows`` the number of rows that its copy delivered. ``is_dropped``: the table was
+    dropped or renamed while it was copied. This is no event of the log, like ``SnapshotRowsEvent``.
+    """
+
+    table: Table
+    rows: int = 0
+    is_dropped: bool = False
+
+
+#: Events that are not in the log, and come between two transactions.
+SNAPSHOT_EVENTS: Final = frozenset({SnapshotRowsEvent, SnapshotCompleteEvent})
