@@ -12,7 +12,7 @@ property of a base class (``Event.header``). Type checkers see ``dataclass`` its
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, get_origin
 
 __all__ = ["record"]
 
@@ -48,7 +48,7 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
     body = {name: value for name, value in vars(written).items() if name not in _OF_THE_CLASS_WRITTEN}
     body["__qualname__"] = written.__qualname__
     body["__annotations__"] = written.__annotations__
-    names = tuple(written.__annotations__)
+    names = tuple(name for name, kind in written.__annotations__.items() if get_origin(kind) is not ClassVar)
     defaults = {name: body.pop(name, dataclasses.field()) for name in names}
     pattern = defaults | {name: body[name] for name in _PATTERN if name in body}
     methods = [name for name in _methods(**options) if name not in body]

@@ -101,7 +101,9 @@ if TYPE_CHECKING:
     import ssl
 
     from .config.checkpoint import CheckpointStore, FileCheckpointStore
+    from .config.options import SnapshotLocking
     from .config.reconnect import Failure, ReconnectPolicy
+    from .config.snapshot_status import SnapshotStatus
     from .config.status import StatusHook, StreamStatus
     from .config.tls import TlsMode
     from .sql.xa import Xid
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
     )
     from .stream.binlog_stream import BinlogStream
     from .transactions.replay import TransactionRestarted
+    from .transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRowsEvent
     from .transactions.transaction import FileTransaction, FileTransactions, Transaction, Transactions
 
 __all__ = [
@@ -160,6 +163,8 @@ __all__ = [
     "ExecuteLoadQueryEvent",
     "IncidentEvent",
     "XaPrepareEvent",
+    "SnapshotRowsEvent",
+    "SnapshotCompleteEvent",
     "TransactionContextEvent",
     "ViewChangeEvent",
     "TransactionPayloadEvent",
@@ -188,6 +193,7 @@ __all__ = [
     "CheckpointStore",
     "FileCheckpointStore",
     "StreamStatus",
+    "SnapshotStatus",
     "TransactionRestarted",
     "Transaction",
     "Transactions",
@@ -244,6 +250,9 @@ _LATER: Final = MappingProxyType(
         "ReconnectPolicy": "config.reconnect",
         "TransactionRestarted": "transactions.replay",
         "StreamStatus": "config.status",
+        "SnapshotStatus": "config.snapshot_status",
+        "SnapshotRowsEvent": "transactions.snapshot_events",
+        "SnapshotCompleteEvent": "transactions.snapshot_events",
         "LogStatistics": "statistics.collect",
         "LagStatistics": "statistics.summaries",
         "MinuteStatistics": "statistics.summaries",
@@ -307,6 +316,10 @@ def connect(
     semi_sync: bool | None = None,
     on_status: StatusHook | None = None,
     status_interval: float | None = None,
+    snapshot_connections: int | None = None,
+    snapshot_chunk_rows: int | None = None,
+    snapshot_where: Mapping[str, str] | None = None,
+    snapshot_locking: SnapshotLocking | None = None,
 ) -> BinlogStream:
     """Create a stream of changes from a MySQL or MariaDB source. The stream connects when it is opened, not before.
 

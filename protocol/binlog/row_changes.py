@@ -4,8 +4,7 @@ Images are dicts by column name, without the columns that the image lacks. Their
 knows the columns, a type checker does not. ``if change.op == "insert": change.after["id"] + 1`` passes mypy --strict.
 """
 
-from dataclasses import field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..records import record
 from ..rows.column import ABSENT
@@ -24,8 +23,8 @@ class Insert:
 
     table: Table
     after: Image
-    op: Literal["insert"] = field(default="insert", init=False)
-    before: None = field(default=None, init=False)
+    op: ClassVar[Literal["insert"]] = "insert"
+    before: ClassVar[None] = None
 
 
 @record(slots=True)
@@ -35,7 +34,7 @@ class Update:
     table: Table
     before: Image
     after: Image
-    op: Literal["update"] = field(default="update", init=False)
+    op: ClassVar[Literal["update"]] = "update"
 
 
 @record(slots=True)
@@ -44,8 +43,8 @@ class Delete:
 
     table: Table
     before: Image
-    op: Literal["delete"] = field(default="delete", init=False)
-    after: None = field(default=None, init=False)
+    op: ClassVar[Literal["delete"]] = "delete"
+    after: ClassVar[None] = None
 
 
 @record(slots=True)
@@ -54,8 +53,8 @@ class Read:
 
     table: Table
     after: Image
-    op: Literal["read"] = field(default="read", init=False)
-    before: None = field(default=None, init=False)
+    op: ClassVar[Literal["read"]] = "read"
+    before: ClassVar[None] = None
 
 
 Change = Insert | Update | Delete | Read

@@ -112,6 +112,7 @@ class StreamCopy:
         self._estimates |= {
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
+        return True
 
     def order(self, table: str) -> None:
         """Copy one more table, or one table again, from the next place of the stream on."""
