@@ -48,7 +48,7 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
     body = {name: value for name, value in vars(written).items() if name not in _OF_THE_CLASS_WRITTEN}
     body["__qualname__"] = written.__qualname__
     body["__annotations__"] = written.__annotations__
-    names = tuple(name for name, kind in written.__annotations__.items() if get_origin(kind) is not ClassVar)
+    names = tuple(name for name, kind in written.__annotations__.items() if not _is_of_class(kind))
     defaults = {name: body.pop(name, dataclasses.field()) for name in names}
     pattern = defaults | {name: body[name] for name in _PATTERN if name in body}
     methods = [name for name in _methods(**options) if name not in body]
@@ -71,6 +71,10 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
         body |= {"__getstate__": _state, "__setstate__": _set_state}
     made = type(written)(written.__name__, written.__bases__, {**body, _FIELDS: _LazyFields(make)})
     return made
+
+
+def _is_of_class(kind: Any) -> bool:
+    return get_origin(kind) is ClassVar
 
 
 def _methods(frozen: bool, eq: bool, kw_only: bool) -> list[str]:

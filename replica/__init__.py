@@ -367,6 +367,12 @@ def connect(
         start: None or ``"now"``; ``"earliest"``; a position (``"binlog.000003:154"``); a GTID set: the transactions
             you already have; a ``Checkpoint``; an aware ``datetime``: the first transaction that began in that second
             or later.
+            ``"snapshot"``: copy the tables first, and follow the log from before the copy on. The rows come as
+            ``Read`` changes between those of the log, each with the values that it has at that place of the log:
+            applied in order, as upserts, they give the exact table. Nothing is locked or written on the source.
+            Needs SELECT and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). Without GTIDs, on MySQL 5.6 and on MariaDB
+            the stream begins at the start of the current log file, so changes of before the copy come first.
+            ``stop`` waits for the end of the copy. A checkpoint keeps the state of the copy.
         stop: None (never stop); ``"now"``: the end of the log at connect; a position; a GTID set: when all its
             transactions have arrived; an aware ``datetime``: before the first transaction that began then or later.
             An open transaction is finished first.
@@ -395,6 +401,12 @@ def connect(
             then waits until you ask for the next event and the checkpoint is saved (if there is a store), but never
             longer than the source's own timeout. A source without semi-synchronous replication is refused
             (``SourceConfigurationError``); after a reconnect only a warning is logged.
+        snapshot_connections: connections that read tables for a copy at the same time, 1 by default. Up to three
+            chunks more than that are in memory.
+        snapshot_chunk_rows: the most rows of a chunk, 10,000 by default; fewer where rows are large.
+        snapshot_where: ``{"shop.orders": "placed > '2026-01-01'"}`` copies only the rows of this condition in SQL.
+            The log is not filtered by it.
+        snapshot_locking: ``"none"`` (default), or ``"rows"``: the rows of a chunk are read with shared locks.
         on_status: called with a ``StreamStatus`` when the stream's state changes and, while it is iterated, every
             ``status_interval`` seconds, 10 by default.
 

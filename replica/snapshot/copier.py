@@ -19,7 +19,7 @@ from ..sql.quoting import identifier
 from .chunk_reader import ChunkReader, prepare_session
 from .key_rows import rows_of_keys
 from .log_touches import touches_before
-from .marks import FileMark, Place
+from .marks import FileMark, LowMark, Place, PositionMark
 from .read_plan import ReadPlan
 from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
@@ -106,6 +106,7 @@ class Copier:
                     if session is None:
                         session = await Session.open(self._options)
                         await prepare_session(session)
+                    found[1].is_locking = self._locks and found[1].what != "bound"
                     await self._read(session, *found)
                 except ReplicaError as error:
                     found[1].is_void = True
@@ -121,6 +122,14 @@ class Copier:
         finally:
             if session is not None:
                 session.abort()
+
+    @property
+    def _suffix(self) -> str:
+        return " LOCK IN SHARE MODE" if self._locks else ""
+
+    @property
+    def _locks(self) -> bool:
+        return self._options.snapshot_locking == "rows"
 
     @property
     def _most(self) -> int:
@@ -155,7 +164,7 @@ class Copier:
                 await self._low(session, table, window, tries)
                 tries += 1
             elif step is Step.OPEN:
-                await self._open(session, plan)
+                await self._open(session, plan, window)
                 window.take_view()
             elif step is Step.HIGH:
                 assert self._source is not None
@@ -170,8 +179,11 @@ class Copier:
 
     async def _low(self, session: Session, table: TableId, window: Window, tries: int) -> None:
         assert self._source is not None
-        knows_gtids = self._place().gtid_set is not None
-        low = await low_mark(session, self._source, knows_gtids=knows_gtids)
+        if window.is_locking:
+            low: LowMark = PositionMark(await high_mark(session, self._source))
+        else:
+            knows_gtids = self._place().gtid_set is not None
+            low = await low_mark(session, self._source, knows_gtids=knows_gtids)
         if window.is_void or window.take_low(low):
             return
         if isinstance(low, FileMark):
@@ -191,8 +203,9 @@ class Copier:
         if self._copy.tables.get(table) is copied and copied.segments.start is start:
             copied.segments.lay_before(touched, Place(file, 4))
 
-    async def _open(self, session: Session, plan: ReadPlan) -> None:
-        await session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    async def _open(self, session: Session, plan: ReadPlan, window: Window) -> None:
+        view = "" if window.is_locking else " WITH CONSISTENT SNAPSHOT, READ ONLY"
+        await session.query(f"START TRANSACTION{view}")
         # From here on no DDL of the table comes between the view and the rows.
         name = f"{identifier(plan.table.schema)}.{identifier(plan.table.name)}"
         await session.query(f"SELECT 1 FROM {name} LIMIT 0")
@@ -203,7 +216,7 @@ class Copier:
             window.take_rows(plan.table, plan.select.key, [], await reader.largest_key())
             return
         if window.what == "keys":
-            found = await rows_of_keys(session, plan, window.wanted)
+            found = await rows_of_keys(session, plan, window.wanted, self._suffix)
             window.take_rows(plan.table, plan.select.key, found, None)
             return
         if window.what == "table":
@@ -227,7 +240,9 @@ class Copier:
         plan = self._plans.get(table)
         if plan is None:
             assert self._source is not None
-            found = await read_plans(session, self._source, [table], self._options.snapshot_where)
+            found = await read_plans(
+                session, self._source, [table], self._options.snapshot_where, self._suffix
+            )
             plan = found.get(table)
             if plan is None:
                 return None

@@ -15,9 +15,9 @@ from .touches import Key, Row
 _SURROGATES: Final = "surrogateescape"
 
 
-async def rows_of_keys(session: Session, plan: ReadPlan, keys: Sequence[Key]) -> list[Row]:
+async def rows_of_keys(session: Session, plan: ReadPlan, keys: Sequence[Key], suffix: str = "") -> list[Row]:
     """The rows that have these keys; by the rules of collations also rows whose keys only count as equal."""
-    definitions = await session.start_rows(keys_sql(plan, keys), SILENCE)
+    definitions = await session.start_rows(keys_sql(plan, keys) + suffix, SILENCE)
     plan.select.check(definitions)
     rows: list[Row] = []
     while payloads := await session.read_rows(SILENCE):

@@ -60,6 +60,17 @@ class FileMark:
         return bool(place.file) and _order(place) <= (file_number(self.file), FIRST_POSITION)
 
 
+@record(slots=True, frozen=True)
+class PositionMark:
+    """All transactions before a position of the log: they are visible to a read with locks, which waits for them."""
+
+    place: Place
+
+    def holds(self, place: Place) -> bool:
+        """Whether the place is not behind the position."""
+        return bool(place.file) and self.place.has_reached(place)
+
+
 #: The lowest place: no transaction lies before it.
 LOWEST: Final = Place("", 0, GtidSet())
 

@@ -32,6 +32,8 @@ class Step(Enum):
 
 
 _ORDER = (Step.LOW, Step.OPEN, Step.HIGH, Step.READ, Step.CLOSE)
+# A read with locks sees what is committed while it runs.
+_LOCKING_ORDER = (Step.LOW, Step.OPEN, Step.READ, Step.HIGH, Step.CLOSE)
 
 
 class Window:
@@ -39,7 +41,7 @@ class Window:
 
     ``"bound"``: the table's largest key, into ``upto``. ``"chunk"``: the rows behind ``after`` up to ``upto``.
     ``"keys"``: the rows of ``wanted``. ``"table"``: all rows of a table without a key. ``is_void``: the result must
-    not be used (DDL, a lost connection).
+    not be used (DDL, a lost connection). ``is_locking``: the rows are read with shared locks, not in a read view.
     """
 
     def __init__(
@@ -61,13 +63,16 @@ class Window:
         self.high: Place | None = None
         self.segment: int | None = None
         self.is_void = False
+        self.is_locking = False
         self._segments = segments
         self._done = 0
 
     @property
     def step(self) -> Step | None:
         """The next step; None if all are done, or the window is void."""
-        return None if self.is_void or self._done == len(_ORDER) else _ORDER[self._done]
+        if self.is_void or self._done == len(_ORDER):
+            return None
+        return (_LOCKING_ORDER if self.is_locking else _ORDER)[self._done]
 
     @property
     def is_read(self) -> bool:

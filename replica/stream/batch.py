@@ -22,7 +22,7 @@ from ..transactions.snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 from ..transactions.units import ROWS
 
 # Events that belong to no transaction: their age is no lag.
-_OUTSIDE: Final = (*FILE_EVENTS, BinlogCheckpointEvent)
+_OUTSIDE: Final = (*FILE_EVENTS, BinlogCheckpointEvent, *SNAPSHOT_EVENTS)
 _COUNTED: Final = ROWS | {SnapshotRowsEvent}
 
 

@@ -53,14 +53,13 @@ from protocol.constants import (
     EventFlag,
     EventType,
 )
-from protocol.errors import ProtocolError, ReplicaError, SourceChangedError
+from protocol.errors import ProtocolError, ReplicaError
 from protocol.records import record
 from protocol.rows.counting import row_compiler
 from protocol.rows.description import ColumnDescription
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
-from ..snapshot.marks import Place
 from ..source.dump import Dump, decode_first
 from ..source.open_dump import Broken, FirstOpening
 from ..source.resolve_start import is_same_server
@@ -74,6 +73,7 @@ from ..transactions.replay import (
 )
 from ..transactions.stop_point import StopPoint
 from .batch import Account, Batch
+from .copy_delivery import CopyDelivery
 
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 # A compressed transaction is handed out in batches of this many events, whatever its size.
@@ -113,6 +113,7 @@ class Delivery:
 
     def __init__(self, options: Options) -> None:
         self.account = Account(options.events)
+        self._copy = CopyDelivery(self.account)
         self._options = options
         # With an interval of 0 the checkpoint is saved at each transaction: then each transaction is a batch.
         self._is_divided = options.checkpoints is not None and not options.checkpoint_interval
@@ -127,7 +128,6 @@ class Delivery:
         self._has_news = False
         self._awaits_rotate = True
         self._table_statements = 0
-        self._was_copying = False
         # Whether an event of the log is known to begin where the dump began.
         self._is_proven = False
         self._drop()
@@ -169,9 +169,8 @@ class Delivery:
 
     def hold_stop(self) -> bool:
         """An initial copy has begun: the stop waits for its end. Returns whether the stop is reached still."""
-        self._is_over, self._was_copying = False, True
-        if not self._is_copying:
-            self._end_if_reached()
+        self._is_over = False
+        self._end_if_reached()
         return self._is_over
 
     def go_on(self, dump: Dump, broken: Broken, replay: Replay | None) -> None:
@@ -182,7 +181,7 @@ class Delivery:
         if not is_same_server(broken.identity, dump.source):
             # Positions in the previous server's log mean nothing in this server's log.
             if self._stop is not None:
-                self._stop = _on_another_server(self._stop)
+                self._stop = self._stop.on_another_server()
             self.account.last = None
         self._replay = replay
         self.account.progress.reopen()
@@ -269,7 +268,12 @@ class Delivery:
         Raises the errors of decoding, ``SourceChangedError`` and ``CannotResumeError``.
         """
         self.account.finish_batch()
-        request: Request | None = self._next_chunk()
+        request: Request | None = None
+        chunk = None if self._replay is not None else self._copy.next_batch()
+        if chunk is not None:
+            return Deliver(self.account.hand_out(chunk))
+        if self._copy.takes_end():
+            self._end_if_reached()
         while request is None:
             if self._divided is not None:
                 request = self._deliver(self._divided)
@@ -371,7 +375,7 @@ class Delivery:
         if not batch.events:
             return None
         self._has_news = True
-        if self._stop is not None and not self._is_copying:
+        if self._stop is not None and not self._copy.is_running:
             batch = self._up_to_stop(self._stop, batch)
         return self._deliver(batch)
 
@@ -381,35 +385,13 @@ class Delivery:
             number = self._first_boundary(batch)
             if number < len(batch.events):
                 batch, self._divided = batch.before(number), batch.behind(number)
-        elif self._is_copying and batch.events:
-            # A chunk can only come between two transactions: one at least in each batch.
-            number = self.account.progress_behind().follow_all(batch.events, batch.end)
-            if 0 < number < len(batch.events):
-                batch, self._divided = batch.before(number), batch.behind(number)
+        elif 0 < (number := self._copy.last_boundary(batch)) < len(batch.events):
+            batch, self._divided = batch.before(number), batch.behind(number)
         events = self.account.hand_out(batch)
         if length_hint(events):
             return Deliver(events)
         self.account.finish_batch()
         return None
-
-    def _next_chunk(self) -> Request | None:
-        """Deliver what the initial copy has for the place between two transactions that the user has reached."""
-        copy, progress = self.account.copy, self.account.progress
-        if copy is None or self._replay is not None or progress.in_transaction:
-            return None
-        self._was_copying = self._was_copying or copy.is_active
-        event = copy.deliver(Place(progress.file, progress.position, progress.gtid_set))
-        if event is None:
-            if self._was_copying and not copy.is_active:
-                # The stop waited for the end of the copy.
-                self._was_copying = False
-                self._end_if_reached()
-            return None
-        return Deliver(self.account.hand_out(Batch([event], [b""], (progress.file, progress.position))))
-
-    @property
-    def _is_copying(self) -> bool:
-        return self.account.copy is not None and self.account.copy.is_active
 
     def _pass_over(self, replay: Replay, batch: Batch) -> Batch:
         """The batch without the events that the user already has."""
@@ -453,7 +435,7 @@ class Delivery:
     def _end_if_reached(self) -> None:
         progress = self.account.progress
         if self._stop is not None and not progress.in_transaction and self._stop.is_reached(progress):
-            self._is_over = not self._is_copying
+            self._is_over = not self._copy.is_running
 
     def _is_before_start(self, event: Event) -> bool:
         if self._not_before is None:
@@ -502,24 +484,9 @@ class Delivery:
         self.account.heard()
         progress = self.account.progress
         if self._stop is not None and not progress.in_transaction and self._stop.has_passed(event):
-            self._is_over = not self._is_copying
+            self._is_over = not self._copy.is_running
         progress.idle(event.source_file, event.source_position)
 
 
 def _identity(dump: Dump) -> tuple[str | None, int | None]:
     return dump.source.server_uuid, dump.source.server_id
-
-
-def _on_another_server(stop: StopPoint) -> StopPoint:
-    """The stop for the log of another server: without the position, which has no meaning there.
-
-    Raises ``SourceChangedError`` if the stop is only a position.
-    """
-    if stop.position is None:
-        return stop
-    if stop.gtid_set is None and stop.timestamp is None:
-        raise SourceChangedError(
-            f"stop: {stop.position} is a position in the previous server's log; it does not say where to stop in the "
-            "log of this server"
-        )
-    return replace(stop, position=None)

@@ -98,7 +98,7 @@ class StreamCopy:
             if not (state and state.tables[table].is_whole)
         ]
         copy = self._begin_copy(source)
-        plans = await read_plans(session, source, unfinished, self._options.snapshot_where)
+        plans = await read_plans(session, source, unfinished, self._options.snapshot_where, self._suffix)
         place = self._place()
         for table, plan in plans.items():
             copy.add(table, key_columns_of(plan), place, state.tables[table] if state else None)
@@ -112,6 +112,7 @@ class StreamCopy:
         self._estimates |= {
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
+        return True
         return True
 
     def order(self, table: str) -> None:
@@ -143,7 +144,9 @@ class StreamCopy:
                         f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it"
                     )
                 listed[table].check()
-            plans = await read_plans(session, self._source, ordered, self._options.snapshot_where)
+            plans = await read_plans(
+                session, self._source, ordered, self._options.snapshot_where, self._suffix
+            )
         finally:
             await session.aclose()
         copy = self._copy or self._begin_copy(self._source)
@@ -219,6 +222,10 @@ class StreamCopy:
         progress = self._account.progress
         gtid_set = None if progress.gtid_set is None else progress.gtid_set.copy()
         return Place(progress.file, progress.position, gtid_set)
+
+    @property
+    def _suffix(self) -> str:
+        return " LOCK IN SHARE MODE" if self._options.snapshot_locking == "rows" else ""
 
     def _check(self) -> None:
         if not self._options.row_values:

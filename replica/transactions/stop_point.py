@@ -1,9 +1,10 @@
 """``StopPoint``: the condition that ends a stream or the reading of files, checked between transactions. No I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from protocol.binlog.events import Event, HeartbeatEvent, MariadbGtidEvent
+from protocol.errors import SourceChangedError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition
 from protocol.records import record
@@ -62,6 +63,20 @@ class StopPoint:
         if self.timestamp is None or self.position is not None:
             return None
         return max(self.timestamp + 1 - now, 0)
+
+    def on_another_server(self) -> "StopPoint":
+        """The stop for the log of another server: without the position, which has no meaning there.
+
+        Raises ``SourceChangedError`` if the stop is only a position.
+        """
+        if self.position is None:
+            return self
+        if self.gtid_set is None and self.timestamp is None:
+            raise SourceChangedError(
+                f"stop: {self.position} is a position in the previous server's log; it does not say where to stop in "
+                "the log of this server"
+            )
+        return replace(self, position=None)
 
     def _has_passed(self, file: str, position: int) -> bool:
         end = self.position

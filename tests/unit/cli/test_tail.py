@@ -159,6 +159,7 @@ def test_every_role_has_its_ansi_code(monkeypatch: pytest.MonkeyPatch) -> None:
         "insert": "1;32",
         "update": "1;33",
         "delete": "1;31",
+        "read": "1;36",
         "statement": "1;35",
         "warning": "1;31",
         "table": "1",
