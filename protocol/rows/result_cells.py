@@ -15,10 +15,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from ..constants import ColumnType
 from ..errors import DecodeError
+from ..records import record
 from ..values.inline import Memo, Shared
 from ..values.readers import (
     MAX_TIME_HOURS,
@@ -108,26 +109,50 @@ def _time(data: bytes) -> timedelta:
     return -value if is_negative else value
 
 
+# Half the time of json.loads, which first looks for an encoding and for spaces.
+_parse_json = json.JSONDecoder().raw_decode
+
+
 def _read_json(data: bytes) -> object:
-    return json.loads(data)
+    text = data.decode()
+    value, end = _parse_json(text)
+    if end != len(text):
+        raise DecodeError("there is more behind a JSON document")
+    return cast("object", value)
 
 
 def _dates() -> Memo[bytes, DateValue]:
     return Memo(_date, _DAYS_KEPT)
 
 
-def _called(function: Function) -> Callable[[Column], Cell]:
-    return lambda column: Cell("{f}({v})", function, length_bytes=1)
+# Values that are always shorter than 251 bytes have a length of one byte; others may need 9.
+SHORT: Final = 1
+_LONG: Final = 9
+_MOST_SHORT: Final = 250
+
+
+def _short(function: Function) -> Callable[[Column], Cell]:
+    return lambda column: Cell("{f}({v})", function, length_bytes=SHORT)
+
+
+def _long(function: Function) -> Callable[[Column], Cell]:
+    return lambda column: Cell("{f}({v})", function, length_bytes=_LONG)
 
 
 def _by_digits(reader: Callable[[int], Function]) -> Callable[[Column], Cell]:
-    return lambda column: Cell("{f}({v})", reader(column.metadata), length_bytes=1)
+    return lambda column: Cell("{f}({v})", reader(column.metadata), length_bytes=SHORT)
 
 
-def _as_logged(column_type: ColumnType) -> Callable[[Column], Cell]:
-    """The rule of the log for a value of variable size."""
-    make = VALUE_CELLS[column_type]
-    return lambda column: replace(make(column), length_bytes=1)
+def _string(column: Column) -> Cell:
+    """CHAR, VARCHAR and their binary forms by the rule of the log; a BINARY always has all its bytes."""
+    is_short = column.metadata <= _MOST_SHORT
+    if column.type is ColumnType.STRING and column.charset == "binary" and is_short:
+        return Cell(code=f"x{column.metadata}s", size=1 + column.metadata)
+    return replace(VALUE_CELLS[ColumnType.VARCHAR](column), length_bytes=SHORT if is_short else _LONG)
+
+
+def _blob(column: Column) -> Cell:
+    return replace(VALUE_CELLS[ColumnType.BLOB](column), length_bytes=_LONG)
 
 
 def _labels(column: Column) -> Cell:
@@ -143,21 +168,44 @@ RESULT_CELLS: CellMakers = {
     ColumnType.FLOAT: VALUE_CELLS[ColumnType.FLOAT],
     ColumnType.DOUBLE: VALUE_CELLS[ColumnType.DOUBLE],
     ColumnType.YEAR: lambda column: Cell(code="H", size=2),
-    ColumnType.NEWDECIMAL: lambda column: Cell("{f}({v}.decode())", Decimal, length_bytes=1),
-    ColumnType.BIT: lambda column: Cell("from_bytes({v}, 'big')", length_bytes=1),
-    ColumnType.DATE: lambda column: Cell("{f}[{v}]", Shared(_dates), length_bytes=1),
+    ColumnType.NEWDECIMAL: lambda column: Cell("{f}({v}.decode())", Decimal, length_bytes=SHORT),
+    ColumnType.BIT: lambda column: Cell("from_bytes({v}, 'big')", length_bytes=SHORT),
+    ColumnType.DATE: lambda column: Cell("{f}[{v}]", Shared(_dates), length_bytes=SHORT),
     ColumnType.DATETIME2: _by_digits(_datetime_reader),
     ColumnType.TIMESTAMP2: _by_digits(_timestamp_reader),
-    ColumnType.TIME2: _called(_time),
-    ColumnType.STRING: _as_logged(ColumnType.STRING),
-    ColumnType.VARCHAR: _as_logged(ColumnType.VARCHAR),
-    **dict.fromkeys(BLOB_TYPES, _as_logged(ColumnType.BLOB)),
+    ColumnType.TIME2: _short(_time),
+    ColumnType.STRING: _string,
+    ColumnType.VARCHAR: _string,
+    **dict.fromkeys(BLOB_TYPES, _blob),
     ColumnType.ENUM: _labels,
     ColumnType.SET: _labels,
-    ColumnType.JSON: _called(_read_json),
-    ColumnType.GEOMETRY: _as_logged(ColumnType.GEOMETRY),
-    ColumnType.VECTOR: _called(read_vector),
+    ColumnType.JSON: _long(_read_json),
+    ColumnType.GEOMETRY: lambda column: Cell(length_bytes=_LONG),
+    ColumnType.VECTOR: _long(read_vector),
 }
 
 #: A table of the cells of result rows; each reader has its own, whose caches are freed with it.
 result_cells = partial(CellTable, RESULT_CELLS)
+
+
+@record(slots=True, frozen=True)
+class UsualForm:
+    """A faster way to a value of variable size if it has the usual number of bytes.
+
+    ``code`` of ``struct`` unpacks these bytes to the arguments of ``function``, followed by ``more``.
+    """
+
+    size: int
+    code: str
+    function: Function
+    more: tuple[object, ...] = ()
+
+
+def usual_form(column: Column) -> UsualForm | None:
+    """DATETIME and TIMESTAMP: 300 ns less than by the cell. ``function`` raises ValueError for a partial date."""
+    if column.type not in (ColumnType.DATETIME2, ColumnType.TIMESTAMP2):
+        return None
+    more: tuple[object, ...] = () if column.type is ColumnType.DATETIME2 else (UTC,)
+    if column.metadata:
+        return UsualForm(11, "HBBBBBI", datetime, more)
+    return UsualForm(7, "HBBBBB", datetime, (0, *more) if more else ())

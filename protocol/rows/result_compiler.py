@@ -13,8 +13,12 @@ reads the bitmap and all of them. The function for INT NOT NULL, DOUBLE and VARC
                 if not nulls:
                     (a1,) = unpack_1(data, 5)
                     position = 13
+                    start = position + 1
                     length = data[position]
-                    ... the length of 1, 3, 4 or 9 bytes
+                    if length <= 250:
+                        position = start + length
+                    else:
+                        start, position = long_length(data, position)
                     a2 = data[start:position].decode()
                 else:
                     position = 5
@@ -42,6 +46,7 @@ from ..errors import ProtocolError
 from ..records import record
 from .cells import Cell
 from .column import ABSENT
+from .result_cells import SHORT, UsualForm
 
 Row = tuple[Any, ...]
 ResultReader = Callable[[Sequence[bytes]], list[Row]]
@@ -58,7 +63,8 @@ class _Doubt(Exception):
     """A row does not end where its packet ends."""
 
 
-_DOUBTS: Final = (_Doubt, IndexError, struct.error, UnicodeDecodeError)
+# ValueError: text that is not valid, and partial dates.
+_DOUBTS: Final = (_Doubt, IndexError, struct.error, ValueError)
 #: What reading a damaged row may raise.
 ROW_DAMAGE: Final = (_Doubt, IndexError, KeyError, struct.error, ValueError, OverflowError, ArithmeticError)
 
@@ -69,6 +75,7 @@ class ResultColumn:
 
     cell: Cell
     is_nullable: bool
+    usual: UsualForm | None = None
 
 
 def select_order(columns: Sequence[ResultColumn]) -> list[int]:
@@ -172,12 +179,16 @@ class _CarefulWriter:
                 yield f"a{index} = {self._expression(index, v=f'a{index}')}"
 
     def _variable(self, index: int) -> Iterator[str]:
-        yield "length = data[position]"
+        """Read a value behind its length at ``position``."""
         yield "start = position + 1"
-        yield f"if length <= {_LAST_SHORT_LENGTH}:"
-        yield "    position = start + length"
-        yield "else:"
-        yield "    start, position = long_length(data, position)"
+        if self._columns[index].cell.length_bytes == SHORT:
+            yield "position = start + data[position]"
+        else:
+            yield "length = data[position]"
+            yield f"if length <= {_LAST_SHORT_LENGTH}:"
+            yield "    position = start + length"
+            yield "else:"
+            yield "    start, position = long_length(data, position)"
         yield f"a{index} = {self._expression(index, v='data[start:position]')}"
 
     def _expression(self, index: int, v: str) -> str:
@@ -260,6 +271,19 @@ class _TrustingWriter(_CarefulWriter):
             else:
                 for index in group:
                     yield from self._variable(index)
+
+    def _variable(self, index: int) -> Iterator[str]:
+        usual = self._columns[index].usual
+        if usual is None:
+            yield from super()._variable(index)
+            return
+        make = self._bind(f"make_{index}", usual.function)
+        more = "".join(f", {self._bind(f'more_{index}_{at}', value)}" for at, value in enumerate(usual.more))
+        yield f"if data[position] == {usual.size}:"
+        yield f"    a{index} = {make}(*{self._unpack(usual.code)}(data, position + 1){more})"
+        yield f"    position += {1 + usual.size}"
+        yield "else:"
+        yield from _indent(super()._variable(index))
 
     def _template(self, cell: Cell) -> str:
         return cell.quick or cell.expression

@@ -13,7 +13,7 @@ from protocol.conversation.results import ColumnDefinition
 from protocol.errors import DecodeError, ProtocolError, SchemaMismatchError
 from protocol.rows.cells import CellTable
 from protocol.rows.column import INTEGER_TYPES, LABEL_TYPES, Column
-from protocol.rows.result_cells import result_cells
+from protocol.rows.result_cells import result_cells, usual_form
 from protocol.rows.result_compiler import (
     ROW_DAMAGE,
     ResultColumn,
@@ -157,7 +157,7 @@ class SelectList:
 
 
 def _result_column(cells: CellTable, column: Column) -> ResultColumn:
-    return ResultColumn(cells.cell(column), column.nullable)
+    return ResultColumn(cells.cell(column), column.nullable, usual_form(column))
 
 
 def _read_as(column: Column) -> Column:
