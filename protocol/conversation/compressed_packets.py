@@ -233,9 +233,9 @@ class CompressedFrameStream(FrameStream):
             pass
         return payload
 
-    def read_prefixed(self, prefix: bytes, smallest: int = 0) -> list[bytes]:
+    def read_prefixed(self, prefix: bytes) -> list[bytes]:
         while True:
-            payloads = super().read_prefixed(prefix, smallest)
+            payloads = super().read_prefixed(prefix)
             if payloads or self._unread is not None or not self._unpack():
                 return payloads
 

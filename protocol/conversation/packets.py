@@ -115,10 +115,8 @@ class FrameStream:
                 return payload
         return None
 
-    def read_prefixed(self, prefix: bytes, smallest: int = 0) -> list[bytes]:
+    def read_prefixed(self, prefix: bytes) -> list[bytes]:
         """The next complete payloads up to the first without this prefix, with the prefix removed; for bulk reading.
-
-        Payloads of less than ``smallest`` bytes after the prefix end the run, too.
 
         Not many more than ``BULK_SIZE`` bytes are taken at a time, so that what is made of them stays in the
         processor's cache: decoding an event of 130 bytes takes 1.6 us in runs of 250, and 2.2 us in runs of 2,000.
@@ -128,19 +126,19 @@ class FrameStream:
         payloads: list[bytes] = []
         last = self._size - BULK_SIZE
         while self._unread is None and (self._size > last or not payloads):
-            self._read_small(prefix, len(prefix) + smallest, payloads)
+            self._read_small(prefix, payloads)
             # The fast loop leaves payloads of several frames, gaps in the numbers, other prefixes, and a frame
             # within 8 bytes of the end.
             payload = self._read_payload()
             if payload is None:
                 break
-            if not payload.startswith(prefix) or len(payload) < len(prefix) + smallest:
+            if not payload.startswith(prefix):
                 self._unread = payload
                 break
             payloads.append(payload[len(prefix) :])
         return payloads
 
-    def _read_small(self, prefix: bytes, smallest: int, payloads: list[bytes]) -> None:
+    def _read_small(self, prefix: bytes, payloads: list[bytes]) -> None:
         """The hot loop of a dump: 4.5 million frames of 60 bytes a second (one AMD EPYC core, Python 3.11).
 
         Each frame costs one unpack and one slice. One comparison checks both the length and the sequence number:
@@ -153,7 +151,7 @@ class FrameStream:
         limit = min(len(data) - 8, position + BULK_SIZE)
         sequence = self.sequence << 24
         skip = HEADER_SIZE + len(prefix)
-        size_of_prefix = len(prefix)
+        smallest = len(prefix)
         mask = (1 << 8 * len(prefix)) - 1
         wanted = int.from_bytes(prefix, "little")
         largest = min(MAX_FRAME_PAYLOAD - 1, self.max_payload)
@@ -166,7 +164,7 @@ class FrameStream:
                 break
             end = position + HEADER_SIZE + length
             payload = data[position + skip : end]
-            if len(payload) != length - size_of_prefix:
+            if len(payload) != length - smallest:
                 break
             append(payload)
             position = end

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..constants import EVENT_HEADER_SIZE, MAX_EVENT_SIZE, Capability
+from ..constants import MAX_EVENT_SIZE, Capability
 from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
 from ..position import FIRST_POSITION
 from .client_plugins import Credentials, load_public_key
@@ -62,7 +62,7 @@ from .phases import (
     StartTls,
 )
 from .prepared_statements import CloseStatement, Execute, Prepare, PrepareAnswer, Prepared, RowsBegin
-from .results import EOF_LIMIT, OkAnswer, QueryAnswer, ResultHead, expect_last, parse_end
+from .results import EOF_LIMIT, MAX_ANSWER, OkAnswer, QueryAnswer, ResultHead, expect_last, parse_end
 from .server_errors import server_error
 
 ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet | Prepared | RowsBegin
@@ -204,6 +204,7 @@ class Connection:
     def send_query(self, sql: str) -> None:
         """Send COM_QUERY; next_event() returns Ok or ResultSet."""
         self._command(Query(sql).encode(), Phase.QUERY)
+        self._frames.max_payload = MAX_ANSWER
         self._answer = QueryAnswer(self._capabilities)
 
     def send_prepare(self, sql: str) -> None:
@@ -214,6 +215,7 @@ class Connection:
     def send_execute(self, statement_id: int) -> None:
         """Send COM_STMT_EXECUTE; next_event() returns RowsBegin, or Ok for a statement without rows."""
         self._command(Execute(statement_id).encode(), Phase.EXECUTE)
+        self._frames.max_payload = MAX_PAYLOAD
         self._answer = ResultHead(self._capabilities)
         self.rows_ended = False
 
@@ -272,7 +274,7 @@ class Connection:
     def next_events(self) -> list[bytes]:
         """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.
 
-        A raw event has at least a whole header, and ends with its checksum, if it has one. An ERR packet is raised
+        A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
         after the events before it. The list ends early with an event that sets ``ack_requested``.
         """
         self._check_open()
@@ -283,7 +285,7 @@ class Connection:
             return []
         try:
             return self._frames.read_prefixed(
-                SEMI_SYNC_EVENT if self.semi_sync else EVENT, EVENT_HEADER_SIZE
+                SEMI_SYNC_EVENT if self.semi_sync else EVENT
             ) or self._other_dump_packet(self._frames.read())
         except ReplicaError as error:
             self._close(error)
@@ -420,12 +422,11 @@ class Connection:
     def _other_dump_packet(self, payload: bytes | None) -> list[bytes]:
         if payload is None:
             return []
-        prefix = SEMI_SYNC_EVENT_WITH_ACK
-        if self.semi_sync and payload.startswith(prefix) and len(payload) >= len(prefix) + EVENT_HEADER_SIZE:
+        if self.semi_sync and payload.startswith(SEMI_SYNC_EVENT_WITH_ACK):
             self.ack_requested = True
             # The source restarts its frame counter then (semisync_source.cc: readReplicaReply, skipReplicaReply).
             self._frames.allow_restart(1)
-            return [payload[len(prefix) :]]
+            return [payload[len(SEMI_SYNC_EVENT_WITH_ACK) :]]
         if payload[:1] == bytes([ERR_HEADER]):
             raise server_error(Err.parse(payload), self.phase)
         if payload[:1] == bytes([EOF_HEADER]) and len(payload) < EOF_LIMIT:
@@ -451,7 +452,7 @@ class Connection:
 
     def _begin_compression(self) -> None:
         before = self._frames
-        before.max_payload = MAX_PAYLOAD
+        before.max_payload = MAX_ANSWER
         if self._codecs.get(self.compression) is not None:
             self._frames = self._new_frames()
             self._frames.go_on_from(before)

@@ -26,7 +26,13 @@ MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
 #: A packet with header 0xFE and at least this many bytes is data, not EOF (MySQL's ``cli_safe_read``).
 EOF_LIMIT = 9
 
+#: Bytes that the answer to a query may take: gtid_executed with hundreds of thousands of intervals takes 10 MB.
+MAX_ANSWER = 64 << 20
+
 _EOF_SIZE = 5
+# Bytes of memory that a short text or a row takes besides its characters.
+_SIZE_OF_VALUE = 64
+_COLUMN_TEXTS = 11
 _COLUMN_FIXED_SIZE = 12
 _LOCAL_INFILE_HEADER = 0xFB
 
@@ -159,12 +165,14 @@ class ResultHead:
         self._deprecate_eof = Capability.DEPRECATE_EOF in capabilities
         self._column_count = 0
         self._columns: list[ColumnDefinition] = []
+        self._limit = _AnswerLimit()
 
     def receive(self, payload: bytes) -> Ok | tuple[ColumnDefinition, ...] | None:
         """Take the next packet, which is neither empty nor ERR."""
         if not self._column_count:
             return self._on_first(payload)
         if len(self._columns) < self._column_count:
+            self._limit.add(payload, _COLUMN_TEXTS)
             self._columns.append(ColumnDefinition.parse(payload))
             is_complete = self._deprecate_eof and len(self._columns) == self._column_count
         else:
@@ -193,6 +201,7 @@ class QueryAnswer:
         self._end_limit = MAX_FRAME_PAYLOAD if Capability.DEPRECATE_EOF in capabilities else EOF_LIMIT
         self._columns: tuple[ColumnDefinition, ...] | None = None
         self._rows: list[tuple[TextValue, ...]] = []
+        self._limit = _AnswerLimit()
 
     def receive(self, payload: bytes) -> Ok | ResultSet | None:
         """Take the next packet, which is neither empty nor ERR."""
@@ -208,8 +217,22 @@ class QueryAnswer:
         if payload[0] == EOF_HEADER and len(payload) < self._end_limit:
             expect_last(parse_end(payload, self._capabilities))
             return ResultSet(tuple(column.name for column in columns), self._rows)
+        self._limit.add(payload, len(columns))
         self._rows.append(parse_row(payload, len(columns)))
         return None
+
+
+class _AnswerLimit:
+    """Adds up what the objects of an answer take in memory, roughly: an answer without end is refused."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def add(self, payload: bytes, values: int) -> None:
+        """Count a packet with so many values. Raises ``ProtocolError`` beyond the limit."""
+        self._size += len(payload) + _SIZE_OF_VALUE * (values + 1)
+        if self._size > MAX_ANSWER:
+            raise ProtocolError(f"the answer to a query takes more than {MAX_ANSWER} bytes of memory")
 
 
 def expect_last(end: Ok | Eof) -> None:

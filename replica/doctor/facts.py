@@ -23,7 +23,7 @@ from ..config.options import Options
 from ..source.log_scan import LogScan
 from ..source.semi_sync import enabled_by
 from ..source.server_facts import Source, ask, log_status
-from ..source.session import Session
+from ..source.session import Session, read_value
 from ..sql.quoting import quoted
 from ..sql.statement_kind import empties_table, statement_kind
 from .tables import Tables, look_at_tables, quote_plainly
@@ -153,10 +153,10 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
     )
 
 
-async def rows(session: Session, statement: str) -> list[Row] | None:
-    """The rows of a statement; None where the source refuses it."""
+async def rows(session: Session, statement: str, columns: int | None = None) -> list[Row] | None:
+    """The rows of a statement; None where the source refuses it. ``columns``: as in ``Session.query``."""
     try:
-        found = await session.query(statement)
+        found = await session.query(statement, columns)
     except ServerError:
         return None
     return [tuple(None if value is None else _text(value) for value in row) for row in found]
@@ -167,7 +167,7 @@ def _text(value: str | bytes) -> str:
 
 
 async def _pairs(session: Session, statement: str) -> dict[str, str]:
-    return {str(name).lower(): value or "" for name, value, *_ in await rows(session, statement) or ()}
+    return {str(name).lower(): value or "" for name, value in await rows(session, statement, 2) or ()}
 
 
 def _account(current_user: str) -> str:
@@ -178,23 +178,26 @@ def _account(current_user: str) -> str:
 
 async def _filters(session: Session, source: Source) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     renamed = not source.is_mariadb and source.version >= (8, 2)
-    found = await rows(session, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+    found = await rows(session, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS", 4)
     if not found:
         return None
-    _, _, only, not_these, *_ = found[0]
+    _, _, only, not_these = found[0]
     alone, ignored = (tuple(filter(None, (names or "").split(","))) for names in (only, not_these))
     return alone, ignored
 
 
 async def _replicas(session: Session, source: Source) -> list[OtherReplica] | None:
     renamed = not source.is_mariadb and source.version >= (8, 0, 22)
-    found = await rows(session, "SHOW REPLICAS" if renamed else "SHOW SLAVE HOSTS")
+    statement = "SHOW REPLICAS" if renamed else "SHOW SLAVE HOSTS"
+    found = await rows(session, statement, 4 if source.is_mariadb or source.version < (5, 6) else 5)
     if found is None:
         return None
     # Server_Id, Host, Port, Source_Id and, on MySQL, Replica_UUID
     return [
-        OtherReplica(int(row[0] or 0), row[1] or "", row[2] or "", (row[4] or "") if len(row) > 4 else "")
-        for row in found
+        OtherReplica(
+            read_value(int, server_id, statement), host or "", port or "", uuid[0] or "" if uuid else ""
+        )
+        for server_id, host, port, _, *uuid in found
     ]
 
 
@@ -205,7 +208,7 @@ async def _is_replica(session: Session, source: Source) -> bool | None:
 
 
 async def _sessions(session: Session) -> list[SessionSetting] | None:
-    found = await rows(session, _SESSIONS)
+    found = await rows(session, _SESSIONS, 3)
     return None if found is None else [SessionSetting(*(value or "" for value in row)) for row in found]
 
 

@@ -117,7 +117,7 @@ async def _selected(session: Session, options: Options, statement: str) -> list[
     if all(is_exact(schema) for schema in plain):
         schemas = f"IN ({', '.join(map(hex_literal, plain))})"
     try:
-        rows = await session.query(statement.format(schemas=schemas))
+        rows = await session.query(statement.format(schemas=schemas), 2)
         found = [(str(schema), str(table)) for schema, table in rows]
     except ServerError:
         return []
@@ -126,7 +126,7 @@ async def _selected(session: Session, options: Options, statement: str) -> list[
 
 async def _definition(session: Session, name: str) -> str:
     try:
-        rows = await session.query(f"SHOW CREATE TABLE {name}")
+        rows = await session.query(f"SHOW CREATE TABLE {name}", 2)
     except ServerError:
         return ""
     text = rows[0][1] if rows else ""

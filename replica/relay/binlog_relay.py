@@ -19,7 +19,13 @@ from protocol.constants import (
     DumpFlag,
     EventType,
 )
-from protocol.errors import ConfigurationError, ReplicaError, SourceChangedError, SourceConfigurationError
+from protocol.errors import (
+    ConfigurationError,
+    ReplicaError,
+    SourceChangedError,
+    SourceConfigurationError,
+    TruncatedError,
+)
 from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.wire import Reader, unpack_event_header, utf8_text
 
@@ -244,6 +250,8 @@ class _Copy:
         """Take the next raw events."""
         own: list[bytes] = []
         for raw in events:
+            if len(raw) < EVENT_HEADER_SIZE:
+                raise TruncatedError(f"the source sends an event of {len(raw)} bytes", self.folder.file)
             if raw[4] in _SPECIAL or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
                 self.folder.append(own)
                 own.clear()

@@ -18,7 +18,7 @@ from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..sql.quoting import hex_literal
 from .hosts import first_host
-from .session import Session
+from .session import Session, read_value
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class ColumnLookup:
 
     async def _describe(self, table: Table) -> list[ColumnDescription] | None:
         names = {"schema": hex_literal(table.schema), "table": hex_literal(table.name)}
-        rows = await self._query(_COLUMNS.format(**names))
+        rows = await self._query(_COLUMNS.format(**names), 6)
         if not rows:
             self._warn(
                 table, "the user cannot see the table: grant SELECT on it, unless the table was dropped"
@@ -120,15 +120,17 @@ class ColumnLookup:
         ]
         missing = len(table.columns) - len(found)
         if missing > 0 and self._session is not None and self._session.handshake.is_mariadb:
-            [(versioned, hashes)] = await self._query(_HIDDEN.format(**names))
-            found += _hidden_columns(missing, versioned != "0", int(_text(hashes)))
+            statement = _HIDDEN.format(**names)
+            rows = await self._query(statement, 2)
+            versioned, hashes = rows[0] if rows else (None, None)
+            found += _hidden_columns(missing, versioned != "0", read_value(int, hashes, statement))
         return found
 
-    async def _query(self, sql: str) -> list[tuple[TextValue, ...]]:
+    async def _query(self, sql: str, columns: int) -> list[tuple[TextValue, ...]]:
         if self._session is not None:
             # The server closes an idle connection after wait_timeout, with or without error 4031.
             with contextlib.suppress(ServerError, ConnectionLostError):
-                return await self._run(self._session, sql)
+                return await self._run(self._session, sql, columns)
         self._check_open()
         session = await first_host(self._options, Session.open)
         try:
@@ -137,15 +139,15 @@ class ColumnLookup:
             await session.aclose()
             raise
         self._session = session
-        return await self._run(session, sql)
+        return await self._run(session, sql, columns)
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise ConnectionLostError("the stream was closed while column names were looked up")
 
-    async def _run(self, session: Session, sql: str) -> list[tuple[TextValue, ...]]:
+    async def _run(self, session: Session, sql: str, columns: int) -> list[tuple[TextValue, ...]]:
         try:
-            return await session.query(sql)
+            return await session.query(sql, columns)
         except BaseException:
             # Refused, lost, or cancelled before the answer: this connection cannot be used for the next query.
             session.abort()

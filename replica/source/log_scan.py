@@ -5,11 +5,12 @@ has a connection of its own, because a connection can do nothing after a dump. R
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
 from protocol.constants import ROW_CODES, DumpFlag, EventFlag
-from protocol.errors import BinlogNotFoundError
+from protocol.errors import BinlogNotFoundError, ProtocolError
 from protocol.gtid import AnyGtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
 
@@ -17,6 +18,9 @@ from ..config.options import Options
 from ..transactions.boundary import Progress
 from .server_facts import Source, introduce
 from .session import Session
+
+# A source that has every file that it is asked for is none: logs of a year with a file each minute have half as many.
+_MOST_FILES: Final = 1 << 20
 
 # Gets each event with the file and the position after it; returns True to end the scan.
 _Visitor = Callable[[Event, str, int], bool]
@@ -46,6 +50,8 @@ class LogScan:
         low, step = int(digits), 1
         while await self._exists(name(low + step)):
             low, step = low + step, step * 2
+            if step > _MOST_FILES:
+                raise ProtocolError(f"the source says that it has more than {_MOST_FILES} binlog files")
         while step > 1:
             step //= 2
             if await self._exists(name(low + step)):

@@ -26,7 +26,7 @@ from .server_facts import (
     owned_gtids,
     purged_gtids,
 )
-from .session import Session
+from .session import Session, read_value
 
 _COPY_AGAIN = "copy the data again and start from the new copy's GTID set"
 
@@ -93,8 +93,8 @@ async def _from_position(start: BinlogPosition, session: Session, source: Source
     if source.is_mariadb:
         # A position outside the log gives NULL here, and an error at the dump.
         sql = f"SELECT BINLOG_GTID_POS({hex_literal(start.file)}, {start.position})"
-        rows = await session.query(sql)
-        gtid_set = None if rows[0][0] is None else MariadbGtidSet(str(rows[0][0]))
+        value, *_ = await session.query_row(sql)
+        gtid_set = None if value is None else read_value(MariadbGtidSet, value, sql)
     return StartPoint(start.file, start.position, gtid_set)
 
 
@@ -153,10 +153,9 @@ async def check_held(point: StartPoint, session: Session, source: Source) -> Non
     """
     if not (point.by_gtid and isinstance(point.gtid_set, MariadbGtidSet)):
         return
-    text = await session.query_value(
-        "SELECT CONCAT(@@GLOBAL.gtid_binlog_state, ',', @@GLOBAL.gtid_slave_pos)"
+    held = await session.query_as(
+        _gtids, "SELECT CONCAT(@@GLOBAL.gtid_binlog_state, ',', @@GLOBAL.gtid_slave_pos)"
     )
-    held = [MariadbGtid.parse(item) for item in text.split(",") if item]
     domains = {gtid.domain_id for gtid in held}
     lacking = MariadbGtidSet(
         gtid
@@ -175,6 +174,10 @@ async def check_held(point: StartPoint, session: Session, source: Source) -> Non
             f"the source does not have these transactions of the start set (yet): {lacking}",
             "the source lags behind, or was restored to an earlier state",
         )
+
+
+def _gtids(text: str) -> list[MariadbGtid]:
+    return [MariadbGtid.parse(item) for item in text.split(",") if item]
 
 
 async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:

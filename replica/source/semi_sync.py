@@ -36,7 +36,7 @@ def installing(source: Source) -> tuple[str, ...]:
 
 async def enabled_by(session: Session) -> tuple[str, bool] | None:
     """The variable that enables semi-synchronous replication, and whether it is ON; None if the source lacks it."""
-    rows = await session.query(_ENABLED)
+    rows = await session.query(_ENABLED, 2)
     found = {str(name): str(value).upper() in ("ON", "1") for name, value in rows}
     return next(((name, found[name]) for name in _VARIABLES if name in found), None)
 

@@ -16,7 +16,7 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.records import record
 
 from ..config.options import Options
-from .session import Session
+from .session import Session, read_value
 
 # Every user may read these variables, and a server leaves out variables that it does not know.
 _VARIABLES: Final = (
@@ -31,6 +31,8 @@ _MARIADB_UNDERSTANDS_GTIDS: Final = 4  # sql/log_event.h: MARIA_SLAVE_CAPABILITY
 # gtid_owned adds the thread to each GTID: "uuid:7#18:6#16". On 9.7 the next uuid follows without a comma.
 _OWNER: Final = re.compile(r"#\d+")
 _LAST_OWNER: Final = re.compile(r"#\d+?(?=[0-9a-fA-F]{8}-)")
+# The year 9999: more than a clock can show.
+_LAST_SECOND: Final = 253402300800
 _HAS_CHECKSUMS: Final = "SELECT @master_binlog_checksum"
 
 
@@ -85,13 +87,13 @@ async def ask(session: Session) -> Source:
     """Query the facts about a source."""
     offset = await _clock_offset(session)
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
-    rows = await session.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    found = {str(name).lower(): str(value) for name, value in rows}
+    statement = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
+    found = {str(name).lower(): str(value) for name, value in await session.query(statement, 2)}
     is_mariadb = session.handshake.is_mariadb
     return Source(
         is_mariadb=is_mariadb,
         version=session.handshake.version,
-        server_id=int(found.get("server_id", "0")),
+        server_id=read_value(int, found.get("server_id", "0"), statement),
         server_uuid=None if is_mariadb else found.get("server_uuid"),
         has_gtids=is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
         # Servers before 5.6.2 do not know the variable, and write no checksums.
@@ -105,14 +107,23 @@ async def ask(session: Session) -> Source:
 async def _clock_offset(session: Session) -> float:
     """The lead of the source's clock over the local clock, in seconds; right within half of the query's time."""
     asked = time.time()
+    statement = "SELECT UNIX_TIMESTAMP(), MICROSECOND(NOW(6))"
     try:
         # Both functions take the time at which the statement began.
-        [(seconds, *rest)] = await session.query("SELECT UNIX_TIMESTAMP(), MICROSECOND(NOW(6))")
+        values = await session.query_row(statement)
     except ServerError:
         # Servers before 5.6.4 know whole seconds only.
-        [(seconds, *rest)] = await session.query("SELECT UNIX_TIMESTAMP()")
-    microseconds = int(str(rest[0])) if rest else 0
-    return float(str(seconds)) + microseconds / 1e6 - (asked + time.time()) / 2
+        statement = "SELECT UNIX_TIMESTAMP()"
+        values = await session.query_row(statement)
+    seconds, microseconds = (read_value(_seconds, value, statement) for value in (*values, "0")[:2])
+    return seconds + microseconds / 1e6 - (asked + time.time()) / 2
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < _LAST_SECOND:
+        raise ValueError(text)
+    return seconds
 
 
 async def introduce(session: Session, source: Source, options: Options) -> bool:
@@ -180,7 +191,7 @@ async def is_seeking(source: Source, options: Options, connection_id: int) -> bo
     """
     session = await Session.open(options)
     try:
-        rows = await session.query("SHOW PROCESSLIST")
+        rows = await session.query("SHOW PROCESSLIST", 7)
     finally:
         await session.aclose()
     # Id, User, Host, db, Command, Time, State
@@ -193,8 +204,8 @@ async def is_seeking(source: Source, options: Options, connection_id: int) -> bo
 async def executed_gtids(session: Session, source: Source) -> AnyGtidSet:
     """All transactions that the source has logged (MariaDB) or executed (MySQL). Every user may ask this."""
     if source.is_mariadb:
-        return MariadbGtidSet(await session.query_value("SELECT @@GLOBAL.gtid_binlog_pos"))
-    return GtidSet(await session.query_value("SELECT @@GLOBAL.gtid_executed"))
+        return await session.query_as(MariadbGtidSet, "SELECT @@GLOBAL.gtid_binlog_pos")
+    return await session.query_as(GtidSet, "SELECT @@GLOBAL.gtid_executed")
 
 
 async def has_exact_gtids(session: Session, source: Source) -> bool:
@@ -210,24 +221,28 @@ async def has_exact_gtids(session: Session, source: Source) -> bool:
 
 async def owned_gtids(session: Session) -> GtidSet:
     """MySQL: transactions being committed now; replicas may already have them."""
-    owned = await session.query_value("SELECT @@GLOBAL.gtid_owned")
-    return GtidSet(_OWNER.sub("", _LAST_OWNER.sub(",", owned)))
+    return await session.query_as(_without_owners, "SELECT @@GLOBAL.gtid_owned")
+
+
+def _without_owners(text: str) -> GtidSet:
+    return GtidSet(_OWNER.sub("", _LAST_OWNER.sub(",", text)))
 
 
 async def purged_gtids(session: Session) -> GtidSet:
     """MySQL: transactions that the log no longer holds, or never held."""
-    return GtidSet(await session.query_value("SELECT @@GLOBAL.gtid_purged"))
+    return await session.query_as(GtidSet, "SELECT @@GLOBAL.gtid_purged")
 
 
 async def log_status(session: Session, source: Source) -> tuple[str, int] | None:
     """File and position of the log's end; None if the user lacks REPLICATION CLIENT (MariaDB: BINLOG MONITOR)."""
     # MySQL renamed the statement in 8.2 and removed the old name in 8.4; MariaDB has the old name.
     renamed = not source.is_mariadb and source.version >= (8, 2)
+    statement = "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS"
     try:
-        rows = await session.query("SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+        rows = await session.query(statement, 2)
     except ServerError:
         return None
-    return (str(rows[0][0]), int(str(rows[0][1]))) if rows else None
+    return (str(rows[0][0]), read_value(int, rows[0][1], statement)) if rows else None
 
 
 async def log_files(session: Session) -> list[str] | None:

@@ -5,10 +5,11 @@ that answers may take. It does not decide which statements to send or where to s
 """
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
@@ -18,11 +19,26 @@ from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
 from protocol.conversation.results import ColumnDefinition
 from protocol.errors import ConnectionLostError, ProtocolError, SourceSilentError
+from protocol.wire import utf8_text
 
 from ..config.options import Options
 from .transport import Transport
 
 _LOGGER: Final = logging.getLogger(__name__)
+_LONGEST_SHOWN: Final = 100
+
+_Value = TypeVar("_Value")
+
+
+def read_value(kind: Callable[[str], _Value], value: TextValue, sql: str) -> _Value:
+    """``kind(value)`` for a value that answers ``sql``; ``ProtocolError`` if it is not of that kind, or NULL."""
+    text = utf8_text(value) if isinstance(value, bytes) else value
+    if text is not None:
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    raise ProtocolError(
+        f"{(text or 'NULL')[:_LONGEST_SHOWN]!r} answers {sql!r}, which is no value of its kind"
+    )
 
 
 class Session:
@@ -94,10 +110,30 @@ class Session:
         """The compression in use after the login."""
         return self._connection.compression
 
-    async def query(self, sql: str) -> list[tuple[TextValue, ...]]:
-        """Run a statement and return its rows; an empty list if it has no result set."""
+    async def query(self, sql: str, columns: int | None = None) -> list[tuple[TextValue, ...]]:
+        """Run a statement and return its rows; an empty list if it has no result set.
+
+        With ``columns`` each row has that many values: further ones are left out, fewer are a ``ProtocolError``.
+        """
         answer = await self._prompt(self._connection.send_query, sql)
-        return answer.rows if isinstance(answer, ResultSet) else []
+        if not isinstance(answer, ResultSet):
+            return []
+        if columns is None:
+            return answer.rows
+        if answer.rows and len(answer.columns) < columns:
+            raise ProtocolError(f"{len(answer.columns)} columns answer {sql!r}, and {columns} were asked for")
+        return [row[:columns] for row in answer.rows]
+
+    async def query_row(self, sql: str) -> tuple[TextValue, ...]:
+        """Run a statement whose answer is one row; anything else is a ``ProtocolError``."""
+        rows = await self.query(sql)
+        if len(rows) != 1:
+            raise ProtocolError(f"{len(rows)} rows answer {sql!r}, and one was asked for")
+        return rows[0]
+
+    async def query_as(self, kind: Callable[[str], _Value], sql: str) -> _Value:
+        """Run a statement and return ``kind(text)`` of its first value; ``ProtocolError`` if that is none."""
+        return read_value(kind, await self.query_value(sql), sql)
 
     async def query_value(self, sql: str) -> str:
         """Run a statement and return the first value of its first row as text; empty for NULL or no row."""

@@ -21,7 +21,7 @@ async def visible_tables(options: Options) -> list[tuple[str, str]]:
     """
     session = await first_host(options, Session.open)
     try:
-        return [(str(schema), str(table)) for schema, table in await session.query(_TABLES)]
+        return [(str(schema), str(table)) for schema, table in await session.query(_TABLES, 2)]
     except ServerError:
         return []
     finally:

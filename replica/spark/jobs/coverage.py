@@ -67,7 +67,7 @@ async def _check(options: Options, wants: Wants) -> bool:
     try:
         first = await greeted.scan().first_file()
         begun = await greeted.scan().created(first)
-        found = await greeted.session.query(_TABLES)
+        found = await greeted.session.query(_TABLES, 3)
         folds = await _folds(greeted)
     finally:
         await greeted.session.aclose()

@@ -12,9 +12,9 @@ from protocol.constants import EventType
 from protocol.errors import (
     ConfigurationError,
     DecodeError,
-    ProtocolError,
     SourceChangedError,
     SourceConfigurationError,
+    TruncatedError,
 )
 from replica.relay import BinlogRelay
 from tests.support.log_builder import LogBuilder
@@ -100,7 +100,7 @@ async def test_only_the_owner_can_read_the_copy(copied: Path) -> None:
 
 async def test_events_too_short_for_a_header(tmp_path: Path) -> None:
     for size in range(19):
-        with pytest.raises(ProtocolError, match="unexpected packet in the binlog dump"):
+        with pytest.raises(TruncatedError, match=f"an event of {size} bytes"):
             await relayed([ROTATE, DESCRIPTION, bytes(size)], tmp_path / str(size))
 
 
