@@ -223,9 +223,7 @@ class EventDecoder:
         differ (unless ``on_schema_mismatch`` is ``"positional"``), ``ConfigurationError`` if a column of ``columns``
         is not among the names, and ``MissingTableMapError`` if the table is not mapped.
         """
-        mapped = self._tables.get(table_id)
-        if mapped is None:
-            raise MissingTableMapError(f"table id {table_id} is not mapped", self.file, self.position)
+        mapped = self._mapped(table_id)
         try:
             if columns is not None:
                 mapped.logged = describe_table(mapped.logged, columns)
@@ -235,6 +233,17 @@ class EventDecoder:
         self._show(mapped)
         mapped.readers.clear()
         return mapped.table
+
+    def name_table(self, table_id: int, table: Table) -> Table:
+        """As ``describe``; ``table`` is the mapped one with what its table map lacks."""
+        self._mapped(table_id).logged = table
+        return self.describe(table_id, None)
+
+    def _mapped(self, table_id: int) -> MappedTable:
+        mapped = self._tables.get(table_id)
+        if mapped is None:
+            raise MissingTableMapError(f"table id {table_id} is not mapped", self.file, self.position)
+        return mapped
 
     def payload_events(self, event: TransactionPayloadEvent) -> Iterator[Event]:
         """The events inside a compressed transaction, with the payload event's file and position.

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 from protocol.errors import ConfigurationError
 
 from ..files.binlog_file import BinlogFile
+from ..files.schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
 from ..mysqlbinlog.event_text import TextRenderer
 from ..render.event_table import EventTable
 from ..render.sql_lines import SqlRenderer
@@ -21,7 +22,6 @@ from .command import Command
 from .console import Console, Progress
 from .file_arguments import add_file_arguments, open_files
 from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
-from .schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
 
 # The progress line is updated at most once per this many events.
 _PROGRESS_STEP: Final = 256
@@ -57,8 +57,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_changes_argument(parser)
     add(
         "--schema",
-        metavar="FILE",
-        help="JSON file with column names and types that the log does not have (see below)",
+        metavar="FILE[@PLACE]",
+        help="JSON file with column names and types that the log does not have (see below); PLACE (such as "
+        "binlog.000042:157) says where in the log they are so; or the file of a schema store, which knows its places",
     )
 
     add(
@@ -95,7 +96,7 @@ def _run(options: Namespace, console: Console) -> int:
         if isinstance(renderer, SqlRenderer):
             stack.callback(renderer.close)
         log = stack.enter_context(
-            open_files(options, options.files, schema=schema.columns, cells=getattr(renderer, "cells", None))
+            open_files(options, options.files, schema=options.schema, cells=getattr(renderer, "cells", None))
         )
         # No progress line on a terminal that shows the output itself.
         is_shown = console.errors.isatty() and not output.isatty()

@@ -1,12 +1,10 @@
 """Arguments of the subcommands that read binlog files: incomplete files, checksums, keys of encrypted logs."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from typing import Final
 
 from protocol.errors import ConfigurationError
 from protocol.rows.cells import CellTable
-from protocol.rows.description import ColumnDescription
 from protocol.wire import utf8_text
 
 from ..config.selection import SchemaMismatch
@@ -60,7 +58,7 @@ def open_files(
     options: Namespace,
     files: list[str],
     *,
-    schema: Mapping[str, list[ColumnDescription]] | None = None,
+    schema: str | None = None,
     cells: CellTable | None = None,
     row_values: bool = True,
     on_schema_mismatch: SchemaMismatch = "error",

@@ -5,12 +5,13 @@ This is the public interface; ``log_events`` does the reading. No connection to 
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from protocol.binlog.batch_decoder import BatchDecoder
-from protocol.binlog.events import Event
+from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.raw_reader import TornTail
 from protocol.errors import ConfigurationError
@@ -23,9 +24,12 @@ from protocol.rows.description import ColumnDescription
 
 from ..config.selection import SchemaMismatch, Selection, Start, Stop
 from ..config.table_filter import table_filter
+from ..schemas.timeline import SchemaHistory
 from .log_events import LogEvents, OnError, RawEvent, Skipped
 from .log_files import LogFile, LogSource, find_log_files, read_whole
 from .log_range import LogRange
+from .log_shapes import LogShapes
+from .schema_file import SchemaFile, SchemaLines, read_schema_file
 
 if TYPE_CHECKING:
     from ..arrow import BatchReader, Images
@@ -66,10 +70,17 @@ class BinlogFile:
         stop: Stop | int | None = None,
         on_error: OnError = "raise",
         torn: TornTail = "stop",
-        schema: Mapping[str, Sequence[ColumnDescription]] | None = None,
+        schema: SchemaFile | None = None,
         keys: LogKeys | None = None,
         cells: CellTable | None = None,
     ) -> None:
+        schema = schema or SchemaFile({}, {})
+        keys = keys or LogKeys()
+        shapes = None
+        if schema.history is not None:
+            shapes = LogShapes(
+                schema.history, partial(_statements, keys, selection), selection.on_schema_mismatch
+            )
         sizes = [file.size for file in files]
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
         self._wants_table = table_filter(selection.tables, selection.exclude_tables)
@@ -87,13 +98,14 @@ class BinlogFile:
             LogRange(files, start, stop),
             self._make_decoder(wants_table=self._wants_table),
             wanted=selection.events,
-            schema=schema or {},
+            schema=schema.columns,
             columns=selection.columns,
             on_error=on_error,
             torn=torn,
-            keys=keys or LogKeys(),
+            keys=keys,
             max_event_bytes=selection.max_event_bytes,
             wants_table=self._wants_table,
+            shapes=shapes,
         )
         self._iterator = self._events.iterator
         self._transactions: FileTransactions | None = None
@@ -234,7 +246,8 @@ def open_binlog(
     verify_checksum: bool = True,
     on_schema_mismatch: SchemaMismatch = "error",
     max_event_bytes: int | None = None,
-    schema: Mapping[str, Sequence[ColumnDescription]] | None = None,
+    schema: Mapping[str, Sequence[ColumnDescription]] | str | os.PathLike[str] | None = None,
+    schemas: SchemaLines | None = None,
     keyring: str | os.PathLike[str] | bytes | Mapping[str, bytes] | None = None,
     key_file: str | os.PathLike[str] | KeyFile | Mapping[int, bytes] | None = None,
     cells: CellTable | None = None,
@@ -247,7 +260,8 @@ def open_binlog(
 
     A log without full table metadata (binlog_row_metadata=FULL) has no column names (``@1``, ``@2``...), and ENUM and
     SET values are numbers. A log without any metadata (MySQL 5.6 and 5.7, MariaDB's default) also lacks signs and
-    character sets: then BIGINT UNSIGNED arrives signed, and text as bytes. ``schema`` supplies all of these.
+    character sets: then BIGINT UNSIGNED arrives signed, and text as bytes. ``schema`` and ``schemas`` supply all of
+    these.
 
     Where:
         start: None (the first event); an offset in the first file; a position (``"binlog.000003:154"``); a GTID set:
@@ -261,9 +275,14 @@ def open_binlog(
             ``BinlogFile.torn_bytes`` counts the bytes left; ``"raise"`` raises ``TruncatedError``.
     What:
         tables, exclude_tables, events, columns, row_values: as for ``replica.connect``.
-        schema: ``{"shop.orders": [ColumnDescription(...), ...]}`` describes tables whose log has no column names:
-            names, signs, character sets, labels. ``on_schema_mismatch``: what to do if count or types do not fit the
-            log: ``"error"`` (default), or ``"positional"``: name the columns ``@1``, ``@2``...
+        schema: names, signs, character sets and labels of tables whose log has no column names. A dict
+            (``{"shop.orders": [ColumnDescription(...), ...]}``) or a schema file (``mysql-replica decode --help``)
+            says what tables are at every place. ``"shop.json@binlog.000042:157"`` says what they were at this place:
+            the statements of the files between it and the rows tell the rest, forward and backward.
+        schemas: a schema store, such as ``FileSchemaStore("shop.schemas")``: what tables were at each place. The
+            statements of the files lead on from its end.
+        on_schema_mismatch: what to do if columns are not known, or count or types do not fit the log: ``"error"``
+            (default), or ``"positional"``: name these columns ``@1``, ``@2``...
     How:
         on_error: at damage ``"raise"`` (default), or ``"skip"`` to the next event that can be found. Skipped bytes
         are
@@ -306,10 +325,38 @@ def open_binlog(
         stop=stop if type(stop) is int else selection.stop,
         on_error=on_error,
         torn=torn,
-        schema=schema,
+        schema=_schema(schema, schemas),
         keys=_keys(keyring, key_file),
         cells=cells,
     )
+
+
+def _schema(
+    schema: Mapping[str, Sequence[ColumnDescription]] | str | os.PathLike[str] | None,
+    schemas: SchemaLines | None,
+) -> SchemaFile:
+    if schemas is None:
+        if isinstance(schema, str | os.PathLike):
+            return read_schema_file(os.fspath(schema))
+        return SchemaFile(schema or {}, {})
+    if schema is not None:
+        raise ConfigurationError("schemas: give either schema= or schemas=")
+    lines = schemas.load()
+    if lines is not None and not isinstance(lines, Iterable):
+        raise ConfigurationError(
+            "schemas: load() of this store is a coroutine; files need one that returns lines"
+        )
+    if lines is None:
+        raise ConfigurationError(f"schemas: {schemas!r} is empty: a stream with schemas= writes it")
+    return SchemaFile({}, {}, SchemaHistory.from_lines(lines))
+
+
+def _statements(keys: LogKeys, selection: Selection, files: Sequence[LogFile]) -> Iterator[Event]:
+    """The statements of files, and what is needed to understand them. Rows are not decoded."""
+    wanted = (QueryEvent, FormatDescriptionEvent)
+    selected = replace(selection, events=wanted, tables=(), exclude_tables=(), columns={})
+    with BinlogFile(files, selected, keys=keys) as log:
+        yield from log
 
 
 def _keys(

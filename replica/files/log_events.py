@@ -22,6 +22,7 @@ from protocol.wire import HeaderFields, LocatedEvent
 from ..config.table_filter import TableFilter, unmatched_text
 from .log_files import LogFile, OpenLogFile
 from .log_range import LogRange
+from .log_shapes import LogShapes
 
 OnError = Literal["raise", "skip"]
 RawEvent = tuple[bytes, int, Event]
@@ -41,8 +42,8 @@ class Skipped:
 class LogEvents:
     """The events of files; ``iterator`` yields the events that users see, of the types ``wanted``.
 
-    ``schema`` describes tables by name; ``columns`` lists the columns to decode of some tables. An error ends the
-    iteration, and each further step raises it again.
+    ``schema`` describes tables by name, ``shapes`` by place; ``columns`` lists the columns to decode of some tables.
+    An error ends the iteration, and each further step raises it again.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class LogEvents:
         keys: LogKeys,
         max_event_bytes: int,
         wants_table: TableFilter | None,
+        shapes: LogShapes | None = None,
     ) -> None:
         self.decoder = decoder
         self.wanted = wanted
@@ -71,6 +73,7 @@ class LogEvents:
         self._files = files
         self._range = log_range
         self._schema = schema
+        self._shapes = shapes
         self._columns = columns
         self._torn = torn
         self._keys = keys
@@ -130,7 +133,10 @@ class LogEvents:
     def _read(self) -> Generator[Iterable[Event], None, None]:
         """All events, in pieces: a generator between events and user would cost 20 ns an event."""
         try:
-            for file in self._range.choose(self._files):
+            files = self._range.choose(self._files)
+            if self._shapes is not None:
+                self._shapes.begin(files, self._files)
+            for file in files:
                 self.file = file.name
                 self._open = OpenLogFile(file, self._torn)
                 with closing(self._open):
@@ -197,7 +203,7 @@ class LogEvents:
         events: list[Event] = []
         failed: ReplicaError | None = None
         try:
-            if self._schema or self._columns:
+            if self._schema or self._columns or self._shapes is not None:
                 for located in batch:
                     event = self._decode(*located)
                     if event is not None:
@@ -297,9 +303,14 @@ class LogEvents:
         return event
 
     def _describe(self, event: Event) -> None:
-        """Describe a table whose map has no names by the user's ``schema``."""
+        """Describe a table whose map has no names by the user's ``schema`` or the schema history."""
+        if self._shapes is not None:
+            self._shapes.follow(event)
         if type(event) is TableMapEvent and event.table.names_from is None:
             name = str(event.table)
             columns = self._schema.get(name)
-            if columns is not None or name in self._columns:
+            named = None if columns is not None or self._shapes is None else self._shapes.named(event)
+            if named is not None:
+                event.table = self.decoder.name_table(event.table_id, named)
+            elif columns is not None or name in self._columns:
                 event.table = self.decoder.describe(event.table_id, columns)

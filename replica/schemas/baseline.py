@@ -6,10 +6,11 @@ high mark of the reading is about their tables.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final
 
 from protocol.records import record
+from protocol.rows.description import ColumnDescription
 
 from ..sql.token_reader import TableName
 from .catalog import Catalog
@@ -97,6 +98,17 @@ def baseline(
         if table.columns:
             catalog.set(table_name, _shape(table))
     return catalog
+
+
+def described_shape(descriptions: Sequence[ColumnDescription]) -> Shape:
+    """The shape of a table whose columns somebody described. Its other keys and its character set are not known."""
+    rows = [
+        (each.name, each.data_type, each.column_type, None, each.charset, None, None, None)
+        for each in descriptions
+    ]
+    columns = tuple(replace(_column(row), nullable=None) for row in rows)
+    parts = tuple((each.name, 0) for each in descriptions if each.primary)
+    return Shape(columns, Key("PRIMARY", "primary", parts) if parts else None, None)
 
 
 def _shape(table: _Listed) -> Shape:

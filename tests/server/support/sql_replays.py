@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from replica.cli import main
-from replica.cli.schema_file import SCHEMA_QUERY
+from replica.files.schema_file import SCHEMA_QUERY
 from tests.support.random_tables import quote_name
 from tests.support.servers import ROOT_PASSWORD, Server
 

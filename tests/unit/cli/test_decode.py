@@ -21,7 +21,7 @@ from protocol.errors import ConfigurationError
 from replica.cli import COMMANDS, error_text, main, make_parser
 from replica.cli import decode as decode_command
 from replica.cli.console import Console, Progress, progress_text
-from replica.cli.schema_file import SCHEMA_QUERY
+from replica.files.schema_file import SCHEMA_QUERY
 from replica.statistics.figures import size_text
 from tests.support.log_builder import LogBuilder, numbered_log, write_logs
 

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from protocol.rows.description import ColumnDescription
-from replica.cli.schema_file import SchemaFile, read_schema_file
+from replica.files.schema_file import SchemaFile, read_schema_file
 
 
 def schema_of(tmp_path: Path, content: object) -> SchemaFile:

@@ -7,18 +7,28 @@ The file is a JSON object. Its keys are tables; each value is the list of the ta
                      {"name": "total", "type": "decimal(10,2)", "generated": true}]}
 
 ``type`` is COLUMN_TYPE of information_schema.COLUMNS. If columns have a ``position``, they are sorted by it.
-``SCHEMA_QUERY`` makes a server print such a file.
+``SCHEMA_QUERY`` makes a server print such a file. With a place behind its name (``shop.json@binlog.000042:157``) it
+says what the tables were there; without, what they are at every place. The file of a schema store says what
+they were at each.
 """
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from protocol.errors import ConfigurationError
+from protocol.position import BinlogPosition
 from protocol.records import record
 from protocol.rows.description import ColumnDescription
+from protocol.wire import utf8_text
+
+from ..schemas.baseline import described_shape
+from ..schemas.catalog import Catalog
+from ..schemas.timeline import SchemaHistory
+from ..sql.token_reader import TableName
 
 #: Its result is one value, the content of a schema file for the schema ``{schema}``; NULL if it has no tables.
 SCHEMA_QUERY: Final = """\
@@ -30,23 +40,63 @@ SELECT JSON_OBJECTAGG(name, columns) FROM (
   FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = '{schema}' GROUP BY name) AS tables"""
 
 _KEYS: Final = frozenset({"name", "type", "position", "charset", "nullable", "primary", "generated"})
+# How the first line of a schema store begins.
+_STORE: Final = b'{"version":'
 _DATA_TYPE: Final = re.compile(r"\w+")
+
+
+class SchemaLines(Protocol):
+    """A store of a schema history, as far as files need it."""
+
+    def load(self) -> object:
+        """The lines of the history; None if there are none."""
 
 
 @record(frozen=True, slots=True)
 class SchemaFile:
-    """A schema file by table: ``columns`` for ``open_binlog(schema=...)``, and the names of ``generated`` columns."""
+    """A schema file by table: ``columns`` for every place, and the names of ``generated`` columns.
 
-    columns: Mapping[str, list[ColumnDescription]]
+    ``history`` has the tables by place, if the file says of which: then ``columns`` are none.
+    """
+
+    columns: Mapping[str, Sequence[ColumnDescription]]
     generated: Mapping[str, frozenset[str]]
+    history: SchemaHistory | None = None
 
 
 def read_schema_file(path: str) -> SchemaFile:
-    """Read a schema file. Raises ``ConfigurationError``, which names the faulty table or column."""
+    """Read a schema file, or a schema store's; ``FILE@PLACE`` says at which place of the log the tables are so.
+
+    Raises ``ConfigurationError``, which names the faulty table or column.
+    """
+    name, at, place = path.rpartition("@")
+    if not at or os.path.exists(path):
+        return _read(path)
+    position = BinlogPosition.parse(place)
+    read = _read(name)
+    if read.history is not None:
+        raise ConfigurationError(
+            f"schema: {name} is of a schema store, which knows its places: leave @{place} out"
+        )
+    tables = {
+        TableName(*table.split(".", 1)): described_shape(columns)
+        for table, columns in read.columns.items()
+        if "." in table
+    }
+    schemas = {table.schema: None for table in tables}
+    return SchemaFile({}, read.generated, SchemaHistory("", position, Catalog(tables, schemas)))
+
+
+def _read(path: str) -> SchemaFile:
     try:
-        tables = json.loads(Path(path).read_bytes())
+        data = Path(path).read_bytes()
     except OSError as error:
         raise ConfigurationError(f"schema: {path}: {error.strerror or error}") from error
+    if data.startswith(_STORE):
+        # The last line has its end, or was not written whole.
+        return SchemaFile({}, {}, SchemaHistory.from_lines(utf8_text(data).split("\n")[:-1]))
+    try:
+        tables = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"schema: {path} is not JSON: {error}") from error
     if not isinstance(tables, dict):

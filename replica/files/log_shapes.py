@@ -1,0 +1,166 @@
+"""Names tables of binlog files by their place in the log: a schema history, and the statements of the files.
+
+    FormatDescriptionEvent, QueryEvent -> LogShapes.follow
+    TableMapEvent without names -> LogShapes.named -> Table
+
+A history that begins behind the first file, or ends before it, is completed by the statements of the files between,
+which are read once more. Without these files, nothing is said of tables there.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent, RotateEvent, TableMapEvent
+from protocol.constants import ARTIFICIAL, POSITION_MASK
+from protocol.errors import SchemaMismatchError
+from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
+from protocol.rows.table import Table
+
+from ..config.selection import SchemaMismatch
+from ..schemas.catalog import Catalog, Unknown
+from ..schemas.logged_statements import LogTraits, statement_of
+from ..schemas.past_history import LoggedStatement, history_before
+from ..schemas.proof import first_difference, nameless, with_shape
+from ..schemas.shape import Shape
+from ..schemas.timeline import SchemaHistory, State
+from ..sql.token_reader import TableName
+from .log_files import LogFile
+
+#: Reads files once more: their format descriptions, rotations and statements.
+Scan = Callable[[Sequence[LogFile]], Iterator[Event]]
+
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+class LogShapes:
+    """Follows one reading of files. It changes ``history``, and asks no server."""
+
+    def __init__(self, history: SchemaHistory, scan: Scan, on_mismatch: SchemaMismatch) -> None:
+        self._history = history
+        # What statements of the files tell of the time before the history begins.
+        self._past: SchemaHistory | None = None
+        self._scan = scan
+        self._on_mismatch = on_mismatch
+        self._traits = LogTraits(is_mariadb=False, version=())
+        self._is_relay_log = False
+        self._lost: Unknown | None = None
+
+    def begin(self, chosen: Sequence[LogFile], files: Sequence[LogFile]) -> None:
+        """Prepare for reading the files ``chosen`` of ``files``. Raises what reading files raises."""
+        first = BinlogPosition(chosen[0].name, FIRST_POSITION)
+        history = self._history
+        if first > history.head:
+            found = self._statements(files, history.head, first)
+            if found is None:
+                self._lost = Unknown(
+                    f"the schema ends at {history.head}, and the log up to {first} is not given"
+                )
+            for logged in found or ():
+                self._apply(logged)
+        elif first < history.begin:
+            found = self._statements(files, first, history.begin)
+            if found is not None:
+                now = {table: history.shape_at(table, history.begin) for table in history.tables}
+                catalog = Catalog(
+                    {table: state for table, state in now.items() if state}, history.catalog.schemas
+                )
+                self._past = history_before(history.source, first, catalog, found)
+
+    def follow(self, event: Event) -> None:
+        """Do what an event of the files says of tables."""
+        if isinstance(event, QueryEvent):
+            self._apply(LoggedStatement(self._end(event), statement_of(event, self._traits)))
+        elif isinstance(event, FormatDescriptionEvent):
+            self._traits = _traits_of(event)
+            self._is_relay_log = False
+        elif isinstance(event, RotateEvent) and event.header.flags & ARTIFICIAL:
+            self._is_relay_log = True
+
+    def _apply(self, logged: LoggedStatement) -> None:
+        for table in [change.table for change in self._history.apply(logged.statement, logged.end)]:
+            # Files do not tell lower_case_table_names: the statement may be about the table of the small letters.
+            folded = TableName(table.schema.lower(), table.name.lower())
+            if folded != table and self._history.catalog.get(folded) is not None:
+                self._history.set_at(folded, logged.end, Unknown(f"{table} may be {folded}, and was changed"))
+
+    def named(self, event: TableMapEvent) -> Table | None:
+        """The table with the names of its place; None if there are none, and that is no error.
+
+        Raises ``SchemaMismatchError`` if the schema does not fit the log, or its trail is lost, unless
+        ``on_schema_mismatch`` is ``"positional"``.
+        """
+        state = self._state(event)
+        if state is None:
+            return None
+        if isinstance(state, Unknown):
+            problem: str | None = state.reason
+        else:
+            problem = first_difference(state, event.table)
+        table = with_shape(event.table, state) if isinstance(state, Shape) and problem is None else None
+        if table is not None and nameless(table):
+            problem = "a later statement dropped, moved or changed some of them"
+        if problem is not None and self._on_mismatch == "error":
+            raise SchemaMismatchError(
+                f"{event.table} at {self._end(event)}: its columns there are not known ({problem}). "
+                'on_schema_mismatch="positional" names them @1, @2...; a schema of a nearer place may have names'
+            )
+        return table
+
+    def _state(self, event: TableMapEvent) -> State:
+        if self._lost is not None:
+            return self._lost
+        place = self._end(event)
+        history = self._history
+        if self._past is not None and place < history.begin:
+            history = self._past
+        return history.shape_at(TableName(event.table.schema, event.table.name), place)
+
+    def _end(self, event: Event) -> BinlogPosition:
+        """The place behind an event, in the log of the source."""
+        end, told = event.position + event.header.size, event.header.next_position
+        if self._is_relay_log and told and end & POSITION_MASK != told:
+            end = told
+        return BinlogPosition(event.file, end)
+
+    def _statements(
+        self, files: Sequence[LogFile], begin: BinlogPosition, end: BinlogPosition
+    ) -> list[LoggedStatement] | None:
+        """The statements between two places; None if the files do not have all of the log there."""
+        wanted = _between(files, begin.file, end.file)
+        if wanted is None:
+            return None
+        found: list[LoggedStatement] = []
+        traits = self._traits
+        for event in self._scan(wanted):
+            place = BinlogPosition(event.file, event.position + event.header.size)
+            if isinstance(event, FormatDescriptionEvent):
+                traits = _traits_of(event)
+            elif isinstance(event, QueryEvent) and begin < place <= end:
+                found.append(LoggedStatement(place, statement_of(event, traits)))
+            if place.file == end.file and place >= end:
+                break
+        return found
+
+
+def _traits_of(event: FormatDescriptionEvent) -> LogTraits:
+    version = tuple(int(number) for number in _NUMBERS.findall(event.server_version)[:3])
+    return LogTraits("mariadb" in event.server_version.lower(), version)
+
+
+def _between(files: Sequence[LogFile], first: str, last: str) -> list[LogFile] | None:
+    """The files from one name to another; None if one of them is missing, or cannot be read twice."""
+    base, begin = split_file_name(first)
+    digits = split_file_name(last)[1]
+    by_number = {
+        int(number): file
+        for file in files
+        for name, number in [split_file_name(file.name)]
+        if name == base and number and file.path is not None
+    }
+    if not begin or not digits:
+        return None
+    numbers = range(int(begin), int(digits) + 1)
+    if not all(number in by_number for number in numbers):
+        return None
+    return [by_number[number] for number in numbers]
