@@ -72,6 +72,8 @@ class BatchDecoder(EventDecoder):
         trailer = CHECKSUM_SIZE if self.checksum_enabled else 0
         verifies, nameless = trailer and self._verify_checksum, self._nameless
         raw, header = b"", _NO_HEADER
+        # ``kept`` takes whole slices: the bytes from ``first`` up to the next unwanted event.
+        number, first = begin - 1, begin
         try:
             for number, raw in enumerate(raws[begin:] if begin else raws, begin):
                 header = unpack_event_header(raw)
@@ -84,18 +86,23 @@ class BatchDecoder(EventDecoder):
                     event = self.decode(raw, None, header)
                     position = self.position
                 else:
+                    end = position + size
                     # If the source gives no position, the sum of the event sizes is used: see decode().
-                    if header[4] and (position + size) & POSITION_MASK != header[4]:
+                    if end != header[4] and header[4] and end & POSITION_MASK != header[4]:
                         position = max(header[4] - size, 0)
+                        end = position + size
                     if verifies and crc32(raw) != CRC32_RESIDUE:
                         raise ChecksumError(WRONG_CHECKSUM)
                     event = parse(header, file, position, raw, size - trailer)
-                    position += size
-                if event is not None:
-                    events.append(event)
-                    kept.append(raw)
-                    if nameless:
-                        return number + 1
+                    position = end
+                if event is None:
+                    kept += raws[first:number]
+                    first = number + 1
+                    continue
+                events.append(event)
+                if nameless:
+                    break
+            number += 1
         except ReplicaError as error:
             raise self._located(error, header[1], position) from error.__cause__
         except DAMAGE as error:
@@ -104,7 +111,8 @@ class BatchDecoder(EventDecoder):
             raise self._located(damaged(error), header[1], position) from error
         finally:
             self.position = position
-        return len(raws)
+            kept += raws[first:number]
+        return number
 
     def forget_tables(self) -> None:
         """Treat every table as new from here on."""

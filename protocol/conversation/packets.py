@@ -5,8 +5,11 @@ continues in the next frame, which may be empty (MySQL's ``page_protocol_basic_p
 counter, which restarts with each command. This module does not look into payloads.
 
 Received chunks are joined only once a whole frame is there, so that no byte of a large frame is copied again with
-each chunk: a payload of n bytes takes at most about 2 n bytes of memory while it arrives.
+each chunk: a payload of n bytes takes at most about 2 n bytes of memory while it arrives. Large chunks are read piece
+by piece, so that a piece and what is made of it stay in the processor's cache.
 """
+
+from collections import deque
 
 from ..constants import MAX_FRAME_PAYLOAD
 from ..errors import DecodeError, ProtocolError, ReplicaError
@@ -20,7 +23,9 @@ MAX_LOGIN_PAYLOAD = 1 << 20
 MAX_PAYLOAD = (1 << 30) + (1 << 20)
 
 #: Frames are read in blocks of this many bytes if more have arrived.
-BULK_SIZE = 1 << 15
+BULK_SIZE = 1 << 14
+# Chunks are joined in pieces of this size: 0.34 us per frame of 130 bytes instead of 0.5 for pieces of 256 KB.
+_PIECE_SIZE = 1 << 16
 
 # Bytes in front of an event: a zero, and the two of a semi-synchronous source.
 _EVENT_PREFIX = 3
@@ -40,7 +45,8 @@ class FrameStream:
         self._has_events = False
         self._data = b""
         self._position = 0
-        self._chunks: list[bytes] = []
+        self._chunks: deque[bytes] = deque()
+        self._chunk_position = 0  # the first unread byte of the first chunk
         self._size = 0  # unread bytes: those of _data from _position on, and those of _chunks
         self._wanted = HEADER_SIZE  # with fewer unread bytes no frame can be complete
         self._parts: list[bytes] = []  # the frames read so far of a payload of several frames
@@ -84,7 +90,7 @@ class FrameStream:
 
     def rest(self) -> bytes:
         """The bytes that were received and not yet read."""
-        return self._joined()[self._position :]
+        return self._joined(self._size)[self._position :]
 
     def encode(self, payload: bytes) -> bytes:
         """The frames of a payload, numbered from ``sequence`` on."""
@@ -146,7 +152,7 @@ class FrameStream:
         """
         if self._size < self._wanted or self._parts or self._restarts:
             return
-        data = self._joined()
+        data = self._joined(self._wanted)
         position = start = self._position
         limit = min(len(data) - 8, position + BULK_SIZE)
         sequence = self.sequence << 24
@@ -177,18 +183,18 @@ class FrameStream:
     def _read_frame(self) -> bytes | None:
         if self._size < self._wanted:
             return None
-        data = self._joined()
-        position = self._position
-        (word,) = unpack_u32(data, position)
+        (word,) = unpack_u32(self._joined(self._wanted), self._position)
         sequence, length = word >> 24, word & MAX_FRAME_PAYLOAD
         if sequence != self.sequence and sequence not in self._restarts:
             raise ProtocolError(f"frame number {sequence} came where {self.sequence} was due")
         if self._parts_size + length > self.max_payload:
             raise self._too_large(self._parts_size + length)
-        end = position + HEADER_SIZE + length
-        if end > len(data):
+        if self._size < HEADER_SIZE + length:
             self._wanted = HEADER_SIZE + length
             return None
+        data = self._joined(HEADER_SIZE + length)
+        position = self._position
+        end = position + HEADER_SIZE + length
         self._restarts = ()
         self.sequence = (sequence + 1) & 0xFF
         self._wanted = HEADER_SIZE
@@ -204,14 +210,30 @@ class FrameStream:
             return DecodeError(too_large("an event", size, self.max_payload - _EVENT_PREFIX))
         return ProtocolError(f"a payload has {size} bytes or more; {self.max_payload} are allowed")
 
-    def _joined(self) -> bytes:
-        """All received bytes as one object; the unread ones start at ``_position``."""
-        if self._chunks:
-            if self._position < len(self._data):
-                self._chunks.insert(0, self._data[self._position :])
-            self._data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-            self._position = 0
-            self._chunks.clear()
+    def _joined(self, size: int) -> bytes:
+        """Received bytes as one object, in which at least ``size`` unread bytes start at ``_position``."""
+        have = len(self._data) - self._position
+        if have >= size:
+            return self._data
+        chunks, begin = self._chunks, self._chunk_position
+        rest = self._data[self._position :]
+        self._position = 0
+        if not begin and self._size <= 2 * _PIECE_SIZE:
+            self._data = b"".join((rest, *chunks)) if rest or len(chunks) > 1 else chunks[0]
+            chunks.clear()
+            return self._data
+        parts: list[bytes | memoryview] = [rest]
+        missing = max(size, _PIECE_SIZE) - have
+        while chunks and missing > 0:
+            part = memoryview(chunks[0])[begin : begin + missing]
+            parts.append(part)
+            missing -= len(part)
+            begin += len(part)
+            if begin == len(chunks[0]):
+                chunks.popleft()
+                begin = 0
+        self._chunk_position = begin
+        self._data = b"".join(parts)
         return self._data
 
 

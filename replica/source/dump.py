@@ -1,6 +1,6 @@
 """One connection over which a source sends its log: it asks for the log and watches for signs of life.
 
-    Session.next_events -> raw events
+    Session.next_events -> Dump.take -> raw events
 
 A stream, a relay and Spark's intake have one dump at a time. They decide what to do with the raw events, and what to
 do when the connection ends.
@@ -66,10 +66,12 @@ class Greeted:
 
 
 class Dump:
-    """The raw log of one source from one place on. ``start`` asks for the log, ``read`` waits for events.
+    """The raw log of one source from one place on. ``start`` asks for the log; ``take`` returns the events that have
+    arrived, ``wait`` waits for more, ``read`` does both.
 
     The dump begins at ``start_point``; ``is_by_gtid`` says whether by GTID set. ``has_checksums`` holds until the
-    first format description. ``is_known``: an event is known to begin at the start point.
+    first format description. ``is_known``: an event is known to begin at the start point. ``has_begun``: events have
+    come.
     """
 
     def __init__(self, greeted: Greeted, start: StartPoint, *, is_known: bool) -> None:
@@ -81,6 +83,7 @@ class Dump:
         self.is_by_gtid = self.is_seeking = start.by_gtid
         self.is_known = is_known or start.by_gtid or start.position <= FIRST_POSITION
         self._options = options = greeted.session.options
+        self.has_begun = False
         self._silence = options.heartbeat * _SILENT_PERIODS or None
         self._silent_since: float | None = None
         self._bytes_then = 0
@@ -90,16 +93,31 @@ class Dump:
         await identify(self.session, self.source, self._options)
         await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
 
-    async def read(self, limit: float | None) -> list[bytes] | None:
-        """The whole raw events that have arrived. Without any, wait for bytes up to ``limit`` seconds, return None.
+    def take(self) -> list[bytes]:
+        """The next whole raw events that have arrived; empty until more bytes come, see ``wait``.
 
-        Raises ``ConnectionLostError`` if the dump has ended, and ``SourceSilentError`` after 2.5 heartbeat periods
-        without a sign of life, counted over all calls since the last event.
+        Raises ``ServerError`` if the source refuses to go on, and ``ProtocolError``.
         """
         events = self.session.next_events()
         if events:
             self._silent_since = None
+            self.has_begun = True
+        return events
+
+    async def read(self, limit: float | None) -> list[bytes] | None:
+        """What ``take`` returns; if that is empty, do ``wait`` and return None."""
+        events = self.take()
+        if events:
             return events
+        await self.wait(limit)
+        return None
+
+    async def wait(self, limit: float | None) -> None:
+        """Wait up to ``limit`` seconds for bytes, when ``take`` has returned no events.
+
+        Raises ``ConnectionLostError`` if the dump has ended, and ``SourceSilentError`` after 2.5 heartbeat periods
+        without a sign of life, counted over all calls since the last event.
+        """
         if self.session.dump_ended:
             raise await self._ended()
         now = asyncio.get_running_loop().time()
@@ -112,7 +130,6 @@ class Dump:
                 self._silent_since = None
         elif left is not None and (limit is None or left <= limit):
             await self._check_life()
-        return None
 
     def _note_life(self, now: float) -> None:
         self._silent_since, self._bytes_then = now, self.session.bytes_received

@@ -34,8 +34,8 @@ class Batch:
     then the place after that event, and ``inner`` the number of the first event within it, from 1 on; else 0.
     """
 
-    events: list[Event]
-    raws: list[bytes]
+    events: Sequence[Event]
+    raws: Sequence[bytes]
     end: tuple[str, int] | None = None
     inner: int = 0
 
@@ -59,6 +59,9 @@ class Batch:
         return Batch(self.events[begin:end], self.raws[begin:end], self.end, self.inner_number(begin))
 
 
+_NOTHING: Final = Batch((), ())
+
+
 @record(slots=True)
 class Counters:
     """The numbers of a stream's status."""
@@ -72,14 +75,17 @@ class Counters:
 class Account:
     """How far the user of one stream has come, across all batches and dumps.
 
-    ``last`` is the last event that was done or passed over, with its bytes and its number in its compressed
-    transaction. ``delivered`` and ``open_rows`` describe the part of the open transaction that is done.
+    ``last`` is the last event of the finished batches, or the last that was passed over, with its bytes and its
+    number in its compressed transaction. ``delivered`` and ``open_rows`` describe the part of the open transaction
+    that is done.
     """
 
     def __init__(self, wanted: tuple[type[Event], ...]) -> None:
         self.delivered = Delivered()
         self.open_rows = 0
         self.last: tuple[Event, bytes, int] | None = None
+        # When events of the log came last.
+        self.received_at = 0.0
         # When the last heartbeat came, and the last event before it: the source had nothing more to send then.
         self.heard_at = 0.0
         self.idle_behind: Event | None = None
@@ -91,7 +97,7 @@ class Account:
         # The initial copy of tables, which follows all events that are done; None without one.
         self.copy: SnapshotCopy | None = None
         self._has_moved = False
-        self._take(Batch([], []))
+        self._take(_NOTHING)
 
     def begin(self, progress: Progress) -> None:
         """Begin the stream at this progress."""
@@ -133,27 +139,19 @@ class Account:
     def finish_handed(self) -> None:
         """The user is done with all events handed out, and with the unselected events after them."""
         self._finished = self._handed
-        done = self._done(self._finished)
-        self._settle(done)
-        if done and type(self._batch.events[done - 1]) not in SNAPSHOT_EVENTS:
-            self.last = (
-                self._batch.events[done - 1],
-                self._batch.raws[done - 1],
-                self._batch.inner_number(done - 1),
-            )
+        self._settle(self._done(self._finished))
 
     def finish_batch(self) -> None:
-        """Do ``finish_handed``, and drop a batch that was handed out to its end."""
-        if self._handed == len(self._shown):
-            self.drop_batch()
-        else:
-            self.finish_handed()
-
-    def drop_batch(self) -> None:
         """Do ``finish_handed``, and forget the events not handed out: the source sends them again."""
-        _ = self.counters
+        batch = self._batch
+        if not batch.events:
+            return
+        self._count(self._handed)
         self.finish_handed()
-        self._take(Batch([], []))
+        if self._settled and type(batch.events[self._settled - 1]) not in SNAPSHOT_EVENTS:
+            number = self._settled - 1
+            self.last = batch.events[number], batch.raws[number], batch.inner_number(number)
+        self._take(_NOTHING)
 
     # How far the user has come
 
@@ -184,10 +182,7 @@ class Account:
     @property
     def counters(self) -> Counters:
         """The numbers of events and rows handed out so far."""
-        shown = self._shown[self._counted : self._handed]
-        self._counted += len(shown)
-        self._counters.events += len(shown)
-        self._counters.rows += _rows_of(shown)
+        self._count(self._handed)
         return self._counters
 
     def lag_at(self, now: float) -> float | None:
@@ -251,13 +246,23 @@ class Account:
         self._places = [number for number in places if not copy.hides(batch.events[number])]
         self._shown = [batch.events[number] for number in self._places]
 
+    def _count(self, handed: int) -> None:
+        """Add the events up to ``handed`` to the counters."""
+        shown, counted = self._shown, self._counted
+        if handed > counted:
+            self._counted = handed
+            self._counters.events += handed - counted
+            self._counters.rows += _rows_of(
+                shown if handed - counted == len(shown) else shown[counted:handed]
+            )
+
     def _settle(self, done: int) -> None:
         """The first ``done`` events of the batch are done: move progress and notes."""
         batch, begin = self._batch, self._settled
         if done <= begin:
             return
         self._settled = done
-        events = batch.events[begin:done]
+        events = batch.events if done - begin == len(batch.events) else batch.events[begin:done]
         closed = self._progress.follow_all(events, batch.end)
         if self.copy is not None:
             self.copy.settle(events)
@@ -266,12 +271,15 @@ class Account:
             self.open_rows = 0
             self.delivered.end()
         if closed < len(events):
-            rest = events[closed:]
-            selected = rest if self._wanted is None else [e for e in rest if isinstance(e, self._wanted)]
-            self.open_rows += _rows_of(selected)
-            if self._decoder is not None:
-                for event, raw in zip(rest, batch.raws[begin + closed : done], strict=True):
-                    self.delivered.add(event, raw, _rows_of((event,)), self._decoder)
+            self._note(events[closed:], batch.raws[begin + closed : done])
+
+    def _note(self, events: Sequence[Event], raws: Sequence[bytes]) -> None:
+        """Note events of the open transaction that are done."""
+        selected = events if self._wanted is None else [e for e in events if isinstance(e, self._wanted)]
+        self.open_rows += _rows_of(selected)
+        if self._decoder is not None:
+            for event, raw in zip(events, raws, strict=True):
+                self.delivered.add(event, raw, _rows_of((event,)), self._decoder)
 
 
 def _rows_of(events: Sequence[Event]) -> int:

@@ -1,6 +1,6 @@
 """The live stream: connect, decode, filter, follow transactions, hand events to the user, reconnect. One pull loop.
 
-    Dump.read -> Delivery (decode, filter) -> a batch -> the user -> Account
+    Dump.take -> Delivery (decode, filter) -> a batch -> the user -> Account
 
 An event counts as done when the user comes back for the next event: only then does the checkpoint move. Within a
 batch nothing is awaited. ``Transport.read`` gives other tasks their turn before each chunk of at most about 256 KB.
@@ -134,6 +134,10 @@ class BinlogStream:
         if self._delivery.takes_news():
             self._retry.forget()
             self._upkeep.turn("streaming")
+        if self._overdue is not None and self._dump is not None and self._dump.has_begun:
+            # The source reads acknowledgements from the first event of the dump on.
+            self._dump.session.acknowledge_unasked(*self._overdue)
+            self._overdue = None
         await self._copy.look()
         if self._has_ended or request is Ask.END:
             await self._finish()
@@ -426,6 +430,7 @@ class BinlogStream:
         self._closing.set()
         self._account.finish_handed()
         self._warn_of_unmatched()
+        self._batch = iter(())
         if self._dump is not None and self._dump.session.ack_requested:
             await self._confirm(self._dump)
         self._abort()
@@ -439,22 +444,16 @@ class BinlogStream:
                 _LOGGER.warning("%s", unmatched_text(pattern, nearest, "the log that was read"))
 
     async def _read(self, dump: Dump) -> None:
-        """Wait for raw events until another duty is due."""
+        """Wait for more of the log until another duty is due."""
         if dump.session.ack_requested:
             await self._confirm(dump)
+            return
         stop = self._delivery.stop
         left = None if stop is None else stop.seconds_left(dump.source.now)
         limits = [limit for limit in (left, self._upkeep.limit()) if limit is not None]
         self._upkeep.waits(dump.session)
-        raws = await dump.read(min(limits, default=None))
-        if raws is not None:
-            if self._delivery.feed(raws):
-                self._upkeep.received()
-            if self._overdue is not None:
-                # The source reads acknowledgements from the first event of the dump on.
-                dump.session.acknowledge_unasked(*self._overdue)
-                self._overdue = None
-        elif stop is not None and left is not None and not stop.seconds_left(dump.source.now):
+        await dump.wait(min(limits, default=None))
+        if stop is not None and left is not None and not stop.seconds_left(dump.source.now):
             # The time of the stop has come: now its place in the log can be found.
             self._delivery.settle_stop(await settle(stop, dump.session.options, dump.source))
 

@@ -8,7 +8,7 @@ stream has to do next.
     Deliver     hand out these events, then call ``advance`` again
     Describe    look up the columns of this table, call ``describe``, then ``advance``
     Ask.TURN    give other tasks a turn
-    Ask.READ    read from the dump, then call ``feed``
+    Ask.READ    wait for more of the log, then call ``advance``
     Ask.END     the stream is over
 
 What ends a batch early, and what happens in the middle of one:
@@ -19,15 +19,17 @@ What ends a batch early, and what happens in the middle of one:
     column names ends the batch, and the stream looks up the columns anew.
     An event that changes how later events are read (``ALONE``) is decoded by itself, between two batches.
     Damage: the events before the damaged event are handed out. Then ``advance`` raises the error.
-    A lost connection: the stream reads only when the batch is handed out, so the user gets all whole events that
-    arrived before the stream notices the loss. ``break_off`` then returns how far the user came. The new dump begins
-    at the last transaction boundary, and ``Replay`` passes over the events that the user already has.
+    A lost connection: the stream waits for bytes only when the batch is handed out, so the user gets all whole events
+    that arrived before the stream notices the loss. ``break_off`` then returns how far the user came. The new dump
+    begins at the last transaction boundary, and ``Replay`` passes over the events that the user already has.
     An error in the middle of a batch, for example of the checkpoint store: if the stream reconnects, ``break_off``
     forgets the events not handed out, and the source sends them again.
-    An acknowledgement (semi-sync): the source's request comes with the last raw event of a read. The stream answers
-    before its next read: by then the user has come back for more after that event, and the checkpoint is saved.
+    An acknowledgement (semi-sync): the source's request comes with the last raw event that is taken. The stream
+    answers before more are taken: by then the user has come back for more after that event, and the checkpoint is
+    saved.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -84,7 +86,7 @@ class Ask(Enum):
     """Requests to the stream that need no argument."""
 
     TURN = "give other tasks a turn"
-    READ = "read from the dump"
+    READ = "wait for more of the log"
     END = "the stream is over"
 
 
@@ -191,7 +193,8 @@ class Delivery:
         """End the dump and return how far the user had come. ``before`` is the result for the previous dump."""
         account, dump = self.account, self._dump
         assert dump is not None
-        account.drop_batch()
+        self._dump = None
+        account.finish_batch()
         self._drop()
         if self._replay is not None and before is not None:
             # The dump was lost during the replay: the user has come no further than before it.
@@ -257,11 +260,6 @@ class Delivery:
 
     # Batches
 
-    def feed(self, raws: Sequence[bytes]) -> bool:
-        """Take the raw events of one read. Returns whether one of them is not a heartbeat."""
-        self._raws, self._next = raws, 0
-        return any(raw[4:5] not in _HEARTBEATS for raw in raws)
-
     def advance(self) -> Request:
         """The user is done with all events that were handed out: return what the stream has to do next.
 
@@ -287,9 +285,19 @@ class Delivery:
                 request = self._decode_payload(self._payload)
             elif self._nameless is not None or self._next < len(self._raws):
                 request = self._decode()
-            else:
+            elif not self._take():
                 return Ask.READ
         return request
+
+    def _take(self) -> bool:
+        """Take the next raw events from the dump; False if there are none, or the last one must be acknowledged."""
+        dump = self._dump
+        if dump is None or dump.session.ack_requested:
+            return False
+        self._raws, self._next = dump.take(), 0
+        if any(raw[4:5] not in _HEARTBEATS for raw in self._raws):
+            self.account.received_at = time.time()
+        return bool(self._raws)
 
     def describe(self, event: TableMapEvent, columns: Sequence[ColumnDescription] | None) -> None:
         """Take the columns of the table that ``advance`` asked for; None if the source does not show them.
@@ -400,8 +408,10 @@ class Delivery:
             if not passes:
                 self._replay = None
             if passes is False:
-                batch.raws[number] = replay.trimmed or batch.raws[number]
-                return batch.behind(number)
+                rest = batch.behind(number)
+                if replay.trimmed:
+                    rest.raws = [replay.trimmed, *rest.raws[1:]]
+                return rest
             is_of_file = self._is_by_gtid and isinstance(event, FILE_EVENTS)
             self.account.pass_over(batch, number, is_followed=not is_of_file)
             if passes is None:

@@ -35,7 +35,6 @@ class Upkeep:
         self._last_error: ReplicaError | None = None
         self._shown_at = float("-inf")
         self._reconnects = self._bytes_before = 0
-        self._last_event = 0.0
         # Since when the user waits for the next batch; and since when nothing has come, with the bytes until then.
         self._waiting: float | None = None
         self._silent_at = 0.0, -1
@@ -87,10 +86,6 @@ class Upkeep:
             limits.append(self._options.status_interval)
         return min(limits, default=None)
 
-    def received(self) -> None:
-        """Note that events of the log have come."""
-        self._last_event = time.time()
-
     def lost(self, session: Session) -> None:
         """Count the bytes of a dropped connection."""
         self._waiting = None
@@ -130,7 +125,7 @@ class Upkeep:
             server_id=None if source is None else source.server_id,
             seconds_behind=behind,
             last_heartbeat=_moment(self._account.heard_at),
-            last_event=_moment(self._last_event),
+            last_event=_moment(self._account.received_at),
             bytes=self._bytes_before + (session.bytes_received if session is not None else 0),
             events=counters.events,
             rows=counters.rows,
