@@ -208,9 +208,8 @@ class Delivery:
             end = ReplayEnd(
                 event.file, event.position, inner, progress.in_transaction, progress.open_gtid, compared
             )
-        return Broken(
-            account.progress, self._is_by_gtid, _identity(dump), end, account.delivered, self._decoder
-        )
+        identity = dump.source.server_uuid, dump.source.server_id
+        return Broken(account.progress, self._is_by_gtid, identity, end, account.delivered, self._decoder)
 
     def restart(self, broken: Broken, reason: str) -> tuple[TransactionRestarted, Broken]:
         """Void the delivered part of the open transaction. Returns the marker, and from where to read again."""
@@ -496,7 +495,3 @@ class Delivery:
         if self._stop is not None and not progress.in_transaction and self._stop.has_passed(event):
             self._is_over = not self._copy.is_running
         progress.idle(event.source_file, event.source_position)
-
-
-def _identity(dump: Dump) -> tuple[str | None, int | None]:
-    return dump.source.server_uuid, dump.source.server_id
