@@ -1,7 +1,7 @@
 """Event handlers: registered by event class and table, called one after another. This module reads no stream."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -57,6 +57,13 @@ class Handlers:
 
     async def call(self, event: Event) -> None:
         """Call all handlers registered for the event. An exception of a handler goes on to the caller."""
+        for handler in self.matching(event):
+            result = handler(event)
+            if inspect.isawaitable(result):
+                await result
+
+    def matching(self, event: Event) -> Iterator[Callable[[Any], object]]:
+        """The handlers registered for the event, in the order of registration."""
         registrations = self._by_class.get(type(event))
         if registrations is None:
             registrations = self._by_class[type(event)] = [
@@ -69,9 +76,7 @@ class Handlers:
                 table = event.table  # type: ignore[attr-defined]
                 if not registration.wants_table(table.schema, table.name):
                     continue
-            result = registration.handler(event)
-            if inspect.isawaitable(result):
-                await result
+            yield registration.handler
 
 
 def _check_handler(event_class: type[Event], handler: Callable[..., object]) -> None:

@@ -101,6 +101,15 @@ def _check_end(grouper: TransactionGrouper, unit: Unit) -> None:
         raise RuntimeError("a transaction's checkpoint must be read before the next transaction begins")
 
 
+def _follow(grouper: TransactionGrouper, event: Event) -> None:
+    """Feed an event that the user has got without its transaction."""
+    with contextlib.suppress(LostEventsError):
+        # The user has seen the INCIDENT event.
+        grouper.feed(event)
+    if grouper.unit is not None:
+        grouper.unit.forget(event)
+
+
 class Transaction(_TransactionFacts):
     """One transaction of a stream, from begin to end; iterate it for its changes, row by row.
 
@@ -208,11 +217,7 @@ class Transactions:
 
     def follow(self, event: Event) -> None:
         """Note an event that the user got by iterating the stream itself."""
-        with contextlib.suppress(LostEventsError):
-            # The user has seen the INCIDENT event.
-            self._grouper.feed(event)
-        if self._grouper.unit is not None:
-            self._grouper.unit.forget(event)
+        _follow(self._grouper, event)
 
     async def pull(self) -> None:
         """Fetch one event and add it to its transaction."""
@@ -239,7 +244,7 @@ class Transactions:
 
 
 class FileTransaction(_TransactionFacts):
-    """One transaction of a file: like ``Transaction``, without ``await``."""
+    """One transaction of a file, or of a stream of ``replica.sync``: like ``Transaction``, without ``await``."""
 
     def __init__(self, unit: Unit, owner: "FileTransactions") -> None:
         super().__init__(unit, owner.checkpoint_behind)
@@ -264,9 +269,12 @@ class FileTransaction(_TransactionFacts):
     def collect(self, *, prepared: bool = False) -> list[Change]:
         """All changes of a committed transaction as one list: see ``Transaction.collect``."""
         self._unit.begin_collecting()
-        while (event := self._next_event()) is not None:
-            self._unit.collect(event)
-        return self._unit.collected(prepared)
+        while True:
+            while (event := self._next_event()) is not None:
+                self._unit.collect(event)
+            if self._unit.outcome != "restarted" or (again := self._owner.restarted()) is None:
+                return self._unit.collected(prepared)
+            self._unit = again
 
     def _next_event(self) -> Event | None:
         unit = self._unit
@@ -298,10 +306,23 @@ class FileTransactions:
         return self
 
     def __next__(self) -> FileTransaction:
+        unit = self._next_unit()
+        if unit is None:
+            raise StopIteration
+        return FileTransaction(unit, self)
+
+    def restarted(self) -> Unit | None:
+        """The repetition of the transaction that was cut off, if it comes next; in files there is none."""
+        while (unit := self._grouper.unit) is None or unit.outcome == "restarted":
+            if not self.pull():
+                return None
+        return self._next_unit() if unit.is_restart else None
+
+    def _next_unit(self) -> Unit | None:
         while (unit := self._grouper.next_unit()) is None:
             if not self.pull():
-                raise StopIteration
-        return FileTransaction(unit, self)
+                return None
+        return unit
 
     def pull(self) -> bool:
         """Fetch one event and add it to its transaction; False at the end of the files."""
@@ -322,3 +343,35 @@ class FileTransactions:
         progress = self._grouper.progress
         gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
         return Checkpoint(progress.file, progress.position, gtid_set)
+
+
+class SyncTransactions(FileTransactions):
+    """The transactions of a stream of ``replica.sync``, one after another: like ``Transactions``, without ``await``.
+
+    ``next_event`` returns the stream's next event, of any type, and None at its end. ``checkpoint_behind`` is as in
+    ``Transactions``.
+    """
+
+    def __init__(
+        self, next_event: Callable[[], Event | None], checkpoint_behind: Callable[[], Checkpoint]
+    ) -> None:
+        self._event = next_event
+        self._checkpoint_behind = checkpoint_behind
+        self._grouper = TransactionGrouper()
+
+    def follow(self, event: Event) -> None:
+        """Note an event that the user got by iterating the stream itself."""
+        _follow(self._grouper, event)
+
+    def pull(self) -> bool:
+        """Fetch one event and add it to its transaction; False at the end of the stream."""
+        event = self._event()
+        if event is None:
+            return False
+        self._grouper.feed(event)
+        return True
+
+    def checkpoint_behind(self, unit: Unit) -> Checkpoint:
+        """The checkpoint at the end of a transaction; raises if the stream is not there."""
+        _check_end(self._grouper, unit)
+        return self._checkpoint_behind()

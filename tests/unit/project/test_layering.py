@@ -22,6 +22,7 @@ from tests.support.places import ROOT
 #: From the top down. A module imports from its own folder and from folders below it. Folders of one line do not
 #: import each other.
 FOLDERS: tuple[tuple[str, ...], ...] = (
+    ("replica.sync",),
     ("replica",),
     ("replica.cli",),
     ("replica.spark.jobs",),

@@ -1,0 +1,36 @@
+"""The live stream without asyncio.
+
+    import replica.sync
+
+    with replica.sync.connect("mysql://repl:secret@127.0.0.1:3306", tables=["shop.*"]) as stream:
+        for event in stream:
+            ...
+
+``replica.sync.connect`` has the arguments of ``replica.connect``, and ``SyncStream`` the names of ``BinlogStream``
+without ``await``; ``close()`` is its ``aclose()``.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+from .. import BinlogStream
+from .. import connect as _connect
+from .sync_stream import SyncStream as SyncStream
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def _synchronous(connect: Callable[_Arguments, BinlogStream]) -> Callable[_Arguments, SyncStream]:
+    """A function with the same arguments whose stream needs no asyncio."""
+
+    @wraps(connect)
+    def connect_synchronously(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> SyncStream:
+        return SyncStream(connect(*arguments, **options))
+
+    return connect_synchronously
+
+
+#: Create a stream of changes; it connects when it is opened, not before. The arguments are those of
+#: ``replica.connect``.
+connect = _synchronous(_connect)

@@ -1,0 +1,102 @@
+"""``LoopDriver``: awaits coroutines for code that is not asynchronous, with an event loop of its own.
+
+The loop runs only while somebody waits, in the thread that waits. A thread whose own event loop is running (in a
+notebook, in a callback of asyncio) cannot run a second one: there a helper thread runs it, and the caller waits.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class LoopDriver:
+    """One event loop, and a lock that only one thread drives it at a time."""
+
+    def __init__(self) -> None:
+        # Runner handles Ctrl-C: it cancels what is awaited, and raises KeyboardInterrupt when that has ended.
+        # With a factory of its own it leaves the thread's current event loop alone.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._lock = threading.RLock()
+        self._helper: ThreadPoolExecutor | None = None
+        self._is_closed = False
+        self._is_waiting = False
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``."""
+        with self._lock:
+            if self._is_closed:
+                work.close()
+                raise RuntimeError("the stream is closed: connect a new stream with start=stream.checkpoint")
+            self._is_waiting = True
+            try:
+                return self._wait(work)
+            finally:
+                self._is_waiting = False
+
+    def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        if not _is_loop_running():
+            return self._runner.run(work)
+        if self._helper is None:
+            self._helper = ThreadPoolExecutor(1, "replica-sync")
+        future = self._helper.submit(self._runner.run, work)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C, while the helper waits in the loop.
+            if not future.done():
+                self._runner.get_loop().call_soon_threadsafe(self._cancel_all)
+                wait((future,))
+            raise
+
+    def interrupt(self, request: Callable[[], object]) -> bool:
+        """Call ``request`` in the loop if another thread, or this one below a signal handler, waits in ``run``.
+
+        Returns whether that is so. If not, the caller may use ``run``.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                # The loop itself may not have begun yet: then it begins with the request.
+                if not self._is_waiting:
+                    return False
+            finally:
+                self._lock.release()
+        # The loop may have ended meanwhile: then there is nobody to interrupt.
+        with contextlib.suppress(RuntimeError):
+            self._runner.get_loop().call_soon_threadsafe(request)
+        return True
+
+    def _cancel_all(self) -> None:
+        for task in asyncio.all_tasks(self._runner.get_loop()):
+            task.cancel()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Close the loop; nothing can be awaited afterwards."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if _is_loop_running():
+                with ThreadPoolExecutor(1) as helper:
+                    helper.submit(self._runner.close).result()
+            else:
+                self._runner.close()
+            if self._helper is not None:
+                self._helper.shutdown()
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

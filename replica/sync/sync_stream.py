@@ -1,0 +1,192 @@
+"""``SyncStream``: the stream for code without asyncio. It is a front of ``BinlogStream``, which does all the work.
+
+    for event in stream      events of the current batch are handed out as they are; nothing is awaited
+                             at the end of a batch the driver awaits the stream's next one
+
+So a batch of up to about 256 KB costs one turn of the event loop, and an event no more than a call.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from time import monotonic
+from typing import Final, Self
+
+from protocol.binlog.events import Event
+from protocol.errors import ConfigurationError
+from protocol.position import BinlogPosition, Checkpoint
+
+from ..config.status import StreamStatus
+from ..stream.binlog_stream import BinlogStream
+from ..stream.handlers import AnyEvent, Handlers, Result
+from ..transactions.transaction import SyncTransactions
+from .loop_driver import LoopDriver
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class SyncStream:
+    """The events of a source, in the order of its binary log; made by ``replica.sync.connect``.
+
+        with replica.sync.connect("mysql://repl:secret@127.0.0.1") as stream:
+            for event in stream:
+                ...
+
+    It has the promises, options and errors of ``BinlogStream``. Iterating needs ``with`` (or ``run()``). If you leave
+    the loop and iterate again, the stream goes on with the next event. Only one thread may iterate at a time.
+    ``close()`` ends the loop, also from another thread or a signal handler. Ctrl-C raises ``KeyboardInterrupt``.
+    A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
+    notebooks, in a helper thread.
+    """
+
+    def __init__(self, stream: BinlogStream) -> None:
+        self._stream = stream
+        self._driver = LoopDriver()
+        self._handlers = Handlers()
+        self._transactions: SyncTransactions | None = None
+        # The rest of the stream's batch, if nothing is to be done for an event but to hand it out.
+        self._rest: Iterator[Event] = iter(())
+        self._is_open = False
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return repr(self._stream).replace("BinlogStream", "SyncStream")
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            if kind is None:
+                raise
+            # The exception that ended the loop matters more than one of a store or a hook.
+            _LOGGER.error("%s", error)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        # Keep this short, it runs for each event.
+        for event in self._rest:
+            return event
+        return self._next_with_care()
+
+    def _next_with_care(self) -> Event:
+        event = self._next()
+        if event is None:
+            raise StopIteration
+        if self._transactions is not None:
+            self._transactions.follow(event)
+        return event
+
+    def _next(self) -> Event | None:
+        """The next event; None at the end. As in ``BinlogStream``, duties are looked after between two events."""
+        stream = self._stream
+        if not (stream._has_duties and monotonic() >= stream._look_at):
+            for event in stream._batch:
+                return event
+        if self._is_closed:
+            return None
+        try:
+            return self._driver.run(stream.__anext__())
+        except StopAsyncIteration:
+            return None
+        finally:
+            if not (stream._has_duties or self._transactions is not None or self._is_closed):
+                self._rest = stream._batch
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The place after the last transaction whose events are all done: see ``BinlogStream.checkpoint``."""
+        return self._stream.checkpoint
+
+    @property
+    def position(self) -> BinlogPosition | None:
+        """File and position of ``checkpoint``; None until the file is known."""
+        return self._stream.position
+
+    @property
+    def server_version(self) -> str | None:
+        """The source's version, such as "9.7.4" or "11.8.6-MariaDB"; None before the stream is opened."""
+        return self._stream.server_version
+
+    @property
+    def status(self) -> StreamStatus:
+        """The status of the stream now."""
+        return self._stream.status
+
+    def transactions(self) -> SyncTransactions:
+        """Iterate over whole transactions, from begin to commit: see ``BinlogStream.transactions``."""
+        if self._transactions is None:
+            self._rest = iter(())
+            if Event not in self._stream._options.events:
+                raise ConfigurationError("transactions() needs all events: leave out events=")
+            self._transactions = SyncTransactions(self._next, self._stream._checkpoint_behind)
+        return self._transactions
+
+    def on(
+        self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
+    ) -> Callable[[Callable[[AnyEvent], Result]], Callable[[AnyEvent], Result]]:
+        """Register the decorated function as an event handler, which ``run()`` calls: see ``BinlogStream.on``.
+
+        A coroutine function is called, too, and awaited before the next handler.
+        """
+
+        def register(handler: Callable[[AnyEvent], Result]) -> Callable[[AnyEvent], Result]:
+            self._handlers.add(event_class, table, handler)
+            return handler
+
+        return register
+
+    def run(self) -> None:
+        """Open the stream if it is not open, call the handlers for each event, and close the stream at the end.
+
+        Returns when the stream ends (``stop=``, ``close()``). An exception of a handler ends the stream and goes on
+        to the caller; the checkpoint stays before the transaction of that event.
+        """
+        try:
+            if not self._is_open:
+                self._open()
+            for event in self:
+                for handler in self._handlers.matching(event):
+                    result = handler(event)
+                    if isinstance(result, Coroutine):
+                        self._driver.run(result)
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
+        self.close()
+
+    def acknowledge(self) -> None:
+        """Mark all delivered events as done. The checkpoint moves, and is in the store when this returns."""
+        self._driver.run(self._stream.acknowledge())
+
+    def close(self) -> None:
+        """End the stream and close its connections. May be called repeatedly, from any thread and signal handler.
+
+        Called in a signal handler, or by another thread, it ends the loop of the thread that iterates. That thread
+        then closes the connections, at the end of its ``with`` block.
+        """
+        self._is_closed = True
+        self._rest = iter(())
+        if not (self._driver.is_closed or self._driver.interrupt(self._request_end)):
+            try:
+                self._driver.run(self._stream.aclose())
+            finally:
+                self._driver.close()
+
+    def _request_end(self) -> None:
+        """Let the loop of the thread that iterates end; it runs in the event loop."""
+        self._stream._closing.set()
+        self._stream._batch = iter(())
+        self._stream._abort()
+
+    def _open(self) -> None:
+        self._is_open = True
+        try:
+            self._driver.run(self._stream.__aenter__())
+        except BaseException:
+            self._driver.close()
+            raise

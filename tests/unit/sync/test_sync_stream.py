@@ -1,0 +1,244 @@
+"""The stream without asyncio: the same events as the asynchronous one, ended from everywhere, used everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import replica.sync
+from protocol.errors import ConfigurationError, ConnectionLostError
+from replica import Checkpoint, FileCheckpointStore, QueryEvent, RowsEvent, StreamStatus, WriteRowsEvent
+from replica.demo import DemoSource
+
+SECONDS = 60
+#: Of the demo's log, up to the end of its last transaction.
+EVENTS, ROWS = 1283, 405
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[DemoSource]:
+    with DemoSource(tls=False) as source:
+        yield source
+
+
+def connect(source: DemoSource, **options: object) -> replica.sync.SyncStream:
+    return replica.sync.connect(source.dsn, **{"start": "earliest", "stop": "now"} | options)  # type: ignore[arg-type]
+
+
+async def asynchronously(source: DemoSource) -> tuple[list[str], Checkpoint | None]:
+    async with replica.connect(source.dsn, start="earliest", stop="now") as stream:
+        return [repr(event) async for event in stream], stream.checkpoint
+
+
+def test_events_are_those_of_the_asynchronous_stream(source: DemoSource) -> None:
+    expected, checkpoint = asyncio.run(asynchronously(source))
+    with connect(source) as stream:
+        assert [repr(event) for event in stream] == expected
+        assert list(stream) == []
+        assert (stream.checkpoint, stream.server_version) == (checkpoint, "9.7.4")
+        assert stream.position is not None
+    assert stream.status.state == "closed"
+    assert (stream.status.events, stream.status.rows) == (EVENTS, ROWS)
+    stream.close()
+    assert list(stream) == []
+
+
+def test_the_arguments_are_those_of_connect() -> None:
+    assert inspect.signature(replica.sync.connect) == inspect.signature(replica.connect)
+    with pytest.raises(ConfigurationError, match="server_id"):
+        replica.sync.connect("mysql://repl@127.0.0.1", server_id=0)
+
+
+def test_leaving_the_loop_and_going_on(source: DemoSource) -> None:
+    seen = []
+    with connect(source) as stream:
+        while True:
+            for event in stream:
+                seen.append(event.position)
+                if len(seen) % 100 == 0:
+                    break
+            else:
+                break
+    assert len(seen) == EVENTS
+    assert sorted(seen) == seen
+
+
+def test_transactions(source: DemoSource) -> None:
+    async def expected() -> list[tuple[object, ...]]:
+        async with replica.connect(source.dsn, start="earliest", stop="now") as stream:
+            return [
+                (tx.gtid, await tx.collect(), tx.outcome, tx.checkpoint) async for tx in stream.transactions()
+            ]
+
+    with connect(source) as stream:
+        found = [(tx.gtid, tx.collect(), tx.outcome, tx.checkpoint) for tx in stream.transactions()]
+    assert len(found) > 200
+    assert found == asyncio.run(expected())
+
+
+def test_transactions_after_events_of_the_same_stream(source: DemoSource) -> None:
+    with connect(source) as stream:
+        transactions = stream.transactions()
+        first = next(transactions)
+        for event in stream:
+            if isinstance(event, WriteRowsEvent):
+                seen = len(event.rows)
+                break
+        assert first.gtid is not None
+        rest = sum(len(list(tx)) for tx in transactions)
+    assert rest == ROWS - seen
+
+
+def test_transactions_need_all_events(source: DemoSource) -> None:
+    with (
+        connect(source, events=QueryEvent) as stream,
+        pytest.raises(ConfigurationError, match="leave out events="),
+    ):
+        stream.transactions()
+
+
+def test_handlers(source: DemoSource) -> None:
+    stream = connect(source)
+    counts = {"rows": 0, "orders": 0, "awaited": 0}
+
+    @stream.on(RowsEvent)
+    def count(event: RowsEvent) -> None:
+        counts["rows"] += sum(1 for _ in event.changes())
+
+    @stream.on(WriteRowsEvent, table="shop.orders")
+    def count_orders(event: WriteRowsEvent) -> None:
+        counts["orders"] += len(event.rows)
+
+    @stream.on(QueryEvent)
+    async def awaited(event: QueryEvent) -> None:
+        await asyncio.sleep(0)
+        counts["awaited"] += 1
+
+    stream.run()
+    assert counts["rows"] == ROWS
+    assert counts["orders"] == 79
+    assert counts["awaited"] > 200
+    assert stream.status.state == "closed"
+
+
+def test_an_exception_of_a_handler_ends_the_stream(source: DemoSource) -> None:
+    stream = connect(source)
+
+    @stream.on(WriteRowsEvent)
+    def fail(event: WriteRowsEvent) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        stream.run()
+    assert stream.status.state == "closed"
+
+
+def test_checkpoints(source: DemoSource, tmp_path: Path) -> None:
+    """Whoever leaves after some transactions goes on behind them; the last one, not asked on, comes again."""
+    store = FileCheckpointStore(tmp_path / "ckpt")
+    seen = []
+    for most in (50, 1000):
+        with connect(source, checkpoints=store, checkpoint_interval=0) as stream:
+            for number, tx in enumerate(stream.transactions()):
+                if number == most:
+                    break
+                tx.collect()
+                seen.append(tx.gtid)
+    assert len(set(seen)) == len(seen) == 224
+    with connect(source, checkpoints=store) as stream:
+        assert list(stream) == []
+        stream.acknowledge()
+
+
+def test_status_is_shown(source: DemoSource) -> None:
+    shown: list[StreamStatus] = []
+    with connect(source, on_status=shown.append, status_interval=0.01) as stream:
+        assert sum(1 for _ in stream) == EVENTS
+    assert [shown[0].state, shown[-1].state] == ["connecting", "closed"]
+
+
+def test_close_from_another_thread_ends_the_wait(source: DemoSource) -> None:
+    with connect(source, stop=None) as stream:
+        for event in stream:
+            if event.position > 130_000:
+                break
+        closer = threading.Timer(0.3, stream.close)
+        closer.start()
+        # Without an end it would wait for ever.
+        rest = list(stream)
+        closer.join()
+        assert len(rest) < 20
+    assert stream.status.state == "closed"
+
+
+def test_another_thread_may_iterate(source: DemoSource) -> None:
+    with connect(source) as stream:
+        events = [next(stream) for _ in range(100)]
+        thread = threading.Thread(target=lambda: events.extend(stream))
+        thread.start()
+        thread.join(SECONDS)
+    assert len(events) == EVENTS
+
+
+async def test_inside_of_a_running_event_loop(source: DemoSource) -> None:
+    """As in a notebook: the loop of the caller stands still meanwhile, as with any blocking call."""
+    with connect(source) as stream:
+        assert sum(1 for _ in stream) == EVENTS
+    with pytest.raises(ConnectionLostError), replica.sync.connect("mysql://repl@127.0.0.1:1"):
+        raise AssertionError
+    assert await asyncio.sleep(0, "the loop goes on") == "the loop goes on"
+
+
+def test_errors(source: DemoSource) -> None:
+    with pytest.raises(ConnectionLostError), replica.sync.connect("mysql://repl@127.0.0.1:1"):
+        raise AssertionError
+    stream = connect(source)
+    stream.close()
+    with pytest.raises(RuntimeError, match="is closed"):
+        stream.acknowledge()
+
+
+_PROGRAM = """
+import signal, sys, threading
+import replica.sync
+stream = replica.sync.connect(sys.argv[1], start="earliest")
+signal.signal(signal.SIGTERM, lambda *_: stream.close())
+count = 0
+{prologue}
+with stream:
+    for event in stream:
+        count += 1
+        if count == 1284:
+            print("all", flush=True)
+print(count, stream.status.state, flush=True)
+"""
+_IN_A_LOOP = "import asyncio; loop = asyncio.new_event_loop(); asyncio._set_running_loop(loop)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("prologue", ["", _IN_A_LOOP], ids=["plain", "in a running loop"])
+def test_signals_end_the_wait(source: DemoSource, number: signal.Signals, prologue: str) -> None:
+    command = [sys.executable, "-c", _PROGRAM.format(prologue=prologue), source.dsn]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "all\n"
+            process.send_signal(number)
+            output, errors = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    if number == signal.SIGTERM:
+        assert (output, process.returncode) == ("1284 closed\n", 0), errors
+    else:
+        # As in any program: the exception passes through the with block, which closes the stream.
+        assert errors.splitlines()[-1] == "KeyboardInterrupt"
+        assert "Task was destroyed" not in errors
+        assert output == ""
