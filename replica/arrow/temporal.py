@@ -24,10 +24,10 @@ DATETIME = pa.timestamp("us")
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIME = pa.duration("us")
 
-_MONTHS = 13  # month 0 occurs in partial dates
-_LAST_MONTH = 9999 * _MONTHS + 12
+MONTHS = 13  # month 0 occurs in partial dates
+_LAST_MONTH = 9999 * MONTHS + 12
 _SECOND = 1_000_000
-_DAY = 86_400 * _SECOND
+DAY = 86_400 * _SECOND
 _DATETIME_BIAS = 0x20000
 
 
@@ -43,30 +43,30 @@ def _calendar() -> _Calendar:
     """The years 1 to 9999 in the proleptic Gregorian calendar; two tables of 1 MB."""
     months = np.arange("0001-01", "10000-02", dtype="datetime64[M]").astype("datetime64[D]").astype(np.int64)
     starts = months[:-1].reshape(9999, 12)
-    day_before, length = np.zeros((10_000, _MONTHS), np.int64), np.zeros((10_000, _MONTHS), np.int64)
+    day_before, length = np.zeros((10_000, MONTHS), np.int64), np.zeros((10_000, MONTHS), np.int64)
     day_before[1:, 1:] = starts - 1
     length[1:, 1:] = np.diff(months).reshape(9999, 12)
     return _Calendar(day_before.ravel(), length.ravel())
 
 
-class _Days(NamedTuple):
+class Days(NamedTuple):
     """Days since 1970; undefined where ``is_real`` is False."""
 
     days: Positions
     is_real: Flags
 
 
-def _days(places: Places, year_month: Positions, day: Positions) -> _Days:
+def calendar_days(places: Places, year_month: Positions, day: Positions) -> Days:
     """``year_month`` is year * 13 + month. Raises ``DecodeError`` for numbers that no server stores."""
     if places.is_any((year_month < 0) | (year_month > _LAST_MONTH) | (day > 31)):
         raise DecodeError("a date has a year, month or day that no server stores")
     calendar = _calendar()
     year_month = year_month.clip(0, _LAST_MONTH)
     is_real = (day > 0) & (day <= calendar.length[year_month])
-    return _Days(calendar.day_before[year_month] + day, is_real)
+    return Days(calendar.day_before[year_month] + day, is_real)
 
 
-def _kept(places: Places, is_real: Flags, losses: Losses) -> Flags | None:
+def real_dates(places: Places, is_real: Flags, losses: Losses) -> Flags | None:
     """The flags of valid values after dates that are not real became null; these are counted in ``losses``."""
     if is_real.all():
         return places.valid
@@ -79,7 +79,7 @@ def _kept(places: Places, is_real: Flags, losses: Losses) -> Flags | None:
     return kept
 
 
-def _clock(
+def clock_time(
     places: Places, hour: Positions, minute: Positions, second: Positions, micro: Positions
 ) -> Positions:
     """Microseconds since midnight."""
@@ -114,8 +114,8 @@ def _dates(places: Places, losses: Losses) -> pa.Array:
     month = stored >> 5 & 15
     if places.is_any(month > 12):
         raise DecodeError("a DATE has a month above 12, which no server stores")
-    days, is_real = _days(places, (stored >> 9) * _MONTHS + month, stored & 31)
-    return fixed_array(DATE, days.astype(np.int32), _kept(places, is_real, losses))
+    days, is_real = calendar_days(places, (stored >> 9) * MONTHS + month, stored & 31)
+    return fixed_array(DATE, days.astype(np.int32), real_dates(places, is_real, losses))
 
 
 def datetime2(column: Column) -> ArrowColumn:
@@ -128,9 +128,9 @@ def datetime2(column: Column) -> ArrowColumn:
         whole = places.big_endian(0, size)
         micro = (whole & np.uint64((1 << bits) - 1)).astype(np.int64) * unit
         packed = (whole >> np.uint64(bits)).astype(np.int64)
-        days, is_real = _days(places, (packed >> 22) - _DATETIME_BIAS, packed >> 17 & 31)
-        clock = _clock(places, packed >> 12 & 31, packed >> 6 & 63, packed & 63, micro)
-        return fixed_array(DATETIME, days * _DAY + clock, _kept(places, is_real, losses))
+        days, is_real = calendar_days(places, (packed >> 22) - _DATETIME_BIAS, packed >> 17 & 31)
+        clock = clock_time(places, packed >> 12 & 31, packed >> 6 & 63, packed & 63, micro)
+        return fixed_array(DATETIME, days * DAY + clock, real_dates(places, is_real, losses))
 
     return ArrowColumn(DATETIME, convert)
 
@@ -142,9 +142,9 @@ def _old_datetimes(places: Places, losses: Losses) -> pa.Array:
     year, month = date // 10_000, date // 100 % 100
     if places.is_any(month > 12):
         raise DecodeError("a DATETIME has a month above 12, which no server stores")
-    days, is_real = _days(places, year * _MONTHS + month, date % 100)
-    time = _clock(places, clock // 10_000, clock // 100 % 100, clock % 100, np.zeros_like(clock))
-    return fixed_array(DATETIME, days * _DAY + time, _kept(places, is_real, losses))
+    days, is_real = calendar_days(places, year * MONTHS + month, date % 100)
+    time = clock_time(places, clock // 10_000, clock // 100 % 100, clock % 100, np.zeros_like(clock))
+    return fixed_array(DATETIME, days * DAY + time, real_dates(places, is_real, losses))
 
 
 # ------------------------------------------------------------------------------------------ timestamps
@@ -161,7 +161,7 @@ def timestamp2(column: Column) -> ArrowColumn:
         if bits and places.is_any(micro >= _SECOND):
             raise DecodeError("a TIMESTAMP has a fraction of a second or more, which no server stores")
         moments = (whole >> bits) * _SECOND + micro
-        return fixed_array(TIMESTAMP, moments, _kept(places, whole != 0, losses))
+        return fixed_array(TIMESTAMP, moments, real_dates(places, whole != 0, losses))
 
     return ArrowColumn(TIMESTAMP, convert)
 
@@ -169,13 +169,13 @@ def timestamp2(column: Column) -> ArrowColumn:
 def _old_timestamps(places: Places, losses: Losses) -> pa.Array:
     """4 bytes little-endian of seconds since 1970."""
     seconds = places.numbers(np.uint32).astype(np.int64)
-    return fixed_array(TIMESTAMP, seconds * _SECOND, _kept(places, seconds != 0, losses))
+    return fixed_array(TIMESTAMP, seconds * _SECOND, real_dates(places, seconds != 0, losses))
 
 
 # ------------------------------------------------------------------------------------------------- TIME
 
 
-def _durations(
+def duration_array(
     places: Places,
     is_negative: Flags,
     hours: Positions,
@@ -199,7 +199,7 @@ def time2(column: Column) -> ArrowColumn:
         magnitude = np.abs(stored)
         micro = (magnitude & ((1 << bits) - 1)) * unit
         packed = magnitude >> bits
-        return _durations(places, stored < 0, packed >> 12, packed >> 6 & 63, packed & 63, micro)
+        return duration_array(places, stored < 0, packed >> 12, packed >> 6 & 63, packed & 63, micro)
 
     return ArrowColumn(TIME, convert)
 
@@ -209,7 +209,7 @@ def _old_times(places: Places, losses: Losses) -> pa.Array:
     stored = (places.numbers(np.int32) << 8 >> 8).astype(np.int64)
     number = np.abs(stored)
     none = np.zeros_like(number)
-    return _durations(places, stored < 0, number // 10_000, number // 100 % 100, number % 100, none)
+    return duration_array(places, stored < 0, number // 10_000, number // 100 % 100, number % 100, none)
 
 
 date = _column(DATE, _dates)

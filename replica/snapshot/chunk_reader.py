@@ -109,14 +109,21 @@ class Chunk:
         return self
 
     async def __anext__(self) -> list[Row]:
+        payloads = await self.read_undecoded()
+        if not payloads:
+            raise StopAsyncIteration
+        return self._select.rows(payloads)
+
+    async def read_undecoded(self) -> list[bytes]:
+        """The next rows as they came, for ``SelectList.rows`` or ``SelectList.batches``; empty at the end."""
         payloads = await self._session.read_rows(self._silence)
         if not payloads:
             self._finish()
-            raise StopAsyncIteration
+            return payloads
         self.rows += len(payloads)
         self.size += sum(map(len, payloads))
         self._last = payloads[-1]
-        return self._select.rows(payloads)
+        return payloads
 
     def _finish(self) -> None:
         if self._limit is not None and self.rows >= self._limit and self._last is not None:

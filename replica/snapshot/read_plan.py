@@ -5,7 +5,7 @@ from protocol.rows.result_compiler import Row
 from ..schemas.logged_columns import logged_table
 from ..schemas.shape import Shape
 from ..sql.quoting import identifier
-from .row_keys import KeyBytes, KeyRange, behind, key_columns, key_literal, key_of, up_to
+from .row_keys import KeyBytes, KeyColumn, KeyRange, behind, key_columns, key_literal, key_of, up_to
 from .select_list import SelectList
 
 
@@ -28,7 +28,11 @@ class ReadPlan:
         self.select = SelectList(self.table, shape, self.key_names, is_mariadb=is_mariadb)
         self._where = where
         self._suffix = suffix
-        self._names = [identifier(name) for name in self.key_names]
+        columns = [shape.columns[index] for index in self.select.key]
+        self._key = [
+            KeyColumn(identifier(column.name), len(column.labels) if column.type == "enum" else 0)
+            for column in columns
+        ]
         self._source = f"{identifier(schema)}.{identifier(name)}"
         if key is not None:
             # Without it a server may prefer to read and sort the whole table for each chunk.
@@ -54,16 +58,16 @@ class ReadPlan:
     def _sql(self, what: str, keys: KeyRange, direction: str) -> str:
         conditions = []
         if keys.after is not None:
-            conditions.append(behind(self._names, self._literals(keys.after)))
+            conditions.append(behind(self._key, self._literals(keys.after)))
         if keys.upto is not None:
-            conditions.append(f"({up_to(self._names, self._literals(keys.upto))})")
+            conditions.append(up_to(self._key, self._literals(keys.upto)))
         if self._where:
             conditions.append(f"({self._where})")
         sql = f"SELECT {what} FROM {self._source}"
         if conditions:
             sql += f" WHERE {' AND '.join(conditions)}"
-        if self._names:
-            sql += f" ORDER BY {', '.join(name + direction for name in self._names)}"
+        if self._key:
+            sql += f" ORDER BY {', '.join(column.name + direction for column in self._key)}"
         return sql
 
     def _literals(self, key: KeyBytes) -> list[str]:

@@ -134,23 +134,40 @@ _FLOATS: Final = frozenset({ColumnType.FLOAT, ColumnType.DOUBLE})
 _TIMES: Final = frozenset({ColumnType.DATE, ColumnType.TIME2, ColumnType.DATETIME2, ColumnType.TIMESTAMP2})
 
 
-def behind(columns: Sequence[str], literals: Sequence[str]) -> str:
-    """The condition ``(columns) > (literals)``.
+@record(slots=True, frozen=True)
+class KeyColumn:
+    """A column of a key in conditions: its name in SQL, and the number of labels of an ENUM (else 0)."""
 
-    It is spelled out, because MySQL does not use an index for a comparison of rows.
+    name: str
+    labels: int = 0
+
+    def compared(self, operator: str, literal: str) -> str:
+        """The comparison with a literal. Servers use a key over an ENUM for equality only: its numbers are listed."""
+        if not self.labels:
+            return f"{self.name} {operator} {literal}"
+        number = int(literal)
+        wanted = range(number + 1, self.labels + 1) if operator == ">" else range(number + (operator == "<="))
+        return f"{self.name} IN ({', '.join(map(str, wanted))})" if wanted else "1 = 0"
+
+
+def behind(columns: Sequence[KeyColumn], literals: Sequence[str]) -> str:
+    """The condition ``(columns) > (literals)``, in brackets.
+
+    It is spelled out as ranges of the key, because MySQL does not use an index for a comparison of rows. With
+    ``a >= 1 AND (a > 1 OR b > 2)`` servers would look at all rows with the first value again for each chunk.
     """
     return _beyond(columns, literals, ">", ">")
 
 
-def up_to(columns: Sequence[str], literals: Sequence[str]) -> str:
-    """The condition ``(columns) <= (literals)``."""
+def up_to(columns: Sequence[KeyColumn], literals: Sequence[str]) -> str:
+    """The condition ``(columns) <= (literals)``, in brackets."""
     return _beyond(columns, literals, "<", "<=")
 
 
-def _beyond(columns: Sequence[str], literals: Sequence[str], strict: str, last: str) -> str:
-    """For one column a comparison; for several: the first is beyond or equal; if it is equal, the others decide."""
+def _beyond(columns: Sequence[KeyColumn], literals: Sequence[str], strict: str, last: str) -> str:
+    """The first value is beyond its literal, or it is equal and the others decide."""
     column, literal = columns[0], literals[0]
     if len(columns) == 1:
-        return f"{column} {last} {literal}"
+        return f"({column.compared(last, literal)})"
     others = _beyond(columns[1:], literals[1:], strict, last)
-    return f"{column} {strict}= {literal} AND ({column} {strict} {literal} OR ({others}))"
+    return f"({column.compared(strict, literal)} OR ({column.name} = {literal} AND {others}))"

@@ -5,7 +5,7 @@ One ``SelectList`` serves one shape of a table. It writes SQL and compiles a rea
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.charset import charset_of_collation
 from protocol.constants import ColumnType
@@ -29,7 +29,12 @@ from ..schemas.shape import ColumnShape, Shape
 from ..sql.quoting import identifier
 from .row_keys import KeyBytes, key_bytes
 
+if TYPE_CHECKING:
+    from ..arrow.result_rows import ResultBatches
+
 _UNSIGNED_FLAG: Final = 32
+# The bytes of a SET as text: more than a length of one byte can say.
+_MOST_LABELS: Final = 0xFFFF
 # Types of the client/server protocol that no column of the log has (field_types.h).
 _JSON, _NEWDECIMAL, _VAR_STRING, _STRING, _GEOMETRY = 245, 246, 253, 254, 255
 _STRINGS: Final = frozenset({*range(249, 253), _VAR_STRING, _STRING})
@@ -74,6 +79,7 @@ class SelectList:
         order = select_order(unordered)
         columns = [unordered[place] for place in order]
         self._order = [selectable[place] for place in order]
+        self._columns = columns
         places = {index: place for place, index in enumerate(self._order)}
         self.sql = ", ".join(self._expression(shape.columns[index], index) for index in self._order)
         items = [places.get(index) for index in range(len(table.columns))]
@@ -93,6 +99,14 @@ class SelectList:
     def rows(self, payloads: Sequence[bytes]) -> list[Row]:
         """The tuples of undecoded rows. ``ProtocolError`` if their bytes are damaged."""
         return self._read(self._reader, payloads)
+
+    def batches(self) -> "ResultBatches":
+        """A maker of Arrow batches of undecoded rows; ``MissingExtraError`` without the extra ``arrow``."""
+        from ..arrow.result_rows import ResultBatches
+
+        return ResultBatches(
+            self.table, self._order, [self._read_as[index] for index in self._order], self._columns
+        )
 
     def row_key(self, payload: bytes) -> KeyBytes:
         """The key of an undecoded row."""
@@ -167,4 +181,4 @@ def _read_as(column: Column) -> Column:
     """
     if column.type not in LABEL_TYPES or "?" not in "".join(column.labels or ()):
         return column
-    return replace(column, type=ColumnType.VARCHAR, metadata=0, labels=None)
+    return replace(column, type=ColumnType.VARCHAR, metadata=_MOST_LABELS, labels=None)

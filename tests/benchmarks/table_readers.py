@@ -19,6 +19,7 @@ from typing import Any
 Setting = Mapping[str, Any]
 
 CHUNK_ROWS = 50_000
+BATCH_ROWS = 16_384
 
 
 def pymysql_tuples(setting: Setting) -> Callable[[], int]:
@@ -43,10 +44,17 @@ def pymysql_tuples(setting: Setting) -> Callable[[], int]:
 def ours_tuples(setting: Setting) -> Callable[[], int]:
     from replica.snapshot import chunk_reader, read_plan, table_shapes  # noqa: F401
 
-    return lambda: asyncio.run(_read(setting))
+    return lambda: asyncio.run(_read(setting, in_columns=False))
 
 
-async def _read(setting: Setting) -> int:
+def ours_arrow(setting: Setting) -> Callable[[], int]:
+    from replica.arrow import result_rows  # noqa: F401
+    from replica.snapshot import chunk_reader, read_plan, table_shapes  # noqa: F401
+
+    return lambda: asyncio.run(_read(setting, in_columns=True))
+
+
+async def _read(setting: Setting, *, in_columns: bool) -> int:
     from replica.config.options import Options
     from replica.snapshot.chunk_reader import ChunkReader, prepare_session
     from replica.snapshot.read_plan import ReadPlan
@@ -60,13 +68,24 @@ async def _read(setting: Setting) -> int:
     await prepare_session(session)
     table = TableName(setting["schema"], setting["table"])
     shapes = await read_shapes(session, [table])
-    reader = ChunkReader(session, ReadPlan(*table, shapes[table], is_mariadb=session.handshake.is_mariadb))
+    plan = ReadPlan(*table, shapes[table], is_mariadb=session.handshake.is_mariadb)
+    reader = ChunkReader(session, plan)
+    batches = plan.select.batches() if in_columns else None
     keys = KeyRange(None, await reader.largest_key())
     count = 0
     while True:
         chunk = await reader.start(keys, CHUNK_ROWS)
-        async for rows in chunk:
-            count += len(rows)
+        if batches is None:
+            async for rows in chunk:
+                count += len(rows)
+        else:
+            pending: list[bytes] = []
+            while payloads := await chunk.read_undecoded():
+                pending += payloads
+                if len(pending) >= BATCH_ROWS:
+                    count += batches.batch(pending).num_rows
+                    pending = []
+            count += batches.batch(pending).num_rows
         if chunk.end is None:
             break
         keys = KeyRange(chunk.end, keys.upto)
@@ -75,7 +94,7 @@ async def _read(setting: Setting) -> int:
 
 
 READERS: Mapping[str, Callable[[Setting], Callable[[], int]]] = MappingProxyType(
-    {"pymysql_tuples": pymysql_tuples, "ours_tuples": ours_tuples}
+    {"pymysql_tuples": pymysql_tuples, "ours_tuples": ours_tuples, "ours_arrow": ours_arrow}
 )
 
 

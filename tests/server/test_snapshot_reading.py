@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime
 import json
 import random
@@ -15,45 +14,18 @@ import pytest
 
 import replica
 from protocol.binlog.events import RowsEvent
+from protocol.constants import ColumnType
 from protocol.position import BinlogPosition
 from protocol.rows.column import ABSENT
-from replica.config.options import Options
-from replica.snapshot.chunk_reader import ChunkReader, prepare_session
+from replica.snapshot.chunk_reader import ChunkReader
 from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.row_keys import KeyRange
-from replica.snapshot.table_shapes import read_shapes
 from replica.source.session import Session
-from replica.sql.token_reader import TableName
 from tests.server.support.random_streams import MATRIX, SEED, run_tables
+from tests.server.support.table_reading import Row, plan_of, read_chunks, reading_session
+from tests.support.arrow_rows import arrow_value, same
 from tests.support.random_tables import RandomTable
 from tests.support.servers import Server
-
-Row = tuple[Any, ...]
-
-
-async def open_session(server: Server) -> Session:
-    session = await Session.open(Options.build(server.dsn(), {}))
-    await prepare_session(session)
-    return session
-
-
-async def plan_of(session: Session, schema: str, name: str, **options: Any) -> ReadPlan:
-    table = TableName(schema, name)
-    shapes = await read_shapes(session, [table])
-    return ReadPlan(schema, name, shapes[table], is_mariadb=session.handshake.is_mariadb, **options)
-
-
-async def read_chunks(session: Session, plan: ReadPlan, limit: int | None) -> list[Row]:
-    reader = ChunkReader(session, plan)
-    keys = KeyRange(None, await reader.largest_key()) if plan.key_names else KeyRange()
-    rows: list[Row] = []
-    while True:
-        chunk = await reader.start(keys, limit if plan.key_names else None)
-        async for some in chunk:
-            rows += some
-        if chunk.end is None:
-            return rows
-        keys = KeyRange(chunk.end, keys.upto)
 
 
 @pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)
@@ -67,7 +39,7 @@ async def test_a_row_as_read_equals_the_row_as_logged(
     logged = await logged_rows(server, schema, BinlogPosition(file, int(position)), tables)
     compared = 0
     problems: list[str] = []
-    async with contextlib.aclosing(await open_session(server)) as session:
+    async with reading_session(server) as session:
         for table in tables:
             plan = await plan_of(session, schema, table.name)
             read = {
@@ -76,6 +48,7 @@ async def test_a_row_as_read_equals_the_row_as_logged(
             if read.keys() != logged[table.name].keys():
                 problems.append(f"{table.quoted}: read {sorted(read)}, logged {sorted(logged[table.name])}")
                 continue
+            problems += await column_differences(session, plan, list(read.values()))
             for number, row in read.items():
                 compared += len(row)
                 problems += differences(table, logged[table.name][number], row)
@@ -106,6 +79,25 @@ async def logged_rows(
                     for row in event.rows:
                         del kept[row[index]]
     return rows
+
+
+async def column_differences(session: Session, plan: ReadPlan, rows: list[Row]) -> list[str]:
+    """The same rows as Arrow columns."""
+    batches = plan.select.batches()
+    chunk = await ChunkReader(session, plan).start(KeyRange())
+    payloads: list[bytes] = []
+    while some := await chunk.read_undecoded():
+        payloads += some
+    batch = batches.batch(payloads)
+    found = []
+    for index, column in enumerate(plan.table.columns):
+        values = batch.column(index).to_pylist()
+        expected = [arrow_value(column, row[index]) for row in rows]
+        if column.type is ColumnType.JSON:
+            values = [None if value is None else json.loads(value) for value in values]
+        if not same(values, expected):
+            found.append(f"{plan.table}: {column}: tuples {expected!r}, columns {values!r}")
+    return found
 
 
 def merged(old: Row, new: Row) -> Row:

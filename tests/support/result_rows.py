@@ -1,6 +1,6 @@
 """Random columns of a result set, random values, and the rows of the binary protocol that hold them.
 
-Written after MySQL's documents, value by value, without the project's readers.
+The bytes are written after MySQL's documents, value by value, without the project's readers.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import random
 import struct
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from protocol.constants import ColumnType
 from protocol.rows.column import Column
+from protocol.rows.result_cells import result_cells, usual_form
+from protocol.rows.result_compiler import ResultColumn, select_order
 
 
 @dataclass(frozen=True)
@@ -205,3 +207,29 @@ RESULT_KINDS: tuple[ResultKind, ...] = (
     ResultKind(_column(ColumnType.GEOMETRY, 4), _bytes),
     ResultKind(_column(ColumnType.VECTOR, 4), _vector),
 )
+
+
+def result_columns(columns: list[Column]) -> list[ResultColumn]:
+    cells = result_cells()
+    return [ResultColumn(cells.cell(column), column.nullable, usual_form(column)) for column in columns]
+
+
+def random_table(
+    rng: random.Random, kinds: list[int]
+) -> tuple[list[Column], list[bytes], list[tuple[object, ...]]]:
+    """Columns, rows and their values, in the order in which they are best selected."""
+    chosen: list[ResultKind] = [RESULT_KINDS[kind] for kind in kinds]
+    columns = [replace(kind.column, nullable=rng.random() < 0.5) for kind in chosen]
+    order = select_order(result_columns(columns)) if rng.random() < 0.8 else list(range(len(columns)))
+    chosen, columns = [chosen[index] for index in order], [columns[index] for index in order]
+    payloads, rows = [], []
+    for _ in range(rng.randrange(1, 6)):
+        values: list[object] = []
+        parts: list[bytes | None] = []
+        for kind, column in zip(chosen, columns, strict=True):
+            value, data = (None, None) if column.nullable and rng.random() < 0.3 else kind.make(rng)
+            values.append(value)
+            parts.append(data)
+        payloads.append(row(parts))
+        rows.append(tuple(values))
+    return columns, payloads, rows

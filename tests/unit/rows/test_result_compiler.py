@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 
@@ -12,46 +13,17 @@ from hypothesis import strategies as st
 from protocol.constants import ColumnType
 from protocol.errors import DecodeError, ProtocolError
 from protocol.rows.column import ABSENT, Column
-from protocol.rows.result_cells import result_cells, usual_form
 from protocol.rows.result_compiler import (
     ROW_DAMAGE,
-    ResultColumn,
     ResultReader,
     compile_result_reader,
-    select_order,
 )
 from tests.support.examples import times
-from tests.support.result_rows import RESULT_KINDS, ResultKind, row, string
-
-
-def result_columns(columns: list[Column]) -> list[ResultColumn]:
-    cells = result_cells()
-    return [ResultColumn(cells.cell(column), column.nullable, usual_form(column)) for column in columns]
+from tests.support.result_rows import RESULT_KINDS, random_table, result_columns, row, string
 
 
 def reader_of(columns: list[Column]) -> ResultReader:
     return compile_result_reader(result_columns(columns), range(len(columns)))
-
-
-def random_table(
-    rng: random.Random, kinds: list[int]
-) -> tuple[list[Column], list[bytes], list[tuple[object, ...]]]:
-    """Columns, rows and their values, in the order in which they are best selected."""
-    chosen: list[ResultKind] = [RESULT_KINDS[kind] for kind in kinds]
-    columns = [replace(kind.column, nullable=rng.random() < 0.5) for kind in chosen]
-    order = select_order(result_columns(columns)) if rng.random() < 0.8 else list(range(len(columns)))
-    chosen, columns = [chosen[index] for index in order], [columns[index] for index in order]
-    payloads, rows = [], []
-    for _ in range(rng.randrange(1, 6)):
-        values: list[object] = []
-        parts: list[bytes | None] = []
-        for kind, column in zip(chosen, columns, strict=True):
-            value, data = (None, None) if column.nullable and rng.random() < 0.3 else kind.make(rng)
-            values.append(value)
-            parts.append(data)
-        payloads.append(row(parts))
-        rows.append(tuple(values))
-    return columns, payloads, rows
 
 
 KINDS = st.lists(st.integers(0, len(RESULT_KINDS) - 1), min_size=1, max_size=20)
@@ -82,10 +54,8 @@ def test_damaged_rows_raise_known_errors(kinds: list[int], seed: int) -> None:
             read([payload + b"\0"])
         flipped = bytearray(payload)
         flipped[rng.randrange(len(payload))] ^= 1 << rng.randrange(8)
-        try:
+        with contextlib.suppress(*ROW_DAMAGE, DecodeError, ProtocolError):
             read([bytes(flipped)])
-        except (*ROW_DAMAGE, DecodeError, ProtocolError):
-            pass
 
 
 def test_null_in_a_not_null_column_is_none() -> None:

@@ -10,7 +10,7 @@ import pytest
 from protocol.errors import CheckpointError
 from replica.schemas.logged_columns import logged_table
 from replica.schemas.shape import ColumnShape, Key, Shape
-from replica.snapshot.row_keys import behind, key_bytes, key_columns, key_literal, key_of, up_to
+from replica.snapshot.row_keys import KeyColumn, behind, key_bytes, key_columns, key_literal, key_of, up_to
 
 ID = ColumnShape("id", "int", nullable=False)
 CODE = ColumnShape("code", "varchar", (10,), charset="latin1", nullable=False)
@@ -109,7 +109,17 @@ def test_bytes_that_are_no_value_of_the_column(kind: str, data: bytes) -> None:
 
 
 def test_conditions() -> None:
-    assert behind(["a"], ["1"]) == "a > 1"
-    assert up_to(["a"], ["1"]) == "a <= 1"
-    assert behind(["a", "b", "c"], ["1", "2", "3"]) == "a >= 1 AND (a > 1 OR (b >= 2 AND (b > 2 OR (c > 3))))"
-    assert up_to(["a", "b"], ["1", "2"]) == "a <= 1 AND (a < 1 OR (b <= 2))"
+    a, b, c = map(KeyColumn, "abc")
+    assert behind([a], ["1"]) == "(a > 1)"
+    assert up_to([a], ["1"]) == "(a <= 1)"
+    assert behind([a, b, c], ["1", "2", "3"]) == "(a > 1 OR (a = 1 AND (b > 2 OR (b = 2 AND (c > 3)))))"
+    assert up_to([a, b], ["1", "2"]) == "(a < 1 OR (a = 1 AND (b <= 2)))"
+
+
+def test_conditions_for_labels() -> None:
+    label = KeyColumn("e", 3)
+    assert behind([label], ["1"]) == "(e IN (2, 3))"
+    assert behind([label], ["3"]) == "(1 = 0)"
+    assert up_to([label], ["1"]) == "(e IN (0, 1))"
+    assert up_to([label, KeyColumn("n")], ["1", "7"]) == "(e IN (0) OR (e = 1 AND (n <= 7)))"
+    assert up_to([label, KeyColumn("n")], ["0", "7"]) == "(1 = 0 OR (e = 0 AND (n <= 7)))"

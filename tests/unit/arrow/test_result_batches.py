@@ -1,0 +1,61 @@
+"""Rows of a SELECT as Arrow columns: what the tuples of the same rows say; damage is an error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.constants import ColumnType
+from protocol.errors import ProtocolError
+from protocol.rows.column import Column
+from protocol.rows.table import Table
+from replica.arrow.result_rows import ResultBatches
+from tests.support.arrow_rows import arrow_value, same
+from tests.support.examples import times
+from tests.support.result_rows import RESULT_KINDS, random_table, result_columns
+
+KINDS = st.lists(st.integers(0, len(RESULT_KINDS) - 1), min_size=1, max_size=12)
+
+
+def batches_of(columns: list[Column]) -> ResultBatches:
+    table = Table("s", "t", tuple(columns))
+    return ResultBatches(table, range(len(columns)), columns, result_columns(columns))
+
+
+@times(2)
+@given(KINDS, st.integers(0, 1 << 64))
+def test_columns_equal_tuples(kinds: list[int], seed: int) -> None:
+    columns, payloads, rows = random_table(random.Random(seed), kinds)
+    batch = batches_of(columns).batch(payloads)
+    assert batch.num_rows == len(rows)
+    for index, column in enumerate(columns):
+        found = batch.column(index).to_pylist()
+        for value, row in zip(found, rows, strict=True):
+            if column.type is ColumnType.JSON:
+                assert same(None if value is None else json.loads(value), row[index])
+            else:
+                assert same(value, arrow_value(column, row[index])), column
+
+
+@times(1)
+@given(KINDS, st.integers(0, 1 << 64))
+def test_damaged_rows_are_protocol_errors(kinds: list[int], seed: int) -> None:
+    rng = random.Random(seed)
+    columns, payloads, _ = random_table(rng, kinds)
+    with pytest.raises(ProtocolError):
+        batches_of(columns).batch([*payloads, payloads[0] + b"\0"])
+    flipped = bytearray(payloads[0])
+    flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+    with contextlib.suppress(ProtocolError):
+        batches_of(columns).batch([bytes(flipped), *payloads])
+
+
+def test_no_rows() -> None:
+    columns = [RESULT_KINDS[0].column]
+    batch = batches_of(columns).batch([])
+    assert (batch.num_rows, batch.schema.names) == (0, ["c"])
