@@ -47,6 +47,12 @@ class FileKeeper:
         """The changes that each process has kept, process by process."""
         return [_lines(part) for part in (directory / "changes").read_bytes().split(b"\n\n")]
 
+    @staticmethod
+    def count(directory: Path) -> int:
+        """How many changes have been kept so far, also while a process is at work."""
+        path = directory / "changes"
+        return path.read_bytes().count(b"]\n") if path.exists() else 0
+
 
 def _lines(part: bytes) -> list[Identity]:
     changes: list[Identity] = []
@@ -84,6 +90,15 @@ class DatabaseKeeper:
         with contextlib.closing(_open(directory)) as database:
             sql = "SELECT operation, place, n, touched, checksum FROM changes ORDER BY id"
             return [list(database.execute(sql))]
+
+    @staticmethod
+    def count(directory: Path) -> int:
+        """How many changes have been kept so far, also while a process is at work."""
+        with contextlib.closing(_open(directory)) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'changes'").fetchall():
+                return 0
+            [(count,)] = database.execute("SELECT count(*) FROM changes")
+            return int(count)
 
 
 def _open(directory: Path) -> sqlite3.Connection:

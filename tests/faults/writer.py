@@ -17,13 +17,15 @@ from tests.support.servers import Server
 from .workload import PROGRESS, TABLES, Run, Transaction, Workload, row_of
 
 _RECONNECT_SECONDS = 60
+_LIMIT_POLL_SECONDS = 0.01
 _DEAD = (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError)
 
 
 class Writer:
     """`committed` is the number of the last change known to be committed; `reconnects` counts connections lost.
 
-    `pause` seconds are slept after each transaction; it may be changed while the writer runs.
+    `pause` seconds are slept after each transaction, and once the change `limit` is committed the writer waits; both
+    may be changed while it runs.
     """
 
     def __init__(self, server: Server, schema: str, workload: Workload, pause: float = 0) -> None:
@@ -32,6 +34,7 @@ class Writer:
         self.reconnects = 0
         self.workload = workload
         self.pause = pause
+        self.limit = workload.changes
         self._schema = schema
         self._stopped = threading.Event()
         self._ends = {0: 0} | {done.end: i + 1 for i, done in enumerate(workload.transactions)}
@@ -57,6 +60,9 @@ class Writer:
                 if connection is None:
                     connection = self._connect()
                     done = self._ends[self._read_progress(connection)]
+                    continue
+                if self.committed >= self.limit:
+                    self._stopped.wait(_LIMIT_POLL_SECONDS)
                     continue
                 self._write(connection, transactions[done])
             except _DEAD:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.consumer import DATABASE, FILE, DatabaseKeeper, FileKeeper
+from tests.faults.waiting import until
 from tests.faults.workload import Identity, Workload, first_difference
 from tests.faults.writer import Writer
 from tests.support.servers import Server
@@ -21,13 +22,21 @@ from .support.streams import SECONDS, end_of_log
 
 # A Python process needs this long to get to its first row; kills come before and after it.
 _LIFE_SECONDS = 1.2
+# A consumer at work is killed this long after it has kept its first changes, at most.
+_WORK_SECONDS = 0.1
 
 
 class Consumers:
-    """Consumer processes, one after another, of the same directory."""
+    """Consumer processes, one after another, of the same directory.
+
+    ``killed_at_work`` counts those that had kept changes when they were killed, with more to come.
+    """
 
     def __init__(self, kind: str, server: Server, schema: str, last: int, directory: Path) -> None:
         start = end_of_log(server)
+        self.killed_at_work = 0
+        self._directory = directory
+        self._keeper = FileKeeper if kind == FILE else DatabaseKeeper
         self._arguments = [kind, server.dsn(), schema, str(start), str(last), str(directory)]
 
     async def start(self) -> asyncio.subprocess.Process:
@@ -36,13 +45,31 @@ class Consumers:
         )
 
     async def start_and_kill(self, seconds: float) -> None:
+        """Kill a consumer so many seconds after its start, which may be before its first change."""
+        kept = self._keeper.count(self._directory)
         process = await self.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await process.wait()
+        await self._kill(process, kept)
+
+    async def start_and_kill_at_work(self, writer: Writer, share: int, seconds: float) -> None:
+        """Kill a consumer so many seconds after it has kept changes, while ``share`` more are being written."""
+        kept = self._keeper.count(self._directory)
+        process = await self.start()
+        await until(
+            lambda: process.returncode is not None or self._keeper.count(self._directory) > kept,
+            seconds=SECONDS,
+        )
+        writer.limit += share
+        await asyncio.sleep(seconds)
+        await self._kill(process, kept)
+
+    async def _kill(self, process: asyncio.subprocess.Process, kept: int) -> None:
         assert process.returncode is None, "it has ended by itself"
         process.kill()
         await process.wait()
+        self.killed_at_work += self._keeper.count(self._directory) > kept
 
     async def run(self) -> None:
         process = await self.start()
@@ -72,20 +99,28 @@ async def test_a_consumer_is_killed(
     print("seed", seed)
     rng = random.Random(seed)
     workload = Workload(seed, changes)
-    # Written as long as there are kills to come, so that no consumer is ever finished.
-    pause = kills * _LIFE_SECONDS / len(workload.transactions)
-    writer = Writer(server, schema, workload, pause=pause)
+    writer = Writer(server, schema, workload)
     writer.create_tables()
     consumers = Consumers(kind, server, schema, changes, tmp_path)
+    # Each consumer finds a share of the changes, and while every other one is at work another share is written. The
+    # rest is written after the last kill, so that no consumer is ever finished.
+    share = changes // (3 * kills)
+    writer.limit = 0
     with contextlib.ExitStack() as stack:
         stack.callback(writer.stop)
-        async with asyncio.timeout(kills * _LIFE_SECONDS + SECONDS):
+        async with asyncio.timeout(kills * SECONDS):
             writing = asyncio.create_task(asyncio.to_thread(writer.run))
-            for _ in range(kills):
-                await consumers.start_and_kill(rng.uniform(0.1, _LIFE_SECONDS))
-            writer.pause = 0
+            for number in range(kills):
+                writer.limit += share
+                if number % 2:
+                    await consumers.start_and_kill(rng.uniform(0.1, _LIFE_SECONDS))
+                else:
+                    await consumers.start_and_kill_at_work(writer, share, rng.uniform(0, _WORK_SECONDS))
+            writer.limit = changes
             await writing
             await consumers.run()
+    print("killed at work", consumers.killed_at_work)
+    assert consumers.killed_at_work >= (kills + 1) // 2
     expected = list(workload.identities())
     if kind == DATABASE:
         [kept] = DatabaseKeeper.read(tmp_path)
