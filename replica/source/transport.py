@@ -18,8 +18,11 @@ from protocol.errors import ConfigurationError, ConnectionLostError
 from ..config.options import Options
 from ..config.tls import broken_error, handshake_error
 
-# asyncio reads at most 256 KB at once; two of these are in memory at most.
-_HIGH_WATER: Final = 256 << 10
+#: asyncio reads at most this many bytes at once.
+CHUNK_SIZE: Final = 256 << 10
+# While a chunk is being decoded, one more at most waits here, so that memory stays within two. Small chunks may wait
+# together: to stop and start reading for each of them would cost more than they take.
+_HIGH_WATER: Final = CHUNK_SIZE // 16
 # Seconds, seconds, number of probes; milliseconds that sent data, probes included, may stay unacknowledged.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 
