@@ -224,7 +224,7 @@ class Connection:
         self._command(CloseStatement(statement_id).encode(), Phase.READY)
 
     def next_rows(self) -> list[bytes]:
-        """The next complete rows in the binary protocol, about 32 KB at most, each without its first byte (0).
+        """The next complete rows in the binary protocol, about 16 KB at most, each without its first byte (0).
 
         Empty if data is needed or ``rows_ended``. An ERR packet is raised after the rows before it."""
         self._check_open()
@@ -272,7 +272,7 @@ class Connection:
         self._frames.limit_events(self._max_event_bytes)
 
     def next_events(self) -> list[bytes]:
-        """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.
+        """The next complete raw events, about 16 KB at most; empty if data is needed or ``dump_ended`` is true.
 
         A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
         after the events before it. The list ends early with an event that sets ``ack_requested``.

@@ -157,7 +157,7 @@ class Session:
         return begin.columns
 
     async def read_rows(self, silence: float) -> list[bytes]:
-        """Wait for complete rows and return some 32 KB of them, undecoded; empty after the last one.
+        """Wait for complete rows and return some 16 KB of them, undecoded; empty after the last one.
 
         Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds, and the server's error if it cannot
         go on.
@@ -226,7 +226,7 @@ class Session:
         return self._connection.dump_ended
 
     def next_events(self) -> list[bytes]:
-        """The next complete raw events received, some 32 KB of many; may be empty."""
+        """The next complete raw events received, some 16 KB of many; may be empty."""
         return self._connection.next_events()
 
     async def wait(self, limit: float | None) -> bool:

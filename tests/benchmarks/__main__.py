@@ -29,10 +29,10 @@ from tests.benchmarks.contestants import (
 from tests.benchmarks.logs import CACHE, Log, cached_logs, put_files, serving_server
 from tests.benchmarks.report import Results
 from tests.benchmarks.workloads import COMPARED, FIXED, MICRO, QUICK_SHARE, Workload
-from tests.support.servers import ServerPool
+from tests.support.servers import Server, ServerPool
 
 _IN_COLUMNS = ("bulk", "fixed", "decimals")
-_MEASUREMENTS = ("filter", "columns", "micro")
+_MEASUREMENTS = ("filter", "columns", "live", "micro")
 
 
 def main() -> None:
@@ -87,6 +87,8 @@ def _benchmark(pool: ServerPool, chosen: set[str], share: int, rounds: int) -> I
         _measure(results, contest[0], (report.NOTHING, report.IMPORT), rounds)
     if "filter" in chosen:
         _measure(results, logs["bulk"], (report.WALK, report.FILTER), rounds)
+    if "live" in chosen:
+        _live(pool, results, [logs[workload.name] for workload in COMPARED], rounds)
     if "columns" in chosen:
         yield from _columns(results, logs, rounds)
     sections: list[tuple[str, Iterable[str]]] = [
@@ -113,6 +115,8 @@ def _needed(chosen: set[str]) -> Iterator[Workload]:
     names = set(chosen)
     if "filter" in chosen:
         names.add("bulk")
+    if "live" in chosen:
+        names.update(workload.name for workload in COMPARED)
     if "columns" in chosen:
         names.update(_IN_COLUMNS)
     for workload in (*COMPARED, FIXED, MICRO):
@@ -138,6 +142,22 @@ def _measure(results: Results, log: Log, readers: Sequence[str], rounds: int) ->
     for _ in range(rounds):
         for name in readers:
             _attempt(results, log, name, partial(python_reader, name, all_rows=name in all_rows))
+
+
+def _live(pool: ServerPool, results: Results, logs: Sequence[Log], rounds: int) -> None:
+    """Our own readers of the same log from the file and live, also over TLS and compressed, by processor time."""
+    server = serving_server(pool, logs)
+    readers = (report.FROM_FILE, report.LIVE, report.OVER_TLS, report.WITH_ZLIB)
+    for log in logs:
+        _note(f"live and file: {log.name}")
+        for number in range(rounds):
+            for name in readers[:: -1 if number % 2 else 1]:
+                source = None if name == report.FROM_FILE else server
+                _attempt(results, log, name, partial(_run_reader, name, source))
+
+
+def _run_reader(name: str, server: Server | None, log: Log) -> Run:
+    return python_reader(name, log, server)
 
 
 def _columns(results: Results, logs: dict[str, Log], rounds: int) -> Iterator[str]:

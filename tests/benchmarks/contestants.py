@@ -33,11 +33,15 @@ class ContestantError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``seconds`` are those of the whole process, ``read_seconds`` those behind its imports."""
+    """One run. ``seconds`` are those of the whole process, ``read_seconds`` those behind its imports.
+
+    ``cpu_seconds`` is the processor time of the process behind its imports.
+    """
 
     seconds: float
     read_seconds: float = 0.0
     peak_kib: int = 0
+    cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def python_reader(name: str, log: Log, server: Server | None = None, *, all_rows
     result = json.loads(finished.stdout)
     if all_rows and result["rows"] != log.row_changes:
         raise ContestantError(f"{result['rows']:,} of {log.row_changes:,} row changes")
-    return Run(seconds, result["seconds"], result["peak_kib"])
+    return Run(seconds, result["seconds"], result["peak_kib"], result["cpu_seconds"])
 
 
 def _environment() -> dict[str, str]:

@@ -1,9 +1,9 @@
 """One reader over one log, as a process of its own: `python -m tests.benchmarks.readers NAME JSON [--profile]`.
 
 Each reader decodes every value of every row, verifies checksums where it can, and keeps nothing. What the process
-prints is one JSON object: `rows` (row changes), `seconds` (from opening the log to its end, without the imports) and
-`peak_kib` (the most memory that was resident). Packages are imported by the reader that needs them, so that
-a process pays for its own alone.
+prints is one JSON object: `rows` (row changes), `seconds` (from opening the log to its end, without the imports),
+`cpu_seconds` (the processor time of this process in the meantime) and `peak_kib` (the most memory that was resident).
+Packages are imported by the reader that needs them, so that a process pays for its own alone.
 """
 
 from __future__ import annotations
@@ -18,23 +18,29 @@ from typing import Any
 
 # What a reader is told: path, size and tables of the log; for live ones binlog, host, port, user and password.
 Setting = Mapping[str, Any]
-# Returns the number of row changes and when, by time.perf_counter(), reading began.
-Reader = Callable[[Setting], tuple[int, float]]
+# By time.perf_counter() and by time.process_time().
+Moment = tuple[float, float]
+# Returns the number of row changes, and when reading began.
+Reader = Callable[[Setting], tuple[int, Moment]]
 
 SERVER_ID = 4711
 
 
-def nothing(setting: Setting) -> tuple[int, float]:
+def now() -> Moment:
+    return time.perf_counter(), time.process_time()
+
+
+def nothing(setting: Setting) -> tuple[int, Moment]:
     """The interpreter alone."""
-    return 0, time.perf_counter()
+    return 0, now()
 
 
-def import_ours(setting: Setting) -> tuple[int, float]:
+def import_ours(setting: Setting) -> tuple[int, Moment]:
     """The interpreter and our package."""
     import importlib
 
     importlib.import_module("replica")
-    return 0, time.perf_counter()
+    return 0, now()
 
 
 def _import_lazy(*modules: str) -> None:
@@ -45,11 +51,11 @@ def _import_lazy(*modules: str) -> None:
         importlib.import_module(module)
 
 
-def ours_from_file(setting: Setting) -> tuple[int, float]:
+def ours_from_file(setting: Setting) -> tuple[int, Moment]:
     _import_lazy("replica.files.binlog_file")
     from replica import RowsEvent, open_binlog
 
-    began = time.perf_counter()
+    began = now()
     rows = 0
     with open_binlog(setting["path"], tables=setting.get("wanted")) as log:
         for event in log:
@@ -58,7 +64,19 @@ def ours_from_file(setting: Setting) -> tuple[int, float]:
     return rows, began
 
 
-def ours_live(setting: Setting) -> tuple[int, float]:
+def ours_live(setting: Setting) -> tuple[int, Moment]:
+    return _live(setting)
+
+
+def ours_live_over_tls(setting: Setting) -> tuple[int, Moment]:
+    return _live(setting, tls="required")
+
+
+def ours_live_with_zlib(setting: Setting) -> tuple[int, Moment]:
+    return _live(setting, compression="zlib")
+
+
+def _live(setting: Setting, **given: Any) -> tuple[int, Moment]:
     import asyncio
 
     _import_lazy("replica.stream")
@@ -66,28 +84,24 @@ def ours_live(setting: Setting) -> tuple[int, float]:
 
     async def read() -> int:
         rows = 0
-        stream = connect(
-            **_login(setting),
-            tls="disabled",
-            start=BinlogPosition(setting["binlog"], 4),
-            stop=BinlogPosition(setting["binlog"], setting["end"]),
-        )
-        async with stream:
+        start, end = (BinlogPosition(setting["binlog"], place) for place in (4, setting["end"]))
+        options = _login(setting) | {"tls": "disabled"} | given
+        async with connect(**options, start=start, stop=end) as stream:
             async for event in stream:
                 if isinstance(event, RowsEvent):
                     rows += len(event.rows)  # type: ignore[attr-defined]
         return rows
 
-    began = time.perf_counter()
+    began = now()
     return asyncio.run(read()), began
 
 
-def ours_in_columns(setting: Setting) -> tuple[int, float]:
+def ours_in_columns(setting: Setting) -> tuple[int, Moment]:
     """One table after the other, as RecordBatches."""
     _import_lazy("replica.files.binlog_file", "replica.arrow")
     from replica import open_binlog
 
-    began = time.perf_counter()
+    began = now()
     rows = 0
     for table in setting["tables"]:
         with open_binlog(setting["path"]) as log:
@@ -95,25 +109,25 @@ def ours_in_columns(setting: Setting) -> tuple[int, float]:
     return rows, began
 
 
-def ours_in_tuples(setting: Setting) -> tuple[int, float]:
+def ours_in_tuples(setting: Setting) -> tuple[int, Moment]:
     """One table after the other, as tuples: what `ours_in_columns` is measured against."""
     _import_lazy("replica.files.binlog_file")
-    began = time.perf_counter()
+    began = now()
     rows = sum(ours_from_file({**setting, "wanted": [table]})[0] for table in setting["tables"])
     return rows, began
 
 
-def ours_without_tables(setting: Setting) -> tuple[int, float]:
+def ours_without_tables(setting: Setting) -> tuple[int, Moment]:
     """A filter that selects no table of the log."""
     return ours_from_file({**setting, "wanted": ["no_such_schema.*"]})
 
 
-def header_walk(setting: Setting) -> tuple[int, float]:
+def header_walk(setting: Setting) -> tuple[int, Moment]:
     """The least that a reader in Python can do: each event's header, and its CRC32."""
     from struct import Struct
     from zlib import crc32
 
-    began = time.perf_counter()
+    began = now()
     unpack = Struct("<9xI").unpack_from
     rest, damaged = b"", 0
     with Path(setting["path"]).open("rb") as file:
@@ -133,13 +147,13 @@ def header_walk(setting: Setting) -> tuple[int, float]:
     return 0, began
 
 
-def python_mysql_replication(setting: Setting) -> tuple[int, float]:
+def python_mysql_replication(setting: Setting) -> tuple[int, Moment]:
     """It leaves the strings in JSON as bytes."""
     from pymysqlreplication import BinLogStreamReader
     from pymysqlreplication.event import RotateEvent
     from pymysqlreplication.row_event import RowsEvent
 
-    began = time.perf_counter()
+    began = now()
     rows = 0
     stream = BinLogStreamReader(
         # Without TLS, as all others.
@@ -161,7 +175,7 @@ def python_mysql_replication(setting: Setting) -> tuple[int, float]:
     return rows, began
 
 
-def asyncmy(setting: Setting) -> tuple[int, float]:
+def asyncmy(setting: Setting) -> tuple[int, Moment]:
     """It skips checksums and asks information_schema for each table map."""
     import asyncio
 
@@ -192,7 +206,7 @@ def asyncmy(setting: Setting) -> tuple[int, float]:
         await control.ensure_closed()
         return rows
 
-    began = time.perf_counter()
+    began = now()
     return asyncio.run(read()), began
 
 
@@ -208,6 +222,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
             import_ours,
             ours_from_file,
             ours_live,
+            ours_live_over_tls,
+            ours_live_with_zlib,
             ours_in_columns,
             ours_in_tuples,
             ours_without_tables,
@@ -231,7 +247,9 @@ def main(name: str, setting: str, *options: str) -> None:
         profile(reader, json.loads(setting))
         return
     rows, began = reader(json.loads(setting))
-    print(json.dumps({"rows": rows, "seconds": time.perf_counter() - began, "peak_kib": peak_kib()}))
+    seconds, cpu_seconds = (end - begin for end, begin in zip(now(), began, strict=True))
+    found = {"rows": rows, "seconds": seconds, "cpu_seconds": cpu_seconds, "peak_kib": peak_kib()}
+    print(json.dumps(found))
 
 
 def profile(reader: Reader, setting: Setting, entries: int = 15) -> None:

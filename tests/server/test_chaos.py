@@ -129,11 +129,24 @@ async def test_every_row_once_and_in_order(
         writer.assert_all_is_there()
         assert first_difference(collector.delivered, list(workload.identities())) == ""
         assert (collector.restarts, collector.lost, collector.open) == (0, 0, [])
-        assert proxy.pending == 0, "the workload was too small for all of its faults"
+        assert_damage_took_effect(proxy, scale, stream.status.reconnects)
+        assert writer.reconnects >= scale.kills
         await assert_nothing_is_behind(checkpoint, server, schema)
         if mode == GTID:
             assert checkpoint is not None
             assert checkpoint.gtid_set == str(start_of(server, GTID))
+
+
+def assert_damage_took_effect(proxy: FaultProxy, scale: Scale, reconnects: int) -> None:
+    """Each planned fault has happened, and each dump that it ended was followed by another."""
+    assert proxy.pending == 0, "the workload was too small for all of its faults"
+    assert sum(proxy.counts[kind] for kind in ("fin", "rst")) == scale.cuts
+    assert (proxy.counts["stall"], proxy.counts["flip"]) == (scale.stalls, scale.flips)
+    ended = [line for line in proxy.history if line.endswith("(dump)") and not line.startswith("flip")]
+    assert ended, "no fault met a dump"
+    connections = {line.split(" of ")[1] for line in ended}
+    # The last of them may have come when all rows were there.
+    assert reconnects >= len(connections) - 1
 
 
 async def assert_nothing_is_behind(
@@ -179,12 +192,19 @@ async def test_any_bit_may_be_flipped(
         seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
         print("seed", seed, "bits", bits)
         count = 1500 if pytestconfig.getoption("long") else 40
+        noticed = 0
         for place in random.Random(seed).sample(range(bits), count):
             print("bit", place)
             proxy.damage_next(place // 8, place % 8)
             stream = await read()
             proxy.disarm()
             assert stream.position == end
+            noticed += stream.status.reconnects > 0
+        print("flipped", proxy.counts["flip"], "noticed", noticed)
+        # The rest lies in the two events in front, which no checksum guards or one that the source leaves as it was,
+        # where it changes nothing that is used; or behind the third row.
+        assert proxy.counts["flip"] >= count * 9 // 10
+        assert noticed >= count // 4
 
 
 @pytest.mark.parametrize("mode", [FILE_POSITION, GTID])

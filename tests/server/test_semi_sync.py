@@ -166,6 +166,40 @@ async def test_a_source_that_has_given_up_waiting_is_caught_up_with(source: Sour
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_what_was_committed_in_a_lapse_is_not_lost(source: Source, tmp_path: Path) -> None:
+    """After its timeout the source commits without the consumer, which dies; the next one gets everything."""
+    lapse = 0.3
+    store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+    start = end_of_log(source.server)
+    async with consuming(source, checkpoints=store, checkpoint_interval=3600, start=start) as consumer:
+        await asyncio.to_thread(source.insert, 1)
+        acknowledged, confirmed = store.load(), source.status("yes_tx")
+        assert source.missed == 0
+        source.set("timeout", int(lapse * 1000))
+        consumer.hold()
+        # The first commit waits until the timeout, the next ones do not wait at all.
+        assert lapse <= await asyncio.to_thread(source.insert, 2) < TIMEOUT_SECONDS
+        assert source.status("status") == 0
+        for number in (3, 4):
+            await asyncio.to_thread(source.insert, number)
+        assert source.missed == 3
+        assert source.status("yes_tx") == confirmed
+        # The consumer is held at the beginning of the second transaction.
+        assert consumer.rows == [1]
+        assert store.load() == acknowledged
+    source.set("timeout", TIMEOUT_SECONDS * 1000)
+    await asyncio.to_thread(kill_dumps, source.server)
+    await source.until(lambda: source.status("clients") == 0)
+    # The end of the stream has saved what was done. A consumer that was killed goes on at what was acknowledged.
+    async with consuming(source, start=acknowledged) as consumer:
+        await source.until(lambda: source.status("status") == 1)
+        await asyncio.to_thread(source.insert, 5)
+        assert consumer.rows == [2, 3, 4, 5]
+    assert source.missed == 3
+    assert source.status("yes_tx") == confirmed + 1
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 async def test_large_and_compressed_events(source: Source) -> None:
     """More than 16 MB in one event: the header of semi-sync stands in its first packet only."""
     server, schema = source.server, source.schema
