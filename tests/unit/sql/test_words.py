@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replica.sql.words import END, SqlReader, tokens, upper_words
+from replica.sql.words import END, WordReader, tokens, upper_words
 
 
 def kinds(sql: str, **options: bool) -> list[tuple[str, str]]:
@@ -67,13 +67,13 @@ def test_long_nonsense_takes_no_time(unit: str) -> None:
     assert sum(1 for _ in tokens(unit * (200_000 // len(unit)))) <= 200_000
 
 
-def test_a_reader_takes_lists_apart() -> None:
-    reader = SqlReader("(A, f(b, c) 'd', `E` . G) X", "S", folds=True)
-    assert reader.skip("(")
-    assert [[token.value for token in item.tokens] for item in reader.items()][:2] == [
-        ["A"],
-        ["f", "(", "b", ",", "c", ")", "d"],
-    ]
-    assert (reader.skip(")", "Y"), reader.skip(")", "X"), reader.next()) == (False, True, END)
-    assert SqlReader("`E` . G", "S", folds=True).table() == "e.g"
-    assert SqlReader("G", "S").table() == "S.G"
+def test_a_reader_takes_words() -> None:
+    reader = WordReader(tokens("(A `E`) X"))
+    assert reader.skip("(", "A")
+    assert (reader.peek().value, reader.peek(1).value, reader.peek(9)) == ("E", ")", END)
+    assert (reader.next().kind, reader.skip(")", "Y"), reader.skip(")", "X"), reader.next()) == (
+        "name",
+        False,
+        True,
+        END,
+    )
