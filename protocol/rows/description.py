@@ -83,10 +83,12 @@ _LOGGED_TYPES: dict[str, set[ColumnType]] = {
     "vector": {ColumnType.VECTOR, *_VARIABLE},
     **{name: {ColumnType.STRING} for name in ("uuid", "inet4", "inet6")},
 }
-_BINARY_TYPES = frozenset(
+#: DATA_TYPE of columns whose values are bytes.
+BINARY_TYPES = frozenset(
     {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector", "uuid", "inet4", "inet6"}
 )
-_NUMBER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
+#: DATA_TYPE of columns that have a sign.
+SIGNED_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
 _LABEL = r"'((?:[^']|'')*)'"
 # How the servers escape characters of a label in COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped).
 _LABEL_ESCAPES = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
@@ -119,15 +121,20 @@ def _describe_column(table: Table, column: Column, description: ColumnDescriptio
             f"column {description.name!r} of {table} is {description.column_type} now, but {problem} in the log"
         )
     unsigned = column.unsigned
-    if unsigned is None and description.data_type in _NUMBER_TYPES:
+    if unsigned is None and description.data_type in SIGNED_TYPES:
         unsigned = _is_unsigned(description)
     charset = column.charset
     if charset is None:
-        charset = "binary" if description.data_type in _BINARY_TYPES else description.charset
+        charset = "binary" if description.data_type in BINARY_TYPES else description.charset
     labels = column.labels
     if labels is None and column.type in (ColumnType.ENUM, ColumnType.SET):
-        labels = tuple(map(_unescaped_label, re.findall(_LABEL, description.column_type)))
+        labels = labels_of(description.column_type)
     return replace(column, name=description.name, unsigned=unsigned, charset=charset, labels=labels)
+
+
+def labels_of(column_type: str) -> tuple[str, ...]:
+    """The labels in COLUMN_TYPE of an ENUM or SET."""
+    return tuple(map(_unescaped_label, re.findall(_LABEL, column_type)))
 
 
 def _unescaped_label(label: str) -> str:
@@ -143,7 +150,7 @@ def _mismatch(column: Column, description: ColumnDescription) -> str | None:
     logged_types = _LOGGED_TYPES.get(description.data_type)
     if logged_types is not None and column.type not in logged_types:
         return column.type.name
-    has_sign = column.unsigned is not None and description.data_type in _NUMBER_TYPES
+    has_sign = column.unsigned is not None and description.data_type in SIGNED_TYPES
     if has_sign and column.unsigned != _is_unsigned(description):
         return "unsigned" if column.unsigned else "signed"
     check = _METADATA_CHECKS.get(column.type)

@@ -10,25 +10,22 @@ from dataclasses import field, replace
 from typing import Final
 
 from protocol.records import record
-from protocol.rows.description import ColumnDescription
+from protocol.rows.description import ColumnDescription, labels_of
 
 from ..sql.token_reader import TableName
 from .catalog import Catalog
 from .charset_names import UnknownShapeError, known
 from .column_shapes import LABEL_TYPES, STRING_TYPES
 from .hidden_columns import hash_columns, hidden_period
+from .key_list import HASH_ENGINES
 from .logged_statements import LogTraits
 from .shape import ColumnShape, Generated, Key, KeyKind, Role, Shape
 
 #: A row of text, as servers send it.
 Row = Sequence[str | None]
 
-_LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
-_LABEL_ESCAPE: Final = re.compile(r"''|\\[\\0nr]")
-_LABEL_ESCAPES: Final = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 _NUMBERS: Final = re.compile(r"\(([\d, ]+)\)")
 _SIZED_TYPES: Final = STRING_TYPES | {"bit", "decimal", "vector", "time", "datetime", "timestamp"}
-_NO_HASH_ENGINES: Final = frozenset({"memory", "heap"})
 _HIDDEN_SCHEMAS: Final = "('information_schema', 'performance_schema', 'sys')"
 _KINDS: Final[Mapping[str, KeyKind]] = {
     "FULLTEXT": "fulltext",
@@ -138,7 +135,7 @@ def _column(row: Row) -> ColumnShape:
     text = column_type.lower()
     found = _NUMBERS.search(text)
     numbers = tuple(map(int, found[1].split(","))) if found and kind in _SIZED_TYPES else ()
-    labels = tuple(map(_label, _LABEL.findall(column_type))) if kind in LABEL_TYPES else ()
+    labels = labels_of(column_type) if kind in LABEL_TYPES else ()
     is_number = "unsigned" in text.rpartition(")")[2] and not labels
     return ColumnShape(
         name,
@@ -161,10 +158,6 @@ def _column_charset(kind: str, charset: str) -> str | None:
         return known(charset)
     # MySQL 8.0 and later list none for the binary set.
     return "binary" if kind in LABEL_TYPES else None
-
-
-def _label(text: str) -> str:
-    return _LABEL_ESCAPE.sub(lambda found: _LABEL_ESCAPES[found[0]], text)
 
 
 def _generated(extra: str, expression: str) -> Generated:
@@ -218,5 +211,5 @@ def _key(name: str, rows: Mapping[int, Row], engine: str) -> Key:
         (rows[position][0] or "", int(rows[position][1] or 0) if has_lengths else 0)
         for position in sorted(rows)
     )
-    is_hash = kind == "unique" and index_type == "HASH" and engine not in _NO_HASH_ENGINES
+    is_hash = kind == "unique" and index_type == "HASH" and engine not in HASH_ENGINES
     return Key(name, kind, parts, is_hash, None if kind == "index" else False)

@@ -4,6 +4,7 @@ from typing import Final
 
 from protocol.charset import charset_by_name
 from protocol.charset_tables import WIDE_SETS
+from protocol.wire import is_characters
 
 from ..sql.ddl_statements import DEFAULT, CharsetClause
 
@@ -56,14 +57,9 @@ def most_bytes(name: str) -> int:
     return charset.max_bytes
 
 
-def is_text(text: str) -> bool:
-    """Whether all of a text is characters; bytes that were none stand in it as surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
 def stores(name: str, text: str) -> bool:
     """Whether a set is known to have all characters of a text, so that a label stays as it is written."""
-    if not is_text(text):
+    if not is_characters(text):
         return False
     if name in _ANY_CHARACTER:
         return True

@@ -10,10 +10,11 @@ from typing import Final
 
 from protocol.charset import Decode, charset_by_name
 from protocol.records import record
+from protocol.wire import is_characters
 
 from ..sql.ddl_statements import CharsetClause, ColumnClause, TypeClause
 from ..sql.dialect import Dialect
-from .charset_names import NOT_ASCII, UnknownShapeError, charset_of, is_text, most_bytes, stores
+from .charset_names import NOT_ASCII, UnknownShapeError, charset_of, most_bytes, stores
 from .shape import ColumnShape
 
 #: Bytes that the types hold, smallest first, with the prefix of their names.
@@ -186,7 +187,7 @@ def _label(label: str | bytes, charset: str) -> str:
 def _decoded(label: bytes, charset: str) -> str:
     decode = _decoder(charset)
     text = label.decode("ascii", "surrogateescape") if decode is None else decode(label)
-    if charset in NOT_ASCII or not is_text(text):
+    if charset in NOT_ASCII or not is_characters(text):
         raise UnknownShapeError(f"label {label!r} in character set {charset}")
     return text
 

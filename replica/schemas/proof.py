@@ -12,7 +12,7 @@ from typing import Final
 from protocol.charset import charset_by_name
 from protocol.constants import ColumnType
 from protocol.rows.column import BLOB_TYPES, INTEGER_TYPES, LABEL_TYPES, Column
-from protocol.rows.description import GEOMETRY_NAMES
+from protocol.rows.description import BINARY_TYPES, BLOB_SIZES, GEOMETRY_NAMES, SIGNED_TYPES
 from protocol.rows.table import Table
 
 from .placement import placed
@@ -21,8 +21,6 @@ from .shape import ColumnShape, Shape
 #: A type as the log has it: the type's code, and the metadata behind it (None: any).
 Logged = tuple[ColumnType, int | None]
 
-_LENGTH_BYTES: Final = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-_BLOBS: Final = {prefix + kind: size for prefix, size in _LENGTH_BYTES.items() for kind in ("text", "blob")}
 _PLAIN: Final[Mapping[str, tuple[Logged, ...]]] = MappingProxyType(
     {
         "tinyint": ((ColumnType.TINY, None),),
@@ -48,11 +46,7 @@ _TIMES: Final[Mapping[str, tuple[ColumnType, ColumnType]]] = MappingProxyType(
         "timestamp": (ColumnType.TIMESTAMP2, ColumnType.TIMESTAMP),
     }
 )
-_SIGNED_TYPES: Final = frozenset(
-    {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
-)
 _STRINGS: Final = frozenset({"char", "binary", "varchar", "varbinary"})
-_BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
 _TEXTS: Final = BLOB_TYPES | {
     ColumnType.STRING,
     ColumnType.VARCHAR,
@@ -60,7 +54,6 @@ _TEXTS: Final = BLOB_TYPES | {
     ColumnType.MARIADB_VARCHAR_COMPRESSED,
     ColumnType.MARIADB_BLOB_COMPRESSED,
 }
-_BINARY_TYPES: Final = _BINARY | {"uuid", "inet4", "inet6"}
 
 
 def first_difference(shape: Shape, table: Table) -> str | None:
@@ -133,7 +126,7 @@ def _filled(logged: Column, known: ColumnShape | None) -> Column:
         logged,
         name=known.name,
         unsigned=known.unsigned
-        if logged.unsigned is None and known.type in _SIGNED_TYPES
+        if logged.unsigned is None and known.type in SIGNED_TYPES
         else logged.unsigned,
         charset=logged.charset or _charset(known),
         labels=logged.labels if logged.labels is not None else known.labels or None,
@@ -142,7 +135,7 @@ def _filled(logged: Column, known: ColumnShape | None) -> Column:
 
 
 def _charset(column: ColumnShape) -> str | None:
-    return "binary" if column.type in _BINARY_TYPES else column.charset
+    return "binary" if column.type in BINARY_TYPES else column.charset
 
 
 def _differences(known: ColumnShape, logged: Column, *, has_name: bool) -> Iterator[str]:
@@ -152,7 +145,7 @@ def _differences(known: ColumnShape, logged: Column, *, has_name: bool) -> Itera
         yield f"{logged.type.name} with metadata {logged.metadata} in the log, {known.column_type} in the history"
     if known.nullable is not None and known.nullable != logged.nullable:
         yield "NULL in the log, NOT NULL in the history" if logged.nullable else "NOT NULL in the log"
-    if logged.unsigned is not None and known.type in _SIGNED_TYPES and known.unsigned != logged.unsigned:
+    if logged.unsigned is not None and known.type in SIGNED_TYPES and known.unsigned != logged.unsigned:
         yield f"{'unsigned' if logged.unsigned else 'signed'} in the log, {known.column_type} in the history"
     charset = _charset(known)
     if not known.type:
@@ -186,9 +179,9 @@ def logged_types(column: ColumnShape) -> tuple[Logged, ...]:
     plain = _PLAIN.get(column.type)
     if plain is not None:
         return plain
-    if column.type in _BLOBS:
+    if column.type in BLOB_SIZES:
         code = ColumnType.MARIADB_BLOB_COMPRESSED if column.compressed else ColumnType.BLOB
-        return ((code, _BLOBS[column.type]),)
+        return ((code, BLOB_SIZES[column.type]),)
     if column.type in GEOMETRY_NAMES:
         return ((ColumnType.GEOMETRY, 4),)
     if column.type in _STRINGS:

@@ -40,8 +40,9 @@ from pyspark.sql.types import StructType
 from protocol.errors import CheckpointError, ConfigurationError
 from protocol.records import record
 
+from .spark_session import QUERY_ID
+
 NAME: Final = "mysql-replica-delta"
-_QUERY_ID: Final = "sql.streaming.queryId"
 # The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
 _HELD_BYTES: Final = 64 << 20
 _OPEN_FILES: Final = 100
@@ -64,7 +65,7 @@ class AppendToDelta:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Append a micro-batch. Raises ``CheckpointError`` for a table that another query began."""
-        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         assert query is not None
         done = committed(self._target, query)
         if done is None and batch > 0:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+#: The local property that names the query of a micro-batch.
+QUERY_ID: Final = "sql.streaming.queryId"
 _STATE_FOLDER: Final = "_state"
 _POLL_SECONDS: Final = 1
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)

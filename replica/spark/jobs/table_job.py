@@ -23,6 +23,7 @@ from .job_arguments import (
     state_from,
 )
 from .spark_session import (
+    QUERY_ID,
     Pace,
     State,
     absolute,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from .micro_batch import TableKind, Target
     from .seed import Seed
 
-_QUERY_ID: Final = "sql.streaming.queryId"
 _FILES_QUERY: Final = "files"
 _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {"startingOffsets": "earliest", "maxBytesPerTrigger": "64m"}
@@ -193,7 +193,7 @@ class _EachBatch:
     def __call__(self, frame: "DataFrame", batch: int) -> None:
         from .micro_batch import run_batch
 
-        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         assert query is not None
         run_batch(self._target, self._begin, query, batch, lambda: _items(frame.collect()))
 
