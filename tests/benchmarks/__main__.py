@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from replica.files.binlog_file import BinlogFile
-from tests.benchmarks import micro, report
+from tests.benchmarks import micro, report, table_reading
 from tests.benchmarks.contestants import (
     MARIADB_FOLDER,
     Contestant,
@@ -32,7 +32,7 @@ from tests.benchmarks.workloads import COMPARED, FIXED, MICRO, QUICK_SHARE, Work
 from tests.support.servers import Server, ServerPool
 
 _IN_COLUMNS = ("bulk", "fixed", "decimals")
-_MEASUREMENTS = ("filter", "columns", "live", "micro")
+_MEASUREMENTS = ("filter", "columns", "live", "micro", "tables")
 
 
 def main() -> None:
@@ -106,6 +106,9 @@ def _benchmark(pool: ServerPool, chosen: set[str], share: int, rounds: int) -> I
         sections.append(
             ("Nanoseconds per value", report.micro_table(micro.nanoseconds_per_value(logs["micro"])))
         )
+    if "tables" in chosen:
+        _note("tables")
+        sections.append(("Whole tables by SELECT", table_reading.benchmark(pool, share, rounds)))
     for title, lines in sections:
         yield from _print(["", f"### {title}", "", *lines])
 
