@@ -12,6 +12,7 @@ from typing import Any
 from ..gtid import Gtid, GtidSet, MariadbGtid, new_gtid
 from ..records import record
 from ..rows.compiler import Row
+from ..rows.row_types import AsType, row_as
 from ..rows.table import Table
 from .event import Event as Event
 from .event import EventHeader as EventHeader
@@ -446,6 +447,10 @@ class WriteRowsEvent(RowsEvent):
         for row in self.rows:
             yield Insert(self.table, image_of(self.table, row))
 
+    def rows_as(self, kind: type[AsType]) -> Iterator[AsType]:
+        """The rows as objects of the type ``kind``: see ``Update.after_as``."""
+        return (row_as(kind, image_of(self.table, row), self.table) for row in self.rows)
+
 
 @record(slots=True)
 class UpdateRowsEvent(RowsEvent):
@@ -463,6 +468,13 @@ class UpdateRowsEvent(RowsEvent):
         for before, after in self.rows:
             yield Update(self.table, image_of(self.table, before), image_of(self.table, after))
 
+    def rows_as(self, kind: type[AsType]) -> Iterator[tuple[AsType, AsType]]:
+        """The rows as pairs, before and after, of objects of the type ``kind``: see ``Update.after_as``."""
+        table = self.table
+        for before, after in self.rows:
+            images = image_of(table, before), image_of(table, after)
+            yield row_as(kind, images[0], table), row_as(kind, images[1], table)
+
 
 @record(slots=True)
 class DeleteRowsEvent(RowsEvent):
@@ -474,3 +486,7 @@ class DeleteRowsEvent(RowsEvent):
         """The rows as deletes: ``after`` is None."""
         for row in self.rows:
             yield Delete(self.table, image_of(self.table, row))
+
+    def rows_as(self, kind: type[AsType]) -> Iterator[AsType]:
+        """The rows as objects of the type ``kind``: see ``Update.after_as``."""
+        return (row_as(kind, image_of(self.table, row), self.table) for row in self.rows)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from ..records import record
 from ..rows.column import ABSENT
 from ..rows.compiler import Row
+from ..rows.row_types import AsType, row_as
 from ..rows.table import Table
 
 #: What a change of the log does to its row.
@@ -26,6 +27,13 @@ class Insert:
     op: ClassVar[Literal["insert"]] = "insert"
     before: ClassVar[None] = None
 
+    def before_as(self, kind: type[AsType]) -> None:
+        """None: there is no row before the change."""
+
+    def after_as(self, kind: type[AsType]) -> AsType:
+        """``after`` as an object of the type ``kind``: see ``Update.after_as``."""
+        return row_as(kind, self.after, self.table)
+
 
 @record(slots=True)
 class Update:
@@ -35,6 +43,18 @@ class Update:
     before: Image
     after: Image
     op: ClassVar[Literal["update"]] = "update"
+
+    def before_as(self, kind: type[AsType]) -> AsType:
+        """``before`` as an object of the type ``kind``: see ``Update.after_as``."""
+        return row_as(kind, self.before, self.table)
+
+    def after_as(self, kind: type[AsType]) -> AsType:
+        """``after`` as an object of ``kind``: a data class, typed dict, named tuple or pydantic model.
+
+        Its fields are columns by name; other columns are left out. Raises ``ConfigurationError`` for another
+        ``kind``, and if the row lacks a column whose field has no default.
+        """
+        return row_as(kind, self.after, self.table)
 
 
 @record(slots=True)
@@ -46,6 +66,13 @@ class Delete:
     op: ClassVar[Literal["delete"]] = "delete"
     after: ClassVar[None] = None
 
+    def before_as(self, kind: type[AsType]) -> AsType:
+        """``before`` as an object of the type ``kind``: see ``Update.after_as``."""
+        return row_as(kind, self.before, self.table)
+
+    def after_as(self, kind: type[AsType]) -> None:
+        """None: there is no row after the change."""
+
 
 @record(slots=True)
 class Read:
@@ -55,6 +82,13 @@ class Read:
     after: Image
     op: ClassVar[Literal["read"]] = "read"
     before: ClassVar[None] = None
+
+    def before_as(self, kind: type[AsType]) -> None:
+        """None: there is no row before the change."""
+
+    def after_as(self, kind: type[AsType]) -> AsType:
+        """``after`` as an object of the type ``kind``: see ``Update.after_as``."""
+        return row_as(kind, self.after, self.table)
 
 
 Change = Insert | Update | Delete | Read
