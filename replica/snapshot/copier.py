@@ -47,17 +47,19 @@ class Copier:
         self._copy = copy
         self._place = place
         self._source: Source | None = None
-        self._plans: dict[TableId, ReadPlan] = {}
+        # Each plan with the table's number of shape when it was read.
+        self._plans: dict[TableId, tuple[ReadPlan, int]] = {}
         self._rows: dict[TableId, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._scan_lock = asyncio.Lock()
         self.changed = asyncio.Event()
-        self._error: ReplicaError | None = None
+        self._error: Exception | None = None
 
     def take_plans(self, plans: Mapping[TableId, ReadPlan]) -> None:
         """Use these plans for the next windows."""
-        self._plans.update(plans)
+        for table, plan in plans.items():
+            self._plans[table] = plan, self._copy.tables[table].shape_number
 
     @property
     def is_started(self) -> bool:
@@ -116,7 +118,7 @@ class Copier:
                         session = None
                     await self._after(error, found[0])
                 self.changed.set()
-        except ReplicaError as error:
+        except Exception as error:
             self._error = error
             self.changed.set()
         finally:
@@ -237,8 +239,9 @@ class Copier:
         self._rows[table] = min(self._options.snapshot_chunk_rows, fitting)
 
     async def _plan(self, session: Session, table: TableId) -> ReadPlan | None:
-        plan = self._plans.get(table)
-        if plan is None:
+        number = self._copy.tables[table].shape_number
+        plan, of_shape = self._plans.get(table, (None, number))
+        if plan is None or of_shape != number:
             assert self._source is not None
             found = await read_plans(
                 session, self._source, [table], self._options.snapshot_where, self._suffix
@@ -246,7 +249,7 @@ class Copier:
             plan = found.get(table)
             if plan is None:
                 return None
-            self._plans[table] = plan
+            self._plans[table] = plan, number
             if plan.key_names != self._copy.tables[table].key.names:
                 # Another key: bounds and touches of the previous one mean nothing.
                 self._copy.add(table, key_columns_of(plan), self._place())

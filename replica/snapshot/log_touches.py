@@ -5,11 +5,19 @@ mark (without GTIDs, MySQL 5.6, MariaDB), once after each start in the middle of
 """
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, GtidEvent, MariadbGtidEvent, QueryEvent, TransactionPayloadEvent
+from protocol.binlog.events import (
+    Event,
+    GtidEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+)
 from protocol.constants import DumpFlag
 from protocol.position import FIRST_POSITION
 
 from ..config.options import Options
+from ..source.column_lookup import ColumnLookup
 from ..source.server_facts import Source, introduce
 from ..source.session import Session
 from .marks import Place
@@ -26,6 +34,7 @@ async def touches_before(
     dump and of decoding.
     """
     scan = _Scan(end, table, key)
+    lookup = ColumnLookup(options)
     session = await Session.open(options)
     try:
         checksums = await introduce(session, source, options)
@@ -40,6 +49,8 @@ async def touches_before(
         while events := await session.read_events(options.connect_timeout):
             for raw in events:
                 event = decoder.decode(raw)
+                if isinstance(event, TableMapEvent) and lookup.is_needed(event.table):
+                    decoder.describe(event.table_id, await lookup.columns(event.table))
                 if isinstance(event, TransactionPayloadEvent):
                     scan.feed(list(decoder.payload_events(event)))
                 elif event is not None:
@@ -48,6 +59,7 @@ async def touches_before(
                     return scan.touched
     finally:
         await session.aclose()
+        await lookup.aclose()
     return scan.touched
 
 

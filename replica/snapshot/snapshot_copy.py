@@ -157,7 +157,7 @@ class SnapshotCopy:
         if isinstance(statement, _EXCLUSIVE) and not getattr(statement, "is_conditional", False):
             table.altered()
         else:
-            table.void()
+            table.perhaps_altered()
 
     def _check_statement(self, event: QueryEvent) -> None:
         text = event.sql.casefold()

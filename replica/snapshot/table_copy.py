@@ -76,6 +76,8 @@ class TableCopy:
         self.progress = progress or TableProgress()
         self.counts = Counts()
         self.is_dropped = False
+        #: Counts the statements that may have changed the table's columns.
+        self.shape_number = 0
         self._table: Table | None = None
         self._chunks: deque[Window] = deque()
         self._again: Window | None = None
@@ -135,9 +137,14 @@ class TableCopy:
         self.void()
         self.progress = TableProgress(rows=self.progress.rows)
 
+    def perhaps_altered(self) -> None:
+        """A statement may have changed the table: what was read of it may have another shape."""
+        self.void()
+        self.shape_number += 1
+
     def altered(self) -> None:
         """A statement has changed the table, and waited for all transactions on it: their touches are visible."""
-        self.void()
+        self.perhaps_altered()
         self.segments.restart()
 
     def forget(self, window: Window) -> None:

@@ -81,7 +81,8 @@ class Window:
 
     def take_low(self, low: LowMark) -> bool:
         """Take the low mark; False if touches before it are unknown: read it again a little later."""
-        self._expect(Step.LOW)
+        if not self._expects(Step.LOW):
+            return True
         self.segment = self._segments.covering(low)
         if self.segment is None:
             return False
@@ -90,12 +91,14 @@ class Window:
 
     def take_view(self) -> None:
         """The read view is open."""
-        self._expect(Step.OPEN)
+        if not self._expects(Step.OPEN):
+            return
         self._done += 1
 
     def take_high(self, high: Place) -> None:
         """Take the position of the log, read after the view was opened."""
-        self._expect(Step.HIGH)
+        if not self._expects(Step.HIGH):
+            return
         self.high = high
         self._done += 1
 
@@ -106,19 +109,25 @@ class Window:
 
         A window for the bound has no rows, and the largest key as ``end``.
         """
-        self._expect(Step.READ)
+        if not self._expects(Step.READ):
+            return
         self.table, self.key_indexes, self.rows, self.end = table, key_indexes, rows, end
         self._done += 1
 
     def close(self) -> None:
         """The read view has ended."""
-        self._expect(Step.CLOSE)
+        if not self._expects(Step.CLOSE):
+            return
         self._done += 1
 
     def is_due(self, place: Place) -> bool:
         """Whether the stream, at this place, has all that the view may show."""
         return self.is_read and not self.is_void and self.high is not None and place.has_reached(self.high)
 
-    def _expect(self, step: Step) -> None:
+    def _expects(self, step: Step) -> bool:
+        """Whether this is the next step; False if the window has become void while the step was done."""
+        if self.is_void:
+            return False
         if self.step is not step:
             raise RuntimeError(f"{step} out of order: the next step is {self.step}")
+        return True

@@ -17,10 +17,11 @@ from ..config.table_filter import exact_pattern, table_filter
 from ..snapshot.copier import Copier
 from ..snapshot.copy_state import CopyState
 from ..snapshot.marks import Place
+from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
 from ..snapshot.table_list import Listed, key_columns_of, list_tables, read_plans
 from ..source.hosts import first_host
-from ..source.server_facts import Source
+from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
 from .batch import Account
 
@@ -99,6 +100,7 @@ class StreamCopy:
         ]
         copy = self._begin_copy(source)
         plans = await read_plans(session, source, unfinished, self._options.snapshot_where, self._suffix)
+        await self._check_keys(session, source, plans.values())
         place = self._place()
         for table, plan in plans.items():
             copy.add(table, key_columns_of(plan), place, state.tables[table] if state else None)
@@ -147,6 +149,7 @@ class StreamCopy:
             plans = await read_plans(
                 session, self._source, ordered, self._options.snapshot_where, self._suffix
             )
+            await self._check_keys(session, self._source, plans.values())
         finally:
             await session.aclose()
         copy = self._copy or self._begin_copy(self._source)
@@ -232,6 +235,16 @@ class StreamCopy:
             raise ConfigurationError(
                 "row_values=False counts rows only, and a copy of tables needs their values"
             )
+
+    async def _check_keys(self, session: Session, source: Source, plans: Iterable[ReadPlan]) -> None:
+        """Raise for a table without a key if there is no way to read all of it exactly at one place of the log."""
+        keyless = [plan.table for plan in plans if not plan.key_names]
+        if not keyless or self._options.snapshot_locking == "rows" or await has_exact_gtids(session, source):
+            return
+        raise ConfigurationError(
+            f"{keyless[0]} has no key by which it can be copied: without GTIDs, on MySQL 5.6 and on MariaDB set "
+            "snapshot_locking='rows', add a primary key, or leave the table out with exclude_tables="
+        )
 
     def _check_found(self, listed: Iterable[Listed]) -> None:
         found = {one.identity for one in listed}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import random
 from typing import Any
 
+import pymysql
 import pytest
 
 import replica
+from replica import SnapshotCompleteEvent, SnapshotRowsEvent
 from tests.server.support.copied_tables import Kept, Writers, make_table
 from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of
 from tests.support.servers import Server
@@ -56,7 +61,179 @@ async def copy_under_writers(server: Server, schema: str, **options: Any) -> Non
     assert checkpoint is not None
     assert status is not None
     await follow_to_end(server, checkpoint, kept, **options)
-    print(status, writers.transactions, kept.reads)
     assert kept.violations == []
     assert kept.differences(server, schema, "t") == []
     assert status.chunks_corrected * 10 >= status.chunks, status
+
+
+async def test_killed_and_cut_again_and_again(server: Server, schema: str) -> None:
+    """The consumer loses all that came after its last checkpoint; its connections are cut, too."""
+    make_table(server, schema, "t", ROWS)
+    options: dict[str, Any] = {"tables": f"{schema}.t", "snapshot_chunk_rows": 150}
+    kept, start, lives = Kept({"t": ("id",)}), "snapshot", 0
+    checkpoint: replica.Checkpoint | None = None
+    rng = random.Random(SEED)
+    with Writers(server, f"{schema}.t", 2 * ROWS).run(2, SEED) as writers:
+        while not await _live(server, checkpoint or start, kept, writers, rng, options) and lives < 60:
+            lives += 1
+            assert kept.checkpoint is not None
+            checkpoint = replica.Checkpoint.from_dict(json.loads(json.dumps(kept.checkpoint.to_dict())))
+            assert len(json.dumps(checkpoint.to_dict())) < 4096
+    assert kept.checkpoint is not None
+    await follow_to_end(server, kept.checkpoint, kept, tables=f"{schema}.t")
+    assert lives >= 5
+    assert kept.violations == []
+    assert kept.differences(server, schema, "t") == []
+
+
+async def _live(
+    server: Server,
+    start: Any,
+    kept: Kept,
+    writers: Writers,
+    rng: random.Random,
+    options: dict[str, Any],
+) -> bool:
+    """Consume until a random moment, or the end of the copy; whether it came to that."""
+    left = rng.randint(3, 60)
+    async with asyncio.timeout(SECONDS), stream_of(server, start=start, **options) as stream:
+        async for tx in stream.transactions():
+            for change in await kept.take(tx):
+                if change.op == "read":
+                    writers.front = change.after["id"]
+            kept.checkpoint = tx.checkpoint
+            status = stream.status.snapshot
+            if status is not None and status.complete:
+                return True
+            left -= 1
+            if left == 5:
+                _cut_connections(server)
+            if left == 0:
+                break
+    return False
+
+
+def _cut_connections(server: Server) -> None:
+    for row in server.query("SHOW PROCESSLIST"):
+        if row[1] == server.replica_user:
+            with contextlib.suppress(pymysql.err.MySQLError):
+                server.query(f"KILL {row[0]}")
+
+
+async def test_a_table_is_added_while_the_stream_runs(server: Server, schema: str) -> None:
+    make_table(server, schema, "t", 300)
+    make_table(server, schema, "other", 10)
+    kept = Kept({"t": ("id",), "other": ("id",)})
+    async with asyncio.timeout(SECONDS), stream_of(server, tables=f"{schema}.*") as stream:
+        await stream.snapshot(f"{schema}.t")
+        server.query(f"INSERT INTO {schema}.other VALUES (99, 1, 'x')")
+        complete = False
+        async for event in stream:
+            if isinstance(event, replica.RowsEvent):
+                for change in event.changes():
+                    kept.apply(change)
+            if isinstance(event, SnapshotCompleteEvent):
+                assert (str(event.table), event.rows, event.is_dropped) == (f"{schema}.t", 300, False)
+                complete = True
+            if complete and kept.rows.get("other"):
+                break
+    assert kept.differences(server, schema, "t") == []
+    assert list(kept.rows["other"]) == [(99,)]
+
+
+async def test_a_table_that_the_stream_leaves_out_is_refused(server: Server, schema: str) -> None:
+    async with stream_of(server, tables=f"{schema}.t") as stream:
+        with pytest.raises(replica.ConfigurationError, match="left out by tables="):
+            await stream.snapshot(f"{schema}.other")
+
+
+async def test_what_cannot_be_copied_is_refused_by_name(server: Server, schema: str) -> None:
+    server.query(f"CREATE TABLE {schema}.m (id INT PRIMARY KEY) ENGINE=MyISAM")
+    with pytest.raises(
+        replica.ConfigurationError, match=rf"{schema}\.m cannot be copied exactly: its engine MyISAM"
+    ):
+        async with stream_of(server, start="snapshot", tables=f"{schema}.*"):
+            pass
+    with pytest.raises(replica.ConfigurationError, match="no table matches"):
+        async with stream_of(server, start="snapshot", tables=f"{schema}.absent"):
+            pass
+
+
+async def test_a_stop_waits_for_the_end_of_the_copy(server: Server, schema: str) -> None:
+    """An idle source, an empty table, a table with a unique key of two columns."""
+    make_table(server, schema, "t", 500)
+    server.query(f"CREATE TABLE {schema}.empty (id INT PRIMARY KEY)")
+    server.query(f"CREATE TABLE {schema}.pair (x VARCHAR(9) NOT NULL, y INT NOT NULL, UNIQUE (x, y))")
+    server.query(f"INSERT INTO {schema}.pair VALUES ('a', 1), ('B', 2), ('b', 1)")
+    rows: dict[str, list[Any]] = {}
+    complete = []
+    options: dict[str, Any] = {"start": "snapshot", "stop": "now", "tables": f"{schema}.*"}
+    async with asyncio.timeout(SECONDS), stream_of(server, snapshot_chunk_rows=100, **options) as stream:
+        async for event in stream:
+            if isinstance(event, SnapshotRowsEvent):
+                rows.setdefault(event.table.name, []).extend(event.rows)
+            elif isinstance(event, SnapshotCompleteEvent):
+                complete.append(event.table.name)
+        status = stream.status.snapshot
+    assert sorted(complete) == ["empty", "pair", "t"]
+    assert status is not None
+    assert (status.tables, status.tables_complete, status.complete) == (3, 3, True)
+    assert len(rows["t"]) == 500
+    assert sorted(rows["pair"]) == [("B", 2), ("a", 1), ("b", 1)]
+
+
+async def test_ddl_in_the_middle_of_a_copy(server: Server, schema: str) -> None:
+    """A column is added, and another table dropped, when the first chunk has come."""
+    make_table(server, schema, "t", 3000)
+    make_table(server, schema, "z", 3000)
+    kept = Kept({"t": ("id",), "z": ("id",)}, checks=False)
+    dropped = {}
+    options: dict[str, Any] = {"start": "snapshot", "stop": "now", "tables": f"{schema}.*"}
+    changed = False
+    async with asyncio.timeout(SECONDS), stream_of(server, snapshot_chunk_rows=100, **options) as stream:
+        async for event in stream:
+            if isinstance(event, SnapshotRowsEvent) and not changed:
+                changed = True
+                server.query(f"ALTER TABLE {schema}.t ADD COLUMN c INT NOT NULL DEFAULT 5")
+                server.query(f"UPDATE {schema}.t SET c = 6 WHERE id % 3 = 0")
+                server.query(f"DROP TABLE {schema}.z")
+            if isinstance(event, replica.RowsEvent):
+                for change in event.changes():
+                    kept.apply(change)
+            elif isinstance(event, SnapshotCompleteEvent):
+                dropped[event.table.name] = event.is_dropped
+    assert dropped == {"t": False, "z": True}
+    # A row that came before the ALTER has the new column's default, which the log does not say row by row.
+    for row in kept.rows["t"].values():
+        row.setdefault("c", 5)
+    assert kept.differences(server, schema, "t") == []
+
+
+@pytest.mark.parametrize(
+    ("server", "locking"), [("mysql:9.7", "none"), ("mariadb:11.8", "rows")], indirect=["server"]
+)
+async def test_a_table_without_a_key_comes_as_one_unit(server: Server, schema: str, locking: str) -> None:
+    """Nothing of it comes before that unit; the changes after it do."""
+    server.query(f"CREATE TABLE {schema}.nokey (a INT)")
+    server.query(f"INSERT INTO {schema}.nokey VALUES (1), (1), (2)")
+    values: list[tuple[str, Any]] = []
+    options: dict[str, Any] = {"start": "snapshot", "snapshot_locking": locking, "tables": f"{schema}.*"}
+    async with asyncio.timeout(SECONDS), stream_of(server, **options) as stream:
+        async for event in stream:
+            if isinstance(event, replica.RowsEvent):
+                values += [(type(event).__name__, row[0]) for row in event.rows]  # type: ignore[attr-defined]
+            if isinstance(event, SnapshotCompleteEvent):
+                server.query(f"INSERT INTO {schema}.nokey VALUES (3)")
+            if values[-1:] == [("WriteRowsEvent", 3)]:
+                break
+    assert sorted(values[:-1]) == [("SnapshotRowsEvent", value) for value in (1, 1, 2)]
+
+
+@pytest.mark.parametrize("server", ["mysql:5.6", "mariadb:11.8"], indirect=True)
+async def test_a_table_without_a_key_needs_a_way_to_be_exact(server: Server, schema: str) -> None:
+    server.query(f"CREATE TABLE {schema}.nokey (a INT)")
+    with pytest.raises(
+        replica.ConfigurationError, match=rf"{schema}\.nokey has no key.*snapshot_locking='rows'"
+    ):
+        async with stream_of(server, start="snapshot", tables=f"{schema}.*"):
+            pass

@@ -12,7 +12,7 @@ from typing import Any
 
 import pymysql
 
-from replica import Change, Delete, Insert, Read, Transaction, Update
+from replica import Change, Checkpoint, Delete, Insert, Read, Transaction, Update
 from tests.support.servers import Server
 
 Row = tuple[Any, ...]
@@ -32,6 +32,7 @@ class Kept:
     reads: int = 0
     checks: bool = True
     prepared: dict[str, list[Change]] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
 
     async def take(self, tx: Transaction) -> list[Change]:
         """Apply a transaction; the changes of a prepared one wait for its XA COMMIT. Returns its changes."""

@@ -1,0 +1,561 @@
+"""A model of a source whose commits go through their stages one by one, and of a stream that copies a table from it.
+
+The stages are those of MySQL's binlog group commit: flush (the dump threads may send the transaction from here on: a
+source with AFTER_SYNC waits here), engine commit (readers see it), GTID (it enters gtid_executed). A prepared XA
+transaction goes through them twice, and is visible after the second time only. The barrier is the product's own:
+`SnapshotCopy` and `Window`. `explore` runs every schedule of these steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.binlog.events import (
+    DeleteRowsEvent,
+    Event,
+    QueryEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.constants import ColumnType
+from protocol.gtid import Gtid, GtidSet
+from protocol.rows.column import ABSENT, Column
+from protocol.rows.table import Table
+from replica.snapshot.copy_state import CopyState
+from replica.snapshot.marks import LOWEST, FileMark, GtidMark, LowMark, Place
+from replica.snapshot.snapshot_copy import SnapshotCopy
+from replica.snapshot.table_copy import TableCopy
+from replica.snapshot.touches import Touched, add_touch
+from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
+from replica.snapshot.window import Step, Window
+from replica.transactions.snapshot_events import SnapshotRowsEvent
+from tests.support.grouped_events import AT
+
+SOURCE = uuid.UUID(int=1)
+FILE = "binlog.000001"
+IDENTITY = ("shop", "t")
+COLUMNS = tuple(Column(name, ColumnType.LONG, 0, True) for name in ("id", "a", "b"))
+TABLE = Table(*IDENTITY, COLUMNS, ("id",), "log")
+#: Changes of a script: ("update", key, a), ("insert", key, a), ("delete", key), ("move", key, new key)
+Op = tuple[Any, ...]
+Rows = dict[int, tuple[int, int, int]]
+CHUNK_ROWS = 2
+
+
+@dataclass(frozen=True)
+class Script:
+    """A transaction: its changes, and how it ends: "commit", "rollback" (of XA) or "xa"."""
+
+    ops: tuple[Op, ...]
+    is_xa: bool = False
+    is_rolled_back: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A transaction of the log: of which script, and whether it is its XA PREPARE or the end of that."""
+
+    script: int
+    part: str  # "whole", "prepare", "decide"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run: the table at first, the transactions in the order of the log, and the settings of the source."""
+
+    name: str
+    rows: tuple[int, ...]
+    scripts: tuple[Script, ...]
+    entries: tuple[Entry, ...]
+    image: str = "FULL"
+    low: str = "gtid"
+    is_ordered: bool = True
+    kills: int = 1
+
+
+def log_of(scripts: tuple[Script, ...], order: tuple[int, ...] | None = None) -> tuple[Entry, ...]:
+    """The log of scripts one after another; an index that comes twice in `order` is an XA PREPARE and its end."""
+    order = order or tuple(range(len(scripts)))
+    entries, seen = [], set()
+    for number in order:
+        if not scripts[number].is_xa:
+            entries.append(Entry(number, "whole"))
+        else:
+            entries.append(Entry(number, "decide" if number in seen else "prepare"))
+            seen.add(number)
+    return tuple(entries)
+
+
+def apply(rows: Rows, ops: tuple[Op, ...]) -> Rows:
+    rows = dict(rows)
+    for kind, key, *value in ops:
+        if kind == "insert":
+            rows.setdefault(key, (key, value[0], 0))
+        elif key in rows:
+            old = rows.pop(key)
+            if kind == "update":
+                rows[key] = (key, value[0], old[2])
+            elif kind == "move" and value[0] not in rows:
+                rows[value[0]] = (value[0], *old[1:])
+            elif kind == "move":
+                rows[key] = old
+    return rows
+
+
+def keys_of(script: Script) -> set[int]:
+    return {key for op in script.ops for key in (op[1], *(op[2:] if op[0] == "move" else ()))}
+
+
+def row_events(before: Rows, ops: tuple[Op, ...], image: str) -> Iterator[Event]:
+    """The rows events of changes, with FULL or MINIMAL images."""
+    is_full = image == "FULL"
+    for op in ops:
+        after = apply(before, (op,))
+        gone = [row for key, row in before.items() if after.get(key) != row]
+        new = [row for key, row in after.items() if before.get(key) != row]
+        common = (*AT, 1, TABLE, 0, b"")
+        if gone and new:
+            old_row, new_row = gone[0], new[0]
+            changed = tuple(
+                value if is_full or value != old else ABSENT
+                for old, value in zip(old_row, new_row, strict=True)
+            )
+            shown = old_row if is_full else (old_row[0], ABSENT, ABSENT)
+            yield UpdateRowsEvent(*common, [(shown, changed)])
+        elif new:
+            # The statement names `id` and `a`; `b` gets its default.
+            yield WriteRowsEvent(*common, [new[0] if is_full else (*new[0][:2], ABSENT)])
+        elif gone:
+            yield DeleteRowsEvent(*common, [gone[0] if is_full else (gone[0][0], ABSENT, ABSENT)])
+        before = after
+
+
+class Violation(AssertionError):
+    """A schedule breaks the rule of the copy."""
+
+
+@dataclass
+class Break:
+    """What a barrier that is broken on purpose answers instead; None: as it should be."""
+
+    low: Callable[[World], LowMark] | None = None
+    high: Callable[[World], Place] | None = None
+
+
+class World:
+    """One state of source, stream, reader and consumer."""
+
+    def __init__(self, case: Case, broken: Break) -> None:
+        self.case = case
+        self.broken = broken
+        first: Rows = {key: (key, key * 10, 7) for key in case.rows}
+        # The table after each entry of the log, as the log says it, and its events.
+        self.states: list[Rows] = [first]
+        self.events: list[list[Event]] = []
+        self._make_log(first)
+        self.flushed = self.delivered = 0
+        self.visible: tuple[int, ...] = ()  # entries that the engine has committed
+        self.executed: tuple[int, ...] = ()  # entries whose GTIDs are in gtid_executed
+        self.kept: Rows = {}
+        self.held: dict[int, list[tuple[str, Any, Any]]] = {}
+        self.kills = case.kills
+        self.window: Window | None = None
+        self.view: Rows = {}
+        self.committed_at_low = 0
+        self.is_complete = False
+        self.copy = SnapshotCopy()
+        self._begin(None)
+        self.checkpoint = self._saved()
+
+    # Source
+
+    def _make_log(self, rows: Rows) -> None:
+        prepared: dict[int, Rows] = {}
+        for entry in self.case.entries:
+            script = self.case.scripts[entry.script]
+            body: list[Event] = []
+            if entry.part != "decide":
+                body += row_events(rows, script.ops, self.case.image)
+            if entry.part == "whole":
+                body = [query("BEGIN"), *body, XidEvent(*AT, 1)]
+                rows = apply(rows, script.ops)
+            elif entry.part == "prepare":
+                body = [query(f"XA START X'{entry.script:02x}',X'',1"), *body]
+                body.append(XaPrepareEvent(*AT, False, 1, bytes([entry.script]), b""))
+                prepared[entry.script] = rows
+            else:
+                word = "ROLLBACK" if script.is_rolled_back else "COMMIT"
+                body = [query(f"XA {word} X'{entry.script:02x}',X'',1")]
+                if not script.is_rolled_back:
+                    rows = apply(rows, script.ops)
+            self.events.append(body)
+            self.states.append(rows)
+
+    def _keys_in_flight(self) -> set[int]:
+        """Keys that transactions hold locked: flushed and not committed, or prepared and not decided."""
+        held: set[int] = set()
+        undecided: dict[int, set[int]] = {}
+        for number in range(self.flushed):
+            entry = self.case.entries[number]
+            keys = keys_of(self.case.scripts[entry.script])
+            if entry.part == "prepare":
+                undecided[entry.script] = keys
+            elif entry.part == "decide":
+                undecided.pop(entry.script, None)
+            if number not in self.visible and entry.part != "prepare":
+                held |= keys
+        return held.union(*undecided.values())
+
+    def table(self) -> Rows:
+        """What a read view that is opened now sees."""
+        rows = self.states[0]
+        for number in sorted(self.visible):
+            entry = self.case.entries[number]
+            script = self.case.scripts[entry.script]
+            if entry.part != "prepare" and not script.is_rolled_back:
+                rows = apply(rows, script.ops)
+        return rows
+
+    def source_steps(self) -> Iterator[tuple[str, int]]:
+        entries = self.case.entries
+        if self.flushed < len(entries):
+            entry = entries[self.flushed]
+            waits = keys_of(self.case.scripts[entry.script]) & self._keys_in_flight()
+            if entry.part == "decide" or not waits:
+                yield "flush", self.flushed
+        waiting = [number for number in range(self.flushed) if number not in self.visible]
+        for number in waiting[:1] if self.case.is_ordered else waiting:
+            yield "commit", number
+        if self.case.is_ordered:
+            ready = [number for number in self.visible if number not in self.executed]
+        else:
+            # Without the order a GTID may be there before the engine has committed.
+            ready = [number for number in range(self.flushed) if number not in self.executed]
+        for number in ready[:1]:
+            yield "gtid", number
+
+    # Stream
+
+    def place(self) -> Place:
+        gtids = GtidSet([Gtid(SOURCE, number + 1) for number in range(self.delivered)])
+        return Place(FILE, 4 + self.delivered, gtids)
+
+    def _begin(self, state: CopyState | None) -> None:
+        self.copy = SnapshotCopy()
+        progress = None if state is None else state.tables[IDENTITY]
+        self.copy.add(IDENTITY, KeyColumns(("id",), (0,)), self.place(), progress)
+        if state is not None:
+            self.copy.restore(state)
+
+    def _saved(self) -> tuple[Any, ...]:
+        held = {xid: list(changes) for xid, changes in self.held.items()}
+        return self.copy.state().to_text(), self.delivered, dict(self.kept), held, self.is_complete
+
+    def steps(self) -> list[tuple[str, int]]:
+        """Everything that may happen next."""
+        found = list(self.source_steps())
+        if self.delivered < self.flushed:
+            found.append(("deliver", self.delivered))
+        if self._can_read():
+            found.append(("read", 0))
+        if self.kills and not self.is_complete:
+            found.append(("kill", 0))
+        return found
+
+    def _can_read(self) -> bool:
+        window = self.window
+        if window is None:
+            window = next((window for _, window in self.clone().copy.windows(self.place(), 2)), None)
+        if window is not None and window.step is Step.LOW and self.case.low == "gtid":
+            return window._segments.covering(self._low()) is not None
+        return window is not None
+
+    def do(self, step: tuple[str, int]) -> None:
+        kind, number = step
+        if kind == "flush":
+            self.flushed += 1
+        elif kind == "commit":
+            self.visible += (number,)
+        elif kind == "gtid":
+            self.executed += (number,)
+        elif kind == "deliver":
+            self._deliver()
+        elif kind == "read":
+            self._read()
+        else:
+            self._kill()
+        if kind in ("deliver", "read", "kill"):
+            self._take_chunks()
+
+    def _deliver(self) -> None:
+        """The consumer gets the next transaction, and is done with it."""
+        number, entry = self.delivered, self.case.entries[self.delivered]
+        script = self.case.scripts[entry.script]
+        changes = [change for event in self.events[number] for change in changes_of(event)]
+        self.delivered += 1
+        self.copy.settle(self.events[number])
+        if entry.part == "prepare":
+            self.held[entry.script] = changes
+            return
+        if entry.part == "decide":
+            changes = self.held.pop(entry.script)
+            changes = [] if script.is_rolled_back else changes
+        for before, after, key in changes:
+            self._apply(before, after, key)
+
+    def _apply(self, before: Any, after: Any, key: int) -> None:
+        """A strict consumer: an update of a row that it does not have does nothing."""
+        kept = self.kept.pop(key, None)
+        if before is None:
+            if kept is not None:
+                raise Violation(f"{key} is inserted, and was kept as {kept}")
+            self.kept[key] = tuple(0 if value is ABSENT else value for value in after)  # type: ignore[assignment]
+        elif kept is not None:
+            if any(value not in (ABSENT, mine) for value, mine in zip(before, kept, strict=True)):
+                raise Violation(f"{key} was kept as {kept}, its before image is {before}")
+            if after is not None:
+                row = tuple(
+                    mine if value is ABSENT else value for value, mine in zip(after, kept, strict=True)
+                )
+                self.kept[row[0]] = row  # type: ignore[assignment]
+
+    def _take_chunks(self) -> None:
+        while (event := self.copy.deliver(self.place())) is not None:
+            if isinstance(event, SnapshotRowsEvent):
+                said = self.states[self.delivered]
+                for read in event.rows:
+                    row: tuple[Any, ...] = read
+                    if said.get(row[0]) != row:
+                        raise Violation(
+                            f"read {row} at place {self.delivered}, where it is {said.get(row[0])}"
+                        )
+                    self.kept[row[0]] = row
+            else:
+                self.is_complete = True
+            self.copy.settle([event])
+        if self.is_complete and self.kept != self.states[self.delivered]:
+            raise Violation(f"complete with {self.kept}, the table is {self.states[self.delivered]}")
+        self.checkpoint = self._saved()
+
+    def _kill(self) -> None:
+        """The consumer is killed, and goes on from its checkpoint, which is as old as its data."""
+        text, self.delivered, self.kept, self.held, self.is_complete = self.checkpoint
+        self.kept, self.held = dict(self.kept), dict(self.held)
+        self.window = None
+        self._begin(CopyState.from_text(text))
+        self.kills -= 1
+
+    # Reader
+
+    def _low(self) -> LowMark:
+        if self.broken.low is not None:
+            return self.broken.low(self)
+        if self.case.low == "file":
+            return FileMark(FILE)
+        return GtidMark(GtidSet([Gtid(SOURCE, number + 1) for number in self.executed]))
+
+    def _read(self) -> None:
+        if self.window is None:
+            self.window = next(window for _, window in self.copy.windows(self.place(), 2))
+        window, step = self.window, self.window.step
+        if step is Step.LOW:
+            self.committed_at_low = len(self.visible)
+            if not window.take_low(self._low()):
+                self._read_beginning_of_file()
+        elif step is Step.OPEN:
+            self.view = self.table()
+            window.take_view()
+        elif step is Step.HIGH:
+            high = Place(FILE, 4 + self.flushed) if self.broken.high is None else self.broken.high(self)
+            window.take_high(high)
+        elif step is Step.READ:
+            self._read_rows(window)
+            window.close()
+            self.window = None
+        else:
+            self.window = None
+
+    def _read_beginning_of_file(self) -> None:
+        """As `log_touches` does: what the transactions before the first segment touched."""
+        segments = self.copy.tables[IDENTITY].segments
+        touched: Touched = {}
+
+        def add(touching: Touching) -> None:
+            for key, touch in touching.touched[IDENTITY].items():
+                add_touch(touched, key, touch)
+
+        touches = TransactionTouches(self.copy._keys, add, lambda xid: None, lambda event: None)
+        for events in self.events[: segments.start.position - 4]:
+            touches.follow(events)
+        segments.lay_before(touched, Place(FILE, 4))
+
+    def _read_rows(self, window: Window) -> None:
+        ordered = sorted(self.view)
+        if window.what == "bound":
+            window.take_rows(TABLE, (0,), [], bound(ordered[-1]) if ordered else None)
+            return
+        if window.what == "keys":
+            rows: list[Any] = [self.view[key] for (key,) in window.wanted if key in self.view]
+            window.take_rows(TABLE, (0,), rows, None)
+            return
+        low, high = number_of(window.after, -1), number_of(window.upto, 99)
+        found = [key for key in ordered if low < key <= high]
+        chunk = found[:CHUNK_ROWS]
+        end = bound(chunk[-1]) if len(chunk) == CHUNK_ROWS and chunk[-1] != high else None
+        window.take_rows(TABLE, (0,), [self.view[key] for key in chunk], end)
+
+    # Exploring
+
+    def clone(self) -> World:
+        other = copy.copy(self)
+        other.kept, other.held = dict(self.kept), dict(self.held)
+        other.copy = SnapshotCopy()
+        windows: dict[int, Window] = {}
+        other.copy.tables[IDENTITY] = _clone_table(self.copy.tables[IDENTITY], windows)
+        other.copy._keys[IDENTITY] = other.copy.tables[IDENTITY].key
+        other.copy._touches.prepared = dict(self.copy._touches.prepared)
+        if self.window is not None:
+            # A window that is void belongs to no table any more.
+            other.window = windows.get(id(self.window)) or copy.copy(self.window)
+        return other
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        table = self.copy.tables[IDENTITY]
+        segments = table.segments
+        windows = [*table._chunks, *([] if table._again is None else [table._again])]
+        return (
+            self.flushed,
+            self.delivered,
+            self.visible,
+            self.executed,
+            frozenset(self.kept.items()),
+            frozenset(self.held),
+            self.kills,
+            self.is_complete,
+            None if self.window is None else (frozenset(self.view.items()), self.committed_at_low),
+            table.progress,
+            tuple(_touched(one) for one in segments._touched),
+            tuple(
+                None if start is LOWEST else (start.position, str(start.gtid_set))
+                for start in segments._starts
+            ),
+            tuple(_window(one, segments._first) for one in windows),
+            None if self.window is None else _window(self.window, segments._first),
+            tuple(self.copy._touches.prepared),
+        )
+
+
+def _clone_table(table: TableCopy, windows: dict[int, Window]) -> TableCopy:
+    other = copy.copy(table)
+    other.segments = copy.copy(table.segments)
+    other.segments._starts = list(table.segments._starts)
+    other.segments._touched = [dict(one) for one in table.segments._touched]
+
+    def clone(window: Window) -> Window:
+        twin = windows[id(window)] = copy.copy(window)
+        twin._segments = other.segments
+        return twin
+
+    other._chunks = deque(map(clone, table._chunks))
+    other._again = None if table._again is None else clone(table._again)
+    return other
+
+
+def _touched(touched: Touched) -> frozenset[Any]:
+    return frozenset(
+        (
+            key,
+            one.row,
+            None if one.part is None else tuple(one.part.items()),
+            one.is_gone,
+            one.is_new,
+            one.is_doubtful,
+        )
+        for key, one in touched.items()
+    )
+
+
+def _window(window: Window, first: int) -> tuple[Any, ...]:
+    segment = None if window.segment is None else window.segment - first
+    high = None if window.high is None else window.high.position
+    return (
+        window.what,
+        window._done,
+        segment,
+        window.is_void,
+        tuple(window.rows),
+        window.end,
+        high,
+        window.wanted,
+    )
+
+
+def changes_of(event: Event) -> Iterator[tuple[Any, Any, int]]:
+    if isinstance(event, WriteRowsEvent):
+        for row in event.rows:
+            yield None, row, row[0]  # type: ignore[misc]
+    elif isinstance(event, UpdateRowsEvent):
+        for before, after in event.rows:
+            yield before, after, before[0]  # type: ignore[misc]
+    elif isinstance(event, DeleteRowsEvent):
+        for row in event.rows:
+            yield row, None, row[0]  # type: ignore[misc]
+
+
+def bound(key: int) -> tuple[bytes]:
+    return (str(key).encode(),)
+
+
+def number_of(given: tuple[bytes, ...] | None, default: int) -> int:
+    return default if given is None else int(given[0])
+
+
+def query(sql: str) -> QueryEvent:
+    return QueryEvent(*AT, 1, 0, 0, "", sql, b"")
+
+
+@dataclass
+class Explored:
+    """What `explore` has run: distinct states, and schedules that lead to an end."""
+
+    states: int = 0
+    schedules: int = 0
+    violation: str = ""
+    _known: dict[tuple[Any, ...], int] = field(default_factory=dict)
+
+
+def explore(case: Case, broken: Break | None = None) -> Explored:
+    """Run every schedule of a case. It ends at the first violation."""
+    explored = Explored()
+    try:
+        explored.schedules = _schedules(World(case, broken or Break()), explored)
+    except Violation as violation:
+        explored.violation = f"{case.name}: {violation}"
+    explored.states = len(explored._known)
+    return explored
+
+
+def _schedules(world: World, explored: Explored) -> int:
+    key = world.fingerprint()
+    known = explored._known.get(key)
+    if known is not None:
+        return known
+    # A row that is not visible yet is read again and again: that is no other schedule.
+    explored._known[key] = 0
+    steps = world.steps()
+    if not steps and not world.is_complete:
+        raise Violation("nothing can happen, and the copy is not complete")
+    count = 0 if steps else 1
+    for step in steps:
+        following = world.clone()
+        following.do(step)
+        count += _schedules(following, explored)
+    explored._known[key] = count
+    return count

@@ -1,0 +1,146 @@
+"""Every schedule of small cases: what a copy gives is the table at its place of the stream."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from protocol.binlog.events import XaPrepareEvent
+from protocol.gtid import Gtid, GtidSet
+from replica.snapshot import transaction_touches
+from replica.snapshot.marks import GtidMark, LowMark, Place
+from replica.snapshot.table_copy import TableProgress
+from replica.snapshot.touches import Segments
+from replica.snapshot.transaction_touches import Touching, TransactionTouches
+from replica.sql.xa import Xid
+from tests.support.source_model import FILE, SOURCE, Break, Case, Script, World, explore, log_of
+
+UPDATE = Script((("update", 1, 11),))
+AGAIN = Script((("update", 1, 12),))
+DELETE = Script((("delete", 2),))
+INSERT = Script((("insert", 2, 21),))
+MOVE_DOWN = Script((("move", 3, 0),))
+MOVE_UP = Script((("move", 1, 4),))
+XA = Script((("update", 1, 13), ("insert", 5, 51)), is_xa=True)
+XA_BACK = Script((("delete", 1),), is_xa=True, is_rolled_back=True)
+
+
+def case(name: str, *scripts: Script, order: tuple[int, ...] | None = None, **settings: object) -> Case:
+    return Case(name, (1, 2, 3), scripts, log_of(scripts, order), **settings)  # type: ignore[arg-type]
+
+
+def small(name: str, *scripts: Script, **settings: object) -> Case:
+    return Case(name, (1,), scripts, log_of(scripts), **settings)  # type: ignore[arg-type]
+
+
+CASES = [
+    case("updates of one row", UPDATE, AGAIN),
+    case("two rows", UPDATE, DELETE),
+    case("deleted and made again", DELETE, INSERT),
+    case("a key moves into the part that was read", MOVE_DOWN, UPDATE),
+    case("a key moves on", MOVE_UP, Script((("update", 4, 14),))),
+    case("XA", XA, order=(0, 0)),
+    case("XA with another between", XA, DELETE, order=(0, 1, 0), kills=0),
+    case("XA rolled back", XA_BACK, order=(0, 0)),
+    small("four transactions", UPDATE, INSERT, DELETE, AGAIN, kills=0),
+    case("low mark by file", UPDATE, DELETE, low="file"),
+    small("commits out of order", UPDATE, INSERT, AGAIN, low="file", is_ordered=False, kills=0),
+    case("minimal: updates", UPDATE, Script((("update", 2, 22),)), image="MINIMAL"),
+    case("minimal: deleted and made again", DELETE, INSERT, image="MINIMAL"),
+    case("minimal: a key moves", MOVE_DOWN, UPDATE, image="MINIMAL"),
+    case("minimal: XA", XA, order=(0, 0), image="MINIMAL"),
+]
+
+
+@pytest.mark.parametrize("one", CASES, ids=lambda one: one.name)
+def test_every_schedule(one: Case) -> None:
+    explored = explore(one)
+    assert explored.violation == ""
+    print(f"{one.name}: {explored.schedules:,} schedules, {explored.states:,} states")
+    assert explored.schedules > 100_000
+
+
+def by_name(name: str) -> Case:
+    [one] = [one for one in CASES if one.name == name]
+    return one
+
+
+def all_flushed(world: World) -> LowMark:
+    return GtidMark(GtidSet([Gtid(SOURCE, number + 1) for number in range(world.flushed)]))
+
+
+def test_a_position_as_low_mark_is_found() -> None:
+    assert explore(by_name("updates of one row"), Break(low=all_flushed)).violation
+
+
+def test_no_high_mark_is_found() -> None:
+    assert explore(by_name("two rows"), Break(high=lambda world: Place(FILE, 4))).violation
+
+
+def test_the_place_of_another_view_is_found() -> None:
+    """MariaDB's Binlog_snapshot_position, read while another session opens its view."""
+
+    def of_an_older_view(world: World) -> Place:
+        return Place(FILE, 4 + world.committed_at_low)
+
+    assert explore(by_name("two rows"), Break(high=of_an_older_view)).violation
+
+
+def test_a_stream_that_is_ahead_of_the_tables_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kill the touches of delivered transactions are not known, and these may not be visible yet."""
+    monkeypatch.setattr(Segments, "covering", lambda self, low: self._first + len(self._starts) - 1)
+    assert explore(by_name("updates of one row")).violation
+
+
+def test_xa_that_counts_at_prepare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(self: TransactionTouches, event: XaPrepareEvent) -> None:
+        self.prepared[Xid(event.format_id, event.gtrid, event.bqual)] = Touching()
+        self._end()
+
+    steps = {**transaction_touches._STEPS, XaPrepareEvent: prepare}
+    monkeypatch.setattr(transaction_touches, "_STEPS", steps)
+    assert explore(by_name("XA")).violation
+
+
+def test_minimal_images_that_are_not_read_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TableProgress, "with_again", lambda self, keys: self)
+    assert explore(by_name("minimal: a key moves")).violation
+
+
+def test_a_moved_key_that_is_not_read_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with whole images: a consumer that does not have the row yet cannot update it."""
+    monkeypatch.setattr(TableProgress, "with_again", lambda self, keys: self)
+    assert explore(by_name("a key moves into the part that was read")).violation
+
+
+@pytest.mark.long
+def test_larger_cases_at_random() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for number in range(40):
+        scripts = tuple(random_script(rng) for _ in range(3))
+        order = [index for index, script in enumerate(scripts) for _ in range(1 + script.is_xa)]
+        one = Case(
+            f"random {number}",
+            (1, 2, 3),
+            scripts,
+            log_of(scripts, tuple(order)),
+            image=rng.choice(["FULL", "MINIMAL"]),
+            low=rng.choice(["gtid", "file"]),
+            kills=rng.randint(0, 1),
+        )
+        explored = explore(one)
+        assert explored.violation == "", (seed, one)
+
+
+def random_script(rng: random.Random) -> Script:
+    ops = []
+    for _ in range(rng.randint(1, 2)):
+        kind, key = rng.choice(["update", "insert", "delete", "move"]), rng.randint(0, 4)
+        values: tuple[int, ...] = (
+            () if kind == "delete" else (rng.randint(0, 4),) if kind == "move" else (rng.randint(50, 90),)
+        )
+        ops.append((kind, key, *values))
+    return Script(tuple(ops), is_xa=rng.random() < 0.2)
