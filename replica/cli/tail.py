@@ -51,7 +51,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="PLACE",
-        help=f"start at {PLACES}; default: now",
+        help=f"start at {PLACES}; or snapshot: copy the tables first; default: now",
     )
     add(
         "--stop",
@@ -108,14 +108,22 @@ def _run(options: Namespace, console: Console) -> int:
     return 0
 
 
+def _start(place: str | None) -> object:
+    return place if place in (None, "snapshot") else read_place("--from", place)
+
+
 def _stream_options(options: Namespace, console: Console, renderer: Renderer) -> "Options":
     """The stream's options from the arguments, with values decoded as the renderer needs them."""
     from dataclasses import replace
 
     from ..config.options import Options
 
+    if options.start == "snapshot" and options.format == "sql":
+        raise ConfigurationError(
+            "--from snapshot: rows that were read are no changes to repeat: use JSON or YAML"
+        )
     given = {
-        "start": None if options.start is None else read_place("--from", options.start),
+        "start": _start(options.start),
         "stop": None if options.stop is None else read_place("--stop", options.stop),
         "tables": patterns(options.tables),
         "exclude_tables": patterns(options.exclude_tables),

@@ -387,6 +387,10 @@ def _store(name: str, value: object) -> CheckpointStore:
     return cast("CheckpointStore", value)
 
 
+def _start(name: str, value: object) -> object:
+    return value if value == "snapshot" else SELECTION_READERS["start"](name, value)
+
+
 def _where(name: str, value: object) -> Mapping[str, str]:
     """Conditions in SQL by table."""
     if not isinstance(value, Mapping):
@@ -407,6 +411,7 @@ def _hook(name: str, value: object) -> StatusHook:
 _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
     {
         **SELECTION_READERS,
+        "start": _start,
         "host": _hosts,
         "port": _port,
         "user": read_text,

@@ -60,7 +60,7 @@ class Selection:
 
 
 def parse_start(text: str) -> Start:
-    """Parse ``now``, ``earliest``, ``snapshot``, ``binlog.000003:154``, a GTID set, or an ISO 8601 time with zone.
+    """Parse ``now``, ``earliest``, ``binlog.000003:154``, a GTID set, or an ISO 8601 time with its zone.
 
     Raises ``ConfigurationError`` for any other text.
     """
@@ -69,8 +69,6 @@ def parse_start(text: str) -> Start:
         return "now"
     if text == "earliest":
         return "earliest"
-    if text == "snapshot":
-        return "snapshot"
     if re.fullmatch(_POSITION, text):
         return BinlogPosition.parse(text)
     # A date alone also parses as a MariaDB GTID, in a domain that most logs do not have: the whole log would be read.
@@ -153,11 +151,9 @@ def _start(name: str, value: object) -> Start:
     if isinstance(value, BinlogPosition) and value.position < FIRST_POSITION:
         raise wrong_value(name, str(value), "a position of 4 or more (a file's first event is at 4)")
     known = (BinlogPosition, GtidSet, MariadbGtidSet, Checkpoint, datetime)
-    if isinstance(value, known) or value == "now" or value == "earliest" or value == "snapshot":
+    if isinstance(value, known) or value == "now" or value == "earliest":
         return value
-    raise wrong_value(
-        name, value, "'now', 'earliest', 'snapshot', a position, a GTID set, a checkpoint or a time"
-    )
+    raise wrong_value(name, value, "'now', 'earliest', a position, a GTID set, a checkpoint or a time")
 
 
 def _stop(name: str, value: object) -> Stop:

@@ -34,6 +34,7 @@ from protocol.constants import ENDING_STATEMENTS, EventFlag
 from ..sql.xa import Xid
 from ..statistics.layout import Line, Role, Span, cell_width, cut, fill, line_width, printable
 from ..transactions.replay import TransactionRestarted
+from ..transactions.snapshot_events import SnapshotRowsEvent
 from .change_text import change_fields
 from .json_values import document_cells
 
@@ -114,6 +115,11 @@ class ChangeRenderer:
         if self._source:
             self._note(f"# {self._source}", "comment")
             self._source = ""
+        width = self._line_width()
+        for change in event.changes():
+            self._change(change, width)
+
+    def _read_rows(self, event: SnapshotRowsEvent) -> None:
         width = self._line_width()
         for change in event.changes():
             self._change(change, width)
@@ -216,6 +222,7 @@ _STEPS: Final[Mapping[type[Event], _Step]] = MappingProxyType(
         WriteRowsEvent: ChangeRenderer._rows,
         UpdateRowsEvent: ChangeRenderer._rows,
         DeleteRowsEvent: ChangeRenderer._rows,
+        SnapshotRowsEvent: ChangeRenderer._read_rows,
         RowsQueryEvent: ChangeRenderer._original,
         AnnotateRowsEvent: ChangeRenderer._original,
         XidEvent: ChangeRenderer._end,

@@ -14,7 +14,8 @@ from replica.snapshot.table_copy import TableProgress
 from replica.snapshot.touches import Segments
 from replica.snapshot.transaction_touches import Touching, TransactionTouches
 from replica.sql.xa import Xid
-from tests.support.source_model import FILE, SOURCE, Break, Case, Script, World, explore, log_of
+from tests.support.scripted_source import FILE, SOURCE, Case, Script, log_of
+from tests.support.source_model import Break, World, explore
 
 UPDATE = Script((("update", 1, 11),))
 AGAIN = Script((("update", 1, 12),))
