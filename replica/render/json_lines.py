@@ -1,10 +1,11 @@
 """Events as JSON lines: one object per row change, one per other event.
 
 A row change has the keys ``op`` ("insert", "update", "delete"; "read" for a row of an initial copy), ``schema``,
-``table``, ``ts`` (seconds since 1970), ``server_id``, ``gtid`` (of its transaction, or null), ``file``, ``position`` (the event's offset), ``row`` (the row's
-number at that position, from 0), ``before`` and ``after`` (objects by column name, or null). File, position and row
-together are unique. Any other event has ``event`` (its class), ``ts``, ``server_id``, ``gtid``, ``file``,
-``position`` and its own fields. A transaction's number is in the ``XidEvent`` that ends it. A table map has a line
+``table``, ``ts`` (seconds since 1970), ``server_id``, ``gtid`` (of its transaction, or null), ``file``, ``position``
+(the event's offset), ``row`` (the row's number at that position, from 0), ``before`` and ``after`` (objects by column
+name, or null). File, position and row together are unique. Any other event has ``event`` (its class), ``ts``,
+``server_id``, ``gtid``, ``file``, ``position`` and its own fields. A
+transaction's number is in the ``XidEvent`` that ends it. A table map has a line
 only if the table is new or has changed. A compressed transaction is followed by its events.
 
 No value loses information:
