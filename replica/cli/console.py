@@ -1,12 +1,17 @@
 """The output of the command line: bytes on standard output, messages and the progress line on standard error."""
 
+import codecs
+import io
 import os
+import re
 import sys
 import time
-from typing import BinaryIO, Final, TextIO
+from typing import BinaryIO, Final, TextIO, cast
 
 from ..statistics.figures import size_text
 from ..statistics.layout import printable
+
+_LINE_CHARACTERS: Final = re.compile(r"([\n\t]+)")
 
 PROGRAM: Final = "mysql-replica"
 
@@ -40,6 +45,43 @@ class Console:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.output.fileno())
         os.close(nowhere)
+
+
+def terminal_output(output: BinaryIO) -> BinaryIO:
+    """``output``, or if it is a terminal, a file that writes to it and escapes control characters.
+
+    Names and statements of a log may hold escape sequences, which a terminal would obey. Files and pipes get every
+    byte as it is.
+    """
+    return cast("BinaryIO", _Terminal(output)) if output.isatty() else output
+
+
+class _Terminal(io.RawIOBase):
+    """Writes text to a terminal: line ends and tabs as they are, other control characters as escapes."""
+
+    def __init__(self, output: BinaryIO) -> None:
+        self._output = output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._output.fileno()
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        text = self._decoder.decode(data)
+        parts = _LINE_CHARACTERS.split(text)
+        self._output.write("".join([*map(_escaped, parts)]).encode())
+        self._output.flush()
+        return len(data)
+
+
+def _escaped(text: str) -> str:
+    return text if _LINE_CHARACTERS.fullmatch(text) else printable(text)
 
 
 class Progress:

@@ -19,7 +19,7 @@ from ..render.event_table import EventTable
 from ..render.sql_lines import SqlRenderer
 from .arguments import add_changes_argument, add_table_arguments
 from .command import Command
-from .console import Console, Progress
+from .console import Console, Progress, terminal_output
 from .file_arguments import add_file_arguments, open_files
 from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
 
@@ -147,7 +147,7 @@ def _is_plain_text(options: Namespace) -> bool:
 @contextlib.contextmanager
 def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
     if options.output is None or options.output == "-":
-        yield console.output
+        yield terminal_output(console.output)
         return
     for path in options.files:
         with contextlib.suppress(OSError):

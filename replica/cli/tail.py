@@ -27,7 +27,7 @@ from .arguments import (
     read_place,
 )
 from .command import Command
-from .console import Console
+from .console import Console, terminal_output
 from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def _run(options: Namespace, console: Console) -> int:
     name = options.format or ("text" if console.output.isatty() else "json")
     if options.disable_log_bin and name != "sql":
         raise ConfigurationError("--disable-log-bin needs --format sql")
-    renderer = _FORMATS[name](console.output, options)
+    # Text escapes control characters itself, and has colours.
+    output = console.output if name == "text" else terminal_output(console.output)
+    renderer = _FORMATS[name](output, options)
     wanted = _stream_options(options, console, renderer)
     stream = BinlogStream(wanted)
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):

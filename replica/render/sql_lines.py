@@ -219,7 +219,9 @@ class _Redo(_Writer):
         self._with_statements = with_statements
         self._is_open = False
         self._pending: tuple[Event, str] | None = None  # a transaction with nothing written yet
-        self.write("-- The changes of a binary log, to repeat them.\n" + session.begin())
+        self.write(
+            "-- The changes of a binary log, to repeat them with: mysql --binary-mode\n" + session.begin()
+        )
 
     def write(self, text: str) -> None:
         self._output.write(utf8_bytes(text))
@@ -367,7 +369,10 @@ class _Undo(_Writer):
         self.commit(event)
 
     def finish(self) -> None:
-        head = "-- The changes of a binary log, undone: the last change first.\n" + self._session.begin()
+        head = (
+            "-- The changes of a binary log, undone, the last first, with: mysql --binary-mode\n"
+            + self._session.begin()
+        )
         if self._begin is not None:
             head += _comment("not undone: the last transaction, because its end is not in the log")
             self._drop()

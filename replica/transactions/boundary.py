@@ -33,6 +33,7 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.constants import ENDING_STATEMENTS
+from protocol.errors import DecodeError
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid, MariadbGtidSet, uuid_of
 
 _OPENING: Final = ("BEGIN", "XA START")
@@ -118,7 +119,7 @@ class Progress:
         """Add the GTID of the open transaction and the GTIDs of ``events``, the last of which ends a transaction."""
         assert self.gtid_set is not None
         if self._gtid is not None:
-            self.gtid_set.add(self._gtid)  # type: ignore[arg-type]
+            self._add(self._gtid)
         if isinstance(self.gtid_set, MariadbGtidSet):
             newest = {event.gtid.domain_id: event.gtid for event in events if type(event) is MariadbGtidEvent}
             for gtid in newest.values():
@@ -158,9 +159,13 @@ class Progress:
     def _finish(self, event: Event | None = None) -> None:
         self.state = State.OUTSIDE
         gtid, self._gtid = self._gtid, None
-        # Set and GTID are of the same kind, MySQL's or MariaDB's: both come from this source.
         if gtid is not None and self.gtid_set is not None:
-            self.gtid_set.add(gtid)  # type: ignore[arg-type]
+            self._add(gtid)
+
+    def _add(self, gtid: Gtid | MariadbGtid) -> None:
+        if isinstance(gtid, MariadbGtid) is not isinstance(self.gtid_set, MariadbGtidSet):
+            raise DecodeError(f"the log has the GTID {gtid}, and the other family's GTID sets", self.file)
+        self.gtid_set.add(gtid)  # type: ignore[union-attr, arg-type]
 
     def _anonymous(self, event: AnonymousGtidEvent) -> None:
         self.state, self._gtid = State.ANNOUNCED, None

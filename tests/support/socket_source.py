@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.constants import Capability, Command
@@ -39,7 +39,7 @@ class SocketSource:
     ``events_for`` says instead what a dump gets; the first connections are cut after so many bytes of theirs as
     ``cuts`` has, and ``on_cut`` is called then. ``columns`` are the rows of information_schema.COLUMNS.
     ``silent_for`` is the beginning of a statement that is never answered, or "login". ``delay`` is how many seconds
-    each answer takes.
+    each answer takes. ``alter`` makes of each payload those that are sent, ``alter_bytes`` of their frames the bytes.
     """
 
     events: list[bytes] = field(default_factory=list)
@@ -55,6 +55,8 @@ class SocketSource:
     events_for: Callable[[BinlogDump | BinlogDumpGtid], list[bytes]] | None = None
     cuts: list[int] = field(default_factory=list)
     on_cut: Callable[[], None] = lambda: None
+    alter: Callable[[bytes], Iterable[bytes]] = lambda payload: (payload,)
+    alter_bytes: Callable[[bytes], bytes] = lambda data: data
     pause: float = 0
     delay: float = 0
     port: int = 0
@@ -120,7 +122,8 @@ class _Conversation:
 
     def send(self, *payloads: bytes) -> None:
         for payload in payloads:
-            self.writer.write(self.frames.encode(payload))
+            for altered in self.source.alter(payload):
+                self.writer.write(self.source.alter_bytes(self.frames.encode(altered)))
 
     async def receive(self) -> bytes:
         while (payload := self.frames.read()) is None:

@@ -104,6 +104,11 @@ async def test_events_too_short_for_a_header(tmp_path: Path) -> None:
             await relayed([ROTATE, DESCRIPTION, bytes(size)], tmp_path / str(size))
 
 
+async def test_events_before_the_name_of_their_file(copied: Path) -> None:
+    with pytest.raises(DecodeError, match="before it names the binlog file"):
+        await relayed([DESCRIPTION], copied)
+
+
 async def test_gaps_and_damage(copied: Path) -> None:
     beyond = raw_event(EventType.STOP, b"", next_position=5000)
     with pytest.raises(DecodeError, match="says that it ends at 5000, but it ends at 144"):

@@ -52,8 +52,8 @@ SETTINGS = (
     f"SET @@session.time_zone='+00:00', @@session.sql_mode='{STRICT}', @@session.foreign_key_checks=1, "
     "@@session.autocommit=1;\n"
 )
-REDO_HEAD = f"-- The changes of a binary log, to repeat them.\n{SETTINGS}"
-UNDO_HEAD = f"-- The changes of a binary log, undone: the last change first.\n{SETTINGS}"
+REDO_HEAD = f"-- The changes of a binary log, to repeat them with: mysql --binary-mode\n{SETTINGS}"
+UNDO_HEAD = f"-- The changes of a binary log, undone, the last first, with: mysql --binary-mode\n{SETTINGS}"
 PLACE = "-- binlog.000001:200 2023-11-14 22:13:20 UTC"
 
 

@@ -1,0 +1,91 @@
+"""Names and statements of a log cannot command a terminal, or a reader of the server's log; pipes get every byte."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import AuthenticationError
+from replica.cli import main
+from replica.source.session import Session
+from tests.support.log_builder import LogBuilder
+from tests.support.served import options_for, serving, write_mysql_files
+from tests.support.terminal import on_terminal
+
+EVIL = "\x1b]0;owned\x07\x9b31m\u202e"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    log = LogBuilder()
+    log.statement(f"CREATE TABLE `{EVIL}` (a INT) -- é")
+    path = tmp_path / "statement.000001"
+    path.write_bytes(log.data)
+    log.transaction([1], name=EVIL)
+    path.with_name("bin.000001").write_bytes(log.data)
+    return path.with_name("bin.000001")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("-f", "text"), ("-f", "json"), ("-f", "yaml"), ("-f", "sql"), ("--events",), ("--hexdump",)],
+)
+def test_a_terminal_gets_no_control_characters(log: Path, arguments: tuple[str, ...]) -> None:
+    if "sql" in arguments:
+        # SQL needs names of columns, which this log lacks.
+        log = log.with_name("statement.000001")
+    with on_terminal("decode", *arguments, str(log)) as terminal:
+        assert terminal.end() == 0
+        text = terminal.text.replace("\r\n", "\n")
+        assert "owned" in text
+        assert not set(text) & set("\x1b\x07\x9b\u202e\x00")
+    piped = subprocess.run(
+        [sys.executable, "-m", "replica", "decode", *arguments, str(log)], capture_output=True, check=True
+    )
+    if arguments in (("-f", "text"), ("-f", "sql")):
+        assert EVIL.encode() in piped.stdout
+        assert "é".encode() in piped.stdout
+
+
+async def test_user_names_are_one_line_of_the_servers_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_mysql_files(tmp_path)
+    caplog.set_level(logging.INFO)
+    async with serving(tmp_path) as server:
+        with pytest.raises(AuthenticationError):
+            await Session.open(options_for(server, user="root'\n127.0.0.1: logged in as 'admin\x1b[0m"))
+    [message] = [record.message for record in caplog.records if "Access denied" in record.message]
+    assert "\\n127.0.0.1" in message
+    assert "\n" not in message
+    assert "\x1b" not in message
+
+
+@pytest.mark.parametrize("command", [("decode",), ("decode", "--events"), ("serve", "--no-password")])
+def test_a_dsn_in_place_of_a_file_is_not_shown(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--debug", "mysql://repl:geheim@db/"]) == 2
+    output, errors = capsys.readouterr()
+    assert "mysql://..." in errors
+    assert "Traceback" in errors
+    assert "geheim" not in output + errors
+
+
+@pytest.mark.parametrize("option", [("-f", "sql"), ("--flashback",)])
+def test_sql_names_the_mode_that_keeps_line_ends(
+    tmp_path: Path, option: tuple[str, ...], capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Without --binary-mode the client turns CR LF into LF, also in names and texts."""
+    log = LogBuilder()
+    if option[0] == "-f":
+        log.statement("CREATE TABLE `a\r\nb` (a INT)")
+    (tmp_path / "bin.000001").write_bytes(log.data)
+    assert main(["decode", *option, str(tmp_path / "bin.000001")]) == 0
+    output = capsysbinary.readouterr().out
+    assert b"mysql --binary-mode" in output.split(b"\n")[0]
+    assert (b"`a\r\nb`" in output) is (option[0] == "-f")
