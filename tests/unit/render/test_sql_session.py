@@ -46,3 +46,18 @@ def test_a_statement_gets_the_default_collations_that_it_was_logged_with() -> No
     lines = b"".join(session.statement(event, event.sql)).splitlines()
     setting = lines.index(b"SET @@session.character_set_collations='utf8mb4=utf8mb4_bin';")
     assert setting < lines.index(event.sql.encode() + b";")
+
+
+def test_mariadbs_collations_of_character_sets_are_set() -> None:
+    """Without them, CREATE TABLE on the target takes other default collations (MariaDB 11.2 and later)."""
+    session = SqlSession()
+    session.follow("mariadb", "11.8.6-MariaDB-log")
+    event = query("CREATE TABLE t (a TEXT) CHARACTER SET utf8mb4")
+    # One pair: the character set by its default collation utf8mb4_general_ci, and utf8mb4_bin.
+    event.status_variables = b"\x83\x01" + struct.pack("<HH", 45, 46)
+    lines = b"".join(session.statement(event, event.sql)).splitlines()
+    setting = b"SET @@session.character_set_collations='utf8mb4=utf8mb4_bin';"
+    assert lines.index(setting) < lines.index(event.sql.encode() + b";")
+    # The rows that follow run with the usual settings, and the next statement with its own again.
+    session.rows()
+    assert setting in b"".join(session.statement(event, event.sql)).splitlines()
