@@ -105,6 +105,11 @@ class SnapshotCopy:
         for table in self.tables.values():
             table.void()
 
+    def move(self) -> None:
+        """Another server sends the log from now on."""
+        for table in self.tables.values():
+            table.segments.move()
+
     def forget(self, window: Window) -> None:
         """A window could not be read."""
         for table in self.tables.values():

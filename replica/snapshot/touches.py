@@ -6,6 +6,7 @@ place of the stream, and a chunk whose low mark holds that place needs the touch
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from protocol.records import record
@@ -102,6 +103,10 @@ class Segments:
     def start(self) -> Place:
         """The place from which on all touches are known."""
         return self._starts[0]
+
+    def move(self) -> None:
+        """Another server sends the log: positions of the previous one mean nothing, GTIDs still do."""
+        self._starts = [start if start is LOWEST else replace(start, file="") for start in self._starts]
 
     def add(self, touched: Mapping[Key, Touch]) -> None:
         """Add the touches of a transaction that has ended."""

@@ -21,6 +21,7 @@ from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
 from ..snapshot.table_list import Listed, key_columns_of, list_tables, read_plans
 from ..source.hosts import first_host
+from ..source.resolve_start import is_same_server
 from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
 from .batch import Account
@@ -167,7 +168,10 @@ class StreamCopy:
 
     def use(self, options: Options, source: Source) -> None:
         """A dump has begun: read from its server."""
-        self._options, self._source = options, source
+        before, self._options, self._source = self._source, options, source
+        identity = (None, None) if before is None else (before.server_uuid, before.server_id)
+        if self._copy is not None and before is not None and not is_same_server(identity, source):
+            self._copy.move()
         if self._copier is not None:
             self._copier.start(options, source)
 

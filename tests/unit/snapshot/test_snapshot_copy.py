@@ -1,0 +1,81 @@
+"""The state of a copy: in a checkpoint and back, on another server, and for tables without a key."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from protocol.binlog.events import WriteRowsEvent
+from protocol.errors import CheckpointError
+from protocol.gtid import GtidSet
+from protocol.position import Checkpoint
+from replica.snapshot.copy_state import CopyState
+from replica.snapshot.marks import FileMark, GtidMark, Place
+from replica.snapshot.snapshot_copy import SnapshotCopy
+from replica.snapshot.table_copy import MOST_AGAIN, TableProgress
+from replica.snapshot.transaction_touches import KeyColumns
+from replica.sql.xa import Xid
+from tests.support.grouped_events import AT
+from tests.support.scripted_source import IDENTITY, TABLE
+
+GTIDS = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
+KEYS = (
+    (1, "a"),
+    (Decimal("1.50"), "\udcff"),
+    (date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 6)),
+    (b"\x00\xff", timedelta(days=-1, seconds=3, microseconds=7)),
+)
+
+
+def test_a_state_survives_a_checkpoint() -> None:
+    state = CopyState(
+        {
+            ("shop", "waits"): TableProgress(),
+            ("shop", "begun"): TableProgress((b"\xff",), (b"9",), KEYS, 12, True),
+            ("shop", "whole"): TableProgress(rows=3, is_read=True, is_whole=True),
+        },
+        {Xid(1, b"g", b"b"): {("shop", "begun"): KEYS}},
+    )
+    checkpoint = Checkpoint("binlog.000001", 4, snapshot=state.to_text())
+    read = Checkpoint.from_dict(checkpoint.to_dict())
+    assert read == checkpoint
+    assert read.snapshot is not None
+    assert CopyState.from_text(read.snapshot) == state
+    assert not state.is_whole
+
+
+def test_a_checkpoint_without_a_copy_is_what_it_was() -> None:
+    assert "snapshot" not in Checkpoint("binlog.000001", 4).to_dict()
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"version":2}', '{"version":1,"waiting":[1]}'])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(CheckpointError, match="copy"):
+        CopyState.from_text(text)
+
+
+def test_too_many_rows_to_read_again_begin_the_table_anew() -> None:
+    begun = TableProgress((b"5",), (b"9",), rows=7)
+    assert begun.with_again([(1,)]).again == ((1,),)
+    assert begun.with_again([(number,) for number in range(MOST_AGAIN + 1)]) == TableProgress(rows=7)
+
+
+def test_positions_of_another_server_mean_nothing_and_gtids_do() -> None:
+    copy = SnapshotCopy()
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), Place("binlog.000003", 500, GtidSet(GTIDS)))
+    segments = copy.tables[IDENTITY].segments
+    assert segments.covering(FileMark("binlog.000004")) == 0
+    copy.move()
+    assert segments.covering(FileMark("binlog.000004")) is None
+    assert segments.covering(GtidMark(GtidSet(GTIDS))) == 0
+
+
+def test_rows_of_a_table_without_a_key_are_hidden_until_it_is_read() -> None:
+    copy = SnapshotCopy()
+    event = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(1, 2, 3)])
+    copy.add(IDENTITY, KeyColumns((), ()), Place("binlog.000001", 4))
+    assert copy.hides(event)
+    copy.tables[IDENTITY].progress = TableProgress(is_read=True)
+    assert not copy.hides(event)
