@@ -88,7 +88,7 @@ def find_log_files(source: LogSource | Iterable[LogSource]) -> list[LogFile]:
         files = _find(os.fspath(source))
     elif isinstance(source, Readable):
         name = getattr(source, "name", None)
-        files = [LogFile(_base_name(name) if isinstance(name, str) else STANDARD_INPUT, stream=source)]
+        files = [LogFile(base_name(name) if isinstance(name, str) else STANDARD_INPUT, stream=source)]
     elif isinstance(source, Iterable):
         files = [file for one in source for file in find_log_files(one)]
     else:
@@ -113,10 +113,10 @@ def _find(path: str) -> list[LogFile]:
     if path.endswith(".index"):
         paths: Sequence[str] = _read_index(path)
     elif glob.has_magic(path) and not os.path.exists(path):
-        paths = sorted((found for found in glob.glob(path) if not found.endswith(".index")), key=_order)
+        paths = sorted((found for found in glob.glob(path) if not found.endswith(".index")), key=log_order)
     else:
         paths = [path]
-    return [LogFile(_base_name(one), path=one) for one in paths]
+    return [LogFile(base_name(one), path=one) for one in paths]
 
 
 def _read_index(path: str) -> list[str]:
@@ -127,12 +127,14 @@ def _read_index(path: str) -> list[str]:
     return [one if os.path.exists(one) else os.path.join(folder, os.path.basename(one)) for one in paths]
 
 
-def _order(path: str) -> tuple[str, int]:
+def log_order(path: str) -> tuple[str, int]:
+    """A sort key for the names of binlog files: by name and number."""
     base, number = split_file_name(path.removesuffix(".gz"))
     return base, int(number or 0)
 
 
-def _base_name(path: str) -> str:
+def base_name(path: str) -> str:
+    """The name of the binlog file at a path, without ``.gz``."""
     return os.path.basename(path).removesuffix(".gz")
 
 

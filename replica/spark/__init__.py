@@ -21,7 +21,11 @@ Options (``replica.spark.source_options.SourceOptions`` describes each; case doe
     startingOffsets                 earliest, latest (default) or an offset's JSON; a live source only
     startingTimestamp               or startingGtidSet: other ways to say where a live source's log is read from
     endingOffsets                   where a batch of a live source ends: latest (default) or an offset's JSON
-    spoolDir                        where a stream keeps what Spark has not committed yet
+    spoolDir                        where a stream keeps what Spark has not committed yet; spoolCache if it is a URI
+    maxSpoolBytes                   a stream stops receiving at this size of the spool: 1g (default)
+    sharedFolders                   whether executors see the driver's files; default: with a local master only
+    storageOptions                  JSON with keys and endpoint of an object store
+    sourceName                      a name for the source, in a column of its own
     maxRowsPerTrigger               or maxBytesPerTrigger: the approximate size of a micro-batch
     maxPartitionBytes               the approximate size of a partition: 128m (default)
     failOnDataLoss                  false: read on after events that the source has purged
@@ -29,14 +33,22 @@ Options (``replica.spark.source_options.SourceOptions`` describes each; case doe
     keyring                         for encrypted files; MariaDB: keyFile, keyFileSecretEnv, keyFileIterations
 
 Columns of the envelope (described at ``replica.spark.envelope``): op, schema, table, before, after, key, ts, gtid,
-source, seq, sql. Columns of table mode (``replica.spark.table_mode``): the table's own and _op, _seq, _ts, _gtid,
-_file, _pos; with ``images=both`` also _outcome, _xa, _absent, _before, _before_absent. ``seq`` and ``_seq`` sort all
-changes in the order of the log. The workers import this package, so it must be installed where they run.
+source, seq, sql, source_name. Columns of table mode (``replica.spark.table_mode``): the table's own and _op, _seq,
+_ts, _gtid, _file, _pos, _source_name; with ``images=both`` also _outcome, _xa, _absent, _before, _before_absent.
+``seq`` and ``_seq`` sort all changes in the order of the log. The package must be installed on each machine.
+
+What runs where: the driver connects to the source and plans; it keeps received events in ``spoolDir`` until Spark has
+committed them. Executors decode. With a local master they read the driver's files. On a cluster the driver sends them
+up to 16 MB of the log with the tasks of a batch, and writes more to ``spoolDir`` if that is a URI of a folder that
+all machines see (``file:///mnt/shared/spool``, ``s3://bucket/spool``). Files in an object store are read by
+executors, one task each. A large transaction is cut and read by many tasks.
 
 The modules, in the order in which a change passes through them (``replica.spool`` has what comes before):
 
     source_options   the options of a query, read and checked
     changes          the events of a piece of the log -> row changes with the facts of their transaction
+    cut_inside       a large transaction -> parts, which tasks can read one by one
+    piece_sender     pieces and parts -> executors
     gather           -> RecordBatches of one table each
     envelope         -> the rows of any table in one schema, by json_text or variant
     table_mode       -> the typed columns of one table
@@ -60,9 +72,19 @@ __all__ = ["BinlogDataSource", "register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Register the format ``mysql-binlog`` in a Spark session. Raises ``MissingExtraError`` without PySpark."""
+    """Register the format ``mysql-binlog`` in a Spark session, which may be one of Spark Connect.
+
+    Raises ``MissingExtraError`` without PySpark.
+    """
     source = _data_source()
+    if is_local(spark):
+        from .data_source import LocalBinlogDataSource as source
     spark.dataSource.register(source)
+
+
+def is_local(spark: "SparkSession") -> bool:
+    """Whether Spark's tasks run in the driver's process, and see its files."""
+    return (spark.conf.get("spark.master", "") or "").startswith("local")
 
 
 def _data_source() -> "type[BinlogDataSource]":

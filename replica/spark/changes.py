@@ -22,31 +22,15 @@ from protocol.records import record
 
 from ..arrow.rawrows import RawRows
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
+from ..spool.transaction_part import TransactionFacts
 from ..sql.xa import ends_prepared
-from ..transactions.units import GTIDS, ROWS, Outcome, TransactionGrouper, Unit
+from ..transactions.units import GTIDS, ROWS, TransactionGrouper, Unit
 
 OnStatement = Literal["fail", "ignore"]
 # Undecoded rows of one transaction; a larger transaction is read twice.
 HELD_BYTES: Final = 64 << 20
 _INSIDE: Final = ROWS | {TableMapEvent}
 _WITHOUT_FACTS: Final = GTIDS | {TableMapEvent}
-
-
-@record(frozen=True, slots=True)
-class TransactionFacts:
-    """The facts that all changes of a transaction share.
-
-    ``ts`` is the commit time in microseconds since 1970, ``xid`` the storage engine's number of the transaction,
-    ``xa`` the id of an XA transaction (``"X'6162',X'',1"``). ``outcome`` is ``"commit"``, ``"rollback"`` (of the
-    transaction, or to a savepoint before the change), ``"prepared"``, or ``"open"`` if the log ends within the
-    transaction.
-    """
-
-    gtid: str | None = None
-    ts: int = 0
-    xid: int | None = None
-    xa: str | None = None
-    outcome: Outcome | Literal["open"] = "open"
 
 
 @record(frozen=True, slots=True)
@@ -70,7 +54,7 @@ class _Transaction:
     statements: int = 0
     xid: int | None = None
     undone: list[range] | None = None
-    # Set before the end if the transaction is read for the second time.
+    # Set before the end if the transaction is read for the second time, or if the piece is a part of it.
     facts: TransactionFacts | None = None
 
     def add_rows(self, event: RowsEvent, inner: int) -> None:
@@ -101,6 +85,16 @@ class _Transaction:
         for event, inner, number in held:
             is_undone = undone is not None and any(number in some for some in self.undone or ())
             yield PlacedChange(event, inner, undone if undone is not None and is_undone else facts)
+
+
+@record(frozen=True, slots=True)
+class TransactionEnd:
+    """The end of a transaction that begins at ``position``; ``undone`` is as in ``TransactionPart``."""
+
+    position: int
+    rows_events: int
+    facts: TransactionFacts
+    undone: tuple[range, ...]
 
 
 class ChangeReader:
@@ -148,6 +142,19 @@ class ChangeReader:
                     return transaction.end(), transaction.undone or []
         return TransactionFacts(None, begin.header.timestamp * 1_000_000), []
 
+    def ends(self, events: Iterable[PlacedEvent]) -> Iterator[TransactionEnd]:
+        """The facts at the end of each transaction of these events, which must be those of the piece."""
+        for transaction in self._transactions(events):
+            transaction.held.clear()
+            transaction.held_bytes = 0
+            if transaction.unit.outcome is not None or transaction.facts is not None:
+                yield TransactionEnd(
+                    transaction.unit.begin.position,
+                    transaction.rows_events,
+                    transaction.facts or transaction.end(),
+                    tuple(transaction.undone or ()),
+                )
+
     def _transactions(self, events: Iterable[PlacedEvent], start: int = 0) -> Iterator[_Transaction]:
         """Each transaction, when it has ended; and a part of one whenever it holds more than ``held_bytes``."""
         current: _Transaction | None = None
@@ -173,8 +180,7 @@ class ChangeReader:
             if unit is None or (current is None and unit.is_left):
                 continue
             if current is None:
-                current = _Transaction(unit, [])
-                unit.leave()
+                current = self._begin(unit)
             current.is_open = kind not in GTIDS
             if kind in ROWS:
                 current.add_rows(event, inner)  # type: ignore[arg-type]
@@ -192,14 +198,27 @@ class ChangeReader:
             current.facts = current.facts or current.end()
             yield current
 
+    def _begin(self, unit: Unit) -> _Transaction:
+        unit.leave()
+        transaction, part = _Transaction(unit, []), self._piece.part
+        if part is not None:
+            transaction.facts, transaction.undone = part.facts, list(part.undone)
+            transaction.rows_events = unit.changes = part.rows_events
+        return transaction
+
     def _statement(self, transaction: _Transaction, event: Event, inner: int) -> None:
-        unit = transaction.unit
+        unit, piece = transaction.unit, self._piece
+        if piece.part is not None and event.position < piece.position:
+            # An event of the prelude, which the part that contains it has given out.
+            transaction.statements = len(unit.ddl)
+            return
         try:
             for _ in unit.changes_of(event):
                 pass
         except RolledBackToSavepointError as error:
-            transaction.undone = transaction.undone or []
-            transaction.undone.append(range(error.changes_kept, transaction.rows_events))
+            if piece.part is None:
+                transaction.undone = transaction.undone or []
+                transaction.undone.append(range(error.changes_kept, transaction.rows_events))
             # Rows events keep counting up: the numbers of undone ones are not used again.
             unit.changes = transaction.rows_events
         except StatementFormatError:

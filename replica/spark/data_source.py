@@ -8,11 +8,15 @@ connects the others: it decodes no rows (``read_task``) and follows no stream (`
 """
 
 import os
+import re
+import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -30,10 +34,12 @@ from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.pieces import LogPiece
 from ..spool.planner import plan_files, shown_progress
+from ..spool.storage import find_stored_logs, is_uri, open_input
 from .envelope import envelope_schema
 from .packed import PACKED_SCHEMA
 from .partition import LogPartition
-from .read_task import ReadPlan, read_piece
+from .piece_sender import PieceSender
+from .read_task import SOURCE_NAMES, ReadPlan, read_piece
 from .source_options import SourceOptions, parse_options
 from .stream_reader import BinlogStreamReader, connection_options, find_start
 from .table_mode import spark_ddl, table_schema
@@ -42,8 +48,12 @@ NAME = "mysql-binlog"
 
 
 class BinlogDataSource(DataSource):
-    """``spark.read.format("mysql-binlog")``; the options are described at ``SourceOptions``."""
+    """``spark.read.format("mysql-binlog")``; the options are described at ``SourceOptions``.
 
+    ``shares_folders``: executors see the files of the driver, unless the option ``sharedFolders`` says otherwise.
+    """
+
+    shares_folders: ClassVar[bool] = False
     _is_exact = False
 
     @classmethod
@@ -62,7 +72,8 @@ class BinlogDataSource(DataSource):
     def reader(self, schema: StructType) -> "BinlogReader":
         """The reader of a batch query."""
         options = parse_options(self.options)
-        return BinlogReader(options, read_plan(options, schema, self._is_exact))
+        plan = read_plan(options, schema, self._is_exact)
+        return BinlogReader(options, plan, shares_folders=self.shares_folders)
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:
         """The reader of a streaming query."""
@@ -75,15 +86,26 @@ class BinlogDataSource(DataSource):
             raise ConfigurationError(
                 "endingOffsets: a stream has no end offset: use Trigger.AvailableNow to end it where the log ends now"
             )
-        return BinlogStreamReader(options, read_plan(options, schema, self._is_exact))
+        plan = read_plan(options, schema, self._is_exact)
+        return BinlogStreamReader(options, plan, shares_folders=self.shares_folders)
+
+
+class LocalBinlogDataSource(BinlogDataSource):
+    """The same where executors run in the driver's process (a local master)."""
+
+    shares_folders = True
 
 
 class BinlogReader(DataSourceReader):
     """Plans on the driver, reads on executors."""
 
-    def __init__(self, options: SourceOptions, plan: ReadPlan) -> None:
+    def __init__(self, options: SourceOptions, plan: ReadPlan, *, shares_folders: bool = False) -> None:
         self._options = options
         self._plan = plan
+        spool = options.spool_dir
+        # A name of its own within ``spoolDir``, where streams and other batches may have theirs.
+        objects = f"{spool.rstrip('/')}/{_batch_name()}" if spool is not None and is_uri(spool) else None
+        self._sender = PieceSender(options, shares_folders=shares_folders, objects=objects)
 
     def __getstate__(self) -> dict[str, object]:
         # Tasks need the plan only: no password is pickled.
@@ -91,12 +113,12 @@ class BinlogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each piece of the files, or of the live source's log, as they are now."""
-        options = self._options
+        options, sender = self._options, self._sender
         if options.is_live:
-            pieces = _live_pieces(options)
+            pieces = _live_pieces(options, sender)
         else:
             with shown_progress(sys.stderr):
-                pieces = plan_files(log_files(options), options.max_partition_bytes)
+                pieces = sender.send(plan_files(log_files(options), sender.max_bytes))
         return [LogPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -124,24 +146,32 @@ def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> Rea
         on_schema_change=options.on_schema_change,
         on_statement=options.on_statement,
         is_exact=is_exact,
+        source_name=options.source_name,
     )
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
     """The schema of the rows; in table mode from the first table map in the files, or from the live source."""
-    if options.mode == "envelope":
-        return envelope_schema(options.row_format)
     if options.mode == "packed":
         return PACKED_SCHEMA
-    return table_schema(_table(options), options.images)
+    if options.mode == "envelope":
+        schema, name = envelope_schema(options.row_format), SOURCE_NAMES[0]
+    else:
+        schema, name = table_schema(_table(options), options.images), SOURCE_NAMES[1]
+    return schema if options.source_name is None else schema.append(pa.field(name, pa.string()))
 
 
-def _live_pieces(options: SourceOptions) -> list[LogPiece]:
-    """Fetch a live source's log between two offsets into a new folder, which stays until somebody deletes it."""
-    if options.spool_dir is not None:
-        make_folder(options.spool_dir)
+def _live_pieces(options: SourceOptions, sender: PieceSender) -> list[LogPiece]:
+    """Fetch a live source's log between two offsets into a new folder.
+
+    Executors that see the folder read it there, so it stays until somebody deletes it.
+    """
+    place = None if options.spool_dir is None or is_uri(options.spool_dir) else options.spool_dir
+    if place is not None:
+        make_folder(place)
     # A folder of its own within ``spoolDir``, which may be the spool of a stream.
-    folder = tempfile.mkdtemp(prefix="mysql-binlog-", dir=options.spool_dir)
+    folder = os.path.join(place or tempfile.gettempdir(), _batch_name())
+    os.mkdir(folder, 0o700)
     live = LiveLog(
         connection_options(options), folder, fail_on_data_loss=options.fail_on_data_loss, spool_bytes=1 << 62
     )
@@ -152,7 +182,14 @@ def _live_pieces(options: SourceOptions) -> list[LogPiece]:
         if start.key >= end.key or (start.is_sought_by_gtid(end) and start.has_all_of(end)):
             return []
         live.follow(start, is_new=True)
-        return live.pieces(start, live.reach(end), options.max_partition_bytes)
+        pieces = sender.send(live.pieces(start, live.reach(end), sender.max_bytes))
+    if not sender.shares_folders:
+        shutil.rmtree(folder)
+    return pieces
+
+
+def _batch_name() -> str:
+    return f"mysql-binlog-{uuid.uuid4().hex}"
 
 
 def _batch_end(options: SourceOptions, start: Offset, here: Offset) -> Offset:
@@ -175,7 +212,9 @@ def _batch_end(options: SourceOptions, start: Offset, here: Offset) -> Offset:
 def log_files(options: SourceOptions) -> list[LogFile]:
     """The binlog files to read, in the order of the log."""
     assert options.path is not None
-    path = options.path.removeprefix("file:")
+    path = re.sub(r"^file:(//(?=/))?", "", options.path)
+    if is_uri(path):
+        return find_stored_logs(path, options.settings.storage)
     if os.path.isdir(path):
         path = os.path.join(path, "*.[0-9]*")
     return find_log_files(path)
@@ -188,7 +227,11 @@ def _table(options: SourceOptions) -> Table:
         with closing(LiveLog(connection_options(options), "")) as live:
             return live.table(options.table)
     settings = options.settings
-    paths = [file.path for file in log_files(options) if file.path is not None]
+    paths = [
+        open_input(file.path, settings.storage) if is_uri(file.path) else file.path
+        for file in log_files(options)
+        if file.path is not None
+    ]
     key_file = settings.key_file and KeyFile(
         settings.key_file, settings.key_file_secret, settings.key_file_iterations
     )

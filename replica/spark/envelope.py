@@ -16,6 +16,7 @@
                        xa_rollback decides); ``open`` (the log ends within the transaction)
     seq     DECIMAL    sorts all changes in the order of the log: see ``seq_number``
     sql     STRING     of statements; of a gap the reason
+    source_name  STRING  only with the option sourceName: its value
 
 An object has no member for a column that no row image holds. This module makes Arrow batches and does not need Spark;
 typed columns are in ``table_mode``.
@@ -36,9 +37,10 @@ from protocol.constants import ColumnType
 from ..arrow.strings import STRING, valid_text
 from ..arrow.temporal import TIMESTAMP
 from ..spool.pieces import LogPiece
+from ..spool.transaction_part import TransactionFacts
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK
 from . import json_text, variant
-from .changes import PlacedChange, TransactionFacts
+from .changes import PlacedChange
 from .gather import SEQ_TYPE, GatheredRows, seq_array, seq_number
 
 RowFormat = Literal["variant", "json"]
@@ -46,6 +48,8 @@ Flags = npt.NDArray[np.bool_]
 # The encoded values of each column; None for a column that is left out.
 _Values = Sequence[pa.Array | json_text.Member | None]
 
+#: The column with the value of the option ``sourceName``, which ``read_task`` adds.
+SOURCE_NAME: Final = "source_name"
 SOURCE_TYPE: Final = pa.struct(
     [
         pa.field("server_id", pa.int64(), nullable=False),

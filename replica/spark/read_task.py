@@ -5,6 +5,7 @@ It needs a ``LogPiece`` and a ``ReadPlan`` only; it plans nothing and does not i
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -14,14 +15,17 @@ from protocol.records import record
 
 from ..spool.pieces import LogPiece, ReadSettings
 from .changes import ChangeReader, OnStatement, PlacedChange
-from .envelope import EnvelopeWriter, RowFormat
+from .envelope import SOURCE_NAME, EnvelopeWriter, RowFormat
 from .gather import BATCH_ROWS, RowGatherer
 from .packed import PackedWriter
+from .table_mode import SOURCE_NAME as TYPED_SOURCE_NAME
 from .table_mode import OnSchemaChange, TableWriter
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 SchemaMode = Literal["envelope", "table", "packed"]
+#: The names of the column for the source's name, in the envelope and in table mode.
+SOURCE_NAMES: Final = (SOURCE_NAME, TYPED_SOURCE_NAME)
 _Writer = EnvelopeWriter | TableWriter | PackedWriter
 
 
@@ -30,6 +34,7 @@ class ReadPlan:
     """How pieces become batches; the same for all pieces of a query. The repr shows no secret.
 
     ``schema`` is the schema of the batches; in table mode the user chose its columns and types unless ``is_exact``.
+    ``source_name`` is the value of the column for the source's name, if the schema has it.
     """
 
     settings: ReadSettings
@@ -41,6 +46,7 @@ class ReadPlan:
     on_statement: OnStatement = "fail"
     is_exact: bool = True
     batch_rows: int = BATCH_ROWS
+    source_name: str | None = None
 
 
 def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
@@ -49,6 +55,19 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     Raises the errors of reading binlog files, ``SchemaMismatchError`` if the table's columns change (see
     ``on_schema_change``) and ``StatementFormatError`` (see ``on_statement``).
     """
+    place = next(
+        (plan.schema.get_field_index(name) for name in SOURCE_NAMES if name in plan.schema.names), -1
+    )
+    if place < 0:
+        yield from _read(piece, plan)
+        return
+    field = plan.schema.field(place)
+    for batch in _read(piece, replace(plan, schema=plan.schema.remove(place))):
+        name = pa.repeat(pa.scalar(plan.source_name, field.type), batch.num_rows)
+        yield batch.add_column(place, field, name)
+
+
+def _read(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     if piece.gap:
         yield from _gap(piece, plan)
         return

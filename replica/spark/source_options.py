@@ -4,6 +4,7 @@ Every mistake raises a ``ConfigurationError`` that names the option. This module
 but a password file; no repr shows a secret. ``SourceOptions`` says what each option means.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from ..arrow import Images
 from ..config.selection import one_of, read_boolean, table_patterns, whole_number
 from ..config.table_filter import exact_pattern
 from ..files.log_files import read_whole
+from ..spool.live_log import SPOOL_BYTES
 from ..spool.pieces import ReadSettings
 from .changes import OnStatement
 from .envelope import RowFormat
@@ -46,8 +48,11 @@ class SourceOptions:
         on_statement [onStatement]: when a statement changed rows without rows events (binlog_format=STATEMENT):
             ``fail`` (default) or ``ignore`` it.
         max_partition_bytes [maxPartitionBytes]: the approximate size of a partition, ``128m`` (default).
-        settings: ``verifyChecksum``; for encrypted files ``keyring`` (MySQL), or ``keyFile``, ``keyFileSecretEnv``
-            and ``keyFileIterations`` (MariaDB).
+        source_name [sourceName]: a name for the source, which adds the column ``source_name`` (in table mode
+            ``_source_name``): for several sources in one target.
+        settings: ``verifyChecksum``; ``storageOptions`` (a JSON object with deltalake's names for S3, such as
+            AWS_ENDPOINT_URL; the environment has what it leaves out); for encrypted files ``keyring`` (MySQL), or
+            ``keyFile``, ``keyFileSecretEnv`` and ``keyFileIterations`` (MariaDB), paths that executors see, too.
     A live source:
         connection: these options of ``replica.connect``: ``host``, ``port``, ``user``, ``unixSocket``, ``tls``,
             ``tlsCa``, ``tlsCert``, ``tlsKey``, ``serverPublicKeyPath``, ``getServerPublicKey``,
@@ -57,8 +62,15 @@ class SourceOptions:
             an offset's JSON; [startingTimestamp] a time in ISO 8601 with its zone; [startingGtidSet].
         ending [endingOffsets]: where a batch ends: ``latest`` (default) or an offset's JSON.
         spool_dir [spoolDir]: the folder in which a stream keeps events until Spark has committed them. A batch makes
-            a folder within it, or a temporary one, and does not delete it.
+            a folder within it, or a temporary one, and does not delete it. As a URI (``file:///mnt/shared/spool``,
+            ``s3://bucket/spool``) it is a folder that all machines see: it gets what is too large to be sent with
+            the tasks, and the driver keeps events in [spoolCache].
+        spool_cache [spoolCache]: a folder of the driver, if ``spoolDir`` is a URI. Default: a temporary one.
+        shared_folders [sharedFolders]: whether executors see the driver's files, under the same paths. Default: with
+            a local master only.
         max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: the approximate size of a micro-batch.
+        max_spool_bytes [maxSpoolBytes]: a stream stops receiving while the spool has so many bytes that Spark has not
+            committed: ``1g`` (default). The connection stays.
         fail_on_data_loss [failOnDataLoss]: false: when the source has purged events that the query needs, write a row
             with the op ``gap`` and read on after them.
     """
@@ -77,6 +89,10 @@ class SourceOptions:
     starting: Mapping[str, str] = field(default_factory=dict)
     ending: str = "latest"
     spool_dir: str | None = None
+    spool_cache: str | None = None
+    shared_folders: bool | None = None
+    max_spool_bytes: int = SPOOL_BYTES
+    source_name: str | None = None
     max_rows: int | None = None
     max_bytes: int | None = None
     fail_on_data_loss: bool = True
@@ -124,6 +140,19 @@ def parse_size(name: str, text: str) -> int:
     return size
 
 
+def parse_storage(text: str) -> dict[str, str]:
+    """Storage options from their JSON text. Raises ``ConfigurationError``, which shows none of it."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ConfigurationError(
+            'storageOptions: must be a JSON object with texts, such as {"AWS_REGION": "eu-west-1"}'
+        )
+    return found
+
+
 def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
     live = [
         name
@@ -146,6 +175,8 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
             )
     elif options.table is not None or options.images == "both":
         raise ConfigurationError("table: the options table and images need schemaMode=table")
+    if options.source_name is not None and options.mode == "packed":
+        raise ConfigurationError("sourceName: mirror and history keep one source in a target: leave it out")
     if options.ending == "earliest":
         raise ConfigurationError("endingOffsets: must be latest or an offset's JSON, not 'earliest'")
     if len(options.starting) > 1:
@@ -167,6 +198,7 @@ def _settings(values: Mapping[str, str]) -> ReadSettings:
         key_file=values.get("keyFile"),
         key_file_secret="" if secret_name is None else _environment("keyFileSecretEnv", secret_name),
         key_file_iterations=whole_number(0)("keyFileIterations", values.get("keyFileIterations", "0")),
+        storage=parse_storage(values.get("storageOptions", "{}")),
     )
 
 
@@ -227,6 +259,10 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = Mapping
         "maxPartitionBytes": ("max_partition_bytes", parse_size),
         "endingOffsets": ("ending", _text),
         "spoolDir": ("spool_dir", _text),
+        "spoolCache": ("spool_cache", _text),
+        "sharedFolders": ("shared_folders", read_boolean),
+        "maxSpoolBytes": ("max_spool_bytes", parse_size),
+        "sourceName": ("source_name", _text),
         "maxRowsPerTrigger": ("max_rows", whole_number(1)),
         "maxBytesPerTrigger": ("max_bytes", parse_size),
         "failOnDataLoss": ("fail_on_data_loss", read_boolean),
@@ -253,7 +289,7 @@ _CONNECTION: Final[Mapping[str, str]] = MappingProxyType(
 _STARTING: Final = ("startingOffsets", "startingTimestamp", "startingGtidSet")
 _OTHERS: Final = (
     *("includeTables", "excludeTables", "verifyChecksum", "keyring", "keyFile", "keyFileSecretEnv"),
-    *("keyFileIterations", "password", "passwordEnv", "passwordFile"),
+    *("keyFileIterations", "storageOptions", "password", "passwordEnv", "passwordFile"),
 )
 _NAMES: Final = MappingProxyType(
     {name.lower(): name for name in (*_FIELDS, *_CONNECTION, *_STARTING, *_OTHERS)}

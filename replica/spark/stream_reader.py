@@ -27,7 +27,9 @@ from ..config.options import Options
 from ..config.selection import named, parse_time
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
+from ..spool.storage import is_uri
 from .partition import LogPartition
+from .piece_sender import PieceSender, spool_folder
 from .read_task import ReadPlan, read_piece
 from .source_options import SourceOptions
 from .table_mode import own_columns, schema_difference, table_schema
@@ -41,13 +43,15 @@ Json = dict[str, str | int | None]
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets, partitions and rows of one streaming query."""
 
-    def __init__(self, options: SourceOptions, plan: ReadPlan) -> None:
+    def __init__(self, options: SourceOptions, plan: ReadPlan, *, shares_folders: bool = False) -> None:
         if options.spool_dir is None:
             raise ConfigurationError(
                 "spoolDir: a stream needs a folder to keep events in until Spark has committed them: give one"
             )
         self._options = options
         self._plan = plan
+        objects = options.spool_dir if is_uri(options.spool_dir) else None
+        self._sender = PieceSender(options, shares_folders=shares_folders, objects=objects)
         self._live: LiveLog | None = None
         self._initial: Offset | None = None
         self._is_pinned = False
@@ -85,6 +89,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_limited = not isinstance(limit, ReadAllAvailable)
         max_rows = self._options.max_rows if is_limited else None
         max_bytes = self._options.max_bytes if is_limited else None
+        if (most := self._sender.batch_bytes) is not None:
+            max_bytes = min(most, max_bytes or most)
         offset = self._take(live, begin, max_rows, max_bytes)
         return offset.to_dict() if offset.key > begin.key else begin.to_dict()
 
@@ -93,13 +99,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log().end()
 
     def reportLatestOffset(self) -> Json | None:
-        """For the query's progress: the last offset received, and how many bytes and seconds the query lags behind.
+        """For the query's progress: the last offset received, how far the query lags behind, and the spool's size.
 
         None before the stream has connected.
         """
         if self._live is None:
             return None
-        return self._live.report()
+        return self._live.report() | {"stored_bytes": self._sender.stored_bytes}
 
     # Pieces and rows.
 
@@ -114,7 +120,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         live = self._following(first, False)
         live.wait_until(last)
-        return [LogPartition(piece) for piece in live.pieces(first, last, self._options.max_partition_bytes)]
+        pieces = live.pieces(first, last, self._sender.max_bytes)
+        return [LogPartition(piece) for piece in self._sender.send(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One piece's rows."""
@@ -124,7 +131,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Mapping[str, object]) -> None:
         """Spark has committed everything before ``end``: the spool may delete it."""
         if self._live is not None:
-            self._live.commit(Offset.from_dict(end))
+            offset = Offset.from_dict(end)
+            self._live.commit(offset)
+            self._sender.commit(offset.key)
 
     def stop(self) -> None:
         """The query has ended: close the connection."""
@@ -136,16 +145,17 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _log(self) -> LiveLog:
         if self._live is None:
             options = self._options
-            assert options.spool_dir is not None
             self._live = LiveLog(
                 connection_options(options),
-                options.spool_dir,
+                spool_folder(options),
                 max_rows=options.max_rows,
-                max_bytes=options.max_bytes,
+                max_bytes=options.max_bytes or self._sender.batch_bytes,
                 fail_on_data_loss=options.fail_on_data_loss,
                 on_table=self._check_table if self._is_watching else None,
                 table=options.table,
+                spool_bytes=options.max_spool_bytes,
             )
+            self._sender.prepare()
         return self._live
 
     def _following(self, start: Offset, is_new: bool) -> LiveLog:

@@ -7,6 +7,7 @@
     _seq                    sorts all changes in the order of the log: see ``seq_number``
     _ts, _gtid              time and GTID of the commit, as in the envelope
     _file, _pos             binlog file and position of the event
+    _source_name            only with the option sourceName: its value
 
 With ``images=both`` also:
 
@@ -38,6 +39,8 @@ from .json_text import decimal_texts
 
 OnSchemaChange = Literal["fail", "null", "ignore"]
 
+#: The column with the value of the option ``sourceName``, which ``read_task`` adds.
+SOURCE_NAME: Final = "_source_name"
 _NAMES: Final = pa.list_(pa.field("element", pa.string()))
 _BEFORE, _BEFORE_ABSENT = "_before", "_before_absent"
 _SPARK_TYPES: Final[Mapping[int, pa.DataType]] = MappingProxyType(
@@ -193,7 +196,8 @@ class TableWriter:
 
 def own_columns(schema: pa.Schema) -> list[pa.Field]:
     """The fields of a schema that are columns of the table itself, not ``_op`` and the like."""
-    added = {field.name for field in (*_FIXED_FIELDS, *_FIELDS_OF_BOTH)} | {_BEFORE, _BEFORE_ABSENT}
+    added = {field.name for field in (*_FIXED_FIELDS, *_FIELDS_OF_BOTH)}
+    added |= {_BEFORE, _BEFORE_ABSENT, SOURCE_NAME}
     return [field for field in schema if field.name not in added]
 
 

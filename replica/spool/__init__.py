@@ -1,14 +1,17 @@
 """A live source's log, kept in files until Spark has committed it; and the pieces of a log that tasks read.
 
-    live_log      connects to the source, receives raw events, answers the stream reader's questions
-    follower      raw events -> the spool, and the places between transactions where a micro-batch may end
-    spool         the segment files on disk
-    offsets       places in the log, as Spark's offset log keeps them
-    name_lookup   column names for tables whose log has none, asked of the source
-    descriptions  these names by their places in the log, as the spool keeps them
-    row_counter   the number of rows in an event, for ``maxRowsPerTrigger``
-    planner       binlog files -> pieces, cut between transactions
-    pieces        a piece -> its events, with undecoded rows
+    live_log           connects to the source, receives raw events, answers the stream reader's questions
+    follower           raw events -> the spool, and the places between transactions where a micro-batch may end
+    spool              the segment files on disk
+    offsets            places in the log, as Spark's offset log keeps them
+    name_lookup        column names for tables whose log has none, asked of the source
+    descriptions       these names by their places in the log, as the spool keeps them
+    row_counter        the number of rows in an event, for ``maxRowsPerTrigger``
+    planner            binlog files -> pieces, cut between transactions
+    pieces             a piece -> its events, with undecoded rows
+    transaction_part   the facts of a transaction, for pieces that are a part of one
+    shipping           pieces -> pieces with their bytes, for machines that do not see the file
+    storage            files by URI, on object stores and shared disks
 
 No module here needs PySpark; some need numpy and pyarrow.
 """

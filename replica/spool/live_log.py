@@ -57,6 +57,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _READ_SECONDS: Final = 0.2
+# The largest net_write_timeout of MySQL and MariaDB: a year.
+_MOST_SECONDS: Final = 31_536_000
 # The thread stops reading when the spool holds this many bytes that Spark has not committed.
 SPOOL_BYTES: Final = 1 << 30
 
@@ -181,10 +183,14 @@ class LiveLog:
         return any(one.is_sought_by_gtid(end) for one in begun) and boundary.has_all_of(end)
 
     def report(self) -> dict[str, str | int | None]:
-        """The last offset read, and how far the taken offset lies behind, in bytes and seconds."""
-        follower, _ = self._following()
-        lag = {"lag_bytes": follower.waiting_bytes, "lag_seconds": round(self.seconds_behind)}
-        return follower.boundary.to_dict() | lag
+        """The last offset read, how far the taken offset lies behind, and what the spool has."""
+        follower, spool = self._following()
+        return follower.boundary.to_dict() | {
+            "lag_bytes": follower.waiting_bytes,
+            "lag_seconds": round(self.seconds_behind),
+            "received_bytes": follower.bytes,
+            "spool_bytes": spool.size,
+        }
 
     def table(self, name: str) -> Table:
         """A table with its present columns. Raises ``ConfigurationError`` if the source does not show it."""
@@ -413,6 +419,8 @@ class LiveLog:
         epoch = start.epoch if is_same else start.epoch + 1
         server = (source.server_uuid, source.server_id)
         follower.open(decoder, progress, server, epoch, has_gtids=source.has_gtids)
+        # While the spool is full nothing is read, for as long as it takes: the source must not close the connection.
+        await greeted.session.query(f"SET SESSION net_write_timeout = {_MOST_SECONDS}")
         await dump.start()
         return dump
 

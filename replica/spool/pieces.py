@@ -1,11 +1,14 @@
 """A piece of a log, which one task reads; and reading its events, with undecoded rows.
 
-A piece is a range of a plain file that begins and ends between transactions. Or it is a whole file that must be read
-from its beginning: encrypted, gzip'd, or not a binlog file in some place. It is made of plain values, so that it can
-be pickled. ``planner`` and ``spool`` make pieces.
+A piece is a range of a plain file that begins and ends between transactions, or a part of one large transaction. Or
+it is a whole file that must be read from its beginning: encrypted, gzip'd, on an object store, or not a binlog file
+in some place. It is made of plain values, so that it can be pickled. ``planner`` and ``spool`` make pieces;
+``shipping`` gives them the bytes, for machines that do not see the file.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import field
 from typing import Final
@@ -24,8 +27,10 @@ from protocol.wire import HeaderFields, ReadBytes
 from ..arrow import RawRowCompiler
 from ..arrow.rawrows import RawRows, RowsLayout
 from ..config.table_filter import table_filter
-from ..files.log_files import LogFile, OpenLogFile, behind, read_whole
+from ..files.log_files import LogFile, OpenLogFile, Readable, behind, read_whole
 from .descriptions import Names, described
+from .storage import is_uri, open_input
+from .transaction_part import TransactionPart
 
 _CHUNK_SIZE: Final = 1 << 17
 
@@ -38,6 +43,9 @@ class LogPiece:
     ``epoch`` the logs of several servers. ``description`` is the FORMAT_DESCRIPTION that holds at the beginning
     (empty: the piece contains it). With ``gap`` the piece stands for a part of the log that is missing before this
     place, and ``gap`` has the reason. ``may_be_torn``: the piece ends where the file ends, maybe within an event.
+
+    The bytes are in the file at ``path``, which may be a URI if ``is_whole``. Or the piece brings them along in
+    ``data``; or the object at ``uri`` has these bytes and no others. ``part``: the piece is a part of a transaction.
     """
 
     path: str
@@ -53,11 +61,14 @@ class LogPiece:
     gap: str = ""
     may_be_torn: bool = False
     names: Names = field(default_factory=dict, repr=False, hash=False)
+    data: bytes | None = field(default=None, repr=False, hash=False)
+    uri: str = ""
+    part: TransactionPart | None = field(default=None, repr=False, hash=False)
 
 
 @record(frozen=True, slots=True)
 class ReadSettings:
-    """How pieces are decoded. The repr shows no secret."""
+    """How pieces are decoded; ``storage`` has the ``storageOptions``. The repr shows no secret."""
 
     tables: tuple[str, ...] = ("*",)
     exclude_tables: tuple[str, ...] = ()
@@ -66,6 +77,7 @@ class ReadSettings:
     key_file: str | None = None
     key_file_secret: str = field(default="", repr=False)
     key_file_iterations: int = 0
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def keys(self) -> LogKeys:
         """The keys in the key files. Raises ``ConfigurationError`` for malformed files."""
@@ -128,15 +140,37 @@ class PieceReader:
 
     def _whole(self) -> Iterator[PlacedEvent]:
         piece, keys = self._piece, self._settings.keys()
-        with closing(OpenLogFile(LogFile(piece.file, piece.path), "stop")) as opened:
+        stream = self._shipped()
+        file = LogFile(piece.file, piece.path) if stream is None else LogFile(piece.file, stream=stream)
+        with closing(OpenLogFile(file, "stop")) as opened:
             yield from self._events(RawEventReader(opened.read, file=piece.file, keys=keys))
+
+    def _shipped(self) -> Readable | None:
+        """The bytes that are not in a file of this machine."""
+        piece = self._piece
+        if piece.data is not None:
+            return io.BytesIO(piece.data)
+        uri = piece.uri or piece.path
+        if not is_uri(uri):
+            return None
+        found: Readable = open_input(uri, self._settings.storage)
+        return found
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Callable[[int], bytes]]:
+        stream = self._shipped()
+        if stream is not None:
+            yield stream.read
+            return
+        with open(self._piece.path, "rb", buffering=0) as file:
+            file.seek(self._piece.start)
+            yield file.read
 
     def _range(self) -> Iterator[PlacedEvent]:
         piece = self._piece
         has_magic = piece.start == 0
-        with open(piece.path, "rb", buffering=0) as file:
-            file.seek(piece.start)
-            read = limited(file.read, piece.size)
+        with self._opened() as read_bytes:
+            read = limited(read_bytes, piece.size)
             if not has_magic:
                 read = behind(BINLOG_MAGIC, read)
             base = piece.position - (0 if has_magic else len(BINLOG_MAGIC))
@@ -146,7 +180,19 @@ class PieceReader:
             if piece.description:
                 self._decoder.decode(piece.description, len(BINLOG_MAGIC))
                 reader.has_checksums = algorithm_of(piece.description) == CRC32_ALGORITHM
+                self._decoder.checksum_enabled = reader.has_checksums
+            if piece.part is not None:
+                yield from self._prelude(piece.part)
             yield from self._events(reader)
+
+    def _prelude(self, part: TransactionPart) -> Iterator[PlacedEvent]:
+        for position, raw in part.prelude:
+            event = self._decoder.decode(raw, position)
+            if event is None:
+                continue
+            if isinstance(event, TableMapEvent):
+                self._describe(event)
+            yield event, position + len(raw), 0
 
     def _events(self, reader: RawEventReader) -> Iterator[PlacedEvent]:
         decoder, decode, file = self._decoder, self._decoder.decode, self._piece.file

@@ -2,7 +2,7 @@
 
 A cut is before an event that begins a transaction (any GTID event), or after one that ends a transaction (XID; in
 logs without GTID events also QUERY "COMMIT"). A file whose headers cannot be followed, such as an encrypted one, is
-one piece. This module decodes no events but those QUERY events.
+one piece, and so is a file of an object store. This module decodes no events but those QUERY events.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from protocol.records import record
 
 from ..files.log_files import LogFile
 from .pieces import LogPiece
+from .storage import is_uri
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -98,6 +99,10 @@ def file_numbers(files: Sequence[LogFile]) -> list[int]:
 def plan_file(file: LogFile, number: int, max_bytes: int) -> Iterator[LogPiece]:
     """The pieces of one file."""
     assert file.path is not None
+    if is_uri(file.path):
+        # Headers are not read over a network: a task reads the whole file.
+        yield LogPiece(file.path, file.name, number, is_whole=True)
+        return
     with open(file.path, "rb") as opened:
         head = opened.read(len(BINLOG_MAGIC) + EVENT_HEADER_SIZE)
         size = file.size or 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from tests.conftest import SERVER_PROPERTY
+from tests.server.support.clusters import cluster, store  # noqa: F401 -- fixtures
 from tests.server.support.served_logs import Recorded, record, unfollow
 from tests.server.support.served_replicas import MARIADB, MYSQL, start_server
 from tests.support.servers import SERVERS, Server, ServerPool, ServerUnavailableError

@@ -166,7 +166,7 @@ def test_a_state_without_its_table_is_refused(job: Job, mysql97: Server, tables:
 def test_no_plan_and_no_log_of_spark_has_the_password(job: Job, mysql97: Server, tables: list[str]) -> None:
     insert(mysql97, tables, 0, 1)
     job.run("parquet")
-    frame = read_stream(job.session, job.source, state_of(str(job.folder / "x")))
+    frame = read_stream(job.session, job.source, str(job.folder / "x"), state_of(str(job.folder / "x")))
     assert mysql97.replica_password not in frame._jdf.queryExecution().toString()
     found = [path for path in (job.folder / "parquet").rglob("*") if path.is_file()]
     assert found

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
 class PlainQuery(KilledQuery):
     """That of ``tests.spark.support.micro_batches``."""
 
-    def __init__(self, server: Server, folder: Path, tables: list[str], **more: object) -> None:
+    def __init__(self, server: Server, folder: Path, tables: list[str], **more: Any) -> None:
         super().__init__(
             server, folder, tables, module="tests.spark.support.micro_batches", formats=["plain"], **more
         )

@@ -24,6 +24,8 @@ from replica.spool.pieces import LogPiece, ReadSettings
 from tests.server.support.spark_sources import LIVE_SERVERS, WAIT, insert, purge
 from tests.support.servers import Server
 
+#: The number of rows after which a full spool has made the source wait.
+LAST = 15_000
 PLAN = ReadPlan(ReadSettings(), envelope_schema("json"), row_format="json")
 
 pytestmark = pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
@@ -265,7 +267,23 @@ def rows_after(log: LiveLog, batches: list[tuple[Offset, Offset]], table: str) -
     return [json.loads(row["after"]) for row in rows if f"{row['schema']}.{row['table']}" == table]
 
 
-def test_a_full_spool_makes_the_source_wait(server: Server, logs: Logs, table: str) -> None:
+@pytest.fixture
+def impatient(server: Server) -> Iterator[Server]:
+    """The server, while it waits for a consumer for a second only."""
+    [(_, before)] = server.query("SHOW GLOBAL VARIABLES LIKE 'net_write_timeout'")
+    server.query("SET GLOBAL net_write_timeout = 1")
+    yield server
+    server.query(f"SET GLOBAL net_write_timeout = {before}")
+
+
+def dumps(server: Server) -> list[int]:
+    """The connections to which the server sends its log."""
+    rows = server.query("SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'")
+    return sorted(int(row[0]) for row in rows)
+
+
+def test_a_full_spool_makes_the_source_wait(impatient: Server, logs: Logs, table: str) -> None:
+    server = impatient
     log = logs(spool_bytes=20_000)
     position = log.find("latest")
     log.follow(position)
@@ -278,19 +296,22 @@ def test_a_full_spool_makes_the_source_wait(server: Server, logs: Logs, table: s
         position = offset
     log.commit(position)
     with server.connect() as connection, connection.cursor() as cursor:
-        for first in range(3000, 6000, 100):
+        for first in range(3000, LAST, 100):
             rows = [(number, "x" * 2000) for number in range(first, first + 100)]
             cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s)", rows)
-    time.sleep(2)
-    # Of the 6 MB behind it only what was on its way when the limit was met.
+    connections = dumps(server)
+    time.sleep(4)
+    # Of the 24 MB behind it only what was on its way when the limit was met.
     assert sum(path.stat().st_size for path in logs.folder.glob("*.binlog")) < 3_000_000
-    while len(done) < 6000:
+    while len(done) < LAST:
         offset = log.take(None, None, 0.2)
         if offset.key > position.key:
             done += ids(log.pieces(position, offset, 1 << 30), table)
             log.commit(offset)
             position = offset
-    assert done == list(range(6000))
+    assert done == list(range(LAST))
+    # The connection that the log came over is the one from before.
+    assert set(dumps(server)) & set(connections)
 
 
 def test_nobody_is_asked_while_nothing_happens(server: Server, logs: Logs) -> None:

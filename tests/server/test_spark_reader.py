@@ -20,7 +20,7 @@ from protocol.errors import (
     SourceChangedError,
     TransactionsUnavailableError,
 )
-from replica.spark.data_source import BinlogDataSource
+from replica.spark.data_source import BinlogDataSource, LocalBinlogDataSource
 from replica.spark.source_options import parse_options
 from replica.spark.stream_reader import BinlogStreamReader, connection_options
 from replica.spool.live_log import LiveLog
@@ -247,7 +247,7 @@ def test_a_batch_of_a_live_source(server: Server, tmp_path: Path, table: str) ->
         "maxPartitionBytes": "1k",
         **ENVELOPE,
     }
-    source = BinlogDataSource(options)
+    source = LocalBinlogDataSource(options)
     reader = source.reader(spark_schema(source))
     partitions = reader.partitions()
     assert len(partitions) > 1
@@ -305,7 +305,7 @@ def latest(options: dict[str, str]) -> Offset:
 
 def live_ids(options: dict[str, str]) -> list[int]:
     """The rows of a batch, in the order of the log."""
-    source = BinlogDataSource(options)
+    source = LocalBinlogDataSource(options)
     reader = source.reader(spark_schema(source))
     rows = [row for one in reader.partitions() for found in reader.read(one) for row in found.to_pylist()]
     return ids(sorted(rows, key=lambda row: row["seq"]))

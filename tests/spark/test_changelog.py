@@ -215,7 +215,7 @@ def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
     found = DeltaTable
     tables = iter([stale])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_append, "DeltaTable", lambda path: next(tables, None) or found(path))
+        patch.setattr(delta_append, "DeltaTable", lambda path, **_: next(tables, None) or found(path))
         second.commit(second_messages)
     assert numbers() == [1, 3]
     assert committed(target, "query") == 1

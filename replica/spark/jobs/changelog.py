@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from protocol.errors import ConfigurationError
-from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.job_arguments import (
     Job,
     Note,
@@ -40,6 +39,7 @@ from replica.spark.jobs.spark_session import (
     session_for,
     start_query,
     state_of,
+    storage_of,
 )
 
 if TYPE_CHECKING:
@@ -67,14 +67,18 @@ def start(
     ``CheckpointError`` if the state belongs to another target; for a Delta table the query itself raises it.
     """
     spark, target = open_session(spark), absolute(target)
-    state = state or state_of(target)
-    frame = with_day(read_stream(spark, _for_format(source, format), state))
+    state = state or state_of(target, source=source)
+    frame = with_day(read_stream(spark, _for_format(source, format), target, state))
+    storage = storage_of(source)
     if format == "delta":
         from replica.spark.jobs.delta_append import AppendToDelta
 
-        writer = frame.writeStream.foreachBatch(AppendToDelta(target, PARTITIONS))
+        each = AppendToDelta(target, PARTITIONS, state.checkpoint, storage)
+        writer = frame.writeStream.foreachBatch(each)
         return start_query(writer, state, pace)
-    check_file_sink(target, state)
+    from replica.spark.jobs.file_sink import check_file_sink
+
+    check_file_sink(target, state, storage)
     writer = frame.writeStream.format("parquet").partitionBy(*PARTITIONS)
     return start_query(writer, state, pace, path=target)
 
@@ -85,13 +89,13 @@ def load(
     """Write the changes of files, or of a live source's log as it is now, to a target that does not exist yet."""
     spark, target = open_session(spark), absolute(target)
     with our_errors():
-        frame = with_day(read_batch(spark, _for_format(source, format)))
+        frame = with_day(read_batch(spark, _for_format(source, format), target))
         if format == "delta":
             from replica.spark.jobs.delta_append import create_table
 
-            create_table(frame, target, PARTITIONS)
+            create_table(frame, target, PARTITIONS, storage_of(source))
         else:
-            frame.write.mode("errorifexists").partitionBy(*PARTITIONS).parquet(target)
+            frame.write.partitionBy(*PARTITIONS).parquet(target)
 
 
 def with_day(frame: "DataFrame") -> "DataFrame":
@@ -132,7 +136,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(options: Namespace, note: Note) -> None:
     # Mistakes in the options are reported before a JVM starts.
     source = _for_format(source_options(options), options.format)
-    state, pace = state_from(options, options.target), pace_from(options)
+    state, pace = state_from(options, options.target, source), pace_from(options)
     with session_for("mysql-replica changelog", options.master) as spark:
         if "path" in source:
             load(spark, source, options.target, format=options.format)

@@ -17,7 +17,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -40,7 +40,8 @@ from pyspark.sql.types import StructType
 from protocol.errors import CheckpointError, ConfigurationError
 from protocol.records import record
 
-from .spark_session import QUERY_ID
+from ...spool.storage import NO_STORAGE
+from .spark_session import query_id
 
 NAME: Final = "mysql-replica-delta"
 # The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
@@ -59,22 +60,26 @@ Values = tuple[str | None, ...]
 class AppendToDelta:
     """A function for ``foreachBatch`` that appends each micro-batch once. It creates the table if there is none."""
 
-    def __init__(self, target: str, partitions: Sequence[str]) -> None:
+    def __init__(
+        self, target: str, partitions: Sequence[str], checkpoint: str, storage: Mapping[str, str]
+    ) -> None:
+        """``checkpoint`` is that of the query, ``storage`` has the storage options of the target."""
         self._target = target
         self._partitions = partitions
+        self._checkpoint = checkpoint
+        self._storage = dict(storage)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Append a micro-batch. Raises ``CheckpointError`` for a table that another query began."""
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        assert query is not None
-        done = committed(self._target, query)
+        query = query_id(frame, self._checkpoint, self._storage)
+        done = committed(self._target, query, self._storage)
         if done is None and batch > 0:
             raise CheckpointError(
                 f"{self._target}: the state belongs to a query that continues at batch {batch}, but this table has "
                 "nothing of it -- give the state of this table, or delete the state to begin anew"
             )
         if done is None or done < batch:
-            append(frame, self._target, self._partitions, Transaction(query, batch))
+            append(frame, self._target, self._partitions, self._storage, Transaction(query, batch))
 
 
 def _has(table: DeltaTable, query: str, batch: int) -> bool:
@@ -82,18 +87,20 @@ def _has(table: DeltaTable, query: str, batch: int) -> bool:
     return done is not None and done >= batch
 
 
-def committed(target: str, query: str) -> int | None:
+def committed(target: str, query: str, storage: Mapping[str, str] = NO_STORAGE) -> int | None:
     """The number of the query's last micro-batch in the table; None if there is none, or no table."""
     try:
-        return DeltaTable(target).transaction_version(query)
+        return DeltaTable(target, storage_options=dict(storage)).transaction_version(query)
     except TableNotFoundError:
         return None
 
 
-def open_table(target: str, schema: pa.Schema, partitions: Sequence[str]) -> None:
+def open_table(
+    target: str, schema: pa.Schema, partitions: Sequence[str], storage: Mapping[str, str] = NO_STORAGE
+) -> None:
     """Create the table if there is none. Raises ``ConfigurationError`` if its columns are not those of the rows."""
     try:
-        table = DeltaTable(target)
+        table = DeltaTable(target, storage_options=dict(storage))
     except TableNotFoundError:
         DeltaTable.create(
             target,
@@ -101,6 +108,7 @@ def open_table(target: str, schema: pa.Schema, partitions: Sequence[str]) -> Non
             mode="ignore",
             partition_by=list(partitions),
             configuration=dict(_APPEND_ONLY),
+            storage_options=dict(storage),
         )
         return
     names = [field.name for field in table.schema().fields]
@@ -111,24 +119,34 @@ def open_table(target: str, schema: pa.Schema, partitions: Sequence[str]) -> Non
 
 
 def append(
-    frame: DataFrame, target: str, partitions: Sequence[str], transaction: Transaction | None = None
+    frame: DataFrame,
+    target: str,
+    partitions: Sequence[str],
+    storage: Mapping[str, str],
+    transaction: Transaction | None = None,
 ) -> None:
     """Append rows by one commit. Raises ``ConfigurationError`` if the table has other columns."""
-    open_table(target, to_arrow_schema(frame.schema, timezone="UTC"), partitions)
+    open_table(target, to_arrow_schema(frame.schema, timezone="UTC"), partitions, storage)
     frame.sparkSession.dataSource.register(DeltaFiles)
-    options = {"target": target, "partitions": json.dumps(list(partitions))}
+    options = {
+        "target": target,
+        "partitions": json.dumps(list(partitions)),
+        "storage": json.dumps(dict(storage)),
+    }
     if transaction is not None:
         options |= {"query": transaction.app_id, "batch": str(transaction.version)}
     frame.write.format(NAME).mode("append").options(**options).save()
 
 
-def create_table(frame: DataFrame, target: str, partitions: Sequence[str]) -> None:
+def create_table(
+    frame: DataFrame, target: str, partitions: Sequence[str], storage: Mapping[str, str] = NO_STORAGE
+) -> None:
     """Create a table with these rows. Raises ``ConfigurationError`` if there is a table already."""
-    if DeltaTable.is_deltatable(target):
+    if DeltaTable.is_deltatable(target, dict(storage)):
         raise ConfigurationError(
             f"target: {target} is a Delta table already -- give a folder that does not exist yet"
         )
-    append(frame, target, partitions)
+    append(frame, target, partitions, storage)
 
 
 class DeltaFiles(DataSource):
@@ -144,9 +162,9 @@ class DeltaFiles(DataSource):
         options = self.options
         transaction = (options["query"], int(options["batch"])) if "query" in options else None
         partitions = tuple(json.loads(options["partitions"]))
-        return DeltaWriter(
-            options["target"], partitions, to_arrow_schema(schema, timezone="UTC"), transaction
-        )
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        storage = json.loads(options["storage"])
+        return DeltaWriter(options["target"], partitions, arrow_schema, transaction, storage)
 
 
 @record(slots=True)
@@ -170,8 +188,14 @@ class DeltaWriter(DataSourceArrowWriter):
     """Writes a micro-batch: ``write`` on executors, ``commit`` and ``abort`` on the driver, in separate processes."""
 
     def __init__(
-        self, target: str, partitions: tuple[str, ...], schema: pa.Schema, transaction: tuple[str, int] | None
+        self,
+        target: str,
+        partitions: tuple[str, ...],
+        schema: pa.Schema,
+        transaction: tuple[str, int] | None,
+        storage: Mapping[str, str] = NO_STORAGE,
     ) -> None:
+        self._storage = dict(storage)
         self._target = target
         self._partitions = partitions
         self._schema = schema
@@ -199,7 +223,7 @@ class DeltaWriter(DataSourceArrowWriter):
             for file in _files(messages)
         ]
         if self._transaction is None:
-            self._append(DeltaTable(self._target), files, None)
+            self._append(self._table(), files, None)
             return
         query, batch = self._transaction
         # The first micro-batch is empty, but its commit marks the table as this query's.
@@ -207,14 +231,14 @@ class DeltaWriter(DataSourceArrowWriter):
             return
         # Spark runs this in a process that may outlive a killed driver, and commit after the next run has checked the
         # table. Both commits have the same transaction: the later one stops here, or deltalake refuses it.
-        table = DeltaTable(self._target)
+        table = self._table()
         if _has(table, query, batch):
             self.abort(messages)
             return
         try:
             self._append(table, files, Transaction(query, batch))
         except CommitFailedError:
-            if not _has(DeltaTable(self._target), query, batch):
+            if not _has(self._table(), query, batch):
                 raise
             self.abort(messages)
 
@@ -234,8 +258,11 @@ class DeltaWriter(DataSourceArrowWriter):
             with contextlib.suppress(OSError):
                 filesystem.delete_file(file.path)
 
+    def _table(self) -> DeltaTable:
+        return DeltaTable(self._target, storage_options=self._storage)
+
     def _filesystem(self) -> FileSystem:
-        return PyFileSystem(DeltaStorageHandler(self._target))
+        return PyFileSystem(DeltaStorageHandler(self._target, self._storage))
 
 
 def _files(messages: list[WriterCommitMessage | None]) -> Iterator[WrittenFile]:

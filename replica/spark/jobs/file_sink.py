@@ -2,26 +2,26 @@
 
 The sink numbers micro-batches as the checkpoint does, and takes a known number for a batch that is run again. With a
 new checkpoint it would skip as many batches as the folder has. With an old checkpoint and a new folder, earlier rows
-would be missing. Only folders of this machine are checked.
+would be missing.
 """
 
-import os
+from collections.abc import Mapping
 from typing import Final
+
+from pyarrow.fs import FileSelector, LocalFileSystem
 
 from protocol.errors import CheckpointError
 
+from ...spool.storage import NO_STORAGE, file_system
 from .spark_session import State, local_path
 
 _SINK_LOG: Final = "_spark_metadata"
 
 
-def check_file_sink(target: str, state: State) -> None:
+def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_STORAGE) -> None:
     """Raises ``CheckpointError`` unless the files in ``target`` were written by the query with this ``state``."""
-    folder, checkpoint = local_path(target), local_path(state.checkpoint)
-    if folder is None or checkpoint is None:
-        return
-    written = _last_batch(f"{folder}/{_SINK_LOG}")
-    committed = _last_batch(f"{checkpoint}/commits")
+    written = _last_batch(f"{target}/{_SINK_LOG}", storage)
+    committed = _last_batch(f"{state.checkpoint}/commits", storage)
     # If a query was killed between writing and committing, the sink is one ahead.
     if written not in (committed, committed + 1):
         raise CheckpointError(
@@ -31,11 +31,10 @@ def check_file_sink(target: str, state: State) -> None:
         )
 
 
-def _last_batch(folder: str) -> int:
+def _last_batch(folder: str, storage: Mapping[str, str]) -> int:
     """The number of the last micro-batch in a metadata log of Spark; -1 if none."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return -1
-    numbers = [name.removesuffix(".compact") for name in names]
+    local = local_path(folder)
+    system, path = file_system(folder, storage) if local is None else (LocalFileSystem(), local)
+    found = system.get_file_info(FileSelector(path, allow_not_found=True))
+    numbers = [info.base_name.removesuffix(".compact") for info in found]
     return max((int(number) for number in numbers if number.isdecimal()), default=-1)

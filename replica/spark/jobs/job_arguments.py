@@ -22,6 +22,7 @@ from ...config.selection import named, parse_start
 from .spark_session import Pace, State, state_of
 
 Note = Callable[[str], None]
+_NO_SOURCE: Final[Mapping[str, str]] = MappingProxyType({})
 
 # Argument -> option of the source.
 _NAMED: Final[Mapping[str, str]] = MappingProxyType(
@@ -87,7 +88,9 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         help="a micro-batch so often, as '10 seconds'; default: one after another",
     )
     add("--state", metavar="DIR", help="checkpoint and spool; default: _state in the target")
-    add("--spool", metavar="DIR", help="the spool alone, on a disk of this machine")
+    add(
+        "--spool", metavar="DIR", help="the spool alone: a folder of this machine, or the URI of a shared one"
+    )
     add("--master", metavar="URL", help="of Spark; default: local[*], or what spark-submit says")
 
 
@@ -108,9 +111,9 @@ def source_options(options: Namespace) -> dict[str, str]:
     return found
 
 
-def state_from(options: Namespace, target: str) -> State:
+def state_from(options: Namespace, target: str, source: Mapping[str, str] = _NO_SOURCE) -> State:
     """The folders in which the job keeps its state."""
-    return state_of(target, options.state, options.spool)
+    return state_of(target, options.state, options.spool, source=source)
 
 
 def pace_from(options: Namespace) -> Pace:

@@ -8,7 +8,7 @@ Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field
 from typing import Final
 
@@ -107,18 +107,18 @@ class JobState:
         return state
 
 
-def exists(target: str) -> bool:
+def exists(target: str, storage: Mapping[str, str]) -> bool:
     """Whether a job has begun in this target."""
-    return DeltaTable.is_deltatable(f"{target}/{FOLDER}")
+    return DeltaTable.is_deltatable(f"{target}/{FOLDER}", dict(storage))
 
 
-def load(target: str, query: str, batch: int) -> tuple[JobState, int] | None:
+def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tuple[JobState, int] | None:
     """The state, and the number of the last micro-batch that changed it; None if this query has just begun.
 
     Raises ``CheckpointError`` for a target that belongs to another query.
     """
     try:
-        table = DeltaTable(f"{target}/{FOLDER}")
+        table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
     except TableNotFoundError:
         if batch > 0:
             raise CheckpointError(
@@ -135,7 +135,7 @@ def load(target: str, query: str, batch: int) -> tuple[JobState, int] | None:
     return JobState.from_rows(list(zip(*columns, strict=True))), done
 
 
-def save(target: str, state: JobState, query: str, batch: int) -> None:
+def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:
     """Write the state after this micro-batch."""
     columns = zip(*state.rows(), strict=True)
     rows = pa.Table.from_arrays(
@@ -145,5 +145,6 @@ def save(target: str, state: JobState, query: str, batch: int) -> None:
         f"{target}/{FOLDER}",
         rows,
         mode="overwrite",
+        storage_options=dict(storage),
         commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
     )

@@ -6,8 +6,6 @@ killed between any two commits. The two kinds of kept tables are in ``current_ta
 """
 
 import contextlib
-import glob
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.records import record
 
+from ...spool.storage import NO_STORAGE, file_system, is_uri
 from ...sql.quoting import quoted
 from ..json_text import decimal_texts
 from .changes_per_key import column_names
@@ -61,19 +61,23 @@ class Step:
 
 
 class KeptTable(ABC):
-    """A table of the target. ``name`` is ``schema.table``; ``table`` is None until the target has it."""
+    """A table of the target. ``name`` is ``schema.table``; ``table`` is None until the target has it.
+
+    ``storage`` has the storage options of the target.
+    """
 
     #: The columns that are not the source's.
     own_fields: tuple[pa.Field, ...] = ()
     #: Whether a column that the source drops is dropped here, too.
     drops_columns = True
 
-    def __init__(self, name: str, path: str) -> None:
+    def __init__(self, name: str, path: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
         self.name = name
         self.path = path
+        self.storage = dict(storage)
         self.table: DeltaTable | None = None
         with contextlib.suppress(TableNotFoundError):
-            self.table = DeltaTable(path)
+            self.table = self._reopened()
 
     # The differences between the kinds of tables.
 
@@ -102,9 +106,12 @@ class KeptTable(ABC):
         try:
             yield
         except CommitFailedError:
-            self.table = DeltaTable(self.path)
+            self.table = self._reopened()
             if not self.is_taken(step):
                 raise
+
+    def _reopened(self) -> DeltaTable:
+        return DeltaTable(self.path, storage_options=self.storage)
 
     def open(self) -> DeltaTable:
         """The Delta table, which must exist."""
@@ -175,13 +182,14 @@ class KeptTable(ABC):
                     pa.RecordBatchReader.from_batches(empty.schema, batches()),
                     mode="overwrite",
                     schema_mode="overwrite",
+                    storage_options=self.storage,
                     commit_properties=step.properties(),
                 )
         except DeltaError:
             if failures:
                 raise failures[0] from None
             raise
-        self.table = DeltaTable(self.path)
+        self.table = self._reopened()
 
     def rename_column(self, name: str, new_name: str, step: Step) -> None:
         """Rename a column. A column that has the new name already is replaced: it was dropped earlier."""
@@ -231,7 +239,11 @@ class KeptTable(ABC):
         schema = pa.schema([*wanted.items(), *self.own_fields])
         try:
             self.table = DeltaTable.create(
-                self.path, Schema.from_arrow(schema), mode="ignore", configuration=_statistics(schema)
+                self.path,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                configuration=_statistics(schema),
+                storage_options=self.storage,
             )
         except Exception as error:
             raise SchemaMismatchError(f"{self.name}: Delta cannot hold such a table: {error}") from error
@@ -299,19 +311,32 @@ def table_path(target: str, name: str) -> str:
     return f"{target}/{_folder(schema)}/{_folder(table)}"
 
 
-def check_free(target: str) -> None:
+def check_free(target: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
     """Raises ``ConfigurationError`` if a new job would write into tables that are not its own.
 
-    Tables written from a seed are allowed: a job that was killed after writing its seed begins again. Only folders of
-    this machine are checked.
+    Tables written from a seed are allowed: a job that was killed after writing its seed begins again.
     """
-    for path in sorted(glob.glob(f"{glob.escape(target)}/*/*/_delta_log")):
-        table = os.path.dirname(path)
-        is_state = os.path.relpath(table, target).startswith("_")
-        if not is_state and DeltaTable(table).transaction_version(PLANTED) is None:
+    for table in _tables(target, storage):
+        if DeltaTable(table, storage_options=dict(storage)).transaction_version(PLANTED) is None:
             raise ConfigurationError(
                 f"target: {table} is a Delta table already -- give a folder without tables"
             )
+
+
+def _tables(target: str, storage: Mapping[str, str]) -> Iterator[str]:
+    """The Delta tables that lie in the target as a job's do: schema/table."""
+    system, root = file_system(target, storage) if is_uri(target) else (LocalFileSystem(), target)
+    for schema in _folders(system, root):
+        if schema.startswith("_"):
+            continue
+        for table in _folders(system, f"{root}/{schema}"):
+            if "_delta_log" in _folders(system, f"{root}/{schema}/{table}"):
+                yield f"{target}/{schema}/{table}"
+
+
+def _folders(system: FileSystem, path: str) -> list[str]:
+    found = system.get_file_info(FileSelector(path, allow_not_found=True))
+    return sorted(info.base_name for info in found if info.type == FileType.Directory)
 
 
 def has_wide_decimals(kinds: Iterable[pa.DataType]) -> bool:

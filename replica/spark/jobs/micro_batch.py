@@ -39,16 +39,24 @@ _LOGGER: Final = logging.getLogger(__name__)
 # deltalake releases Python's lock; more threads are not faster.
 _THREADS: Final = 4
 
-TableKind = Callable[[str, str], KeptTable]
+TableKind = Callable[[str, str, Mapping[str, str]], KeptTable]
 
 
 @record(frozen=True, slots=True)
 class Target:
-    """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``."""
+    """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``.
+
+    ``storage`` has the storage options of the path.
+    """
 
     path: str
     kind: TableKind
     wants: Callable[[str], bool]
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def table(self, name: str) -> KeptTable:
+        """A table of the target."""
+        return self.kind(name, table_path(self.path, name), self.storage)
 
 
 @record(slots=True)
@@ -172,7 +180,7 @@ class Batch:
     def _table(self, name: str) -> KeptTable:
         found = self._tables.get(name)
         if found is None:
-            found = self._tables[name] = self._target.kind(name, table_path(self._target.path, name))
+            found = self._tables[name] = self._target.table(name)
         return found
 
     def _step(self, name: str) -> Step:
@@ -425,11 +433,11 @@ def run_batch(
     target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
 ) -> None:
     """Run one micro-batch, unless it is done already; ``begin`` is the state of a new job."""
-    found = job_state.load(target.path, query, number)
+    found = job_state.load(target.path, query, number, target.storage)
     state, done = found if found is not None else (begin, -1)
     if done >= number:
         return
     before = None if found is None else state.rows()
     Batch(target, state, query, number).run(items())
     if state.rows() != before:
-        job_state.save(target.path, state, query, number)
+        job_state.save(target.path, state, query, number, target.storage)

@@ -34,7 +34,7 @@ from ...source.resolve_start import StartPoint, with_gtids
 from ...spool.offsets import Offset
 from ..packed import PackedItem, repack, unpack, without_durations
 from ..table_mode import spark_type
-from .kept_table import PLANTED, table_path
+from .kept_table import PLANTED
 from .micro_batch import Target
 
 _SUFFIX: Final = ".parquet"
@@ -78,7 +78,7 @@ def start_options(seed: Seed, options: Options) -> dict[str, str]:
 def plant(seed: Seed, target: Target) -> None:
     """Write the seed's tables to the target, some thousand rows at a time. Tables there are overwritten."""
     for name, path in seed.tables.items():
-        table = target.kind(name, table_path(target.path, name))
+        table = target.table(name)
         schema, batches = _read(path)
         empty = table.seeded(_converted(schema.empty_table()))
         parts = (table.seeded(_converted(pa.Table.from_batches([batch]))) for batch in batches)
@@ -89,6 +89,7 @@ def plant(seed: Seed, target: Target) -> None:
             ),
             mode="overwrite",
             schema_mode="overwrite",
+            storage_options=dict(target.storage),
             commit_properties=CommitProperties(app_transactions=[Transaction(PLANTED, 0)]),
         )
 

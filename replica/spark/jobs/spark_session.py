@@ -4,27 +4,35 @@ It knows Spark and the source ``mysql-binlog`` only; the jobs themselves process
 """
 
 import contextlib
+import json
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import replica.spark
-from protocol.errors import ConfigurationError, MissingExtraError, ReplicaError
+from protocol.errors import CheckpointError, ConfigurationError, MissingExtraError, ReplicaError
 from protocol.records import record
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-#: The local property that names the query of a micro-batch.
-QUERY_ID: Final = "sql.streaming.queryId"
 _STATE_FOLDER: Final = "_state"
+_NO_SOURCE: Final[Mapping[str, str]] = MappingProxyType({})
+_SPOOL: Final = "spool"
+# The sessions of Spark Connect, which has no SparkContext.
+_CONNECT: Final = "pyspark.sql.connect."
+_FORMAT: Final = "mysql-binlog"
+# The local property that names the query of a micro-batch.
+_QUERY_ID: Final = "sql.streaming.queryId"
 _POLL_SECONDS: Final = 1
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 # Spark on this machine only: no access from outside, no web server.
@@ -48,10 +56,14 @@ _OUR_ERROR: Final = re.compile(r"^(?:protocol\.errors\.)(\w+): (.+)$", re.MULTIL
 
 @record(frozen=True, slots=True)
 class State:
-    """The folders of a streaming job's state: Spark's checkpoint, and the spool of the source."""
+    """The folders of a streaming job's state: Spark's checkpoint, and the spool of the source.
+
+    ``spool`` is what ``spoolDir`` is. None: with a local master beside the checkpoint; else in the target, which all
+    machines see.
+    """
 
     checkpoint: str
-    spool: str
+    spool: str | None = None
 
 
 @record(frozen=True, slots=True)
@@ -65,18 +77,71 @@ class Pace:
     interval: str | None = None
 
 
-def state_of(target: str, folder: str | None = None, spool: str | None = None) -> State:
+def state_of(
+    target: str,
+    folder: str | None = None,
+    spool: str | None = None,
+    *,
+    source: Mapping[str, str] = _NO_SOURCE,
+) -> State:
     """The state of a job that writes to ``target``. It is within the target: deleting that begins anew.
 
-    Readers of Parquet and of Delta skip folders that begin with ``_``. The spool must be on a disk of the driver:
-    raises ``ConfigurationError`` if the state is elsewhere and no ``spool`` is given.
+    Readers of Parquet and of Delta skip folders that begin with ``_``. ``folder`` is another place for it, ``spool``
+    another place for the spool alone. ``source`` has the options of the source: with ``sourceName``, each source has
+    a state of its own in the target.
     """
-    base = absolute(folder or f"{target.rstrip('/')}/{_STATE_FOLDER}")
-    if spool is None and local_path(base) is None:
-        raise ConfigurationError(
-            f"spool: {base} is not a folder of this machine -- give one for the spool (--spool)"
-        )
-    return State(f"{base}/checkpoint", absolute(spool or f"{base}/spool"))
+    names = [quote(value, safe="") for option, value in source.items() if option.lower() == "sourcename"]
+    base = absolute(folder or "/".join([target.rstrip("/"), _STATE_FOLDER, *names]))
+    return State(f"{base}/checkpoint", None if spool is None else absolute(spool))
+
+
+def spool_of(target: str, state: State | None, *, is_local: bool) -> str:
+    """``spoolDir`` of a job that writes to ``target``; without a ``state`` for a batch.
+
+    With a local master the spool must be on a disk of this machine: raises ``ConfigurationError`` if the checkpoint
+    is elsewhere and the state names no spool.
+    """
+    if state is not None and state.spool is not None:
+        return state.spool
+    base = f"{target.rstrip('/')}/{_STATE_FOLDER}" if state is None else os.path.dirname(state.checkpoint)
+    if is_local:
+        if local_path(base) is None:
+            raise ConfigurationError(
+                f"spool: {base} is not a folder of this machine -- give one for the spool (--spool)"
+            )
+        return f"{base}/{_SPOOL}"
+    folder = f"{target.rstrip('/')}/{_STATE_FOLDER}"
+    # Queries that share a target have a state each, so let them have a spool each, too.
+    name = _SPOOL if base == folder else f"{_SPOOL}-{uuid.uuid5(uuid.NAMESPACE_URL, base).hex}"
+    return f"{folder}/{name}" if local_path(folder) is None else f"file://{folder}/{name}"
+
+
+def storage_of(source: Mapping[str, str]) -> dict[str, str]:
+    """The storage options among options of ``mysql-binlog``."""
+    from ..source_options import parse_storage
+
+    found = [value for name, value in source.items() if name.lower() == "storageoptions"]
+    return parse_storage(found[0]) if found else {}
+
+
+def query_id(frame: "DataFrame", checkpoint: str, storage: Mapping[str, str]) -> str:
+    """The id of the streaming query whose micro-batch ``foreachBatch`` got.
+
+    With Spark Connect it is read from the query's checkpoint. Raises ``CheckpointError`` if that cannot be read.
+    """
+    session = frame.sparkSession
+    if not type(session).__module__.startswith(_CONNECT):
+        found = session.sparkContext.getLocalProperty(_QUERY_ID)
+        assert found is not None
+        return str(found)
+    from ...spool.storage import open_input
+
+    uri = checkpoint if local_path(checkpoint) is None else f"file://{checkpoint}"
+    try:
+        with contextlib.closing(open_input(f"{uri}/metadata", storage)) as file:
+            return str(json.loads(file.read())["id"])
+    except (ConfigurationError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{checkpoint}/metadata: {error}") from error
 
 
 def local_path(path: str) -> str | None:
@@ -161,14 +226,27 @@ def session_for(name: str, master: str | None = None) -> Iterator["SparkSession"
             session.stop()
 
 
-def read_stream(spark: "SparkSession", source: Mapping[str, str], state: State) -> "DataFrame":
+def read_stream(spark: "SparkSession", source: Mapping[str, str], target: str, state: State) -> "DataFrame":
     """The changes of a live source as a stream; ``source`` has options of ``mysql-binlog``."""
-    return spark.readStream.format("mysql-binlog").options(**{"spoolDir": state.spool} | dict(source)).load()
+    return _load(
+        spark.readStream, source, lambda: spool_of(target, state, is_local=replica.spark.is_local(spark))
+    )
 
 
-def read_batch(spark: "SparkSession", source: Mapping[str, str]) -> "DataFrame":
+def read_batch(spark: "SparkSession", source: Mapping[str, str], target: str) -> "DataFrame":
     """The changes of files (option ``path``), or of a live source's log as it is now."""
-    return spark.read.format("mysql-binlog").options(**source).load()
+    if replica.spark.is_local(spark):
+        return spark.read.format(_FORMAT).options(**source).load()
+    return _load(spark.read, source, lambda: spool_of(target, None, is_local=False))
+
+
+def _load(
+    reader: "DataFrameReader | DataStreamReader", source: Mapping[str, str], spool: Callable[[], str]
+) -> "DataFrame":
+    options = dict(source)
+    if "spooldir" not in {name.lower() for name in options}:
+        options["spoolDir"] = spool()
+    return reader.format(_FORMAT).options(**options).load()
 
 
 def start_query(

@@ -23,13 +23,13 @@ from .job_arguments import (
     state_from,
 )
 from .spark_session import (
-    QUERY_ID,
     Pace,
     State,
     absolute,
     await_queries,
     open_session,
     our_errors,
+    query_id,
     read_batch,
     read_stream,
     require_delta,
@@ -95,11 +95,11 @@ class TableJob:
         spark, target = open_session(spark), absolute(target)
         state = state or state_of(target)
         options = _source(source, is_live=True)
-        parsed = parse_options({"spoolDir": state.spool, **options})
+        parsed = parse_options(options)
         kept = self._target(target, parsed)
         begin = job_state.JobState()
-        if not job_state.exists(target):
-            check_free(target)
+        if not job_state.exists(target, kept.storage):
+            check_free(target, kept.storage)
             if seed is not None:
                 if _STARTING & {name.lower() for name in source}:
                     raise ConfigurationError(
@@ -114,8 +114,9 @@ class TableJob:
             else:
                 begin.is_birth = check_log(connection_options(parsed), kept.wants)
             begin.folds_names = folds_names(connection_options(parsed))
-        frame = read_stream(spark, options, state)
-        return start_query(frame.writeStream.foreachBatch(_EachBatch(kept, begin)), state, pace)
+        frame = read_stream(spark, options, target, state)
+        writer = frame.writeStream.foreachBatch(_EachBatch(kept, begin, state.checkpoint))
+        return start_query(writer, state, pace)
 
     def load(
         self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
@@ -134,13 +135,13 @@ class TableJob:
         options = _source(source, is_live=False)
         parsed = parse_options(options)
         kept = self._target(target, parsed)
-        if job_state.exists(target):
+        if job_state.exists(target, kept.storage):
             raise ConfigurationError(f"target: {target} has tables already -- give another folder")
-        check_free(target)
+        check_free(target, kept.storage)
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
         with our_errors():
-            frame = read_batch(spark, options)
+            frame = read_batch(spark, options, target)
             for number, items in enumerate(_by_partition(frame)):
                 wanted = items if planted is None else list(behind(planted, items))
                 run_batch(kept, begin, _FILES_QUERY, number, partial(list, wanted))
@@ -180,21 +181,21 @@ class TableJob:
             schema, _, table = name.partition(".")
             return schema not in SYSTEM_SCHEMAS and (wants_table is None or wants_table(schema, table))
 
-        return Target(path, self.kind(), wants)
+        return Target(path, self.kind(), wants, options.settings.storage)
 
 
 class _EachBatch:
     """A function for ``foreachBatch``."""
 
-    def __init__(self, target: "Target", begin: "JobState") -> None:
+    def __init__(self, target: "Target", begin: "JobState", checkpoint: str) -> None:
         self._target = target
         self._begin = begin
+        self._checkpoint = checkpoint
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
         from .micro_batch import run_batch
 
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        assert query is not None
+        query = query_id(frame, self._checkpoint, self._target.storage)
         run_batch(self._target, self._begin, query, batch, lambda: _items(frame.collect()))
 
 

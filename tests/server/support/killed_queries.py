@@ -11,15 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.spark.support.killed_query import FORMATS, last_number
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
-SECONDS = 300
+SECONDS = 150
 
 
 class Writer:
@@ -74,8 +75,10 @@ class KilledQuery:
         *,
         module: str = "tests.spark.support.killed_query",
         formats: Sequence[str] = FORMATS,
+        environment: Mapping[str, str] = MappingProxyType({}),
         **more: object,
     ) -> None:
+        self._environment = environment
         self.server, self.folder, self.formats = server, folder, formats
         self._module = module
         options = {
@@ -93,7 +96,7 @@ class KilledQuery:
     def run(self, kill_at: str = "", when: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """A run, which is killed at the end if it is still there. It kills itself only when a file is there."""
         command = [sys.executable, "-m", self._module, str(self.folder), *self._pairs]
-        environment = os.environ | {"KILL_AT": kill_at or "::0", "LC_ALL": "C.UTF-8"}
+        environment = os.environ | {"KILL_AT": kill_at or "::0", "LC_ALL": "C.UTF-8", **self._environment}
         if when is not None:
             environment["KILL_WHEN"] = str(when)
         with open(self.folder / "output", "ab") as output:

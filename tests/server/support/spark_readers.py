@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from replica.spark.data_source import BinlogDataSource, arrow_schema
+from replica.spark.data_source import BinlogDataSource, LocalBinlogDataSource, arrow_schema
 from replica.spark.source_options import parse_options
 from replica.spark.stream_reader import BinlogStreamReader
 from tests.support.servers import Server
@@ -35,7 +35,7 @@ class Readers:
             "spoolDir": self.folder,
             **more,
         }
-        source = BinlogDataSource({name: str(value) for name, value in given.items()})
+        source = LocalBinlogDataSource({name: str(value) for name, value in given.items()})
         schema = spark_schema(source)
         reader = source.streamReader(schema)
         self.opened.append(reader)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import closing
 
 from tests.support.servers import Server
 
@@ -29,3 +31,25 @@ def purge(server: Server) -> None:
         assert time.monotonic() < until, files
         server.query(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
         time.sleep(0.1)
+
+
+def options_of(server: Server, tables: list[str]) -> dict[str, str]:
+    """The options of a query that reads these tables."""
+    return {
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.replica_user,
+        "password": server.replica_password,
+        "includeTables": ",".join(tables),
+        "heartbeat": "1",
+    }
+
+
+def now(options: dict[str, str]) -> str:
+    """The present end of the log, for ``startingOffsets``."""
+    from replica.spark.source_options import parse_options
+    from replica.spark.stream_reader import connection_options
+    from replica.spool.live_log import LiveLog
+
+    with closing(LiveLog(connection_options(parse_options(options)), "")) as live:
+        return json.dumps(live.end().to_dict())

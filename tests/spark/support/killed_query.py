@@ -6,10 +6,15 @@ The environment variable ``KILL_AT=delta:inside_read:3`` means: when the query t
 for the third time, the process, its JVM, and Spark's Python processes are killed with SIGKILL. If ``KILL_WHEN`` names
 a file, the kill waits until that file exists. ``KilledReader``, which Spark gets in place of the real reader, has the
 points; the product has no code for this.
+
+``CLUSTER`` has the settings of a cluster's driver as JSON. There ``inside_read`` is for a worker: the first task that
+comes to it leaves a file with its worker's number in FOLDER, which executors see, and waits to be killed.
+``TARGETS`` has the targets by format as JSON; without it they are FOLDER/parquet and FOLDER/delta.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -20,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -28,15 +34,19 @@ from pyspark.sql.types import StructType
 import replica.spark
 from replica.spark.data_source import BinlogDataSource
 from replica.spark.jobs import changelog, delta_append
-from replica.spark.jobs.spark_session import await_queries
+from replica.spark.jobs.spark_session import await_queries, state_of
 from replica.spark.stream_reader import BinlogStreamReader
-from replica.spool import spool
+from replica.spool import shipping, spool
+from replica.spool.pieces import LogPiece
+from tests.spark.support.cluster import SHORT_LIVED, WORKER_VARIABLE
 
 FORMATS: tuple[Literal["parquet", "delta"], ...] = ("parquet", "delta")
-#: For a JVM that is killed soon: it would spend half of its time on compiling code.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: The points at which a query may be killed.
 POINTS = ("before_offsets", "after_offsets", "inside_read", "inside_fsync", "after_sink")
+#: Beginning of the name of a file that a task leaves.
+WAITING = "waiting-"
+TRIES = 5
+_WAITING_SECONDS = 60
 
 
 class Kill:
@@ -84,20 +94,45 @@ class KilledReader(BinlogStreamReader):
         return super().partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        folder = os.environ.get("WAITING_FOLDER")
         for batch in super().read(partition):
             yield batch
-            self.reads.reach(self.format, "inside_read")
+            if folder is None:
+                self.reads.reach(self.format, "inside_read")
+            else:
+                wait_to_be_killed(Path(folder))
+
+
+def wait_to_be_killed(folder: Path) -> None:
+    """Say once which worker this is, and wait."""
+    try:
+        with open(folder / "waits", "x"):
+            pass
+    except FileExistsError:
+        return
+    (folder / f"{WAITING}{os.environ[WORKER_VARIABLE]}").touch()
+    time.sleep(_WAITING_SECONDS)
 
 
 class KilledSource(BinlogDataSource):
-    """The data source with a ``KilledReader``."""
+    """The data source with a ``KilledReader``, for a local master or a cluster."""
+
+    shares_folders = "CLUSTER" not in os.environ
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:
         reader = super().streamReader(schema)
         reader.__class__ = KilledReader
         assert isinstance(reader, KilledReader)
-        reader.format, reader.kill = Path(self.options["spoolDir"]).parts[-3], Kill()
+        spool_dir = self.options.get("spoolCache") or self.options["spoolDir"]
+        reader.format, reader.kill = Path(spool_dir).parts[-3], Kill()
         spool.os = KilledSystem(reader)  # type: ignore[attr-defined, assignment]
+        write = shipping.ObjectFolder._write
+
+        def killed_write(self: shipping.ObjectFolder, name: str, piece: LogPiece) -> None:
+            reader.kill.reach(reader.format, "before_upload")
+            write(self, name, piece)
+
+        shipping.ObjectFolder._write = killed_write  # type: ignore[method-assign]
         return reader
 
 
@@ -151,25 +186,50 @@ def last_number(folder: Path) -> int:
 
 def main(folder: Path, *pairs: str) -> None:
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "KILLED_GROUP": str(os.getpgid(0))}
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.local.dir", str(folder / "local"))
-        .getOrCreate()
-    )
+    builder = SparkSession.builder
+    for name, value in settings(folder).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     replica.spark.register = lambda spark: spark.dataSource.register(KilledSource)
     delta_append.AppendToDelta = KilledAppend  # type: ignore[misc]
     if os.environ.get("KILL_AT", "").startswith("parquet:after_sink"):
         threading.Thread(target=watch_parquet, args=(folder / "parquet",), daemon=True).start()
     source = dict(pair.split("=", 1) for pair in pairs)
-    queries = [changelog.start(session, source, str(folder / format), format=format) for format in FORMATS]
-    await_queries(*queries)
+    targets = json.loads(os.environ.get("TARGETS", "null")) or {one: str(folder / one) for one in FORMATS}
+    for attempt in range(TRIES):
+        queries = []
+        try:
+            for format, target in targets.items():
+                state = state_of(str(folder / format))
+                if "CLUSTER" in os.environ:
+                    source["spoolCache"] = str(folder / format / "_state" / "spool")
+                queries.append(changelog.start(session, source, target, format=format, state=state))
+            await_queries(*queries)
+            return
+        except PySparkException as error:
+            # Spark gives its Python processes ten seconds to start, which a busy machine needs.
+            if attempt == TRIES - 1 or "failed to connect back" not in str(error):
+                raise
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """The settings of the session."""
+    if "CLUSTER" in os.environ:
+        found: dict[str, str] = json.loads(os.environ["CLUSTER"])
+        if os.environ["KILL_AT"].split(":")[1] == "inside_read":
+            found["spark.executorEnv.WAITING_FOLDER"] = str(folder)
+        return found
+    return {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.local.dir": str(folder / "local"),
+    }
 
 
 if __name__ == "__main__":

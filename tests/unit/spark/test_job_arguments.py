@@ -18,7 +18,7 @@ from replica.spark.jobs.job_arguments import (
     source_options,
     state_from,
 )
-from replica.spark.jobs.spark_session import Pace, State, absolute, state_of
+from replica.spark.jobs.spark_session import Pace, State, absolute, spool_of, state_of
 from replica.spark.source_options import parse_options
 from tests.support.places import ROOT
 
@@ -121,20 +121,48 @@ def test_every_argument_is_an_option_of_the_source() -> None:
 @pytest.mark.parametrize(
     ("target", "folder", "spool", "expected"),
     [
-        ("/lake/t", None, None, State("/lake/t/_state/checkpoint", "/lake/t/_state/spool")),
-        ("file:///lake/t/", None, None, State("/lake/t/_state/checkpoint", "/lake/t/_state/spool")),
-        ("/lake/t", "/state", None, State("/state/checkpoint", "/state/spool")),
+        ("/lake/t", None, None, State("/lake/t/_state/checkpoint")),
+        ("file:///lake/t/", None, None, State("/lake/t/_state/checkpoint")),
+        ("/lake/t", "/state", None, State("/state/checkpoint")),
         ("s3a://b/t", None, "/spool", State("s3a://b/t/_state/checkpoint", "/spool")),
-        ("s3a://b/t", "file:/state", None, State("/state/checkpoint", "/state/spool")),
+        ("s3a://b/t", "file:/state", None, State("/state/checkpoint")),
     ],
 )
 def test_where_the_state_is(target: str, folder: str | None, spool: str | None, expected: State) -> None:
     assert state_of(target, folder, spool) == expected
 
 
+@pytest.mark.parametrize(
+    ("target", "state", "local", "cluster"),
+    [
+        (
+            "/lake/t",
+            State("/lake/t/_state/checkpoint"),
+            "/lake/t/_state/spool",
+            "file:///lake/t/_state/spool",
+        ),
+        ("s3://b/t", State("s3://b/t/_state/checkpoint", "/spool"), "/spool", "/spool"),
+        ("s3://b/t", State("/state/checkpoint", "/spool"), "/spool", "/spool"),
+        ("/lake/t", None, "/lake/t/_state/spool", "file:///lake/t/_state/spool"),
+    ],
+)
+def test_where_the_spool_is(target: str, state: State | None, local: str, cluster: str) -> None:
+    assert spool_of(target, state, is_local=True) == local
+    assert spool_of(target, state, is_local=False) == cluster
+
+
+def test_queries_that_share_a_target_have_a_spool_each() -> None:
+    sources = [{"sourceName": "a"}, {"sourceName": "b/.."}]
+    states = [state_of("s3://b/t", source=source) for source in sources] + [State("/state/checkpoint")]
+    assert states[1].checkpoint == "s3://b/t/_state/b%2F../checkpoint"
+    spools = {spool_of("s3://b/t", state, is_local=False) for state in states}
+    assert len(spools) == 3
+    assert all(spool.startswith("s3://b/t/_state/spool-") for spool in spools)
+
+
 def test_a_spool_is_on_this_machine() -> None:
     with pytest.raises(ConfigurationError, match="is not a folder of this machine"):
-        state_of("s3a://bucket/t")
+        spool_of("s3a://bucket/t", state_of("s3a://bucket/t"), is_local=True)
 
 
 def test_paths_are_the_same_for_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +170,7 @@ def test_paths_are_the_same_for_every_process(tmp_path: Path, monkeypatch: pytes
     assert absolute("t") == absolute("file:t") == str(tmp_path / "t")
     assert absolute("hdfs://n/t") == "hdfs://n/t"
     options = parse("/logs", "--state", "s", "--once", "--interval", "5 seconds")
-    assert state_from(options, "t") == State(f"{tmp_path}/s/checkpoint", f"{tmp_path}/s/spool")
+    assert state_from(options, "t") == State(f"{tmp_path}/s/checkpoint")
     assert pace_from(options) == Pace(True, "5 seconds")
 
 

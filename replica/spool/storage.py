@@ -1,0 +1,99 @@
+"""Files by URI, on object stores and shared disks, through ``pyarrow.fs``.
+
+``storageOptions`` have the names that deltalake uses for S3 (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``...), so that
+source files, spool and Delta tables take the same ones. What they leave out comes from the environment of each
+process. A path without a scheme is a file of this machine, and not the business of this module.
+"""
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType, S3FileSystem
+
+from protocol.errors import ConfigurationError
+
+from ..files.log_files import LogFile, base_name, log_order
+
+#: No storage options: all come from the environment.
+NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_S3: Final = frozenset({"s3", "s3a"})
+# Option -> argument of S3FileSystem.
+_S3_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "AWS_ACCESS_KEY_ID": "access_key",
+        "AWS_SECRET_ACCESS_KEY": "secret_key",
+        "AWS_SESSION_TOKEN": "session_token",
+        "AWS_REGION": "region",
+        "AWS_DEFAULT_REGION": "region",
+    }
+)
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_BUFFER: Final = 4 << 20
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path has a scheme, such as ``s3://bucket/folder`` and ``file:///mnt/shared``."""
+    return _URI.match(path) is not None
+
+
+def file_system(uri: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
+    """The file system of a URI, and the path within it. Raises ``ConfigurationError`` for an unknown scheme."""
+    parts = urlsplit(uri)
+    if parts.scheme in _S3:
+        return S3FileSystem(**_s3_arguments(options)), f"{parts.netloc}{parts.path}".rstrip("/")
+    try:
+        found, path = FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ConfigurationError(f"{parts.scheme}://{parts.netloc}: {error}") from error
+    return found, path
+
+
+def open_input(uri: str, options: Mapping[str, str]) -> pa.NativeFile:
+    """A file opened for reading from its beginning. Raises ``ConfigurationError`` if it cannot be opened."""
+    system, path = file_system(uri, options)
+    try:
+        return system.open_input_stream(path, compression=None, buffer_size=_BUFFER)
+    except OSError as error:
+        raise ConfigurationError(f"{uri}: {error}") from error
+
+
+def find_stored_logs(uri: str, options: Mapping[str, str]) -> list[LogFile]:
+    """The binlog files that a URI names: one file, or all that match a pattern or lie in a folder, in order.
+
+    Raises ``ConfigurationError`` if there are none.
+    """
+    system, path = file_system(uri, options)
+    folder, _, pattern = path.rpartition("/")
+    if not re.search(r"[*?[]", pattern):
+        if system.get_file_info(path).type != FileType.Directory:
+            return [LogFile(base_name(path), path=uri)]
+        folder, pattern = path, "*.[0-9]*"
+    scheme = uri.partition("://")[0]
+    try:
+        found = system.get_file_info(FileSelector(folder))
+    except OSError as error:
+        raise ConfigurationError(f"path: {uri}: {error}") from error
+    names = [info.base_name for info in found if info.type == FileType.File]
+    names = [name for name in names if fnmatch.fnmatchcase(name, pattern) and not name.endswith(".index")]
+    if not names:
+        raise ConfigurationError(f"no binlog files: {uri!r} names none")
+    return [
+        LogFile(base_name(name), path=f"{scheme}://{folder}/{name}") for name in sorted(names, key=log_order)
+    ]
+
+
+def _s3_arguments(options: Mapping[str, str]) -> dict[str, str]:
+    given = {name.upper(): value for name, value in options.items()}
+    found = {argument: given[name] for name, argument in _S3_ARGUMENTS.items() if name in given}
+    endpoint = next((given[name] for name in _ENDPOINTS if name in given), None)
+    if endpoint is not None:
+        scheme, _, host = endpoint.rpartition("://")
+        found |= {"scheme": scheme or "https", "endpoint_override": host.rstrip("/")}
+    return found

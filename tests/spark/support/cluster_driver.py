@@ -1,0 +1,66 @@
+"""A driver of a cluster that reads logs in several ways, one after another, in one session.
+
+    python -m tests.spark.support.cluster_driver SETTINGS READS  ->  a line of JSON for each read
+
+SETTINGS is a JSON object with the settings of the session. READS is a list of objects with the ``options`` of the
+source; ``stream`` is true for a stream, which reads everything that is there into Spark's sink ``memory``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+import replica.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SECONDS = 300
+# The first number in the JSON of a row.
+_NUMBER = r"""cast(regexp_extract(after, ':\\s*([0-9]+)', 1) as bigint)"""
+
+
+def read(session: SparkSession, options: dict[str, str], stream: bool = False) -> dict[str, Any]:
+    """The number of rows and of places in the log, and the sum of the first column."""
+    options = {"rowFormat": "json"} | options
+    if not stream:
+        return summary(session.read.format("mysql-binlog").options(**options).load())
+    writer = session.readStream.format("mysql-binlog").options(**options).load().writeStream
+    query = writer.format("memory").queryName("rows").trigger(availableNow=True).start()
+    assert query.awaitTermination(SECONDS)
+    if failure := query.exception():
+        raise failure
+    progress = [json.loads(one.json) for one in query.recentProgress]
+    return summary(session.table("rows")) | {"latest": progress[-1]["sources"][0]["latestOffset"]}
+
+
+def summary(frame: DataFrame) -> dict[str, Any]:
+    frame.createOrReplaceTempView("changes")
+    session = frame.sparkSession
+    row = session.sql(
+        f"SELECT count(*) AS rows, count(DISTINCT seq) AS places, sum({_NUMBER}) AS total FROM changes"
+    ).first()
+    assert row is not None
+    return row.asDict()
+
+
+def main(settings: dict[str, str], reads: list[dict[str, Any]]) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    replica.spark.register(session)
+    for one in reads:
+        print(json.dumps(read(session, **one)), flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]), json.loads(sys.argv[2]))
