@@ -116,7 +116,7 @@ class BatchDecoder(EventDecoder):
 
     def forget_tables(self) -> None:
         """Treat every table as new from here on."""
-        self._known.clear()
+        self._known_tables.forget()
         self._nameless.clear()
 
     def takes_description(self) -> bool:

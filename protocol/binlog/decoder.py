@@ -32,10 +32,11 @@ from ..errors import (
 )
 from ..inflate import payload_events, uncompress_event_part
 from ..position import FIRST_POSITION
+from ..rows.bounded_cache import BoundedCache
 from ..rows.cells import CellTable
 from ..rows.compiler import RowCompiler, RowReader
 from ..rows.description import ColumnDescription, describe_table
-from ..rows.table import Table, parse_table_map
+from ..rows.table import Table
 from ..wire import HeaderFields, Reader, unpack_event_header, unpack_u32_pair
 from .checksum import (
     CRC32_ALGORITHM,
@@ -63,9 +64,10 @@ from .events import (
 )
 from .fast_parsers import FREQUENT_PARSERS, FrequentParser
 from .fragments import Fragments
+from .known_tables import MAX_STATEMENT_TABLES, KnownTables
 from .mariadb_bodies import query_compressed
 from .parsers import BODY_PARSERS, parse_format_description, table_id_size
-from .rows_events import ROWS_FORMATS, MappedTable, RowReaders, map_table
+from .rows_events import LARGE_EVENT, ROWS_FORMATS, MappedTable, RowReaders, map_table
 from .statement_bodies import query
 
 WantsTable = Callable[[str, str], bool]
@@ -87,10 +89,10 @@ _WITH_TABLE_ID = frozenset(
 # QUERY begins with thread id and execution time; the bytes after these are the key of a cache of short statements.
 _STATEMENT = EVENT_HEADER_SIZE + 8
 _LONG_STATEMENT = 512
-_STATEMENTS_KEPT = 256
+_STATEMENTS_BYTES = 4 << 20
+_STATEMENT_SIZE = 400
 # Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9, twice per event.
 _IGNORABLE = int(EventFlag.IGNORABLE)
-_SHAPES_KEPT = 4096
 # The table id of a rows event that only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
 _DUMMY_TABLE_ID = 0x00FFFFFF
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
@@ -143,7 +145,8 @@ class EventDecoder:
         self._header_size = EVENT_HEADER_SIZE
         self.table_id_size = 6
         self._tables: dict[int, MappedTable] = {}
-        self._known: dict[bytes, MappedTable] = {}
+        self._known_tables = KnownTables(max_event_bytes)
+        self._known = self._known_tables.tables
         #: How many statements so far may have changed tables.
         self.table_statements = 0
         # The table of the last table map, if it is new and has no names.
@@ -152,7 +155,7 @@ class EventDecoder:
         self._row_readers = RowReaders(cells, row_compiler, max_event_bytes)
         self._fragments = Fragments(max_event_bytes)
         self._has_old_layout = False
-        self._statements: dict[bytes, tuple[int, str, str, bytes]] = {}
+        self._statements: BoundedCache[bytes, tuple[int, str, str, bytes]] = BoundedCache(_STATEMENTS_BYTES)
         self._parsers: dict[int, FrequentParser] = {
             **FREQUENT_PARSERS,
             **{kind: MethodType(parse, self) for kind, parse in _ROWS_PARSERS.items()},
@@ -226,12 +229,12 @@ class EventDecoder:
         mapped = self._mapped(table_id)
         try:
             if columns is not None:
-                mapped.logged = describe_table(mapped.logged, columns)
+                mapped.logged = self._known_tables.describe(describe_table(mapped.logged, columns))
         except SchemaMismatchError:
             if self._on_schema_mismatch == "error":
                 raise
         self._show(mapped)
-        mapped.readers.clear()
+        mapped.readers, mapped.layout = {}, None
         return mapped.table
 
     def name_table(self, table_id: int, table: Table) -> Table:
@@ -382,16 +385,14 @@ class EventDecoder:
         if not event.sql.startswith(STATEMENT_FRAME):
             self._forget_tables()
         elif event.sql in _FREQUENT_STATEMENTS and end < _LONG_STATEMENT:
-            if len(self._statements) >= _STATEMENTS_KEPT:
-                self._statements.clear()
             known = event.error_code, event.schema, event.sql, event.status_variables
-            self._statements[raw[_STATEMENT:end]] = known
+            self._statements.keep(raw[_STATEMENT:end], known, _STATEMENT_SIZE + end)
         return event
 
     def _forget_tables(self) -> None:
         """The statement might be a DDL: forget all tables, so that their columns are looked up again."""
         self.table_statements += 1
-        self._known.clear()
+        self._known_tables.forget()
 
     def _table_map(
         self, header: HeaderFields, file: str, position: int, raw: bytes, end: int
@@ -403,7 +404,10 @@ class EventDecoder:
             table_id |= high << 32
         shape = raw[_AFTER_TABLE_ID:end]
         mapped = self._known.get(shape) or self._new_table(shape)
-        self._tables[table_id] = mapped
+        tables = self._tables
+        tables[table_id] = mapped
+        if len(tables) > MAX_STATEMENT_TABLES:
+            self._forget_statement()
         if not mapped.is_wanted:
             return None
         event = _new(TableMapEvent)
@@ -416,17 +420,20 @@ class EventDecoder:
         return event
 
     def _new_table(self, shape: bytes) -> MappedTable:
-        logged = parse_table_map(Reader(shape), self._mariadb, self._max_event_bytes)
+        logged = self._known_tables.parse(shape, self._mariadb)
         wanted = self._wants_table is None or self._wants_table(logged.schema, logged.name)
         mapped = map_table(logged, None, wanted)
         if wanted and logged.names_from is not None:
             self._show(mapped)
         elif wanted:
             self._nameless[:] = (mapped,)
-        if len(self._known) >= _SHAPES_KEPT:
-            self._known.clear()
-        self._known[shape] = mapped
+        self._known_tables.keep(shape, mapped, not self._tables)
         return mapped
+
+    def _forget_statement(self) -> None:
+        count = len(self._tables)
+        self._tables.clear()
+        raise DecodeError(f"{count} table maps came without the end of a statement")
 
     def _show(self, mapped: MappedTable) -> None:
         """Apply ``columns`` to the table, once the column names are known."""
@@ -452,7 +459,7 @@ class EventDecoder:
             # The fast path for all events of a table except the first: RowReaders.reader() without a Reader.
             start = _AFTER_TABLE_ID + known.prefix_size
             read_rows = known.by_prefix.get(raw[_AFTER_TABLE_ID:start])
-            if read_rows is not None and start <= end and not rows_format.is_compressed:
+            if read_rows is not None and start <= end <= LARGE_EVENT and not rows_format.is_compressed:
                 try:
                     rows = read_rows(raw, start, end)
                 except (IndexError, struct.error) as error:

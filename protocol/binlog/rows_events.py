@@ -1,19 +1,28 @@
-"""Finds the compiled row reader of a rows event, from the event's post-header and the table's shape.
+"""Finds the row reader of a rows event, from the event's post-header and the table's shape.
 
-This module knows which columns an event holds and which the user wants; ``rows.cells`` and ``rows.compiler`` know how
-to read values. Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes versions 1 and 2 in the same way.
+This module knows which columns an event holds and which the user wants; ``rows.cells``, ``rows.compiler`` and
+``rows.row_interpreter`` know how to read values. Layout: MySQL's ``rows_event.h`` (Rows_event); MariaDB writes
+versions 1 and 2 in the same way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Final
 
 from ..constants import MAX_EVENT_SIZE, ColumnType, EventType
 from ..errors import ConfigurationError, DecodeError
 from ..records import record
+from ..rows.bounded_cache import BoundedCache
 from ..rows.cells import Cell, CellTable
-from ..rows.column import Column
-from ..rows.compiler import Image, RowCompiler, RowReader
+from ..rows.column import Column, labels_size
+from ..rows.compiler import COMPILING_BYTES, Image, RowCompiler, RowReader, forget_source, reader_size
+from ..rows.row_interpreter import (
+    Step,
+    ValueFunctions,
+    count_rows,
+    image_steps,
+    interpreted_reader,
+)
 from ..rows.table import Table
 from ..wire import Reader, bitmap_size, bits_set
 from .events import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -55,15 +64,29 @@ ROWS_FORMATS: dict[int, RowsFormat] = {
     EventType.MARIADB_UPDATE_ROWS_COMPRESSED: RowsFormat(UpdateRowsEvent, True, True),
     EventType.MARIADB_DELETE_ROWS_COMPRESSED: RowsFormat(DeleteRowsEvent, True, True),
 }
-_NO_CELL = Cell()
+# Stands for a column that cannot be read.
+_NO_CELL = Cell("None")
 _INFLATED = frozenset({ColumnType.MARIADB_VARCHAR_COMPRESSED, ColumnType.MARIADB_BLOB_COMPRESSED})
-# Row readers kept for each table: with MINIMAL images a wide table can have very many combinations of columns.
-_IMAGES_KEPT = 1024
+# Memory for the row readers of one decoder: compiled functions and the layouts of tables. Counters of images take
+# 100 bytes each, and their bitmaps.
+_COMPILED_BYTES: Final = 64 << 20
+_COUNTERS: Final = 1 << 14
+_LAYOUTS_BYTES: Final = 16 << 20
+_LAYOUT_SIZE: Final = 1500
+_SIZE_PER_COLUMN: Final = 120
+#: Rows events of more bytes are not read on the fast path: ``RowReaders.reader`` looks at them more closely.
+LARGE_EVENT: Final = 1 << 20
+# A row tuple, and each of its items.
+_TUPLE_BYTES: Final = 64
+_ITEM_BYTES: Final = 8
+# So many times ``max_event_bytes`` the row tuples of an event may take, without their values, and the compiler.
+_TUPLES_FACTOR: Final = 4
+_COMPILING_FACTOR: Final = 2
 
 
-@record(slots=True)
+@record(slots=True, eq=False)
 class KnownImages:
-    """Row readers of one table and rows format; the key is the bytes between an event's flags and its rows.
+    """Compiled row readers of one layout and rows format; the key is the bytes between an event's flags and its rows.
 
     ``prefix_size`` is the number of these bytes in events without extra row information. Readers are also stored
     under the bytes after that information, because it may differ from event to event (partition ids).
@@ -73,13 +96,42 @@ class KnownImages:
     by_prefix: dict[bytes, RowReader] = field(default_factory=dict)
 
 
+@record(slots=True, eq=False)
+class Layout:
+    """How the rows of a table are stored and shown: tables that differ in names only share one, with its readers.
+
+    ``is_wide``: events below ``LARGE_EVENT`` can have too many row tuples; see ``RowReaders._limited``.
+    ``cells`` has the cell of each logged column, ``_NO_CELL`` for columns that cannot be read; ``columns`` are the
+    columns of the first such table. ``selected`` are the indexes of the columns in row tuples, ``json`` those of the
+    JSON columns, ``required`` those of NOT NULL columns.
+    """
+
+    columns: tuple[Column, ...]
+    cells: tuple[Cell, ...]
+    selected: tuple[int, ...]
+    required: frozenset[int]
+    json: tuple[int, ...]
+    is_inflated: bool
+    is_wide: bool
+    formats: dict[RowsFormat, KnownImages] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+
+    def count(self, bitmap: bytes) -> int:
+        """The number of columns in an image."""
+        return (int.from_bytes(bitmap, "little") & (1 << len(self.cells)) - 1).bit_count()
+
+    def present(self, bitmap: bytes) -> tuple[int, ...]:
+        """The indexes of the columns in an image. Servers set the bits after the last column, or do not."""
+        return tuple(index for index, bit in enumerate(bits_set(bitmap, len(self.cells))) if bit)
+
+
 @record(slots=True)
 class MappedTable:
     """A table map that rows events may refer to.
 
     ``logged`` has all logged columns, ``table`` the columns that the user sees, and ``selected`` the indexes of these
-    in ``logged``. ``readers`` are kept for all events of the table. ``is_wanted`` is False if the user's filter
-    rejects the table: its rows are skipped.
+    in ``logged``. ``readers`` are those of ``layout``, which the first rows event finds. ``is_wanted`` is False if
+    the user's filter rejects the table: its rows are skipped.
     """
 
     logged: Table
@@ -87,6 +139,7 @@ class MappedTable:
     selected: tuple[int, ...]
     is_wanted: bool = True
     readers: dict[RowsFormat, KnownImages] = field(default_factory=dict)
+    layout: Layout | None = None
 
 
 def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True) -> MappedTable:
@@ -114,8 +167,18 @@ def read_extra(rows_format: RowsFormat, reader: Reader) -> bytes:
     return reader.take(length - 2)
 
 
+@record(slots=True, eq=False)
+class _Compiled:
+    """A compiled function, of so many columns, and the keys under which it is stored in ``known``."""
+
+    function: RowReader
+    known: KnownImages
+    keys: list[bytes]
+    columns: int
+
+
 class RowReaders:
-    """Finds the compiled reader of a rows event, and keeps the readers in the mapped tables."""
+    """Finds the reader of a rows event. Compiled readers are kept in the layouts, as long as memory allows."""
 
     def __init__(
         self,
@@ -126,73 +189,243 @@ class RowReaders:
         self._cells = cells or CellTable()
         self._cells.inflation.limit = max_event_bytes
         self._compiler = compiler or RowCompiler()
+        self._compiler.changed = self._weigh
+        self._max_event_bytes = max_event_bytes
+        self._functions = ValueFunctions()
+        self._layouts: BoundedCache[Hashable, Layout] = BoundedCache(_LAYOUTS_BYTES)
+        # The bytes of rows of images that are not compiled, by a hash of the images. Others may take their place.
+        self._counters: list[tuple[KnownImages, bytes, int] | None] = [None] * _COUNTERS
+        # Compiled readers in the order of their compilation.
+        self._compiled: BoundedCache[RowReader, _Compiled] = BoundedCache(_COMPILED_BYTES, self._forget)
+        # Rises with each reader that has to make room for another: then only more frequent images are compiled.
+        self._forgotten = 0
 
     def reader(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> tuple[bytes, RowReader]:
         """Extra row information and row reader of an event; moves ``body`` from after the flags to the first row.
 
-        The reader is stored in ``mapped.readers``. Raises ``DecodeError`` if the event's number of columns differs
-        from the table map's.
+        A compiled reader is stored in ``mapped.readers``. Raises ``DecodeError`` if the event's number of columns
+        differs from the table map's, and if the row tuples would take much more than ``max_event_bytes``: a table of
+        4,096 columns whose rows hold one of them makes a tuple of 32 KB from 2 bytes.
         """
-        known = mapped.readers.get(rows_format)
+        layout = mapped.layout
+        if layout is None:
+            layout = mapped.layout = self._layout(mapped)
+            mapped.readers = layout.formats
+        known = layout.formats.get(rows_format)
         if known is None:
-            known = mapped.readers[rows_format] = KnownImages()
+            known = layout.formats[rows_format] = KnownImages()
         start = body.position
         extra = read_extra(rows_format, body)
-        read_rows = self._compiled(mapped, rows_format, body, known)
-        if not extra:
+        key = self._key(mapped, rows_format, body)
+        read_rows = known.by_prefix.get(key)
+        if read_rows is None or body.remaining > LARGE_EVENT:
+            size = bitmap_size(len(layout.cells))
+            last = key[len(key) - size :]
+            images = [key[-2 * size : -size or len(key)], last] if rows_format.has_two_images else [last]
+            if read_rows is None:
+                read_rows = self._find(layout, rows_format, known, key, images, body.remaining)
+            if body.remaining > LARGE_EVENT and not rows_format.is_compressed:
+                self._check_tuples(layout, rows_format, images, body.data, body.position, body.end)
+        if not extra and key in known.by_prefix:
             prefix = body.data[start : body.position]
             known.prefix_size = len(prefix)
-            known.by_prefix[prefix] = read_rows
+            if prefix not in known.by_prefix:
+                known.by_prefix[prefix] = read_rows
+                self._compiled[read_rows].keys.append(prefix)
         return extra, read_rows
 
-    def _compiled(
-        self, mapped: MappedTable, rows_format: RowsFormat, body: Reader, known: KnownImages
-    ) -> RowReader:
+    def _key(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> bytes:
+        """Moves past the number of columns and the bitmaps, and returns these bytes."""
         start = body.position
         count = body.lenenc_int()
-        columns = mapped.logged.columns
-        if count != len(columns):
+        column_count = len(mapped.logged.columns)
+        if count != column_count:
             raise DecodeError(
-                f"a rows event has {count} columns, but its table {mapped.logged} has {len(columns)} columns"
+                f"a rows event has {count} columns, but its table {mapped.logged} has {column_count} columns"
             )
-        image_count = 2 if rows_format.has_two_images else 1
-        bitmaps_start = body.skip(bitmap_size(count) * image_count)
-        key = body.data[start : body.position]
-        read_rows = known.by_prefix.get(key)
-        if read_rows is None:
-            if len(known.by_prefix) >= _IMAGES_KEPT:
-                known.by_prefix.clear()
-            bitmaps = Reader(body.data, bitmaps_start, body.position)
-            images = [self._image(columns, bitmaps, mapped.selected) for _ in range(image_count)]
-            if rows_format.is_partial:
-                images[1] = self._partial(images[1], columns)
-            read_rows = self._compiler.reader(*images)
-            if not _INFLATED.isdisjoint(column.type for column in columns):
-                read_rows = self._limited(read_rows)
-            known.by_prefix[key] = read_rows
+        body.skip(bitmap_size(count) * (2 if rows_format.has_two_images else 1))
+        return body.data[start : body.position]
+
+    def _find(
+        self,
+        layout: Layout,
+        rows_format: RowsFormat,
+        known: KnownImages,
+        key: bytes,
+        images: Sequence[bytes],
+        size: int,
+    ) -> RowReader:
+        """An interpreted reader for images that are new or rare, and a compiled one, which is kept, for others."""
+        columns = sum(map(layout.count, images))
+        if columns and self._is_rare(known, key, size, columns):
+            return self._limited(layout, rows_format, images, self._interpreted(layout, rows_format, images))
+        compiled = self._compiler.reader(*self._images(layout, rows_format, images))
+        read_rows = self._limited(layout, rows_format, images, compiled)
+        known.by_prefix[key] = read_rows
+        self._compiled.keep(
+            read_rows, _Compiled(compiled, known, [key], columns), reader_size(compiled, columns)
+        )
         return read_rows
 
-    def _limited(self, read_rows: RowReader) -> RowReader:
-        """The same reader for a table with ``COMPRESSED`` columns: their uncompressed size in an event is limited."""
-        begin = self._cells.inflation.begin
+    def _is_rare(self, known: KnownImages, key: bytes, size: int, columns: int) -> bool:
+        """Whether too few bytes of rows with these images have come for compiling them; ``size`` more come now."""
+        least = self._compiler.bytes_before_compiling
+        if least is None:
+            return False
+        place = hash((id(known), key)) % _COUNTERS
+        counter = self._counters[place]
+        if counter is not None and counter[0] is known and counter[1] == key:
+            size += counter[2]
+        self._counters[place] = known, key, size
+        # Twice the bytes once half of the compiled readers have been replaced, and so on.
+        pressure = 1 + 2 * self._forgotten // max(len(self._compiled), 1)
+        too_wide = columns * COMPILING_BYTES > _COMPILING_FACTOR * self._max_event_bytes
+        return too_wide or size < least * columns * pressure
+
+    def _forget(self, reader: RowReader, stored: _Compiled) -> None:
+        for key in stored.keys:
+            stored.known.by_prefix.pop(key, None)
+        forget_source(stored.function)
+        self._forgotten += 1
+
+    def _weigh(self, reader: RowReader) -> None:
+        """A compiled reader has become larger."""
+        stored = self._compiled.get(reader)
+        if stored is not None:
+            self._compiled.keep(reader, stored, reader_size(reader, stored.columns))
+
+    def _layout(self, mapped: MappedTable) -> Layout:
+        columns = mapped.logged.columns
+        cells = tuple(self._cell(column) for column in columns)
+        required = frozenset(index for index, column in enumerate(columns) if not column.nullable)
+        selected = () if self._compiler.is_counting else mapped.selected
+        # A column that cannot be read stands for itself.
+        kinds = tuple(
+            column if cell is _NO_CELL else cell for column, cell in zip(columns, cells, strict=True)
+        )
+        layout = self._layouts.get((kinds, required, selected))
+        if layout is None:
+            json = tuple(index for index, column in enumerate(columns) if column.type is ColumnType.JSON)
+            is_inflated = not _INFLATED.isdisjoint(column.type for column in columns)
+            row = _TUPLE_BYTES + _ITEM_BYTES * len(selected)
+            is_wide = LARGE_EVENT * row > _TUPLES_FACTOR * self._max_event_bytes
+            layout = Layout(columns, cells, selected, required, json, is_inflated, is_wide)
+            size = _LAYOUT_SIZE + _SIZE_PER_COLUMN * len(columns) + 2 * labels_size(columns)
+            self._layouts.keep((kinds, required, selected), layout, size)
+        return layout
+
+    def _cell(self, column: Column) -> Cell:
+        """A column that cannot be read is an error only in an image that has it."""
+        try:
+            return self._cells.cell(column)
+        except DecodeError:
+            return _NO_CELL
+
+    def _check_readable(self, layout: Layout, present: Sequence[int]) -> None:
+        for index in present:
+            if layout.cells[index] is _NO_CELL:
+                self._cells.cell(layout.columns[index])
+
+    # Compiled
+
+    def _images(self, layout: Layout, rows_format: RowsFormat, bitmaps: Sequence[bytes]) -> list[Image]:
+        images = []
+        for bitmap in bitmaps:
+            present = layout.present(bitmap)
+            self._check_readable(layout, present)
+            images.append(Image(layout.cells, present, layout.selected, layout.required))
+        if rows_format.is_partial:
+            # Every JSON column of the table has a bit that marks a diff, even if the image lacks the column.
+            images[1] = replace(images[1], diffs=layout.json, apply_diff=self._cells.apply_diff)
+        return images
+
+    # Interpreted
+
+    def _interpreted(self, layout: Layout, rows_format: RowsFormat, bitmaps: Sequence[bytes]) -> RowReader:
+        if _NO_CELL in layout.cells:
+            for bitmap in bitmaps:
+                self._check_readable(layout, layout.present(bitmap))
+        if not layout.steps:
+            layout.steps = self._steps(layout)
+        images = [image_steps(bitmap, layout.steps) for bitmap in bitmaps]
+        if rows_format.is_partial:
+            images[1] = image_steps(bitmaps[1], self._diff_steps(layout), len(layout.json))
+        return interpreted_reader(images, len(layout.selected), self._cells.apply_diff)
+
+    def _steps(self, layout: Layout) -> list[Step]:
+        """The steps of all columns; those that are not selected have the place after the last one."""
+        places = {index: place for place, index in enumerate(layout.selected)}
+        steps: list[Step] = []
+        for index, cell in enumerate(layout.cells):
+            functions = self._functions.of(cell)
+            is_selected = index in places
+            read = functions.read if is_selected else functions.skip
+            steps.append((places.get(index, len(places)), read, 0))
+        return steps
+
+    def _diff_steps(self, layout: Layout) -> list[Step]:
+        bits = {index: 1 << place for place, index in enumerate(layout.json)}
+        return [
+            (place, self._functions.of(layout.cells[index]), bits.get(index, 0))
+            for index, (place, _, _) in enumerate(layout.steps)
+        ]
+
+    # Limits
+
+    def _limited(
+        self, layout: Layout, rows_format: RowsFormat, bitmaps: Sequence[bytes], read_rows: RowReader
+    ) -> RowReader:
+        """The same reader with the limits that some tables need.
+
+        The ``COMPRESSED`` columns of an event may have ``max_event_bytes``. Of a wide table whose images hold few
+        columns, events too small for ``reader`` to look at them make too many tuples.
+        """
+        if not (layout.is_inflated or layout.is_wide or rows_format.is_compressed):
+            return read_rows
+        begin = self._cells.inflation.begin if layout.is_inflated else None
+        largest = self._max_event_bytes if rows_format.is_compressed else LARGE_EVENT
+        has_many_tuples = self._safe_size(layout, bitmaps) < largest
+        if begin is None and not has_many_tuples:
+            return read_rows
 
         def read_limited(data: bytes, position: int, end: int) -> list[Any]:
-            begin()
+            if begin is not None:
+                begin()
+            if has_many_tuples:
+                self._check_tuples(layout, rows_format, bitmaps, data, position, end)
             return read_rows(data, position, end)
 
         return read_limited
 
-    def _image(self, columns: Sequence[Column], bitmaps: Reader, selected: tuple[int, ...]) -> Image:
-        bits = bits_set(bitmaps.take(bitmap_size(len(columns))), len(columns))
-        cells = tuple(
-            self._cells.cell(column) if present else _NO_CELL
-            for column, present in zip(columns, bits, strict=True)
-        )
-        present = tuple(index for index, bit in enumerate(bits) if bit)
-        required = frozenset(index for index, column in enumerate(columns) if not column.nullable)
-        return Image(cells, present, selected, required)
+    def _safe_size(self, layout: Layout, bitmaps: Sequence[bytes]) -> int:
+        """Events up to this size cannot make too many row tuples: a row has at least its NULL bitmaps."""
+        least = sum(bitmap_size(layout.count(bitmap)) for bitmap in bitmaps)
+        if not least:
+            return MAX_EVENT_SIZE
+        return _TUPLES_FACTOR * self._max_event_bytes // self._tuple_bytes(layout, bitmaps) * least
 
-    def _partial(self, image: Image, columns: Sequence[Column]) -> Image:
-        """Every JSON column of the table has a bit that marks a diff, even if the image lacks the column."""
-        json = tuple(index for index, column in enumerate(columns) if column.type is ColumnType.JSON)
-        return replace(image, diffs=json, apply_diff=self._cells.apply_diff)
+    def _tuple_bytes(self, layout: Layout, bitmaps: Sequence[bytes]) -> int:
+        return len(bitmaps) * (_TUPLE_BYTES + _ITEM_BYTES * len(layout.selected))
+
+    def _check_tuples(
+        self,
+        layout: Layout,
+        rows_format: RowsFormat,
+        bitmaps: Sequence[bytes],
+        data: bytes,
+        position: int,
+        end: int,
+    ) -> None:
+        """Raise ``DecodeError`` if the event's row tuples take much more memory than ``max_event_bytes``."""
+        if end - position <= self._safe_size(layout, bitmaps):
+            return
+        skips: list[Step] = [(0, self._functions.of(cell).skip, 0) for cell in layout.cells]
+        images = [image_steps(bitmap, skips) for bitmap in bitmaps]
+        if rows_format.is_partial:
+            images[1] = replace(images[1], diff_bytes=bitmap_size(len(layout.json)))
+        count = count_rows(images, data, position, end)
+        if count * self._tuple_bytes(layout, bitmaps) > _TUPLES_FACTOR * self._max_event_bytes:
+            raise DecodeError(
+                f"{count} rows of {len(layout.selected)} columns take more than {_TUPLES_FACTOR} times "
+                f"max_event_bytes ({self._max_event_bytes})"
+            )

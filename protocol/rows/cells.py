@@ -43,7 +43,8 @@ from ..values.readers import (
     time2_reader,
     timestamp2_reader,
 )
-from .column import ABSENT, BLOB_TYPES, INTEGER_TYPES, Column
+from .bounded_cache import BoundedCache
+from .column import ABSENT, BLOB_TYPES, INTEGER_TYPES, Column, labels_size
 
 if TYPE_CHECKING:
     from ..values.jsonb import JsonValue
@@ -90,6 +91,10 @@ class Inflating:
 
 # Combinations of labels that are cached for each SET.
 _SETS_KEPT = 1024
+_SETS_BYTES = 64 << 10
+# Memory for cells; sets of labels, which a schema may have thousands of, make most of it.
+_CELLS_BYTES = 16 << 20
+_CELL_SIZE = 1200
 
 #: The ``struct`` code and the size of signed integers.
 INTEGER_CODES: dict[ColumnType, tuple[str, int]] = {
@@ -200,12 +205,9 @@ def _set(column: Column) -> Cell:
     cell, labels = _little_endian(column.metadata), column.labels
     if not labels:
         return cell
-    joined = Shared(_joined_labels, (labels,))
+    longest = labels_size([column])
+    joined = Memo(partial(set_labels, labels=labels), min(_SETS_KEPT, _SETS_BYTES // longest + 1))
     return replace(cell, expression=f"{{f}}[{cell.expression}]", function=joined)
-
-
-def _joined_labels(labels: tuple[str, ...]) -> Memo[int, str]:
-    return Memo(partial(set_labels, labels=labels), _SETS_KEPT)
 
 
 def _bit(column: Column) -> Cell:
@@ -317,7 +319,7 @@ class CellTable:
         self.apply_diff = apply_diff or apply_json_diff
         #: Decompresses the columns of all cells; ``begin`` is called for each event.
         self.inflation = ColumnInflation()
-        self._cells: dict[tuple[Any, ...], Cell] = {}
+        self._cells: BoundedCache[tuple[Any, ...], Cell] = BoundedCache(_CELLS_BYTES)
         self._shared: dict[Shared, object] = {}
 
     def cell(self, column: Column) -> Cell:
@@ -328,7 +330,7 @@ class CellTable:
             if not column.metadata and column.type in _WITH_METADATA:
                 raise DecodeError(f"the table map lacks the metadata of a {column.type.name} column")
             cell = self._with_shared(self._makers.get(column.type, _unreadable)(column))
-            self._cells[key] = cell
+            self._cells.keep(key, cell, _CELL_SIZE + 2 * labels_size([column]))
         return cell
 
     def _with_shared(self, cell: Cell) -> Cell:

@@ -1,5 +1,6 @@
 """The description of one logged column, from TABLE_MAP and its optional metadata. It reads no row."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from ..constants import ColumnType
@@ -53,6 +54,15 @@ class Column:
     visible: bool = True
     geometry_type: int | None = None
     dimension: int | None = None
+
+
+# A label: its text, and its place in a tuple.
+_LABEL_BYTES: Final = 70
+
+
+def labels_size(columns: Iterable[Column]) -> int:
+    """About how many bytes the labels of columns take."""
+    return sum(_LABEL_BYTES + len(label) for column in columns for label in column.labels or ())
 
 
 INTEGER_TYPES = frozenset(

@@ -1,5 +1,7 @@
 """Compiles one function per table shape, from cells, that reads the rows of a rows event.
 
+Images of which few rows are read are not compiled: ``row_interpreter`` reads them.
+
 The layout of a row is worked out once, here, so that the function for each row is straight-line code. The
 function for inserts into a table of INT NOT NULL, VARCHAR(10) NOT NULL in utf8mb4, and DOUBLE is
 
@@ -38,10 +40,11 @@ column name with a newline would run as code. Sources are registered in linecach
 """
 
 import linecache
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 from ..errors import DecodeError, TruncatedError
@@ -51,8 +54,15 @@ from .code_writer import CarefulWriter, ImageValues, TrustingWriter, Value
 from .column import ABSENT
 from .null_patterns import patterns_of
 
-# Compiled functions kept for a stream; each takes some 20 KB, and 100 KB for 100 columns.
-_READERS_KEPT = 4096
+# Bytes of rows of the same images, for each of their columns, before the images are compiled: compiling takes 25 us a
+# column or more, and a compiled row of 4 bytes a column takes some 150 ns a column less than an interpreted one.
+BYTES_BEFORE_COMPILING: Final = 500
+# Memory that compiling takes for a column, at its peak.
+COMPILING_BYTES: Final = 100_000
+# A compiled reader takes so many times its code (its own, its source and its constants), and so much for a column.
+_CODE_FACTOR: Final = 6
+_BYTES_PER_COLUMN: Final = 800
+_READER_BYTES: Final = 5000
 
 Row = tuple[object, ...]
 RowReader = Callable[[bytes, int, int], list[Any]]
@@ -84,11 +94,18 @@ def overrun(position: int, end: int) -> DecodeError:
 
 
 class RowCompiler:
-    """Compiles row readers and keeps them, one per combination of images."""
+    """Compiles row readers; the caller keeps them.
 
-    def __init__(self) -> None:
-        self._readers: dict[tuple[Image, ...], RowReader] = {}
-        self._files: set[str] = set()
+    The caller interprets the rows of some images until it has read ``bytes_before_compiling`` of them for each of
+    their columns; with None it never does. ``changed`` is called with a reader that has become larger.
+    """
+
+    #: Whether rows are only counted: all columns are skipped.
+    is_counting = False
+
+    def __init__(self, bytes_before_compiling: int | None = BYTES_BEFORE_COMPILING) -> None:
+        self.bytes_before_compiling = bytes_before_compiling
+        self.changed: Callable[[RowReader], None] = lambda reader: None
 
     def reader(self, *images: Image) -> RowReader:
         """A function ``(data, position, end) -> rows`` over ``data[position:end]``.
@@ -98,18 +115,11 @@ class RowCompiler:
         ``IndexError``, ``struct.error``, ``ValueError`` or ``OverflowError``, which the decoder turns into
         ``DecodeError``.
         """
-        reader = self._readers.get(images)
-        if reader is None:
-            if len(self._readers) >= _READERS_KEPT:
-                self._forget()
-            reader = self._readers[images] = self._make(images)
-        return reader
-
-    def _make(self, images: Sequence[Image]) -> RowReader:
         if not any(image.present for image in images):
             return _empty_rows(images)
         values = list(_values_of(images))
-        names: dict[str, object] = {"overrun": overrun, "apply_diff": images[-1].apply_diff}
+        files: set[str] = set()
+        names: dict[str, object] = {"overrun": overrun, "apply_diff": images[-1].apply_diff, "files": files}
         names["careful"] = cache(lambda: self._compile(CarefulWriter(values, names)))
         writer = TrustingWriter(values, names)
         reader = self._compile(writer)
@@ -117,6 +127,7 @@ class RowCompiler:
         def write_again() -> None:
             # The function object stays the same, so every holder of it runs the new code.
             reader.__code__ = self._compile(writer).__code__
+            self.changed(reader)
 
         for image in values:
             if image.patterns is not None:
@@ -127,16 +138,22 @@ class RowCompiler:
         source = "\n".join(writer.function())
         filename = f"<row reader {crc32(source.encode()):08x}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        self._files.add(filename)
+        writer.namespace["files"].add(filename)
         exec(compile(source, filename, "exec"), writer.namespace)  # the text holds no word from the log
         reader: FunctionType = writer.namespace["read_rows"]
         return reader
 
-    def _forget(self) -> None:
-        for filename in self._files:
-            linecache.cache.pop(filename, None)
-        self._files.clear()
-        self._readers.clear()
+
+def reader_size(reader: RowReader, column_count: int) -> int:
+    """About how many bytes a reader of ``column_count`` columns takes."""
+    code = getattr(reader, "__code__", None)
+    return _READER_BYTES + _CODE_FACTOR * sys.getsizeof(code) + _BYTES_PER_COLUMN * column_count
+
+
+def forget_source(reader: RowReader) -> None:
+    """Remove the source of a reader from linecache."""
+    for filename in getattr(reader, "__globals__", {}).get("files", ()):
+        linecache.cache.pop(filename, None)
 
 
 def _empty_rows(images: Sequence[Image]) -> RowReader:

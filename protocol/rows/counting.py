@@ -15,6 +15,8 @@ class RowCountCompiler(RowCompiler):
     A row of 19 columns takes 0.6 us instead of 3.
     """
 
+    is_counting = True
+
     def reader(self, *images: Image) -> RowReader:
         return super().reader(*(replace(image, wanted=()) for image in images))
 

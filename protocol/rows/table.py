@@ -72,23 +72,57 @@ class _Collations:
         return self.listed[index]
 
 
+@record(frozen=True, slots=True)
+class TableShape:
+    """What a TABLE_MAP event says of a table besides its name: tables with equal bytes share one object."""
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    names_from: str | None
+    column_names: tuple[str, ...]
+
+    def named(self, schema: str, name: str) -> Table:
+        """A table of this shape."""
+        table = object.__new__(Table)
+        for field_name, value in (
+            ("schema", schema),
+            ("name", name),
+            ("columns", self.columns),
+            ("primary_key", self.primary_key),
+            ("names_from", self.names_from),
+            ("column_names", self.column_names),
+        ):
+            object.__setattr__(table, field_name, value)
+        return table
+
+
 def parse_table_map(reader: Reader, mariadb: bool = False, max_event_bytes: int = MAX_EVENT_SIZE) -> Table:
     """Parse the body of a TABLE_MAP event after its table id and flags.
+
+    Raises what ``parse_names`` and ``parse_shape`` raise.
+    """
+    schema, name = parse_names(reader)
+    return parse_shape(reader, mariadb, max_event_bytes).named(schema, name)
+
+
+def parse_names(reader: Reader) -> tuple[str, str]:
+    """The schema and the name, with which the body begins. Raises ``DecodeError``."""
+    return _name(reader), _name(reader)
+
+
+def parse_shape(reader: Reader, mariadb: bool, max_event_bytes: int) -> TableShape:
+    """Parse what follows the names.
 
     Before 5.1.18 a table map ended after the types; rows of such a table cannot be read. Raises ``DecodeError`` if
     parts contradict each other, for more columns than a table can have, and for labels that take more memory than
     ``max_event_bytes``; ``TruncatedError`` if the event is too short.
     """
-    schema = _name(reader)
-    name = _name(reader)
     count = reader.lenenc_int()
     if count > MAX_COLUMNS:
         raise DecodeError(f"the table map has {count} columns; a table has at most {MAX_COLUMNS}")
     types = reader.take(count)
     if not reader.remaining:
-        return _build(
-            schema, name, [(_known_type(code), 0) for code in types], (False,) * count, _Fields(), mariadb
-        )
+        return _build([(_known_type(code), 0) for code in types], (False,) * count, _Fields(), mariadb)
     metadata_length = reader.lenenc_int()
     metadata = Reader(reader.data, reader.position, reader.position + metadata_length)
     reader.skip(metadata_length)
@@ -96,7 +130,7 @@ def parse_table_map(reader: Reader, mariadb: bool = False, max_event_bytes: int 
     metadata.expect_end()
     nullable = bits_set(reader.take(bitmap_size(count)), count)
     fields = _read_fields(reader, _Limits(count, max_event_bytes))
-    return _build(schema, name, shapes, nullable, fields, mariadb)
+    return _build(shapes, nullable, fields, mariadb)
 
 
 def _name(reader: Reader) -> str:
@@ -284,13 +318,11 @@ def _read_fields(reader: Reader, limits: _Limits) -> _Fields:
 
 
 def _build(
-    schema: str,
-    name: str,
     shapes: Sequence[tuple[ColumnType, int]],
     nullable: Sequence[bool],
     fields: _Fields,
     mariadb: bool,
-) -> Table:
+) -> TableShape:
     if fields.names is not None and len(fields.names) != len(shapes):
         raise DecodeError(f"the table map has {len(fields.names)} column names for {len(shapes)} columns")
     signs = iter(fields.signs) if fields.signs is not None else None
@@ -323,7 +355,8 @@ def _build(
     if any(index >= len(columns) for index in fields.primary_key):
         raise DecodeError("the table map's primary key has a column that the table lacks")
     primary_key = tuple(columns[index].name for index in fields.primary_key)
-    return Table(schema, name, tuple(columns), primary_key, names_from)
+    names = tuple(column.name for column in columns)
+    return TableShape(tuple(columns), primary_key, names_from, names)
 
 
 def _column_name(names: list[bytes] | None, index: int) -> str:

@@ -7,6 +7,7 @@ the images of a row and the sizes of their columns. This module reads no rows.
 from typing import Any
 
 from protocol.records import record
+from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.compiler import Image, RowCompiler, RowReader
 from protocol.wire import bitmap_size
 
@@ -78,20 +79,22 @@ class RawRowCompiler(RowCompiler):
     """A row compiler whose readers leave rows undecoded: an event's ``rows`` become ``[RawRows]``."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._layouts: dict[tuple[Image, ...], RowReader] = {}
+        super().__init__(bytes_before_compiling=None)
+        self._layouts: BoundedCache[tuple[Image, ...], RowReader] = BoundedCache(_LAYOUTS_BYTES)
 
     def reader(self, *images: Image) -> RowReader:
         reader = self._layouts.get(images)
         if reader is None:
-            if len(self._layouts) >= _LAYOUTS_KEPT:
-                self._layouts.clear()
-            reader = self._layouts[images] = _raw_reader(images)
+            reader = _raw_reader(images)
+            columns = sum(len(image.cells) for image in images)
+            self._layouts.keep(images, reader, _LAYOUT_SIZE + _SIZE_PER_COLUMN * columns)
         return reader
 
 
-# The number of layouts kept; with MINIMAL images a stream can have very many combinations of columns.
-_LAYOUTS_KEPT = 4096
+# Memory for layouts: with MINIMAL images a stream can have very many combinations of columns.
+_LAYOUTS_BYTES = 32 << 20
+_LAYOUT_SIZE = 1000
+_SIZE_PER_COLUMN = 120
 
 
 def _raw_reader(images: tuple[Image, ...]) -> RowReader:

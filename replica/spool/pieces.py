@@ -21,7 +21,8 @@ from protocol.binlog.raw_reader import RawEventReader
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import TruncatedError
 from protocol.records import record
-from protocol.rows.compiler import Image, Row, RowCompiler, RowReader
+from protocol.rows.bounded_cache import BoundedCache
+from protocol.rows.compiler import Image, Row, RowCompiler, RowReader, reader_size
 from protocol.wire import HeaderFields, ReadBytes
 
 from ..arrow import RawRowCompiler
@@ -89,6 +90,9 @@ class ReadSettings:
         return LogKeys(mysql, mariadb)
 
 
+# Memory for compiled row readers.
+_COMPILED_BYTES: Final = 16 << 20
+
 # An event, the position after it in the log, and its offset within a compressed transaction (0 outside of one).
 PlacedEvent = tuple[Event, int, int]
 
@@ -100,6 +104,7 @@ class RowLayouts(RawRowCompiler):
         super().__init__()
         self._images: dict[RowsLayout, tuple[Image, ...]] = {}
         self._compiler = RowCompiler()
+        self._compiled: BoundedCache[RowsLayout, RowReader] = BoundedCache(_COMPILED_BYTES)
 
     def reader(self, *images: Image) -> RowReader:
         """The reader that puts ``RawRows`` into events."""
@@ -110,7 +115,12 @@ class RowLayouts(RawRowCompiler):
 
     def tuples(self, rows: RawRows) -> list[tuple[Row | None, Row | None]]:
         """The before and after image of each row; for inserts and deletes both are the one image."""
-        read = self._compiler.reader(*self._images[rows.layout])
+        read = self._compiled.get(rows.layout)
+        if read is None:
+            images = self._images[rows.layout]
+            read = self._compiler.reader(*images)
+            columns = sum(len(image.present) for image in images)
+            self._compiled.keep(rows.layout, read, reader_size(read, columns))
         found = read(rows.data, rows.start, rows.end)
         return [row if len(rows.layout.images) > 1 else (row, row) for row in found]
 

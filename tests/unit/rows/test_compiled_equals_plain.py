@@ -22,6 +22,7 @@ from protocol.binlog.events import DeleteRowsEvent, TableMapEvent, UpdateRowsEve
 from protocol.constants import ColumnType, EventType
 from protocol.errors import DecodeError
 from protocol.rows.column import ABSENT, Column
+from protocol.rows.compiler import RowCompiler
 from tests.support import binlog_encoder as encoder
 from tests.support import plain_decoder
 from tests.support.examples import times
@@ -46,7 +47,14 @@ LOGS = st.builds(
 
 
 def compiled(log: Log, columns: dict[str, list[str]] | None = None) -> tuple[TableMapEvent, list[object]]:
-    decoder = EventDecoder(columns=columns)
+    return decoded(log, EventDecoder(columns=columns, row_compiler=RowCompiler(None)))
+
+
+def interpreted(log: Log, columns: dict[str, list[str]] | None = None) -> list[object]:
+    return decoded(log, EventDecoder(columns=columns, row_compiler=RowCompiler(1 << 30)))[1]
+
+
+def decoded(log: Log, decoder: EventDecoder) -> tuple[TableMapEvent, list[object]]:
     version = "11.8.6-MariaDB-log" if log.mariadb else "9.7.4"
     decoder.decode(encoder.format_description(version, checksum=log.checksum))
     table_event = decoder.decode(encoder.event(EventType.TABLE_MAP, log.table_map, checksum=log.checksum))
@@ -105,6 +113,7 @@ def test_what_servers_could_write(log: Log) -> None:
     event, compiled_rows = compiled(log)
     same_table(event, table)
     assert same(compiled_rows, rows), (compiled_rows, rows)
+    assert same(interpreted(log), rows)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,6 +125,7 @@ def test_each_type_between_others(kind: str, thorough: bool) -> None:
         event, compiled_rows = compiled(log)
         same_table(event, table)
         assert same(compiled_rows, rows), (seed, compiled_rows, rows)
+        assert same(interpreted(log), rows), seed
 
 
 @given(LOGS, st.integers(0, 1 << 64))
@@ -127,7 +137,8 @@ def test_chosen_columns(log: Log, seed: int) -> None:
     if table.names_from is None:
         return
     names = [table.columns[index].name for index in chosen]
-    _, compiled_rows = compiled(log, {f"{table.schema}.{table.name}": names})
+    chosen_names = {f"{table.schema}.{table.name}": names}
+    _, compiled_rows = compiled(log, chosen_names)
 
     def of_chosen(row: object) -> object:
         assert isinstance(row, tuple)
@@ -136,6 +147,7 @@ def test_chosen_columns(log: Log, seed: int) -> None:
 
     expected = list(map(of_chosen, rows))
     assert same(compiled_rows, expected), (compiled_rows, expected)
+    assert same(interpreted(log, chosen_names), expected)
 
 
 NUMBERS = (
@@ -163,6 +175,7 @@ def test_each_size_of_the_null_bitmap(width: int, thorough: bool) -> None:
             kinds[0] = "MEDIUM_BLOB"
         log = random_log(rng, kinds)
         assert same(compiled(log)[1], plain(log)[1]), seed
+        assert same(interpreted(log), plain(log)[1]), seed
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -174,7 +187,7 @@ def test_frequent_patterns_of_nulls(seed: int) -> None:
     plain_table = plain_table_map(table.table_map, table.mariadb)
     bodies = [random_rows(rng, table, form, 3, nulls=rng.choice([0.1, 0.5])) for _ in range(4)]
     expected = [plain_rows(body, form.event, plain_table) for body in bodies]
-    decoder = EventDecoder()
+    decoder = EventDecoder(row_compiler=RowCompiler(None))
     decoder.decode(encoder.format_description("9.7.4-MariaDB" if table.mariadb else "9.7.4", checksum=True))
     table_map = encoder.event(EventType.TABLE_MAP, table.table_map, checksum=True)
     for number in (*[0] * 40, 3, *[1, 0] * 40, 2, 3, 1, 0):
@@ -195,6 +208,7 @@ def outcome(decode: Callable[[Log], tuple[object, list[object]]], log: Log) -> l
 def agree_on(log: Log) -> None:
     of_compiled, of_plain = outcome(compiled, log), outcome(plain, log)
     assert same(of_compiled, of_plain), (of_compiled, of_plain)
+    assert same(outcome(lambda log: (None, interpreted(log)), log), of_plain)
 
 
 @given(LOGS, st.data())
@@ -232,7 +246,7 @@ def test_rows_without_columns_take_no_bytes() -> None:
         body = encoder.rows_event(kind, TABLE_ID, 1, images, b"")
         table_map = encoder.table_map(TABLE_ID, b"s", b"t", bytes([ColumnType.TINY]), b"", [True], {})
         log = Log(False, True, table_map, kind, body)
-        assert compiled(log)[1] == rows
+        assert compiled(log)[1] == interpreted(log) == rows
         assert same(compiled(log)[1], plain(log)[1])
 
 

@@ -366,15 +366,6 @@ def test_names_and_labels_are_no_part_of_the_source() -> None:
     assert "'" not in source
 
 
-def test_tables_of_one_shape_share_their_code() -> None:
-    compiler, cells = RowCompiler(), CellTable()
-    shapes = [
-        Image(tuple(map(cells.cell, columns)), (0, 1), (0, 1))
-        for columns in ((INT, VARCHAR), (Column("other", ColumnType.LONG, 0, False, unsigned=False), VARCHAR))
-    ]
-    assert compiler.reader(shapes[0]) is compiler.reader(shapes[1])
-
-
 def test_a_traceback_shows_the_generated_line() -> None:
     reader = RowCompiler().reader(image(DOUBLE))
     with pytest.raises(struct.error) as caught:
