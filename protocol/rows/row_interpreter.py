@@ -73,7 +73,8 @@ class ValueFunctions:
         if found is None:
             raw = replace(cell, expression="{v}", function=None) if cell.length_bytes else cell
             found = CellFunctions(self._made(cell), self._made(cell, is_wanted=False), self._made(raw))
-            labels = len(cell.function[0]) if isinstance(cell.function, tuple) else 0
+            held = cell.function[0] if isinstance(cell.function, tuple) else ()
+            labels = len(held) if isinstance(held, tuple) else 0
             self._functions.keep(cell, found, 3 * _FUNCTION_SIZE + labels * _LABEL_SIZE)
         return found
 

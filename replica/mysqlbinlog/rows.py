@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 from protocol.records import record
+from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
@@ -16,7 +17,8 @@ from protocol.wire import utf8_bytes
 from ..sql.quoting import identifier
 from .values import Flavor, JsonDiffText, raw_metadata, type_name
 
-_TABLES_KEPT = 512
+_TABLES_BYTES = 32 << 20
+_COLUMN_SIZE = 500
 
 _NDB, _PARTITION = 0, 1
 
@@ -79,7 +81,7 @@ class RowsText:
 
     def __init__(self, flavor: Flavor) -> None:
         self._extra_lines = _mysql_extra if flavor == "mysql" else _mariadb_extra
-        self._tables: dict[int, _TableText] = {}
+        self._tables: BoundedCache[int, _TableText] = BoundedCache(_TABLES_BYTES)
 
     def lines(self, event: RowsEvent) -> Iterator[bytes]:
         """One piece for each row, after the event's extra row information (NDB, partitions)."""
@@ -96,9 +98,8 @@ class RowsText:
     def _table(self, table: Table) -> _TableText:
         text = self._tables.get(id(table))
         if text is None:
-            if len(self._tables) >= _TABLES_KEPT:
-                self._tables.clear()
-            text = self._tables[id(table)] = _TableText(table)
+            text = _TableText(table)
+            self._tables.keep(id(table), text, _COLUMN_SIZE * (1 + len(table.columns)))
         return text
 
 

@@ -17,7 +17,8 @@ No value loses information:
                         prints them: "0000-00-00 00:00:00"
     TIMESTAMP           the same followed by "+00:00"
     TIME                string as MySQL prints it: "-838:59:59.000001"
-    strings             string; a byte that is invalid in the character set is a lone surrogate escape: "\\udcff"
+    strings             string; bytes that are invalid in the character set are "\\ufffd", and the line has one more key:
+                        "invalid_text": {"/after/name": {"base64": "..."}}, the bytes of the whole string by its path
     binary strings      {"base64": "..."}; GEOMETRY too
     ENUM, SET           string; number if the labels are not known
     VECTOR              list of numbers
@@ -58,8 +59,10 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.query_status import parse_status_variables
 from protocol.gtid import Gtid, GtidSet, MariadbGtid
+from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.table import Table
 from protocol.values.jsonb import JsonOpaque, JsonValue, decode_json
+from protocol.wire import is_characters, utf8_bytes
 
 from ..transactions.replay import TransactionRestarted
 from .json_values import JsonChanges, JsonDocument, document_cells
@@ -76,7 +79,10 @@ _WITHOUT_GTID: Final = (
     PreviousGtidsEvent,
     MariadbGtidListEvent,
 )
-_TABLES_KEPT: Final = 4096
+# Memory for the tables whose maps were written.
+_TABLES_BYTES: Final = 64 << 20
+_TABLE_SIZE: Final = 500
+_COLUMN_SIZE: Final = 100
 
 
 class JsonRenderer:
@@ -109,7 +115,7 @@ class EventObjects:
         self._gtid: str | None = None
         self._place = ("", -1)
         self._row = 0
-        self._tables: dict[tuple[str, str], Table] = {}
+        self._tables: BoundedCache[tuple[str, str], Table] = BoundedCache(_TABLES_BYTES)
 
     def of(self, event: Event) -> Iterator[JsonObject]:
         """The objects of one event; values are still Python values, which ``plain`` converts to JSON's types."""
@@ -130,9 +136,7 @@ class EventObjects:
         known = self._tables.get(key)
         if known is table or known == table:
             return False
-        if len(self._tables) >= _TABLES_KEPT:
-            self._tables.clear()
-        self._tables[key] = table
+        self._tables.keep(key, table, _TABLE_SIZE + _COLUMN_SIZE * len(table.columns))
         return True
 
     def _changes(self, event: RowsEvent) -> Iterator[JsonObject]:
@@ -326,15 +330,51 @@ def plain(value: object) -> Any:
     return value if make is None else plain(make(value))
 
 
+def _without_surrogates(value: Any, path: str, replaced: JsonObject) -> Any:
+    """Plain values with U+FFFD for lone surrogates; the bytes of such a text go to ``replaced`` by its path."""
+    if isinstance(value, dict):
+        return {
+            _characters(key): _without_surrogates(member, f"{path}/{_characters(key)}", replaced)
+            for key, member in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            _without_surrogates(member, f"{path}/{index}", replaced) for index, member in enumerate(value)
+        ]
+    if isinstance(value, str) and not is_characters(value):
+        replaced[path] = _base64(_stored(value))
+        return _characters(value)
+    return value
+
+
+def _characters(text: str) -> str:
+    return text if is_characters(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _stored(text: str) -> bytes:
+    try:
+        return utf8_bytes(text)
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return text.encode("utf-8", "surrogatepass")
+
+
 # The C encoder writes a line in 4 us; ``plain`` prepares values that it refuses (keys of bytes, NaN, lone
 # surrogates).
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain_value)
-_ESCAPING_ENCODER: Final = json.JSONEncoder(ensure_ascii=True)
 
 
 def json_line(value: JsonObject) -> bytes:
-    """An object as one line of UTF-8. If it holds lone surrogates, all characters beyond ASCII are escaped."""
+    """An object as one line of UTF-8.
+
+    Text with bytes that are not valid in its character set has U+FFFD in their places, because strict readers refuse
+    lone surrogates. Then the line has one more member, ``invalid_text``: the bytes of each such text in base64, by
+    its path in the object (``{"/sql": {"base64": "..."}}``).
+    """
     try:
         return _ENCODER.encode(value).encode() + b"\n"
     except (ValueError, TypeError):  # UnicodeEncodeError is a ValueError
-        return _ESCAPING_ENCODER.encode(plain(value)).encode() + b"\n"
+        replaced: JsonObject = {}
+        line = _without_surrogates(plain(value), "", replaced)
+        if replaced:
+            line["invalid_text"] = replaced
+        return _ENCODER.encode(line).encode() + b"\n"

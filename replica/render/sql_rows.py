@@ -11,6 +11,7 @@ from itertools import takewhile
 from protocol.binlog.events import DeleteRowsEvent, Event, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 from protocol.constants import ColumnType
 from protocol.errors import SourceConfigurationError, UnsupportedEventError
+from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
@@ -19,7 +20,8 @@ from ..sql.quoting import identifier
 from .json_values import JsonChanges
 from .sql_values import ColumnSql, column_sql
 
-_TABLES_KEPT = 512
+_TABLES_BYTES = 32 << 20
+_COLUMN_SIZE = 500
 # One INSERT ends at this many rows or characters, which fit into every server's max_allowed_packet.
 _MAX_INSERTED = 500
 _MAX_INSERT_SIZE = 1 << 18
@@ -56,7 +58,7 @@ class RowStatements:
 
     def __init__(self, generated: Mapping[str, Collection[str]] | None = None) -> None:
         self._generated = generated or {}
-        self._tables: dict[int, _TableSql] = {}
+        self._tables: BoundedCache[int, _TableSql] = BoundedCache(_TABLES_BYTES)
 
     def redo(self, event: RowsEvent) -> Iterator[str]:
         """Statements that repeat the changes, in order.
@@ -127,10 +129,9 @@ class RowStatements:
                     event,
                     f"{event.table} is system-versioned, and no statement can write the periods of its rows",
                 )
-            if len(self._tables) >= _TABLES_KEPT:
-                self._tables.clear()
             generated = self._generated.get(str(event.table), ())
-            table = self._tables[id(event.table)] = _TableSql(event.table, generated)
+            table = _TableSql(event.table, generated)
+            self._tables.keep(id(event.table), table, _COLUMN_SIZE * (1 + len(event.table.columns)))
         return table
 
     def _check_image(self, event: RowsEvent, before: Row, after: Row | None = None) -> None:

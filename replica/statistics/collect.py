@@ -30,6 +30,7 @@ from protocol.binlog.events import (
 )
 from protocol.constants import ARTIFICIAL, EventFlag
 from protocol.records import record
+from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.table import Table
 
 from ..sql.statement_kind import statement_kind, statement_name
@@ -57,8 +58,9 @@ _MINUTE: Final = 60
 _NEVER: Final = 1 << 62
 _MICROSECONDS: Final = 1_000_000
 _NOT_CUTTING: Final = int(EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
-# Table objects kept by identity; a log with many DDL statements makes new ones.
-_TABLES_KNOWN: Final = 4096
+# Memory for the tables of table maps; a table has 2 KB or more.
+_KNOWN_BYTES: Final = 64 << 20
+_KNOWN_SIZE: Final = 2000
 # Reading a global name is faster than an attribute of an Enum.
 _ANNOUNCED: Final = State.ANNOUNCED
 _GTIDS: Final = (AnonymousGtidEvent, GtidEvent, MariadbGtidEvent)
@@ -141,7 +143,7 @@ class LogStatistics:
         self._tables: dict[tuple[str, str], TableStatistics] = {}
         # By identity, because hashing a Table takes longer than all other work for an event. The Table is kept in the
         # value, so that its id() is not reused.
-        self._known: dict[int, tuple[Table, TableStatistics]] = {}
+        self._known: BoundedCache[int, tuple[Table, TableStatistics]] = BoundedCache(_KNOWN_BYTES)
         self._minutes: dict[int, MinuteStatistics] = {}
         self._by_rows, self._by_bytes, self._by_seconds = Largest(), Largest(), Largest(1)
         self._progress = Progress("", 0, None, has_gtids=False)
@@ -351,13 +353,12 @@ class LogStatistics:
         share.bytes += size
 
     def _meet(self, table: Table) -> tuple[Table, TableStatistics]:
-        if len(self._known) >= _TABLES_KNOWN:
-            self._known.clear()
         key = table.schema, table.name
         statistics = self._tables.get(key)
         if statistics is None:
             statistics = self._tables[key] = TableStatistics(schema=table.schema, name=table.name)
-        known = self._known[id(table)] = table, statistics
+        known = table, statistics
+        self._known.keep(id(table), known, _KNOWN_SIZE)
         return known
 
     def _count_statement(self, opened: _OpenTransaction, event: QueryEvent) -> None:

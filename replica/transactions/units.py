@@ -185,22 +185,27 @@ class Unit:
     def _query(self, event: QueryEvent) -> Iterator[Change]:
         sql = event.sql
         if sql.startswith(_SAVEPOINT):
-            name = sql.removeprefix(_SAVEPOINT).casefold()
+            name = _savepoint_name(sql.removeprefix(_SAVEPOINT))
             self._savepoints.pop(name, None)
             self._savepoints[name] = self.changes
         elif sql.startswith(_ROLLBACK_TO):
-            self._roll_back_to(sql.removeprefix(_ROLLBACK_TO))
+            self._roll_back_to(_savepoint_name(sql.removeprefix(_ROLLBACK_TO)))
         elif statement_kind(sql) == "dml" and event not in self.ddl:
             self._statement(event)
         return iter(())
 
     def _roll_back_to(self, name: str) -> None:
-        """Roll back to a savepoint. An unknown savepoint was set before the place where reading began."""
+        """Roll back to a savepoint. If reading began within the transaction, an unknown savepoint was set before."""
         names = list(self._savepoints)
-        kept = self._savepoints.get(name.casefold(), 0)
-        if name.casefold() in names:
-            for later in names[names.index(name.casefold()) + 1 :]:
+        kept = self._savepoints.get(name, 0)
+        if name in names:
+            for later in names[names.index(name) + 1 :]:
                 del self._savepoints[later]
+        elif self.changes and (type(self.begin) in GTIDS or isinstance(self.begin, QueryEvent)):
+            raise TransactionOutcomeError(
+                f"transaction {self.gtid} was rolled back to savepoint {name}, which it has not set: which of its "
+                f"{self.changes} changes so far still stand is not known -- copy their tables again"
+            )
         changes, self.changes = self.changes, kept
         if kept < changes:
             raise RolledBackToSavepointError(
@@ -255,6 +260,19 @@ class Unit:
                 "the changes of collect(prepared=True) until then"
             )
         return [] if self.outcome == "rollback" else self._collected
+
+
+def _savepoint_name(text: str) -> str:
+    """A savepoint's name in lower case and without quotes.
+
+    MariaDB quotes it as the session's sql_mode (ANSI_QUOTES) and sql_quote_show_create say at each statement, so the
+    same name can have backticks once, and quotation marks or nothing the next time. The server compares names
+    without case (``find_savepoint`` in sql/transaction.cc).
+    """
+    mark = text[:1]
+    if mark in ("`", '"') and len(text) > 1 and text.endswith(mark):
+        text = text[1:-1].replace(mark * 2, mark)
+    return text.casefold()
 
 
 _NOTES: Final[Mapping[type[Event], Callable[[Unit, Any], None]]] = MappingProxyType(

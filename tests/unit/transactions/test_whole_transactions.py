@@ -193,6 +193,33 @@ async def test_a_savepoint_from_before_the_start() -> None:
     assert ids(await tx.collect()) == [2]
 
 
+async def test_names_of_savepoints_are_compared_without_their_quotes() -> None:
+    """As MariaDB logs them when sql_mode or sql_quote_show_create change between the two statements."""
+    names = ['`a``b"`', '"a`b"""', '`A``b"`']
+    for first in names:
+        for second in names:
+            events = [
+                mariadb_gtid(1),
+                rows(1),
+                query(f"SAVEPOINT {first}"),
+                rows(2),
+                query(f"ROLLBACK TO {second}"),
+                rows(3),
+                XID,
+            ]
+            assert ids(await (await anext(ListStream(events).transactions())).collect()) == [1, 3]
+    events = [mariadb_gtid(1), rows(1), query("SAVEPOINT a"), rows(2), rollback_to("a"), rows(3), XID]
+    assert ids(await (await anext(ListStream(events).transactions())).collect()) == [1, 3]
+
+
+@pytest.mark.parametrize("begin", [[mariadb_gtid(1)], [gtid(1), BEGIN], [BEGIN]])
+async def test_an_unknown_savepoint_of_a_whole_transaction(begin: list[Event]) -> None:
+    events = [*begin, rows(1), savepoint("a"), rows(2), rollback_to("b"), rows(3), XID]
+    tx = await anext(ListStream(events).transactions())
+    with pytest.raises(TransactionOutcomeError, match="rolled back to savepoint b, which it has not set"):
+        await tx.collect()
+
+
 def random_savepoints(rng: random.Random) -> tuple[list[Event], list[object]]:
     """A transaction, as a server keeps it: a list of changes, and a stack of savepoints with list lengths."""
     events: list[Event] = [gtid(1), BEGIN]
