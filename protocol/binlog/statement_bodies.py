@@ -7,7 +7,7 @@ those of MySQL 5.7, the last version with these types.
 import struct
 from decimal import Decimal
 
-from ..constants import EventType
+from ..constants import INTVAR_NAMES, EventType
 from ..errors import DecodeError
 from ..values.readers import decimal_reader
 from ..wire import Reader, unpack_f64, utf8_text
@@ -81,8 +81,11 @@ def execute_load_query(header: EventHeader, file: str, position: int, body: Read
 
 
 def intvar(header: EventHeader, file: str, position: int, body: Reader) -> IntvarEvent:
-    """INTVAR."""
-    return IntvarEvent(header, file, position, body.u8(), body.uint(8))
+    """INTVAR. A server passes over other variables (``Intvar_log_event::do_apply_event``); here they are damage."""
+    variable, value = body.u8(), body.uint(8)
+    if variable not in INTVAR_NAMES:
+        raise DecodeError(f"an INTVAR event sets the unknown variable {variable}")
+    return IntvarEvent(header, file, position, variable, value)
 
 
 def rand(header: EventHeader, file: str, position: int, body: Reader) -> RandEvent:

@@ -17,8 +17,8 @@ No value loses information:
                         prints them: "0000-00-00 00:00:00"
     TIMESTAMP           the same followed by "+00:00"
     TIME                string as MySQL prints it: "-838:59:59.000001"
-    strings             string; bytes that are invalid in the character set are "\\ufffd", and the line has one more key:
-                        "invalid_text": {"/after/name": {"base64": "..."}}, the bytes of the whole string by its path
+    strings             string; bytes that are invalid in the character set are "\\ufffd", and the line has:
+                        "invalid_text": {"/after/name": {"base64": "..."}}, the bytes of each such string by its path
     binary strings      {"base64": "..."}; GEOMETRY too
     ENUM, SET           string; number if the labels are not known
     VECTOR              list of numbers

@@ -35,6 +35,8 @@ _HIDDEN: Final = (
     "AND TABLE_TYPE = 'SYSTEM VERSIONED'), (SELECT COUNT(DISTINCT INDEX_NAME) FROM information_schema.STATISTICS "
     "WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} AND INDEX_TYPE = 'HASH' AND NON_UNIQUE = 0)"
 )
+#: Tables that a lookup remembers, 4 KB each; when there are more, it asks again for one of them.
+TABLES_KEPT: Final = 20_000
 _PERIOD: Final = tuple(
     ColumnDescription(name, "timestamp", "timestamp(6)", nullable=False) for name in ("row_start", "row_end")
 )
@@ -55,6 +57,8 @@ class ColumnLookup:
         """The columns of a table that the log describes; None if information_schema does not show them."""
         # The key is the whole table map: after an unlogged DDL the same name comes with other columns.
         if table not in self._known:
+            if len(self._known) >= TABLES_KEPT:
+                del self._known[next(iter(self._known))]
             self._known[table] = await self._fetch(table)
         return self._known[table]
 
@@ -64,6 +68,8 @@ class ColumnLookup:
 
     def settle(self, table: Table) -> None:
         """Do not look this table up again before the next DDL: no names were found, or they did not fit."""
+        if len(self._nameless) >= TABLES_KEPT:
+            self._nameless.pop()
         self._nameless.add(table)
 
     def forget(self) -> None:

@@ -468,7 +468,7 @@ def test_the_replay_can_stay_out_of_the_log(flashback: bool) -> None:
 
 
 def test_many_tables_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_rows, "_TABLES_KEPT", 2)
+    monkeypatch.setattr(sql_rows, "_TABLES_BYTES", 2000)
     tables = [table(column(name)) for name in "abcde"]
     text = redone(*(inserts(of, (1,)) for of in tables))
     assert [line[30] for line in text.splitlines() if line.startswith("INSERT")] == list("abcde")

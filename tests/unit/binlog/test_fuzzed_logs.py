@@ -1,0 +1,24 @@
+"""Log files and events that lie, within limits of CPU and memory that end a reader that believes them."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from tests.support.limited_steps import run_limited
+
+STEPS = "tests.faults.log_fuzzer:steps"
+
+
+def test_log_files_for_some_seconds(thorough: bool) -> None:
+    seed = secrets.randbelow(1 << 32)
+    print("seed", seed)
+    assert run_limited(STEPS, seed=seed, seconds=20 if thorough else 4) > 20
+
+
+@pytest.mark.long
+def test_log_files_for_an_hour() -> None:
+    seed = secrets.randbelow(1 << 32)
+    print("seed", seed)
+    assert run_limited(STEPS, seed=seed, seconds=3600) > 20
