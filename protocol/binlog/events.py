@@ -411,7 +411,8 @@ class RowsEvent(Event):
     """Base of the rows events (``rows_event.h``: Rows_event).
 
     ``table`` is the changed ``Table``, ``table_id`` its number in the log. Bit 0 of ``rows_flags`` marks the last
-    rows event of a statement. ``extra`` is the undecoded extra row information.
+    rows event of a statement. ``extra`` is the undecoded extra row information (the partition, for example). Rows of
+    a MERGE table have the MERGE table's name, and MariaDB logs a SEQUENCE's new state as an insert.
     """
 
     table_id: int

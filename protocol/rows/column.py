@@ -34,6 +34,14 @@ ABSENT: Final = Absent()
 class Column:
     """One column of a logged table.
 
+    Values that differ from what other clients make of the type: BIT is an ``int``; a zero or partial date is text,
+    which Python's dates cannot hold; TIMESTAMP is an aware UTC ``datetime``; TIME is a ``timedelta``, in JSON, too;
+    SET is a text with commas; GEOMETRY is SRID and WKB, MariaDB's UUID its 16 bytes; invalid bytes of a text are
+    surrogate escapes. JSON's own ``null`` is None, as ``json.loads`` makes it, and NULL of the column is None, too: a
+    document that is nothing but ``null`` cannot be told from NULL here. JSON lines of the command line do tell them
+    apart, and files opened with ``cells=replica.render.json_values.document_cells()`` have each document in a
+    ``JsonDocument``.
+
     ``name`` is ``@1``, ``@2``... if the name is unknown. ``type`` is the real type: ENUM and SET, although the log
     gives them as STRING. ``metadata`` depends on the type: the maximum bytes of a string, the bytes of a blob's
     length, ``precision << 8 | scale`` of a DECIMAL, the fractional digits of a temporal type, the bits of a BIT, the

@@ -1,6 +1,6 @@
 """What the benchmarks read: tables and the statements that fill them, as data.
 
-Six logs are read by everybody; two more serve the project's own measurements. Sizes are those of a full run. All
+Eight logs are read by everybody; two more serve the project's own measurements. Sizes are those of a full run. All
 values are functions of the row's number, so that two runs write the same rows. ``{first}`` and ``{count}`` in a
 fill stand for the numbers of one transaction's rows; `bench.numbers` holds 0 to 9999.
 """
@@ -268,7 +268,70 @@ _STRINGS = Workload(
     ),
 )
 
-COMPARED = (_BULK, _SMALL, _WIDE, _JSON, _DECIMALS, _STRINGS)
+# Logs that no reader can prepare for. An update of ten columns of a hundred has another image than the one before it,
+# and none of 5,000 tables has two changes in a row.
+_SUBSET_COLUMNS = 99
+_TABLES = 5000
+_SUBSETS = Workload(
+    "subsets",
+    "MINIMAL images, ten columns of a hundred in varying combinations",
+    (
+        f"CREATE TABLE {SCHEMA}.subsets (id INT PRIMARY KEY,"
+        f" {', '.join(f'c{index} INT NOT NULL DEFAULT 0' for index in range(_SUBSET_COLUMNS))})",
+        f"""CREATE PROCEDURE {SCHEMA}.update_subsets(first INT, many INT)
+            BEGIN
+                DECLARE i INT DEFAULT first;
+                DECLARE k INT;
+                SET SESSION binlog_row_image = MINIMAL;
+                IF first = 0 THEN INSERT INTO {SCHEMA}.subsets (id) VALUES (1); END IF;
+                WHILE i < first + many DO
+                    SET k = 0, @text = 'UPDATE {SCHEMA}.subsets SET ';
+                    WHILE k < 10 DO
+                        SET @text = CONCAT(@text, IF(k, ',', ''), 'c',
+                            9 * k + CONV(SUBSTR(SHA2(i, 256), k + 1, 1), 16, 10) % 9, '=', i + 1);
+                        SET k = k + 1;
+                    END WHILE;
+                    SET @text = CONCAT(@text, ' WHERE id = 1');
+                    PREPARE statement FROM @text;
+                    EXECUTE statement;
+                    SET i = i + 1;
+                END WHILE;
+            END""",
+    ),
+    (Fill(f"CALL {SCHEMA}.update_subsets({{first}}, {{count}})", 20_000),),
+)
+_MANY = Workload(
+    "many",
+    f"{_TABLES:,} tables in rotation",
+    (
+        f"""CREATE PROCEDURE {SCHEMA}.make_tables()
+            BEGIN
+                DECLARE i INT DEFAULT 0;
+                WHILE i < {_TABLES} DO
+                    SET @text = CONCAT('CREATE TABLE {SCHEMA}.many', i, ' (id INT PRIMARY KEY, name VARCHAR(40),'
+                        ' amount DECIMAL(10,2), changed DATETIME)');
+                    PREPARE statement FROM @text;
+                    EXECUTE statement;
+                    SET i = i + 1;
+                END WHILE;
+            END""",
+        f"CALL {SCHEMA}.make_tables()",
+        f"""CREATE PROCEDURE {SCHEMA}.fill_tables(first INT, many INT)
+            BEGIN
+                DECLARE i INT DEFAULT first;
+                WHILE i < first + many DO
+                    SET @text = CONCAT('INSERT INTO {SCHEMA}.many', i % {_TABLES}, ' VALUES (', i,
+                        ', "name", 1.50, "2024-01-01 00:00:00")');
+                    PREPARE statement FROM @text;
+                    EXECUTE statement;
+                    SET i = i + 1;
+                END WHILE;
+            END""",
+    ),
+    (Fill(f"CALL {SCHEMA}.fill_tables({{first}}, {{count}})", 60_000),),
+)
+
+COMPARED = (_BULK, _SMALL, _WIDE, _JSON, _DECIMALS, _STRINGS, _SUBSETS, _MANY)
 
 FIXED = Workload(
     "fixed",
