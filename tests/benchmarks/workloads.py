@@ -278,12 +278,12 @@ _SUBSETS = Workload(
     (
         f"CREATE TABLE {SCHEMA}.subsets (id INT PRIMARY KEY,"
         f" {', '.join(f'c{index} INT NOT NULL DEFAULT 0' for index in range(_SUBSET_COLUMNS))})",
+        f"INSERT INTO {SCHEMA}.subsets (id) VALUES (1)",
         f"""CREATE PROCEDURE {SCHEMA}.update_subsets(first INT, many INT)
             BEGIN
                 DECLARE i INT DEFAULT first;
                 DECLARE k INT;
                 SET SESSION binlog_row_image = MINIMAL;
-                IF first = 0 THEN INSERT INTO {SCHEMA}.subsets (id) VALUES (1); END IF;
                 WHILE i < first + many DO
                     SET k = 0, @text = 'UPDATE {SCHEMA}.subsets SET ';
                     WHILE k < 10 DO
