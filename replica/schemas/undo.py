@@ -112,7 +112,9 @@ class _Undo:
             self._catalog.set_schema(read.schema, None)
 
     def drop_schema(self, read: ddl.DropSchema) -> None:
-        # Which tables were in it nothing tells.
+        # Which tables were in it nothing tells; those of the same names behind it were created later.
+        tables = [table for table in self._catalog.tables if table.schema == read.schema]
+        self.lose(tables, "its columns are not known")
         self._catalog.set_schema(read.schema, None)
 
 

@@ -77,6 +77,7 @@ KEY = " key id"
         (["DROP TABLE t"], "unknown"),
         (["DROP TABLE t", "CREATE TABLE t (z INT)"], "unknown"),
         (["ALTER TABLE t FROBNICATE"], "unknown"),
+        (["DROP DATABASE shop", "CREATE DATABASE shop", "CREATE TABLE IF NOT EXISTS t (z INT)"], "unknown"),
     ],
 )
 def test_one_step_back(statements: list[str], expected: str) -> None:
