@@ -61,3 +61,11 @@ def read_place(option: str, text: str) -> Start:
         return parse_start(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{option}: {error} -- a place is {PLACES}") from error
+
+
+def read_address(option: str, text: str) -> tuple[str, int]:
+    """Read HOST:PORT. Raises ``ConfigurationError``, which names ``option``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigurationError(f"{option}: {text!r} is not HOST:PORT, such as 127.0.0.1:3307")
+    return host.removeprefix("[").removesuffix("]"), int(port)

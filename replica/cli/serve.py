@@ -12,6 +12,7 @@ from protocol.wire import utf8_text
 
 from ..config.options import PASSWORD_VARIABLE
 from ..files.log_files import read_whole
+from .arguments import read_address
 from .command import Command
 from .console import Console
 
@@ -68,7 +69,7 @@ def _run(options: Namespace, console: Console) -> int:
     from ..server import BinlogServer
     from .service import run_until_stopped
 
-    host, port = _address(options.listen)
+    host, port = read_address("--listen", options.listen)
     server = BinlogServer(
         options.files,
         user=options.user,
@@ -90,13 +91,6 @@ def _run(options: Namespace, console: Console) -> int:
 
     run_until_stopped(serve, server.aclose)
     return 0
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConfigurationError(f"--listen: {text!r} is not HOST:PORT, such as 127.0.0.1:3307")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _password(options: Namespace) -> str:

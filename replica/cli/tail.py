@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 _HELD: Final = (RowsEvent, TableMapEvent)
 # Seconds between two reports of a status that has not changed; a day is the longest.
 _SELDOM: Final = 86400
+_METRICS_HELP: Final = (
+    "serve /metrics (OpenMetrics) and /healthz over HTTP at this address, without a login: use 127.0.0.1, or a "
+    "network of your own"
+)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -66,6 +70,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="save the resume point in FILE; an existing one is used instead of --from",
     )
     add("--server-id", metavar="N", help=SERVER_ID_HELP)
+    add("--metrics", metavar="HOST:PORT", help=_METRICS_HELP)
     add_key_argument(parser)
     add(
         "--disable-log-bin",
@@ -85,6 +90,7 @@ transaction that was only printed in part is sent again from its start."""
 
 def _run(options: Namespace, console: Console) -> int:
     from ..stream.binlog_stream import BinlogStream
+    from .metrics import serving_metrics
     from .service import follow_until_stopped
 
     name = options.format or ("text" if console.output.isatty() else "json")
@@ -97,8 +103,13 @@ def _run(options: Namespace, console: Console) -> int:
     stream = BinlogStream(wanted)
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):
         console.note(f"resuming from the checkpoint in {options.checkpoint}; --from is ignored")
+
+    async def follow() -> None:
+        async with serving_metrics(options.metrics, lambda: stream.status, console):
+            await _follow(stream, renderer, console, wanted)
+
     try:
-        follow_until_stopped(stream, lambda: _follow(stream, renderer, console, wanted))
+        follow_until_stopped(stream, follow)
     except BrokenPipeError:
         # The reader of the pipe has gone, and needs no resume point.
         raise
