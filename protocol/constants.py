@@ -240,6 +240,10 @@ class MariadbGtidExtraFlag:
     THREAD_ID: Final = 16
 
 
+#: Flags of a two-phase ALTER TABLE of MariaDB that has only begun, or has failed: it changes nothing yet.
+ALTER_NOT_DONE: Final = MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
+
+
 #: A plain number for hot paths: ``&`` with a member of an IntFlag takes 540 ns instead of 9.
 ARTIFICIAL: Final = int(EventFlag.ARTIFICIAL)
 #: IntvarEvent.variable: 2 is INSERT_ID.

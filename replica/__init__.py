@@ -103,9 +103,11 @@ if TYPE_CHECKING:
     from .config.checkpoint import CheckpointStore, FileCheckpointStore
     from .config.options import SnapshotLocking
     from .config.reconnect import Failure, ReconnectPolicy
+    from .config.schema_store import FileSchemaStore, SchemaStore
     from .config.snapshot_status import SnapshotStatus
     from .config.status import StatusHook, StreamStatus
     from .config.tls import TlsMode
+    from .schemas.change_event import SchemaChangeEvent
     from .sql.xa import Xid
     from .statistics.collect import LogStatistics
     from .statistics.summaries import (
@@ -192,6 +194,9 @@ __all__ = [
     "Failure",
     "CheckpointStore",
     "FileCheckpointStore",
+    "SchemaStore",
+    "FileSchemaStore",
+    "SchemaChangeEvent",
     "StreamStatus",
     "SnapshotStatus",
     "TransactionRestarted",
@@ -245,6 +250,9 @@ _LATER: Final = MappingProxyType(
     {
         "CheckpointStore": "config.checkpoint",
         "FileCheckpointStore": "config.checkpoint",
+        "FileSchemaStore": "config.schema_store",
+        "SchemaStore": "config.schema_store",
+        "SchemaChangeEvent": "schemas.change_event",
         "Xid": "sql.xa",
         "Failure": "config.reconnect",
         "ReconnectPolicy": "config.reconnect",
@@ -313,6 +321,7 @@ def connect(
     reconnect: ReconnectPolicy | bool | None = None,
     checkpoints: CheckpointStore | None = None,
     checkpoint_interval: float | None = None,
+    schemas: SchemaStore | None = None,
     semi_sync: bool | None = None,
     on_status: StatusHook | None = None,
     status_interval: float | None = None,
@@ -324,13 +333,15 @@ def connect(
     """Create a stream of changes from a MySQL or MariaDB source. The stream connects when it is opened, not before.
 
     ``dsn`` is ``mysql://user:password@host:port/?option=value``. Every option below may stand in the DSN, except
-    ``events``, ``columns``, ``ssl_context``, ``checkpoints`` and ``on_status``. Arguments win over the DSN.
+    ``events``, ``columns``, ``ssl_context``, ``checkpoints``, ``schemas`` and ``on_status``. Arguments win over the
+    DSN.
 
     The user needs REPLICATION SLAVE. SELECT on the tables is needed if the log has no column names, REPLICATION
-    CLIENT (MariaDB: BINLOG MONITOR) to ask for the end of the log instead of reading the log. Without full table
-    metadata in the log (binlog_row_metadata=FULL) and without SELECT, columns are named ``@1``, ``@2``..., and ENUM
-    and SET values are numbers. A log without any metadata (MySQL 5.6 and 5.7, MariaDB's default) also lacks signs and
-    character sets: then BIGINT UNSIGNED arrives signed, and text as bytes.
+    CLIENT (MariaDB: BINLOG MONITOR) to ask for the end of the log instead of reading the log. Logs have no names by
+    default: the stream reads all tables when it is opened, and follows the DDL of the log (``names_from`` is
+    ``"history"``). Without full table metadata in the log (binlog_row_metadata=FULL) and without SELECT, columns are
+    named ``@1``, ``@2``..., and ENUM and SET values are numbers. A log without any metadata (MySQL 5.6 and 5.7,
+    MariaDB's default) also lacks signs and character sets: then BIGINT UNSIGNED arrives signed, and text as bytes.
 
     Where:
         host, port: default localhost and 3306. Several hosts may be given (``"db1,db2:3307,[::1]"``, also in the
@@ -390,13 +401,17 @@ def connect(
         max_event_bytes: the largest event, also one inside a compressed transaction or what MariaDB compressed in an
             event: a larger one is a ``DecodeError`` before it takes memory. Default: 1 GiB and 1 MiB, as large as
             servers write them.
-        on_schema_mismatch: what to do if the column names in information_schema do not fit the log: ``"error"``
+        on_schema_mismatch: what to do if the columns of a table are not known at its place in the log: ``"error"``
             (default), or ``"positional"``: name the columns ``@1``, ``@2``...
         reconnect: what to do when the connection is lost: a ``ReconnectPolicy`` (default: retry for ever, with
             growing delays), or False to raise. The first connection is tried once.
         checkpoints: a store such as ``FileCheckpointStore("shop.ckpt")``. A stored checkpoint wins over ``start``.
             The checkpoint is saved at most every ``checkpoint_interval`` seconds (1 by default; 0: after each
             transaction), and when the stream ends.
+        schemas: a store such as ``FileSchemaStore("shop.schemas")`` for the shapes that tables had at each place of
+            the log; one for each stream. A log without names then has the names of its place, also for a stream that
+            was stopped before a DDL and begins again behind it. ``FileCheckpointStore("shop.ckpt")`` implies one in
+            ``shop.ckpt.schemas``. It may be ahead of a checkpoint that you keep yourself.
         semi_sync: acknowledge transactions to the source, as a semi-synchronous replica does. A commit on the source
             then waits until you ask for the next event and the checkpoint is saved (if there is a store), but never
             longer than the source's own timeout. A source without semi-synchronous replication is refused

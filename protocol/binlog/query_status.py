@@ -5,6 +5,7 @@ Layout: MySQL's ``libs/mysql/binlog/event/statement_events.h`` (Q_*_CODE), Maria
 
 from collections.abc import Callable
 
+from ..constants import ALTER_NOT_DONE
 from ..errors import DecodeError
 from ..wire import Reader, utf8_text
 
@@ -98,3 +99,15 @@ def parse_status_variables(data: bytes) -> dict[str, StatusValue]:
         except DecodeError as error:
             raise type(error)(f"status variable {name}: {error.reason}") from None
     return variables
+
+
+def is_unfinished_alter(data: bytes) -> bool:
+    """Whether the status variables are those of an ALTER TABLE of MariaDB that has begun or failed.
+
+    When it succeeds, it is logged once more.
+    """
+    try:
+        flags = parse_status_variables(data).get("MARIADB_GTID_FLAGS3")
+    except DecodeError:
+        return False
+    return isinstance(flags, tuple) and bool(int(flags[0]) & ALTER_NOT_DONE)

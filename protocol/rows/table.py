@@ -23,7 +23,8 @@ class Table:
 
     ``columns`` are in the order of row tuples, ``column_names`` are their names, ``primary_key`` has the names of the
     key's columns (empty: no key, or unknown). ``names_from`` is the origin of the names: ``"log"``,
-    ``"information_schema"``, or None for ``@1``, ``@2``... ``str(table)`` is ``"schema.name"``.
+    ``"history"`` (the shape at the row's place), ``"information_schema"`` (as it is now), or None for ``@1``...
+    ``str(table)`` is ``"schema.name"``.
     """
 
     schema: str

@@ -53,6 +53,11 @@ class FileCheckpointStore:
     def __repr__(self) -> str:
         return f"FileCheckpointStore({self._path!r})"
 
+    @property
+    def path(self) -> str:
+        """The file's absolute path."""
+        return self._path
+
     def load(self) -> Checkpoint | None:
         """The checkpoint; None if the file does not exist.
 
@@ -167,7 +172,7 @@ def _sync_directory(folder: str) -> None:
         os.close(handle)
 
 
-async def _settle(result: _Result | Awaitable[_Result]) -> _Result:
+async def settled(result: _Result | Awaitable[_Result]) -> _Result:
     """The result of a store's method, awaited if the method is a coroutine function."""
     return await result if inspect.isawaitable(result) else result
 
@@ -186,7 +191,7 @@ class CheckpointKeeper:
 
     async def load(self) -> Checkpoint | None:
         """Load the stored checkpoint; None if nothing is stored."""
-        self._saved = await _settle(self._store.load())
+        self._saved = await settled(self._store.load())
         if not isinstance(self._saved, Checkpoint | None):
             raise CheckpointError(f"load() of {self._store!r} must return a Checkpoint or None")
         return self._saved
@@ -198,5 +203,5 @@ class CheckpointKeeper:
     async def save(self, checkpoint: Checkpoint, now: float) -> None:
         """Save a checkpoint now, unless the store already has it."""
         if checkpoint != self._saved:
-            await _settle(self._store.save(checkpoint))
+            await settled(self._store.save(checkpoint))
             self._saved, self._saved_at = checkpoint, now

@@ -27,6 +27,7 @@ from protocol.rows.cells import CellTable
 from .checkpoint import CheckpointStore
 from .option_file import DEFAULT_FILE, read_option_file, with_defaults
 from .reconnect import NoReconnect, ReconnectPolicy
+from .schema_store import SchemaStore
 from .selection import (
     SELECTION_READERS,
     OptionReader,
@@ -104,6 +105,7 @@ class Options(Selection):
     reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
     checkpoints: CheckpointStore | None = None
     checkpoint_interval: float = 1.0
+    schemas: SchemaStore | None = None
     semi_sync: bool = False
     on_status: StatusHook | None = None
     status_interval: float = 10.0
@@ -402,6 +404,16 @@ def _where(name: str, value: object) -> Mapping[str, str]:
     return MappingProxyType(dict(value))
 
 
+def _schema_store(name: str, value: object) -> SchemaStore:
+    if isinstance(value, type) or not all(
+        callable(getattr(value, method, None)) for method in ("load", "save", "append")
+    ):
+        raise wrong_value(
+            name, value, "a store with the methods load(), save() and append(), such as FileSchemaStore"
+        )
+    return cast("SchemaStore", value)
+
+
 def _hook(name: str, value: object) -> StatusHook:
     if not callable(value):
         raise wrong_value(name, value, "a function of a StreamStatus")
@@ -435,6 +447,7 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "reconnect": _reconnect,
         "checkpoints": _store,
         "checkpoint_interval": _seconds(0, 86400),
+        "schemas": _schema_store,
         "semi_sync": read_boolean,
         "on_status": _hook,
         "status_interval": _seconds(0.01, 86400),
@@ -451,4 +464,5 @@ _TEXT_OPTIONS: Final = _READERS.keys() - {
     "checkpoints",
     "on_status",
     "snapshot_where",
+    "schemas",
 }

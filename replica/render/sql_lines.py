@@ -39,9 +39,9 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.binlog.query_status import parse_status_variables
+from protocol.binlog.query_status import is_unfinished_alter
 from protocol.charset import charset_of_collation
-from protocol.constants import INTVAR_NAMES, MariadbGtidExtraFlag, MariadbGtidFlag, RowsFlag
+from protocol.constants import INTVAR_NAMES, MariadbGtidFlag, RowsFlag
 from protocol.errors import UnsupportedEventError
 from protocol.wire import utf8_bytes
 
@@ -57,8 +57,6 @@ from .sql_values import sql_cells, value_literal
 
 OnUnsupported = Literal["raise", "skip"]
 
-# A two-phase ALTER TABLE that has only begun, or has failed.
-_ALTER_NOT_DONE: Final = MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 _CREATE_TABLE: Final = re.compile(r"\s*CREATE\s+(OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
 # MySQL ends a logged CREATE TABLE ... SELECT with this; sent by a client, it would allow no INSERT after it.
 _START_TRANSACTION: Final = re.compile(r"\s+START TRANSACTION\s*$")
@@ -176,7 +174,7 @@ class _Writer:
             self.begin(event, sql)
         elif sql == "COMMIT":
             self.commit(event)
-        elif not _is_unfinished_alter(event):
+        elif not is_unfinished_alter(event.status_variables):
             self.statement(event)
 
     def begin(self, event: Event, sql: str) -> None:
@@ -381,12 +379,6 @@ class _Undo(_Writer):
 
     def close(self) -> None:
         self._spool.close()
-
-
-def _is_unfinished_alter(event: QueryEvent) -> bool:
-    """Whether the statement is an ALTER that has begun or failed; when it succeeds, it is logged once more."""
-    flags = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
-    return isinstance(flags, tuple) and bool(int(flags[0]) & _ALTER_NOT_DONE)
 
 
 def _is_about_others(event: QueryEvent, wants_table: TableFilter) -> bool:

@@ -110,6 +110,11 @@ class SchemaHistory:
         """The timelines, for looking."""
         return dict(self._timelines)
 
+    def places_of(self, table: TableName) -> list[BinlogPosition]:
+        """Where the table has changed, in the order of the log; the first is where it begins to be known."""
+        timeline = self._timelines.get(table, ())
+        return [self._position(place) for place, _ in timeline]
+
     def shape_at(self, table: TableName, position: BinlogPosition) -> State:
         """A table at a place: its shape, ``Unknown``, or None if there is no such table there.
 
@@ -135,6 +140,14 @@ class SchemaHistory:
             self._put(change.table, place, change.after)
         return changes
 
+    def advance(self, position: BinlogPosition) -> None:
+        """The log has been followed up to a place: no statement is between ``head`` and it."""
+        self._head = max(self._head, self._place(position))
+
+    def head_line(self) -> str:
+        """What to write behind ``to_lines()`` once ``advance`` has moved the head."""
+        return _dump({"head": str(self.head), "schemas": dict(self.catalog.schemas)})
+
     def set_at(self, table: TableName, position: BinlogPosition, state: State) -> None:
         """What a table is from a place on, up to the next place that the history knows: read anew, or lost."""
         place = self._place(position)
@@ -142,6 +155,16 @@ class SchemaHistory:
             self._timelines[table] = Timeline(self._begin, Unknown(f"{table} was first read at {position}"))
         self._put(table, place, state)
         self.catalog.set(table, self._timelines[table].last)
+
+    def join(self, later: "SchemaHistory") -> None:
+        """Take over what another history of the same log knows from its own beginning on."""
+        for table, timeline in later.tables.items():
+            for place, state in timeline:
+                self._join(table, max(place, later._begin), state)
+        for table in self._timelines.keys() - later.tables.keys():
+            self._join(table, later._begin, None)
+        self._head = max(self._head, later._head)
+        self.catalog = later.catalog
 
     def prune(self, position: BinlogPosition) -> None:
         """Forget what no reader from a place on needs."""
@@ -157,6 +180,11 @@ class SchemaHistory:
         if timeline is None:
             self._timelines[table] = timeline = Timeline(self._begin, None)
         timeline.put(place, self.catalog.shared(state))
+
+    def _join(self, table: TableName, place: Place, state: State) -> None:
+        timeline = self._timelines.get(table)
+        if (None if timeline is None else timeline.at(place)) != state:
+            self._put(table, place, state)
 
     def _changes_at(self, place: Place) -> Iterator[TableChange]:
         for table, timeline in self._timelines.items():
@@ -210,7 +238,7 @@ class SchemaHistory:
         """What to write behind ``to_lines()`` once ``apply`` has returned these changes."""
         for change in changes:
             yield _table_line(change.table, [(self._head, change.after)], {})
-        yield _dump({"head": str(self.head), "schemas": dict(self.catalog.schemas)})
+        yield self.head_line()
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> "SchemaHistory":

@@ -4,12 +4,11 @@ It finds the table as it is now, not as it was when the rows were logged; ``Even
 types. If the user may not see the table, there are no names, and one warning is logged.
 """
 
-import contextlib
 import logging
 from typing import Final
 
 from protocol.conversation.messages import TextValue
-from protocol.errors import ConnectionLostError, ServerError
+from protocol.errors import ServerError
 from protocol.rows.description import ColumnDescription
 from protocol.rows.table import Table
 from protocol.wire import utf8_text
@@ -17,8 +16,8 @@ from protocol.wire import utf8_text
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..sql.quoting import hex_literal
-from .hosts import first_host
-from .session import Session, read_value
+from .second_connection import SecondConnection
+from .session import read_value
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -46,12 +45,10 @@ class ColumnLookup:
     """Descriptions of tables, fetched over a second connection at first use, and cached until the next DDL."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._session: Session | None = None
+        self._connection = SecondConnection(options)
         self._known: dict[Table, list[ColumnDescription] | None] = {}
         self._nameless: set[Table] = set()
         self._has_warned = False
-        self._is_closed = False
 
     async def columns(self, table: Table) -> list[ColumnDescription] | None:
         """The columns of a table that the log describes; None if information_schema does not show them."""
@@ -79,22 +76,15 @@ class ColumnLookup:
 
     def move(self, options: Options) -> None:
         """From now on ask the host of these options, where the log now comes from."""
-        if options.address != self._options.address and self._session is not None:
-            self._session.abort()
-            self._session = None
-        self._options = options
+        self._connection.move(options)
 
     def abort(self) -> None:
         """Close the connection at once; a pending lookup raises ``ConnectionLostError``."""
-        self._is_closed = True
-        if self._session is not None:
-            self._session.abort()
+        self._connection.abort()
 
     async def aclose(self) -> None:
         """Close the connection and wait until it is closed."""
-        self.abort()
-        if self._session is not None:
-            await self._session.aclose()
+        await self._connection.aclose()
 
     async def _fetch(self, table: Table) -> list[ColumnDescription] | None:
         try:
@@ -107,7 +97,7 @@ class ColumnLookup:
 
     async def _describe(self, table: Table) -> list[ColumnDescription] | None:
         names = {"schema": hex_literal(table.schema), "table": hex_literal(table.name)}
-        rows = await self._query(_COLUMNS.format(**names), 6)
+        rows = await self._connection.query(_COLUMNS.format(**names), 6)
         if not rows:
             self._warn(
                 table, "the user cannot see the table: grant SELECT on it, unless the table was dropped"
@@ -125,40 +115,12 @@ class ColumnLookup:
             for name, data_type, column_type, nullable, charset, key in rows
         ]
         missing = len(table.columns) - len(found)
-        if missing > 0 and self._session is not None and self._session.handshake.is_mariadb:
+        if missing > 0 and self._connection.is_mariadb:
             statement = _HIDDEN.format(**names)
-            rows = await self._query(statement, 2)
+            rows = await self._connection.query(statement, 2)
             versioned, hashes = rows[0] if rows else (None, None)
             found += _hidden_columns(missing, versioned != "0", read_value(int, hashes, statement))
         return found
-
-    async def _query(self, sql: str, columns: int) -> list[tuple[TextValue, ...]]:
-        if self._session is not None:
-            # The server closes an idle connection after wait_timeout, with or without error 4031.
-            with contextlib.suppress(ServerError, ConnectionLostError):
-                return await self._run(self._session, sql, columns)
-        self._check_open()
-        session = await first_host(self._options, Session.open)
-        try:
-            self._check_open()
-        except ConnectionLostError:
-            await session.aclose()
-            raise
-        self._session = session
-        return await self._run(session, sql, columns)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ConnectionLostError("the stream was closed while column names were looked up")
-
-    async def _run(self, session: Session, sql: str, columns: int) -> list[tuple[TextValue, ...]]:
-        try:
-            return await session.query(sql, columns)
-        except BaseException:
-            # Refused, lost, or cancelled before the answer: this connection cannot be used for the next query.
-            session.abort()
-            self._session = None
-            raise
 
     def _warn(self, table: Table, reason: str) -> None:
         if not self._has_warned:

@@ -9,9 +9,9 @@ from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
-from protocol.constants import ROW_CODES, DumpFlag, EventFlag
+from protocol.constants import ROW_CODES, DumpFlag, EventFlag, EventType
 from protocol.errors import BinlogNotFoundError, ProtocolError
-from protocol.gtid import AnyGtidSet
+from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
 
 from ..config.options import Options
@@ -24,6 +24,18 @@ _MOST_FILES: Final = 1 << 20
 
 # Gets each event with the file and the position after it; returns True to end the scan.
 _Visitor = Callable[[Event, str, int], bool]
+
+_STATEMENTS: Final = frozenset(
+    bytes([kind])
+    for kind in (
+        EventType.FORMAT_DESCRIPTION,
+        EventType.ROTATE,
+        EventType.QUERY,
+        EventType.MARIADB_QUERY_COMPRESSED,
+        EventType.GTID,
+        EventType.MARIADB_GTID,
+    )
+)
 
 
 class LogScan:
@@ -131,17 +143,36 @@ class LogScan:
             return False
         return True
 
-    async def walk(self, file: str, visit: _Visitor) -> None:
-        """Pass every event except rows to ``visit``, from the start of ``file`` to the end of the log."""
+    async def statements(self, start: BinlogPosition | GtidSet, visit: _Visitor) -> None:
+        """Pass statements and GTIDs to ``visit``, from a place on, or all of transactions outside a GTID set.
+
+        Other events are not decoded: that reads about as fast as the source sends.
+        """
+        await self.walk(start, visit, _STATEMENTS)
+
+    async def walk(
+        self, start: str | BinlogPosition | GtidSet, visit: _Visitor, kinds: frozenset[bytes] | None = None
+    ) -> None:
+        """Pass every event except rows to ``visit``, from the start of a file or a place to the end of the log.
+
+        ``kinds``: only events of these types, and those that tell the file and the checksums.
+        """
         session = await Session.open(self._options)
         try:
-            checksums = await introduce(session, self._source, self._options)
-            decoder = EventDecoder(file=file, mariadb=self._source.is_mariadb)
-            decoder.checksum_enabled = checksums
-            session.start_dump(file, FIRST_POSITION, 0, DumpFlag.NON_BLOCK | self._source.dump_flags)
+            decoder = EventDecoder(mariadb=self._source.is_mariadb)
+            decoder.checksum_enabled = await introduce(session, self._source, self._options)
+            flags = DumpFlag.NON_BLOCK | self._source.dump_flags
+            if isinstance(start, GtidSet):
+                session.start_dump_gtid(start.encode(), 0, flags)
+            else:
+                if isinstance(start, BinlogPosition):
+                    decoder.file, decoder.position = start.file, start.position
+                else:
+                    decoder.file = start
+                session.start_dump(decoder.file, decoder.position, 0, flags)
             while events := await session.read_events(self._options.connect_timeout):
                 for raw in events:
-                    if raw[4:5] in ROW_CODES:
+                    if raw[4:5] in ROW_CODES or not (kinds is None or raw[4:5] in kinds):
                         continue
                     event = decoder.decode(raw)
                     if event is not None and visit(event, decoder.file, decoder.position):

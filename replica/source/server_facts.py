@@ -22,8 +22,10 @@ from .session import Session, read_value
 _VARIABLES: Final = (
     "binlog_checksum",
     "binlog_format",
+    "explicit_defaults_for_timestamp",
     "gtid_mode",
     "log_bin",
+    "lower_case_table_names",
     "server_id",
     "server_uuid",
 )
@@ -41,7 +43,8 @@ class Source:
     """Facts about a source. ``clock_offset`` is the lead of its clock over the local clock, in seconds.
 
     ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
-    MariaDB.
+    MariaDB. ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps`` is
+    explicit_defaults_for_timestamp, None where the server does not know it.
     """
 
     is_mariadb: bool
@@ -53,6 +56,8 @@ class Source:
     log_bin: bool
     binlog_format: str
     clock_offset: float
+    folds_names: bool = False
+    explicit_timestamps: bool | None = None
 
     @property
     def version_text(self) -> str:
@@ -90,6 +95,7 @@ async def ask(session: Session) -> Source:
     statement = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
     found = {str(name).lower(): str(value) for name, value in await session.query(statement, 2)}
     is_mariadb = session.handshake.is_mariadb
+    explicit = found.get("explicit_defaults_for_timestamp")
     return Source(
         is_mariadb=is_mariadb,
         version=session.handshake.version,
@@ -101,6 +107,8 @@ async def ask(session: Session) -> Source:
         log_bin=found.get("log_bin", "ON").upper() in ("ON", "1"),
         binlog_format=found.get("binlog_format", "ROW").upper(),
         clock_offset=offset,
+        folds_names=found.get("lower_case_table_names", "0") in ("1", "2"),
+        explicit_timestamps=None if explicit is None else explicit.upper() in ("ON", "1"),
     )
 
 

@@ -15,6 +15,7 @@ from protocol.binlog.events import AnonymousGtidEvent, BinlogCheckpointEvent, Ev
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 
+from ..schemas.change_event import SchemaChangeEvent
 from ..snapshot.snapshot_copy import SnapshotCopy
 from ..transactions.boundary import Progress, place_behind
 from ..transactions.replay import FILE_EVENTS, Delivered
@@ -42,6 +43,13 @@ class Batch:
     def place(self, number: int) -> tuple[str, int]:
         """File and position after an event of the batch."""
         return self.end or place_behind(self.events[number])
+
+    def end_of(self, number: int) -> int:
+        """The number of events up to an event and the schema changes behind it."""
+        number += 1
+        while number < len(self.events) and type(self.events[number]) is SchemaChangeEvent:
+            number += 1
+        return number
 
     def before(self, number: int) -> "Batch":
         """The events before ``number``."""
@@ -223,10 +231,17 @@ class Account:
         return len(self._shown) - length_hint(self._handing)
 
     def _done(self, handed: int) -> int:
-        """How many events of the batch are done when ``handed`` selected events are done."""
-        if self._places is None:
-            return handed
-        return self._places[handed] if handed < len(self._places) else len(self._batch.events)
+        """How many events of the batch are done when ``handed`` selected events are done.
+
+        A statement is done when the schema changes behind it are done, so that they come again after a kill.
+        """
+        events = self._batch.events
+        done = handed
+        if self._places is not None:
+            done = self._places[handed] if handed < len(self._places) else len(events)
+        while done < len(events) and type(events[done]) is SchemaChangeEvent:
+            done -= 1
+        return done
 
     def _take(self, batch: Batch) -> None:
         self._batch, self._shown = batch, batch.events

@@ -19,7 +19,6 @@ from protocol.position import BinlogPosition, Checkpoint
 from ..config.options import Options
 from ..config.status import StreamState, StreamStatus
 from ..config.table_filter import unmatched_text
-from ..source.column_lookup import ColumnLookup
 from ..source.dump import Dump
 from ..source.open_dump import Broken, open_again, open_first
 from ..source.resolve_stop import settle
@@ -31,6 +30,7 @@ from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import Transactions
 from .delivery import Ask, Deliver, Delivery, Describe, Request
 from .handlers import AnyEvent, Handlers, Result
+from .schema_keeper import SchemaKeeper
 from .stream_copy import StreamCopy
 from .stream_state import Upkeep
 
@@ -57,8 +57,8 @@ class BinlogStream:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._handlers = Handlers()
-        self._lookup = ColumnLookup(options)
-        self._delivery = Delivery(options)
+        self._schemas = SchemaKeeper(options)
+        self._delivery = Delivery(options, self._schemas.tracker)
         self._account = self._delivery.account
         self._upkeep = Upkeep(options, self._account)
         self._copy = StreamCopy(options, self._account)
@@ -131,6 +131,9 @@ class BinlogStream:
         if isinstance(request, Deliver):
             self._batch = request.events
             self._upkeep.delivers()
+        if self._schemas.tracker.is_unsaved:
+            # Rows behind a statement are not handed out before the store has what it did.
+            await self._schemas.save()
         if self._delivery.takes_news():
             self._retry.forget()
             self._upkeep.turn("streaming")
@@ -261,7 +264,7 @@ class BinlogStream:
             _ = work.cancelled() or work.exception()
         if self._dump is not None:
             await self._dump.session.aclose()
-        await self._lookup.aclose()
+        await self._schemas.aclose()
         await self._copy.aclose()
         if not isinstance(self._error, CheckpointError):
             await self._save()
@@ -308,7 +311,7 @@ class BinlogStream:
             self._work.cancel()
         if self._dump is not None:
             self._dump.session.abort()
-        self._lookup.abort()
+        self._schemas.abort()
 
     async def _connect(self) -> None:
         if self._source is not None or self._has_ended:
@@ -320,6 +323,7 @@ class BinlogStream:
         dump = opening.dump
         try:
             self._source = dump.source
+            await self._schemas.open(opening, start if isinstance(start, Checkpoint) else None)
             is_over = self._delivery.begin(opening)
             if await self._copy.begin(dump.session, dump.source, start):
                 is_over = self._delivery.hold_stop()
@@ -338,7 +342,6 @@ class BinlogStream:
 
     def _use(self, dump: Dump) -> None:
         self._dump, self._source = dump, dump.source
-        self._lookup.move(dump.session.options)
         self._copy.use(dump.session.options, dump.source)
         self._show("seeking" if dump.is_seeking else "streaming")
         if self._has_ended:
@@ -394,6 +397,7 @@ class BinlogStream:
         dump, replay = await open_again(self._options, broken)
         self._overdue = overdue_place(dump.session, dump.source, broken.identity, broken.progress)
         try:
+            await self._schemas.use(dump, broken)
             self._delivery.go_on(dump, broken, replay)
         except ReplicaError:
             dump.session.abort()
@@ -463,12 +467,9 @@ class BinlogStream:
         dump.session.acknowledge(*confirmed_place(self._account.progress, *self._delivery.place))
 
     async def _describe(self, event: TableMapEvent) -> None:
-        """Look up the column names of a table whose table map has none."""
-        if self._delivery.takes_table_statement():
-            self._lookup.forget()
-        # Rows that are only counted need no names.
-        columns = await self._lookup.columns(event.table) if self._options.row_values else None
-        self._delivery.describe(event, columns)
+        """Ask the source for the columns of a table that the schema history does not know."""
+        table = await self._schemas.describe(event)
+        self._delivery.describe(event, table)
 
     async def _look_after_duties(self) -> None:
         """The user has come back for more: save the checkpoint and show the status if due."""

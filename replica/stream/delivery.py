@@ -6,17 +6,17 @@ The raw events of one read are decoded as one batch where possible. Nothing here
 stream has to do next.
 
     Deliver     hand out these events, then call ``advance`` again
-    Describe    look up the columns of this table, call ``describe``, then ``advance``
+    Describe    ask for the columns of this table, call ``describe``, then ``advance``
     Ask.TURN    give other tasks a turn
     Ask.READ    wait for more of the log, then call ``advance``
     Ask.END     the stream is over
 
 What ends a batch early, and what happens in the middle of one:
 
-    A table map without column names, of a table that is new since the last DDL: the batch ends before the table map.
-    When the user is done with the batch, the stream looks up the columns. The next batch begins with that table map.
-    A DDL statement does not end a batch. The decoder forgets all tables at a DDL, so the next table map without
-    column names ends the batch, and the stream looks up the columns anew.
+    A DDL statement does not end a batch. ``SchemaTracker`` applies it to the schema history at once, a
+    ``SchemaChangeEvent`` for each table that it changes comes behind it, and the decoder forgets all tables.
+    A table map without names, of a table that is new since the last DDL, gets them from the history. If it has none,
+    the batch ends before the table map, the stream asks the source, and the next batch begins with that table map.
     An event that changes how later events are read (``ALONE``) is decoded by itself, between two batches.
     Damage: the events before the damaged event are handed out. Then ``advance`` raises the error.
     A lost connection: the stream waits for bytes only when the batch is handed out, so the user gets all whole events
@@ -58,7 +58,7 @@ from protocol.constants import (
 from protocol.errors import ProtocolError, ReplicaError
 from protocol.records import record
 from protocol.rows.counting import row_compiler
-from protocol.rows.description import ColumnDescription
+from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
@@ -76,6 +76,8 @@ from ..transactions.replay import (
 from ..transactions.stop_point import StopPoint
 from .batch import Account, Batch
 from .copy_delivery import CopyDelivery
+from .place_names import PlaceNames
+from .schema_tracker import SchemaTracker
 
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 # A compressed transaction is handed out in batches of this many events, whatever its size.
@@ -99,7 +101,7 @@ class Deliver:
 
 @record(frozen=True, slots=True)
 class Describe:
-    """A table map without column names, of a table that the stream has to look up."""
+    """A table map without column names, of a table that the schema history does not know."""
 
     event: TableMapEvent
 
@@ -113,10 +115,11 @@ class Delivery:
     ``account`` knows how far the user has come, ``wants_table`` which tables the user selected (None: all).
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, tracker: SchemaTracker) -> None:
         self.account = Account(options.events)
         self._copy = CopyDelivery(self.account)
         self._options = options
+        self._names = PlaceNames(tracker)
         # With an interval of 0 the checkpoint is saved at each transaction: then each transaction is a batch.
         self._is_divided = options.checkpoints is not None and not options.checkpoint_interval
         self.wants_table = table_filter(options.tables, options.exclude_tables)
@@ -129,7 +132,6 @@ class Delivery:
         self._is_over = False
         self._has_news = False
         self._awaits_rotate = True
-        self._table_statements = 0
         # Whether an event of the log is known to begin where the dump began.
         self._is_proven = False
         self._drop()
@@ -148,11 +150,6 @@ class Delivery:
         """Whether this dump has brought a new event or a heartbeat since the last call."""
         has_news, self._has_news = self._has_news, False
         return has_news
-
-    def takes_table_statement(self) -> bool:
-        """Whether a statement that may have changed tables was decoded since the last call."""
-        before, self._table_statements = self._table_statements, self._decoder.table_statements
-        return before != self._table_statements
 
     def settle_stop(self, stop: StopPoint) -> None:
         """Replace the stop by a more exact one."""
@@ -240,7 +237,7 @@ class Delivery:
         self._decoder.checksum_enabled = dump.has_checksums
         self.account.begin_dump(self._decoder if dump.is_by_gtid else None)
         self._has_news, self._awaits_rotate, self._is_proven = False, True, dump.is_known
-        self._table_statements = 0
+        self._names.open(self._decoder)
         self._drop()
 
     def _drop(self) -> None:
@@ -256,6 +253,7 @@ class Delivery:
         # A table map without column names, and its bytes; and whether its table has been described.
         self._nameless: tuple[TableMapEvent, bytes] | None = None
         self._is_described = False
+        self._names.drop()
 
     # Batches
 
@@ -298,12 +296,9 @@ class Delivery:
             self.account.received_at = time.time()
         return bool(self._raws)
 
-    def describe(self, event: TableMapEvent, columns: Sequence[ColumnDescription] | None) -> None:
-        """Take the columns of the table that ``advance`` asked for; None if the source does not show them.
-
-        Raises what ``EventDecoder.describe`` raises.
-        """
-        event.table = self._decoder.describe(event.table_id, columns)
+    def describe(self, event: TableMapEvent, table: Table | None) -> None:
+        """Take the table that ``advance`` asked for, with names; None if the source does not show them."""
+        event.table = self._decoder.name_table(event.table_id, table or event.table)
         self._is_described = True
 
     def _decode(self) -> Request | None:
@@ -314,11 +309,17 @@ class Delivery:
             self._next += 1
             return self._decode_special(raw)
         try:
-            self._next = self._decoder.decode_run(self._raws, self._next, events, kept)
+            while self._next < len(self._raws):
+                self._next = self._decoder.decode_run(self._raws, self._next, events, kept)
+                self._names.follow(events)
+                if not self._decoder.takes_description():
+                    break
+                if not self._names.gives(events[-1]):
+                    self._wait_for_description(events.pop(), kept.pop())
+                    break
         except ReplicaError as error:
+            self._names.follow(events)
             self._error = error
-        if self._decoder.takes_description():
-            self._wait_for_description(events.pop(), kept.pop())
         return self._admit(Batch(events, kept))
 
     def _is_special(self, raw: bytes) -> bool:
@@ -335,6 +336,7 @@ class Delivery:
             event, self._is_proven = decode_first(self._decoder, raw)
         if event is None:
             return None
+        self._names.follow([event])
         if self._is_internal(event):
             self._take_internal(event)
         elif self._is_before_start(event):
@@ -342,7 +344,7 @@ class Delivery:
             self._end_if_reached()
         elif type(event) is TransactionPayloadEvent:
             self._payload, self._inner = self._decoder.payload_events(event), 1
-        elif self._decoder.takes_description():
+        elif self._decoder.takes_description() and not self._names.gives(event):
             self._wait_for_description(event, raw)
         else:
             return self._admit(Batch([event], [raw], self.place))
@@ -352,7 +354,8 @@ class Delivery:
         events, _ = self._take_described()
         try:
             for event in islice(payload, _PAYLOAD_EVENTS):
-                if self._decoder.takes_description():
+                self._names.follow([event])
+                if self._decoder.takes_description() and not self._names.gives(event):
                     self._wait_for_description(event, b"")
                     break
                 events.append(event)
@@ -382,6 +385,8 @@ class Delivery:
         if not batch.events:
             return None
         self._has_news = True
+        if self._names.has_changes:
+            batch = self._names.with_changes(batch)
         if self._stop is not None and not self._copy.is_running:
             batch = self._up_to_stop(self._stop, batch)
         return self._deliver(batch)
@@ -430,7 +435,7 @@ class Delivery:
                 return batch.before(number)
             if progress.follow(event, *batch.place(number)) and stop.is_reached(progress):
                 self._is_over = True
-                return batch.before(number + 1)
+                return batch.before(batch.end_of(number))
         return batch
 
     def _first_boundary(self, batch: Batch) -> int:
@@ -438,7 +443,7 @@ class Delivery:
         progress = self.account.progress_behind()
         for number, event in enumerate(batch.events):
             if progress.follow(event, *batch.place(number)):
-                return number + 1
+                return batch.end_of(number)
         return len(batch.events)
 
     def _end_if_reached(self) -> None:
@@ -458,10 +463,7 @@ class Delivery:
     # Events of the connection
 
     def _is_internal(self, event: Event) -> bool:
-        """Whether the source made the event for this connection and the log does not hold it here.
-
-        A format description that precedes a start in the middle of a file counts as such.
-        """
+        """Whether the source made the event for this connection, as the format description in mid-file."""
         header = event.header
         if header.flags & EventFlag.ARTIFICIAL or isinstance(event, HeartbeatEvent):
             return True
@@ -479,11 +481,11 @@ class Delivery:
     def _take_artificial_rotate(self, event: RotateEvent) -> None:
         progress = self.account.progress
         is_first, self._awaits_rotate = self._awaits_rotate, False
+        if is_first:
+            self._names.begin_at(event)
         if is_first and not self._is_by_gtid and progress.file not in ("", event.next_file):
             # This event has no checksum, so its file name is checked here.
-            raise ProtocolError(
-                f"the replica asked for {progress.file}, but the source begins with {event.next_file}"
-            )
+            raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
         if self._replay is None:
             progress.follow(event, *self.place)
 

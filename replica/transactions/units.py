@@ -36,7 +36,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
 )
 from protocol.binlog.row_changes import Change
-from protocol.constants import MariadbGtidExtraFlag
+from protocol.constants import ALTER_NOT_DONE, MariadbGtidExtraFlag
 from protocol.errors import (
     LostEventsError,
     ReplicaError,
@@ -60,8 +60,6 @@ from .snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 Outcome = Literal["commit", "rollback", "prepared", "restarted", "snapshot"]
 
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
-# A two-phase ALTER TABLE that has only begun, or has failed.
-_ALTER_NOT_DONE: Final = MariadbGtidExtraFlag.START_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 #: Events with the rows of a table.
 ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 #: Events that begin a transaction, whatever the event before them was.
@@ -129,7 +127,7 @@ class Unit:
         sql = event.sql
         self.xid = statement_xid(sql) or self.xid
         begin = self.begin
-        if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & _ALTER_NOT_DONE:
+        if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & ALTER_NOT_DONE:
             return
         kind = statement_kind(sql)
         # A statement outside BEGIN and COMMIT is a transaction of its own, and ends it.

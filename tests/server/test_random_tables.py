@@ -42,7 +42,7 @@ async def test_the_stream_equals_select(server: Server, schema: str, metadata: s
         async for event in stream:
             if isinstance(event, RowsEvent):
                 changes[event.table.name] += changes_of(event)
-    names_from = "log" if metadata == "FULL" else "information_schema"
+    names_from = "log" if metadata == "FULL" else "history"
     problems: list[str] = []
     for table in tables:
         problems += check_table(table, changes.pop(table.name, []), names_from)

@@ -92,7 +92,7 @@ async def test_where_names_come_from(server: Server, schema: str, metadata: str)
         server.query(f"SET GLOBAL binlog_row_metadata = {before}")
     assert isinstance(event, WriteRowsEvent)
     assert event.table.column_names == ("id", "with `all'\"\n!")
-    assert event.table.names_from == ("log" if metadata == "FULL" else "information_schema")
+    assert event.table.names_from == ("log" if metadata == "FULL" else "history")
     assert event.rows == [(4294967295, "b")]
     assert event.table.primary_key == ("id",)
 
@@ -124,18 +124,21 @@ async def test_columns_follow_a_ddl(server: Server, schema: str) -> None:
     ]
 
 
-async def test_names_of_today_do_not_fit_rows_of_yesterday(server: Server, schema: str) -> None:
+async def test_rows_of_the_past_have_names_where_the_log_tells_them(server: Server, schema: str) -> None:
     start = end_of_log(server)
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b INT)")
     server.query(f"INSERT INTO {schema}.t VALUES (1, 10)")
     server.query(f"ALTER TABLE {schema}.t ADD z VARCHAR(5) FIRST")
     options: dict[str, Any] = {"start": start, "stop": "now", "tables": f"{schema}.*"}
-    with pytest.raises(replica.SchemaMismatchError, match=r"binlog_row_metadata=FULL"):
-        await to_the_end(stream_of(server, **options))
-    assert await to_the_end(stream_of(server, on_schema_mismatch="positional", **options)) == [(1, 10)]
+    assert await to_the_end(stream_of(server, **options)) == [(1, 10)]
+    begun = end_of_log(server)
+    server.query(f"INSERT INTO {schema}.t VALUES ('z', 2, 20)")
     server.query(f"ALTER TABLE {schema}.t DROP z, MODIFY b VARCHAR(10)")
-    with pytest.raises(replica.SchemaMismatchError, match="'b'"):
+    # The statement that takes a column away does not say what it was, and the table's creation is not in this part.
+    options["start"] = begun
+    with pytest.raises(replica.SchemaMismatchError, match="the statement that ends at"):
         await to_the_end(stream_of(server, **options))
+    assert await to_the_end(stream_of(server, on_schema_mismatch="positional", **options)) == [("z", 2, 20)]
 
 
 async def test_a_table_that_is_gone(server: Server, schema: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,7 +147,8 @@ async def test_a_table_that_is_gone(server: Server, schema: str, caplog: pytest.
     server.query(f"INSERT INTO {schema}.t VALUES (1)")
     server.query(f"DROP TABLE {schema}.t")
     assert await to_the_end(stream_of(server, start=start, stop="now", tables=f"{schema}.*")) == [(1,)]
-    assert sum("no column names" in record.getMessage() for record in caplog.records) == 1
+    # The log has its CREATE TABLE.
+    assert not caplog.records
 
 
 async def test_generated_columns_are_part_of_the_rows(mysql97: Server, mariadb118: Server) -> None:
@@ -290,7 +294,7 @@ async def test_a_closed_stream_leaves_nothing_on_the_server(server: Server, sche
             server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
             server.query(f"INSERT INTO {schema}.t VALUES (1)")
             assert await take_rows(stream, 1) == [(1,)]
-            assert sessions() == 2  # one more for the names
+            assert sessions() == 1
         async with asyncio.timeout(SECONDS):
             while sessions():  # a source sees that a replica has gone when it next writes to it
                 server.query(f"INSERT INTO {schema}.t SELECT MAX(a) + 1 FROM {schema}.t")

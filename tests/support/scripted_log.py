@@ -11,10 +11,11 @@ from protocol.constants import EventType
 from replica import BinlogPosition, WriteRowsEvent
 
 from .raw_events import format_description, int_rows, int_table_map, query, raw_event, rotate
-from .socket_source import FILE, MYSQL_VARIABLES, UUID, SocketSource
+from .socket_source import ALL_COLUMNS, FILE, MYSQL_VARIABLES, UUID, SocketSource
 
 XID = struct.pack("<Q", 5)
-INT_COLUMN = ("id", "int", "int", "NO", None, "PRI")
+# The table maps of these logs say that the column may be NULL.
+INT_COLUMN = ("id", "int", "int", "YES", None, "PRI")
 COLUMNS = [INT_COLUMN]
 GTIDS_ON = MYSQL_VARIABLES | {"gtid_mode": "ON"}
 
@@ -42,6 +43,11 @@ def heartbeat(log: Log) -> Log:
 
 def mysql(log: Log, **given: object) -> SocketSource:
     return SocketSource(log.raw, columns=list(COLUMNS), **given)  # type: ignore[arg-type]
+
+
+def unseen(log: Log) -> SocketSource:
+    """A source that shows no tables, until its ``answers`` are cleared: the stream asks for each when it comes."""
+    return mysql(log, answers={ALL_COLUMNS: [], "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE": []})
 
 
 def values(events: list[Event]) -> list[int]:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from protocol.constants import Capability, Command
+from protocol.constants import Capability, Command, EventType
 from protocol.conversation.commands import BinlogDump, BinlogDumpGtid, Query
 from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok
 from protocol.conversation.packets import MAX_PAYLOAD, FrameStream
@@ -20,6 +20,8 @@ from .fake_source import MARIADB_CAPABILITIES, NONCE, OLD_CAPABILITIES
 
 Rows = Sequence[tuple[str | None, ...]]
 FILE = "binlog.000001"
+#: How the question about the columns of all tables begins.
+ALL_COLUMNS = "SELECT TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
 UUID = "11111111-2222-3333-4444-555555555555"
 MYSQL_VARIABLES = {
     "log_bin": "ON",
@@ -37,7 +39,8 @@ class SocketSource:
 
     ``events`` are sent to each dump with a ``pause`` in seconds behind each, and then the source is silent.
     ``events_for`` says instead what a dump gets; the first connections are cut after so many bytes of theirs as
-    ``cuts`` has, and ``on_cut`` is called then. ``columns`` are the rows of information_schema.COLUMNS.
+    ``cuts`` has, and ``on_cut`` is called then. ``columns`` are the rows of information_schema.COLUMNS
+    for each table of the log; they hold from ``tables_since`` on, a position in the file.
     ``silent_for`` is the beginning of a statement that is never answered, or "login". ``delay`` is how many seconds
     each answer takes. ``alter`` makes of each payload those that are sent, ``alter_bytes`` of their frames the bytes.
     """
@@ -47,6 +50,7 @@ class SocketSource:
     answers: dict[str, Rows | Err | Callable[[], Rows]] = field(default_factory=dict)
     columns: Sequence[tuple[str | None, ...]] = field(default_factory=list)
     version: str = "9.7.4"
+    tables_since: int = 4
     silent_for: str = ""
     refuses_login: Err | None = None
     refuses_dump: Err | None = None
@@ -95,6 +99,26 @@ class SocketSource:
         finally:
             writer.close()
 
+    def tables(self) -> set[tuple[str, str]]:
+        """Schema and name of each table that the events have a table map of; s.t may be in a compressed one."""
+        found = {("s", "t")}
+        for raw in self.events:
+            if len(raw) > 27 and raw[4] == EventType.TABLE_MAP:
+                schema, rest = raw[28 : 28 + raw[27]], raw[29 + raw[27] :]
+                found.add((schema.decode(), rest[1 : 1 + rest[0]].decode()))
+        return found
+
+    def describe(self) -> Rows | Err | None:
+        """The answer about all columns, from what a question about one table gets."""
+        rows = self.answer("SELECT COLUMN_NAME FROM information_schema.COLUMNS")
+        if not isinstance(rows, Sequence):
+            return rows
+        return [
+            (schema, name, str(number), *row, "", "")
+            for schema, name in sorted(self.tables())
+            for number, row in enumerate(rows, 1)
+        ]
+
     def answer(self, sql: str) -> Rows | Err | None:
         known = [prefix for prefix in self.answers if sql.startswith(prefix)]
         if known:
@@ -102,8 +126,22 @@ class SocketSource:
             return answer() if callable(answer) else answer
         if sql.startswith("SHOW GLOBAL VARIABLES"):
             return list(self.variables.items())
+        if sql.startswith(ALL_COLUMNS):
+            return self.describe()
+        if sql.startswith("SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME"):
+            primary = [row[0] for row in self.columns if row[5] == "PRI"]
+            return [
+                (*table, "PRIMARY", str(number), name, None, "0", "BTREE")
+                for table in sorted(self.tables())
+                for number, name in enumerate(primary, 1)
+            ]
+        if sql.startswith("SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE"):
+            return [(*table, "BASE TABLE", "InnoDB", "utf8mb4_0900_ai_ci") for table in sorted(self.tables())]
         if "information_schema.COLUMNS" in sql:
             return self.columns
+        if sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+            # What the source says of its tables holds from this place on.
+            return [(FILE, str(self.tables_since))]
         if sql.startswith("SELECT UNIX_TIMESTAMP"):
             return [("1700000000",)]
         if sql.startswith("SELECT @master_binlog_checksum"):

@@ -27,7 +27,6 @@ from replica import (
 )
 from tests.support.raw_events import int_table_map, query
 from tests.support.scripted_log import (
-    COLUMNS,
     GTIDS_ON,
     INT_COLUMN,
     Log,
@@ -38,9 +37,10 @@ from tests.support.scripted_log import (
     mysql,
     three_transactions,
     transaction,
+    unseen,
     values,
 )
-from tests.support.socket_source import FILE, UUID, SocketSource, serving, until
+from tests.support.socket_source import ALL_COLUMNS, FILE, UUID, SocketSource, serving, until
 
 
 async def test_events_come_in_order_with_names() -> None:
@@ -51,7 +51,7 @@ async def test_events_come_in_order_with_names() -> None:
     assert isinstance(rows, WriteRowsEvent)
     assert (rows.rows, rows.table.names_from, rows.table.primary_key) == (
         [(1,), (2,)],
-        "information_schema",
+        "history",
         ("id",),
     )
     assert [(event.file, event.position + event.header.size) for event in events[:-1]] == [
@@ -249,13 +249,15 @@ async def test_cancelling_while_reading_leaves_nothing() -> None:
 
 
 async def test_a_cancelled_look_up_is_repeated() -> None:
-    source = mysql(transaction(Log(), 1), silent_for="SELECT COLUMN_NAME")
+    source = unseen(transaction(Log(), 1))
     async with serving(source), replica.connect(source.dsn, start="earliest", connect_timeout=0.3) as stream:
+        source.silent_for = ALL_COLUMNS
         seen = [await anext(stream), await anext(stream)]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await anext(stream)
         source.silent_for = ""
+        source.answers.clear()
         seen += [await anext(stream), await anext(stream)]
     assert kinds(seen) == ["FormatDescription", "Query", "TableMap", "WriteRows"]
     rows = seen[-1]
@@ -263,28 +265,21 @@ async def test_a_cancelled_look_up_is_repeated() -> None:
     assert rows.table.column_names == ("id",)
 
 
-@pytest.mark.parametrize("asked_before", [False, True])
-async def test_closing_during_a_look_up_leaves_nothing(asked_before: bool) -> None:
-    log = transaction(Log(), 1)
-    source = mysql(log, silent_for="" if asked_before else "SELECT COLUMN_NAME")
-    if asked_before:
-        log.add(query("CREATE TABLE u (a INT)"))
-        transaction(log, 2, name="u")
+async def test_closing_during_a_look_up_leaves_nothing() -> None:
+    source = unseen(transaction(Log(), 1))
     async with serving(source):
         stream = replica.connect(source.dsn, start="earliest", events=RowsEvent)
 
-        async def consume() -> list[int]:
-            seen: list[Event] = []
-            async for event in stream:
-                seen.append(event)
-                source.silent_for = "SELECT COLUMN_NAME"
-            return values(seen)
+        async def consume() -> list[Event]:
+            return [event async for event in stream]
 
         async with stream:
+            source.silent_for = ALL_COLUMNS
+            asked = len(source.statements)
             consuming = asyncio.create_task(consume())
-            await until(lambda: sum("COLUMN_NAME" in sql for sql in source.statements) == 1 + asked_before)
+            await until(lambda: any(sql.startswith(ALL_COLUMNS) for sql in source.statements[asked:]))
             await stream.aclose()
-            assert await consuming == [1] * asked_before
+            assert await consuming == []
         await source.until_closed()
 
 
@@ -385,23 +380,27 @@ async def test_what_comes_later_is_no_matter_of_the_position() -> None:
 # Column names
 
 
-async def test_names_are_asked_for_once_and_again_after_a_ddl() -> None:
+def questions(source: SocketSource) -> int:
+    return sum(sql.startswith(ALL_COLUMNS) for sql in source.statements)
+
+
+async def test_names_are_asked_for_once_and_a_ddl_asks_nothing() -> None:
     log = transaction(transaction(Log(), 1), 2)
     log.add(query("SAVEPOINT `a`"))
     transaction(log, 3)
-    log.add(query("ALTER TABLE t RENAME COLUMN id TO number"))
+    log.add(query("ALTER TABLE s.t RENAME COLUMN id TO number"))
     transaction(log, 4)
-    renamed = [("number", *INT_COLUMN[1:])]
-    names = iter([COLUMNS, renamed])
-    async with serving(SocketSource(log.raw, answers={"SELECT COLUMN_NAME": lambda: next(names)})) as source:
+    without_key = [(*INT_COLUMN[:-1], "")]
+    async with serving(SocketSource(log.raw, columns=without_key)) as source:
         events = await collect(source, 4, events=RowsEvent)
-        assert sum("COLUMN_NAME" in sql for sql in source.statements) == 2
+        assert questions(source) == 1
     assert [event.table.column_names for event in events if isinstance(event, RowsEvent)] == [
         ("id",),
         ("id",),
         ("id",),
         ("number",),
     ]
+    assert {event.table.names_from for event in events if isinstance(event, RowsEvent)} == {"history"}
 
 
 async def test_no_names_to_be_seen_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -411,7 +410,8 @@ async def test_no_names_to_be_seen_give_one_warning(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "replica"):
         async with serving(SocketSource(log.raw)) as source:
             events = await collect(source, 5, events=RowsEvent)
-            assert sum("COLUMN_NAME" in sql for sql in source.statements) == 2
+            # At connect, and once for each table.
+            assert questions(source) == 3
     assert values(events) == [0, 1, 2, 3, 4]
     assert {event.table.column_names for event in events if isinstance(event, RowsEvent)} == {("@1",)}
     [record] = caplog.records
@@ -421,7 +421,7 @@ async def test_no_names_to_be_seen_give_one_warning(caplog: pytest.LogCaptureFix
 
 async def test_a_refused_look_up_is_a_warning_too(caplog: pytest.LogCaptureFixture) -> None:
     refusal = Err(1142, "42000", "SELECT command denied")
-    source = SocketSource(transaction(Log(), 1).raw, answers={"SELECT COLUMN_NAME": refusal})
+    source = SocketSource(transaction(Log(), 1).raw, answers={ALL_COLUMNS: refusal})
     async with serving(source):
         assert values(await collect(source, 4)) == [1]
     assert "SELECT command denied" in caplog.text
@@ -444,11 +444,9 @@ async def test_names_that_do_not_fit(columns: list[tuple[str | None, ...]]) -> N
 
 
 async def test_an_idle_look_up_connection_that_was_closed_is_made_anew() -> None:
-    log = transaction(Log(), 1)
-    log.add(query("CREATE TABLE u (a INT)"))
-    transaction(log, 2, name="u")
-    source = SocketSource(log.raw, columns=list(COLUMNS))
+    source = unseen(transaction(transaction(Log(), 1), 2, name="u"))
     async with serving(source), replica.connect(source.dsn, start="earliest", events=RowsEvent) as stream:
+        source.answers.clear()
         first = await anext(stream)
         source.writers[-1].close()
         second = await anext(stream)

@@ -1,0 +1,50 @@
+"""``SchemaChangeEvent``: what a statement of the log did to a table. A stream hands it out behind the statement."""
+
+from protocol.binlog.events import Event, QueryEvent
+from protocol.records import record
+
+from .catalog import TableChange, Unknown
+from .shape import Shape
+
+
+@record(slots=True)
+class SchemaChangeEvent(Event):
+    """A statement of the log has changed a table that the stream wants.
+
+    ``schema`` and ``name`` are the table's. ``before`` and ``after`` are its shapes: None if there is no such table
+    before or after; an object with a ``reason`` instead of columns if its columns are not known. ``sql`` is the
+    statement. A RENAME is two events: one without ``after`` and with ``renamed_to``, one without ``before`` and with
+    ``renamed_from`` (``schema.name``). This is no event of the log; ``file`` and ``position`` are those of the
+    statement's event. A stream that starts in the past without a store (``schemas=``) has none for statements that
+    come before the first table without names.
+    """
+
+    schema: str = ""
+    name: str = ""
+    before: Shape | Unknown | None = None
+    after: Shape | Unknown | None = None
+    sql: str = ""
+    renamed_from: str | None = None
+    renamed_to: str | None = None
+
+    @property
+    def table(self) -> str:
+        """The table as ``schema.name``."""
+        return f"{self.schema}.{self.name}"
+
+
+def schema_change(event: QueryEvent, change: TableChange) -> SchemaChangeEvent:
+    """The event for one table of a statement."""
+    made, gone = change.renamed_from, change.renamed_to
+    return SchemaChangeEvent(
+        event.header,
+        event.file,
+        event.position,
+        change.table.schema,
+        change.table.name,
+        change.before,
+        change.after,
+        event.sql,
+        None if made is None else str(made),
+        None if gone is None else str(gone),
+    )

@@ -1,0 +1,74 @@
+"""``PlaceNames``: what the schema history says of decoded events: names for table maps, changes behind statements.
+
+``Delivery`` calls it for each run of decoded events, before later events are decoded. It awaits nothing.
+"""
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import Event, QueryEvent, RotateEvent, TableMapEvent
+
+from ..schemas.change_event import SchemaChangeEvent
+from .batch import Batch
+from .schema_tracker import SchemaTracker
+
+
+class PlaceNames:
+    """Stands between the decoder of one stream and its ``SchemaTracker``."""
+
+    def __init__(self, tracker: SchemaTracker) -> None:
+        self._tracker = tracker
+        self._decoder = EventDecoder()
+        self._followed = 0
+        # What statements of the next batch change in wanted tables, by the place of the statement.
+        self._changes: dict[tuple[str, int], list[SchemaChangeEvent]] = {}
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether ``with_changes`` has something to add."""
+        return bool(self._changes)
+
+    def open(self, decoder: EventDecoder) -> None:
+        """Go on with another decoder."""
+        self._decoder, self._followed = decoder, 0
+
+    def begin_at(self, event: RotateEvent) -> None:
+        """A dump tells its place before its first event of the log."""
+        self._tracker.begin_at(event.next_file, event.next_position)
+
+    def drop(self) -> None:
+        """Forget the changes of events that are not handed out."""
+        self._changes.clear()
+
+    def follow(self, events: list[Event]) -> None:
+        """Apply the statements among the newest events to the schema history; older ones may be among them."""
+        count = self._decoder.table_statements
+        if count == self._followed:
+            return
+        self._followed = count
+        for event in events:
+            if type(event) is QueryEvent:
+                changes = self._tracker.follow(event)
+                if changes:
+                    # A statement that was followed before tells the same again, without the names of a rename.
+                    self._changes.setdefault((event.file, event.position), changes)
+
+    def gives(self, event: Event) -> bool:
+        """Give a table map the names that the schema history has for its place. Returns whether it has them."""
+        assert isinstance(event, TableMapEvent)
+        table = self._tracker.named(event)
+        if table is not None:
+            event.table = self._decoder.name_table(event.table_id, table)
+        return table is not None
+
+    def with_changes(self, batch: Batch) -> Batch:
+        """The batch with a ``SchemaChangeEvent`` behind each statement that has changed a wanted table."""
+        events: list[Event] = []
+        raws: list[bytes] = []
+        for event, raw in zip(batch.events, batch.raws, strict=True):
+            events.append(event)
+            raws.append(raw)
+            if type(event) is QueryEvent:
+                changes = self._changes.pop((event.file, event.position), [])
+                events += changes
+                raws += [b""] * len(changes)
+        self._changes.clear()
+        return Batch(events, raws, batch.end, batch.inner)

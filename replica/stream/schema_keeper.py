@@ -1,0 +1,364 @@
+"""Loads, reads and saves the schema history of a stream: what ``SchemaTracker`` needs from the source and the store.
+
+    store -> history -> SchemaTracker                        when the stream is opened
+    information_schema, statements of the log -> history     without a store, and where the history has a gap
+    SchemaTracker -> store                                   before rows behind a statement are handed out
+
+The source is asked over the stream's own connection before the dump, later over a second one. A question never waits
+for a lock of the source longer than a second: a semi-synchronous source may hold it until the stream acknowledges.
+"""
+
+import logging
+from time import monotonic
+from typing import Final
+
+from protocol.binlog.events import TableMapEvent
+from protocol.errors import (
+    CheckpointError,
+    ConfigurationError,
+    ReplicaError,
+    SchemaMismatchError,
+    ServerError,
+)
+from protocol.gtid import AnyGtidSet
+from protocol.position import BinlogPosition, Checkpoint
+from protocol.rows.table import Table
+
+from ..config.checkpoint import FileCheckpointStore, settled
+from ..config.options import Options
+from ..config.reconnect import is_passing_refusal
+from ..config.schema_store import SUFFIX, FileSchemaStore
+from ..schemas.catalog import Catalog, Unknown
+from ..schemas.logged_statements import LogTraits
+from ..schemas.past_history import history_before
+from ..schemas.proof import first_difference
+from ..schemas.reading import TableReader, traits_of
+from ..schemas.shape import Shape
+from ..schemas.timeline import SchemaHistory, State
+from ..schemas.touched import touched_by
+from ..source.dump import Dump
+from ..source.open_dump import Broken, FirstOpening, Identity
+from ..source.resolve_start import is_same_server
+from ..source.second_connection import SecondConnection
+from ..source.server_facts import Source
+from ..source.session import Session
+from ..sql.quoting import hex_literal
+from ..sql.token_reader import TableName
+from .schema_tracker import SchemaTracker
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+# How often the store hears how far the log has been followed: a later start scans the log from there.
+_ADVANCE_SECONDS: Final = 10.0
+# The store is written anew when so many lines were added to it.
+_MOST_ADDED: Final = 2000
+
+
+class SchemaKeeper:
+    """Keeps one stream's schema history. ``tracker`` is its part without input and output."""
+
+    def __init__(self, options: Options) -> None:
+        self.tracker = SchemaTracker(options)
+        self._options = options
+        self._store = options.schemas
+        beside = options.checkpoints
+        # A store that the user did not name belongs to the checkpoint, and means nothing without one.
+        self._is_beside = self._store is None and isinstance(beside, FileCheckpointStore)
+        if self._store is None and isinstance(beside, FileCheckpointStore):
+            self._store = FileSchemaStore(beside.path + SUFFIX)
+        self._traits = LogTraits(is_mariadb=False, version=())
+        self._connection = SecondConnection(options, "SET SESSION lock_wait_timeout = 1")
+        self._source: Source | None = None
+        # The boundary at which the stream came from another server.
+        self._moved_at = ("", 0)
+        self._has_warned = False
+        # Tables that the source was asked about without success since the last statement.
+        self._nameless: set[TableName] = set()
+        self._statements_seen = 0
+        self._advance_at = 0.0
+        self._added = 0
+
+    # Opening.
+
+    async def open(self, opening: FirstOpening, stored: Checkpoint | None) -> None:
+        """Load the history, or read all tables. ``stored`` is the checkpoint that the stream begins at, if any.
+
+        Raises ``CheckpointError`` for a store that cannot be used, ``ConnectionLostError``.
+        """
+        dump = opening.dump
+        self._source = source = dump.source
+        if not self._options.row_values:
+            # Rows that are only counted need no names.
+            return
+        identity = _identity(source)
+        reader = TableReader(dump.session, source)
+        self._traits = traits_of(source)
+        history = None if self._is_beside and stored is None else await self._load()
+        if history is not None and history.source != identity:
+            self._move(history, stored, identity, opening)
+            return
+        start = _start(opening, stored, source)
+        if history is not None and start is not None:
+            await self._follow_gap(reader, history, start)
+            self.tracker.use(self._traits, history)
+            self._added = len(history.tables)
+        else:
+            self.tracker.use(self._traits, await self._read_all(reader))
+        await self.save()
+
+    async def _load(self) -> SchemaHistory | None:
+        if self._store is None:
+            return None
+        lines = await settled(self._store.load())
+        if lines is None:
+            return None
+        try:
+            return SchemaHistory.from_lines(lines)
+        except ConfigurationError as error:
+            raise CheckpointError(
+                f"{self._store!r} holds {error}; restore it from a backup, or remove it: the tables are then "
+                "read anew"
+            ) from error
+
+    def _move(
+        self, history: SchemaHistory, stored: Checkpoint | None, identity: str, opening: FirstOpening
+    ) -> None:
+        """The store is of another server: that is right if the checkpoint is of it, too, and GTIDs lead on."""
+        if stored is None or _identity(stored) != history.source or not opening.dump.is_by_gtid:
+            raise CheckpointError(
+                f"{self._store!r} holds the schema history of server {history.source}, and this is server "
+                f"{identity}; give the store of this server, or remove it: the tables are then read anew"
+            )
+        self.tracker.use(self._traits, history)
+        place = BinlogPosition(stored.file, stored.position) if stored.file else history.head
+        catalog = self.tracker.tables_at(place) or Catalog()
+        self.tracker.move(self._traits, identity, catalog)
+
+    async def _follow_gap(
+        self, reader: TableReader, history: SchemaHistory, start: BinlogPosition | AnyGtidSet
+    ) -> None:
+        """Follow the log from where the store ends to where the stream begins."""
+        if isinstance(start, BinlogPosition) and start <= history.head:
+            return
+        try:
+            found = await reader.statements(history.head, start)
+        except ServerError as error:
+            raise CheckpointError(
+                f"{self._store!r} ends at {history.head}, the stream begins at {start}, and the log between them "
+                f"cannot be read ({error}); give the store that belongs to the checkpoint, or remove it: the tables "
+                "are then read anew"
+            ) from error
+        for logged in found:
+            history.apply(logged.statement, logged.end)
+        if isinstance(start, BinlogPosition):
+            history.advance(start)
+
+    async def _read_all(self, reader: TableReader) -> SchemaHistory | None:
+        """All tables as they are now; None if the source does not tell: whoever needs names asks again, and is told."""
+        try:
+            return await self._read_tables(reader)
+        except (ServerError, ConfigurationError) as error:
+            if isinstance(error, ServerError) and is_passing_refusal(error):
+                raise
+            _LOGGER.debug("the tables cannot be read: %s", error)
+            return None
+
+    async def _read_tables(self, reader: TableReader) -> SchemaHistory:
+        assert self._source is not None
+        reading = await reader.read()
+        return SchemaHistory(_identity(self._source), reading.place, reading.catalog)
+
+    # Going on.
+
+    async def use(self, dump: Dump, broken: Broken) -> None:
+        """The stream goes on with another dump, from the boundary that ``broken`` has."""
+        before, self._source = self._source, dump.source
+        self._connection.move(dump.session.options)
+        if before is None or is_same_server((before.server_uuid, before.server_id), dump.source):
+            return
+        history, progress = self.tracker.history, broken.progress
+        boundary: BinlogPosition | None = None
+        is_here = history is not None and history.source == _name_of(broken.identity)
+        # Until a transaction has ended on this server, the boundary is a place of the server before it.
+        place = progress.file, progress.position
+        if progress.file and is_here and place != self._moved_at:
+            boundary = BinlogPosition(*place)
+        self._moved_at = place
+        catalog = self.tracker.tables_at(boundary)
+        self._traits = traits_of(dump.source)
+        if catalog is None:
+            async with self._connection.session() as session:
+                self.tracker.use(self._traits, await self._read_all(TableReader(session, dump.source)))
+        else:
+            self.tracker.move(self._traits, _identity(dump.source), catalog)
+
+    def abort(self) -> None:
+        """Close the second connection at once."""
+        self._connection.abort()
+
+    async def aclose(self) -> None:
+        """Close the second connection and wait until it is closed."""
+        await self._connection.aclose()
+
+    # Names.
+
+    async def describe(self, event: TableMapEvent) -> Table | None:
+        """The table with names that the history does not know yet; None if the source does not show the table.
+
+        After another statement of the log the source is asked again. Raises ``SchemaMismatchError`` if no shape fits
+        the log, unless ``on_schema_mismatch`` is ``"positional"``.
+        """
+        if self.tracker.statements != self._statements_seen:
+            self._statements_seen = self.tracker.statements
+            self._nameless.clear()
+        name, place = self.tracker.name_of(event.table), BinlogPosition(event.file, event.position)
+        if name in self._nameless or not self._options.row_values:
+            return None
+        try:
+            async with self._connection.session() as session:
+                found = await self._ask(session, event, name, place)
+        except ServerError as error:
+            if is_passing_refusal(error):
+                raise
+            self._warn(event.table, str(error))
+            found = None
+        if found is None:
+            self._nameless.add(name)
+        return found
+
+    async def _ask(
+        self, session: Session, event: TableMapEvent, name: TableName, place: BinlogPosition
+    ) -> Table | None:
+        assert self._source is not None
+        reader = TableReader(session, self._source)
+        history = self.tracker.history
+        if history is None:
+            history = await self._read_tables(reader)
+            self.tracker.use(self._traits, history)
+        if place < history.begin:
+            history = await self._extended(reader, history, min(place, self.tracker.begin or place))
+            self.tracker.use(self._traits, history)
+        named = self.tracker.named(event)
+        if named is not None:
+            return named
+        before = history.shape_at(name, place)
+        if not await self._read_again(reader, history, name, place):
+            self._warn(
+                event.table, "the user cannot see the table: grant SELECT on it, unless the table was dropped"
+            )
+            return None
+        self.tracker.renew()
+        named = self.tracker.named(event)
+        if named is None and self._options.on_schema_mismatch == "error":
+            later = [changed for changed in history.places_of(name) if place < changed]
+            raise _mismatch(event, (history.shape_at(name, place), before), later)
+        return named
+
+    async def _extended(
+        self, reader: TableReader, history: SchemaHistory, place: BinlogPosition
+    ) -> SchemaHistory:
+        """The same history from an earlier place on."""
+        found = await reader.statements(place, history.begin)
+        catalog = self.tracker.tables_at(history.begin) or Catalog()
+        longer = history_before(history.source, place, catalog, found)
+        longer.join(history)
+        return longer
+
+    async def _read_again(
+        self, reader: TableReader, history: SchemaHistory, name: TableName, place: BinlogPosition
+    ) -> bool:
+        """Read one table as it is now, and what the log did to it since. Returns whether the source shows it."""
+        reading = await reader.read(
+            f" AND TABLE_SCHEMA = {hex_literal(name.schema)} AND TABLE_NAME = {hex_literal(name.name)}"
+        )
+        shape: State = reading.catalog.get(name)
+        if shape is None:
+            return False
+        if place < reading.place:
+            found = await reader.statements(place, reading.place)
+            if name in touched_by(logged.statement for logged in found):
+                now = Catalog(history.catalog.tables, history.catalog.schemas)
+                now.set(name, shape)
+                shape = history_before(history.source, place, now, found).shape_at(name, place)
+        history.set_at(name, place, shape)
+        return True
+
+    def _warn(self, table: Table | str, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _LOGGER.warning(
+                "no column names for %s from information_schema (%s): its columns are named @1, @2... This is logged "
+                "once, for the first such table. binlog_row_metadata=FULL on the source puts names into the log",
+                table,
+                reason,
+            )
+
+    # Saving.
+
+    async def save(self) -> None:
+        """Write what the store lacks. Raises ``CheckpointError`` from the store."""
+        if self._store is None or not self.tracker.is_unsaved:
+            return
+        lines, is_whole = self.tracker.take_unsaved()
+        await self._write(lines, is_whole=is_whole)
+
+    async def advance(self, file: str, position: int) -> None:
+        """Tell the store now and then how far the log has been followed."""
+        history = self.tracker.history
+        if self._store is None or history is None or not file or monotonic() < self._advance_at:
+            return
+        self._advance_at = monotonic() + _ADVANCE_SECONDS
+        before = history.head
+        history.advance(BinlogPosition(file, position))
+        if history.head != before:
+            await self._write([history.head_line()], is_whole=False)
+
+    async def _write(self, lines: list[str], *, is_whole: bool) -> None:
+        assert self._store is not None
+        if not is_whole and self._added > _MOST_ADDED:
+            self.tracker.renew()
+            lines, is_whole = self.tracker.take_unsaved()
+        self._added = 0 if is_whole else self._added + len(lines)
+        try:
+            await settled(self._store.save(lines) if is_whole else self._store.append(lines))
+        except ReplicaError:
+            self.tracker.renew()
+            raise
+
+
+def _mismatch(
+    event: TableMapEvent, states: tuple[State, ...], later: list[BinlogPosition]
+) -> SchemaMismatchError:
+    """The error of a table map that no known shape fits; ``later`` are the places at which the table was changed."""
+    reasons = [first_difference(state, event.table) or "" for state in states if isinstance(state, Shape)]
+    reasons += [state.reason for state in states if isinstance(state, Unknown)]
+    if later:
+        reasons.append(
+            f"the statement that ends at {later[0]} changes the table and does not say what it was"
+        )
+    return SchemaMismatchError(
+        f"{event.table} at {event.file}:{event.position}: its columns there are not known "
+        f'({"; ".join(filter(None, reasons))}). on_schema_mismatch="positional" names them @1, @2...; a schema '
+        "store (schemas=) of a stream that was there before the change has their names"
+    )
+
+
+def _name_of(identity: Identity) -> str:
+    uuid, server_id = identity
+    return uuid or str(server_id)
+
+
+def _identity(known: Source | Checkpoint) -> str:
+    return _name_of((known.server_uuid, known.server_id))
+
+
+def _start(
+    opening: FirstOpening, stored: Checkpoint | None, source: Source
+) -> BinlogPosition | AnyGtidSet | None:
+    """Where the stream begins in this server's log: the place if it is known, else the transactions before it."""
+    start = opening.start
+    if not start.by_gtid:
+        return BinlogPosition(start.file, start.position) if start.file else None
+    if stored is not None and stored.file and _identity(stored) == _identity(source):
+        return BinlogPosition(stored.file, stored.position)
+    return start.gtid_set

@@ -1,0 +1,131 @@
+"""The schema history of a stream while it reads: follows the statements of the log, and names tables.
+
+    QueryEvent -> SchemaTracker.follow -> SchemaChangeEvent
+    TableMapEvent without names -> SchemaTracker.named -> Table, or None: the source has to be asked
+
+It runs as far ahead as the decoder. Places of another server's log mean nothing here: after a failover the history
+begins anew with the tables as they were at the last transaction boundary. It asks no server and awaits nothing;
+``schema_keeper`` does.
+"""
+
+from protocol.binlog.events import QueryEvent, TableMapEvent
+from protocol.binlog.query_status import is_unfinished_alter
+from protocol.errors import ConfigurationError
+from protocol.position import BinlogPosition
+from protocol.rows.table import Table
+
+from ..config.options import Options
+from ..config.table_filter import table_filter
+from ..schemas.catalog import Catalog
+from ..schemas.change_event import SchemaChangeEvent, schema_change
+from ..schemas.logged_statements import LogTraits, statement_of
+from ..schemas.proof import first_difference, nameless, with_shape
+from ..schemas.shape import Shape
+from ..schemas.timeline import SchemaHistory
+from ..sql.token_reader import TableName
+
+
+class SchemaTracker:
+    """Follows one stream. ``history`` is None until tables have been read or loaded."""
+
+    def __init__(self, options: Options) -> None:
+        self._wants_table = table_filter(options.tables, options.exclude_tables)
+        self._takes_nameless = options.on_schema_mismatch == "positional"
+        self._traits: LogTraits | None = None
+        self.history: SchemaHistory | None = None
+        # How many statements have been followed.
+        self.statements = 0
+        # Where the first dump of this server began.
+        self.begin: BinlogPosition | None = None
+        # The tables at the beginning of a dump whose first place is not known yet, and the source's identity.
+        self._awaiting: tuple[str, Catalog] | None = None
+        self._unsaved: list[str] = []
+        self._is_new = False
+
+    def use(self, traits: LogTraits, history: SchemaHistory | None) -> None:
+        """Go on with this history, of the source that the log now comes from."""
+        self._traits, self.history, self._awaiting = traits, history, None
+        self._unsaved.clear()
+        self._is_new = history is not None
+
+    def move(self, traits: LogTraits, source: str, catalog: Catalog) -> None:
+        """The log now comes from another server; the tables are as in ``catalog`` where it begins."""
+        self._traits, self.history, self._awaiting = traits, None, (source, catalog)
+        self.begin = None
+        self._unsaved.clear()
+
+    def begin_at(self, file: str, position: int) -> None:
+        """The dump begins at this place, or before it without a statement between them."""
+        if self.begin is None and file:
+            self.begin = BinlogPosition(file, position)
+        if self._awaiting is not None and file:
+            (source, catalog), self._awaiting = self._awaiting, None
+            self.history, self._is_new = SchemaHistory(source, BinlogPosition(file, position), catalog), True
+
+    def follow(self, event: QueryEvent) -> list[SchemaChangeEvent]:
+        """Do what a statement of the log does. Returns what it changes in wanted tables."""
+        self.statements += 1
+        self.begin_at(event.file, event.position)
+        history = self.history
+        if history is None or self._traits is None or is_unfinished_alter(event.status_variables):
+            return []
+        end = BinlogPosition(event.file, event.position + event.header.size)
+        is_new = end > history.head
+        changes = history.apply(statement_of(event, self._traits), end)
+        if is_new:
+            self._unsaved += history.change_lines(changes)
+        return [schema_change(event, change) for change in changes if self._wants(change.table)]
+
+    def named(self, event: TableMapEvent) -> Table | None:
+        """The table with the names of its place; None if the history does not know them."""
+        self.begin_at(event.file, event.position)
+        if self.history is None:
+            return None
+        shape = self.history.shape_at(self.name_of(event.table), BinlogPosition(event.file, event.position))
+        if not isinstance(shape, Shape) or first_difference(shape, event.table) is not None:
+            return None
+        table = with_shape(event.table, shape)
+        # A column of the past that nothing names any more is @n, if the user agrees.
+        return table if self._takes_nameless or not nameless(table) else None
+
+    def name_of(self, table: Table) -> TableName:
+        """The table's name as the history has it."""
+        if self._traits is not None and self._traits.folds_names:
+            return TableName(table.schema.lower(), table.name.lower())
+        return TableName(table.schema, table.name)
+
+    def tables_at(self, position: BinlogPosition | None) -> Catalog | None:
+        """All tables as they were at a place of the log; None without a history.
+
+        A stream by GTIDs has no place before its first transaction has ended: then as they were where it began.
+        """
+        history = self.history
+        if history is None:
+            return None if self._awaiting is None else self._awaiting[1]
+        position = position or self.begin or history.head
+        try:
+            states = {table: history.shape_at(table, position) for table in history.tables}
+        except ConfigurationError:
+            return None
+        found = {table: state for table, state in states.items() if state is not None}
+        return Catalog(found, history.catalog.schemas)
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the store lacks something of the history."""
+        return self._is_new or bool(self._unsaved)
+
+    def take_unsaved(self) -> tuple[list[str], bool]:
+        """Lines for the store, and whether they are the whole history."""
+        history = self.history
+        assert history is not None
+        is_whole, self._is_new = self._is_new, False
+        added, self._unsaved = self._unsaved, []
+        return list(history.to_lines()) if is_whole else added, is_whole
+
+    def renew(self) -> None:
+        """The whole history must be saved again."""
+        self._is_new = self.history is not None
+
+    def _wants(self, table: TableName) -> bool:
+        return self._wants_table is None or self._wants_table(table.schema, table.name)

@@ -1,0 +1,219 @@
+"""Every row comes under the names, signs and labels of its place in the log, whatever DDL is behind it.
+
+Servers are at their defaults (MINIMAL, NO_LOG), and the user may only read. All cases of ``ddl_cases`` run one after
+another. A consumer reads while they run, one that stood at the beginning reads everything late, and one is broken off
+and begun anew many times (``SCHEMA_HISTORY_SEED`` repeats where). The witness of each row is SELECT right behind the
+statement that wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+import replica
+from replica import Checkpoint, FileCheckpointStore, FileSchemaStore, SchemaChangeEvent
+from replica.sql.quoting import identifier
+from tests.server.support.streams import PASSWORD, SECONDS, user_of
+from tests.support.ddl_cases import CASES, Case
+from tests.support.servers import Server
+from tests.support.socket_source import until
+
+Row = dict[str, Any]
+
+
+class Witness:
+    """Runs statements, and knows what the tables of its schemas hold after each."""
+
+    def __init__(self, server: Server, schema: str, other: str) -> None:
+        self.names = {"schema": schema, "other": other}
+        self.connection = server.connect(database=schema, charset="utf8mb4", autocommit=True)
+        self.cursor = self.connection.cursor()
+        # With a key of its own, so that this connection's temporary tables and modes do not get in the way.
+        self.reader = server.connect(charset="utf8mb4", autocommit=True).cursor()
+        self.rows: list[tuple[str, Row]] = []
+        self.state = self.tables()
+
+    def run(self, statement: str) -> None:
+        self.cursor.execute(statement.format(**self.names) if "{" in statement else statement)
+        self.cursor.fetchall()
+        state = self.tables()
+        if statement.lstrip().upper().startswith(("INSERT", "UPDATE")) or " AS SELECT" in statement.upper():
+            for table, rows in state.items():
+                known = self.state.get(table, [])
+                self.rows += [(table, row) for row in rows if row not in known]
+        self.state = state
+
+    def tables(self) -> dict[str, list[Row]]:
+        schemas = tuple(self.names.values())
+        self.reader.execute(
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA IN (%s, %s) "
+            "AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')",
+            schemas,
+        )
+        return {f"{schema}.{name}": self.content(schema, name) for schema, name in self.reader.fetchall()}
+
+    def content(self, schema: str, name: str) -> list[Row]:
+        self.reader.execute(
+            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+            "ORDER BY ORDINAL_POSITION",
+            (schema, name),
+        )
+        columns = [row[0] for row in self.reader.fetchall()]
+        selected = ", ".join(map(identifier, columns))
+        self.reader.execute(f"SELECT {selected} FROM {identifier(schema)}.{identifier(name)}")
+        return [dict(zip(columns, row, strict=True)) for row in self.reader.fetchall()]
+
+    def close(self) -> None:
+        self.connection.close()
+        assert self.reader.connection is not None
+        self.reader.connection.close()
+
+
+def is_for(case: Case, server: Server) -> bool:
+    if server.family not in case.families:
+        return False
+    return server.family != "mysql" or not (case.since > (5, 6) and server.name == "mysql:5.6")
+
+
+async def read_rows(stream: replica.BinlogStream, found: list[tuple[str, Row]], most: int) -> None:
+    """Add the rows that inserts and updates leave, up to the end of the transaction with so many.
+
+    Columns that only the log has are left out, as are sequences.
+    """
+    async for event in stream:
+        if isinstance(event, replica.XidEvent) and len(found) >= most:
+            await stream.acknowledge()
+            return
+        if not isinstance(event, replica.RowsEvent) or "next_not_cached_value" in event.table.column_names:
+            continue
+        for change in event.changes():
+            if change.op != "delete" and change.after is not None:
+                assert event.table.names_from == "history", event.table
+                hidden = ("row_start", "row_end")
+                row = {name: value for name, value in change.after.items() if name not in hidden}
+                found.append((str(event.table), row))
+
+
+class Running:
+    """The cases on one server, each in two schemas of its own."""
+
+    def __init__(self, server: Server, schemas: contextlib.ExitStack) -> None:
+        cases = [case for case in CASES if is_for(case, server)]
+        self.parts = []
+        for case in cases:
+            names = schemas.enter_context(server.fresh_schema()), schemas.enter_context(server.fresh_schema())
+            witness = Witness(server, *names)
+            schemas.callback(witness.close)
+            self.parts.append((case, witness))
+            for statement in case.before:
+                witness.run(statement)
+            witness.rows.clear()
+        self.patterns = [f"{name}.*" for _, witness in self.parts for name in witness.names.values()]
+
+    def run(self) -> None:
+        for case, witness in self.parts:
+            for statement in case.behind:
+                try:
+                    witness.run(statement)
+                except pymysql.Error as error:
+                    raise AssertionError(f"{case.name}: {statement}: {error}") from error
+
+    @property
+    def rows(self) -> list[tuple[str, Row]]:
+        return [row for _, witness in self.parts for row in witness.rows]
+
+    def problem(self, found: list[tuple[str, Row]]) -> str | None:
+        """The first case that a consumer got otherwise."""
+        for case, witness in self.parts:
+            schemas = tuple(f"{name}." for name in witness.names.values())
+            got = [row for row in found if row[0].startswith(schemas)]
+            if got != witness.rows:
+                return f"{case.name}: {difference(got, witness.rows)}"
+        return None
+
+
+async def test_rows_come_under_the_names_of_their_place(server: Server, tmp_path: Path) -> None:
+    seed = int(os.environ.get("SCHEMA_HISTORY_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"SCHEMA_HISTORY_SEED={seed}")
+    with user_of(server) as user, contextlib.ExitStack() as schemas:
+        running = Running(server, schemas)
+        dsn = server.dsn(user, PASSWORD)
+        checkpoints = FileCheckpointStore(tmp_path / "all.ckpt")
+        store = FileSchemaStore(tmp_path / "parts")
+        given: dict[str, Any] = {"tables": running.patterns}
+        async with replica.connect(dsn, checkpoints=checkpoints, **given):
+            pass
+        async with replica.connect(dsn, schemas=store, **given) as stream:
+            place = stream.checkpoint
+        live: list[tuple[str, Row]] = []
+        async with replica.connect(dsn, **given) as stream, asyncio.timeout(SECONDS * 4):
+            reading = asyncio.create_task(read_rows(stream, live, 1 << 30))
+            await asyncio.to_thread(running.run)
+            rows = running.rows
+            await until(lambda: len(live) >= len(rows) or reading.done())
+        await reading
+        assert running.problem(live) is None
+        late: list[tuple[str, Row]] = []
+        async with replica.connect(dsn, checkpoints=checkpoints, stop="now", **given) as stream:
+            await read_rows(stream, late, 1 << 30)
+        assert running.problem(late) is None
+        parts = await in_parts(random.Random(seed), dsn, place, len(rows), schemas=store, **given)
+        assert running.problem(parts) is None
+        assert parts == rows
+
+
+async def in_parts(
+    chance: random.Random, dsn: str, place: Checkpoint | None, count: int, **given: Any
+) -> list[tuple[str, Row]]:
+    """The rows as consumers see them that come one after another, each from the checkpoint of the one before."""
+    found: list[tuple[str, Row]] = []
+    while len(found) < count:
+        async with replica.connect(dsn, start=place, **given) as stream, asyncio.timeout(SECONDS):
+            await read_rows(stream, found, min(len(found) + chance.randint(1, 20), count))
+            place = stream.checkpoint
+    return found
+
+
+def difference(found: list[tuple[str, Row]], expected: list[tuple[str, Row]]) -> str:
+    for got, wanted in zip(found, expected, strict=False):
+        if got != wanted:
+            return f"{got} instead of {wanted}"
+    return f"{len(found)} rows instead of {len(expected)}: {found[-1:]} {expected[-1:]}"
+
+
+async def test_a_change_of_a_table_is_an_event(server: Server, schema: str, tmp_path: Path) -> None:
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, a VARCHAR(20))")
+    store = FileSchemaStore(tmp_path / "schemas")
+    async with replica.connect(server.dsn(), tables=f"{schema}.*", schemas=store) as begun:
+        start = begun.checkpoint
+    server.query(f"ALTER TABLE {schema}.t ADD b INT UNSIGNED AFTER id")
+    server.query(f"RENAME TABLE {schema}.t TO {schema}.u")
+    server.query(f"DROP TABLE {schema}.u")
+    options: dict[str, Any] = {"start": start, "stop": "now", "tables": f"{schema}.*"}
+    async with replica.connect(server.dsn(), schemas=store, events=SchemaChangeEvent, **options) as stream:
+        changes = [event async for event in stream if isinstance(event, SchemaChangeEvent)]
+    assert [(change.table, names(change.before), names(change.after)) for change in changes] == [
+        (f"{schema}.t", ["id", "a"], ["id", "b", "a"]),
+        (f"{schema}.t", ["id", "b", "a"], None),
+        (f"{schema}.u", None, ["id", "b", "a"]),
+        (f"{schema}.u", ["id", "b", "a"], None),
+    ]
+    assert "ADD b" in changes[0].sql
+    assert (changes[1].renamed_to, changes[2].renamed_from) == (f"{schema}.u", f"{schema}.t")
+    # It comes behind its statement, and the statement is done when both are.
+    async with replica.connect(server.dsn(), schemas=store, **options) as stream:
+        events = [event async for event in stream]
+    kinds = [type(event).__name__ for event in events if "Gtid" not in type(event).__name__]
+    expected = ["QueryEvent", "SchemaChangeEvent", "QueryEvent", *["SchemaChangeEvent"] * 2, "QueryEvent"]
+    assert kinds[-7:] == [*expected, "SchemaChangeEvent"]
+
+
+def names(shape: object) -> list[str] | None:
+    return None if shape is None else [column.name for column in shape.columns]  # type: ignore[attr-defined]
