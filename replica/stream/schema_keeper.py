@@ -154,7 +154,7 @@ class SchemaKeeper:
             history.advance(start)
 
     async def _read_all(self, reader: TableReader) -> SchemaHistory | None:
-        """All tables as they are now; None if the source does not tell: whoever needs names asks again, and is told."""
+        """All tables as they are now; None if the source does not tell. Whoever needs names asks again."""
         try:
             return await self._read_tables(reader)
         except (ServerError, ConfigurationError) as error:

@@ -31,18 +31,27 @@ Row = dict[str, Any]
 class Witness:
     """Runs statements, and knows what the tables of its schemas hold after each."""
 
-    def __init__(self, server: Server, schema: str, other: str) -> None:
-        self.names = {"schema": schema, "other": other}
-        self.connection = server.connect(database=schema, charset="utf8mb4", autocommit=True)
-        self.cursor = self.connection.cursor()
-        # With a key of its own, so that this connection's temporary tables and modes do not get in the way.
-        self.reader = server.connect(charset="utf8mb4", autocommit=True).cursor()
+    def __init__(self, server: Server, reader: Any, schema: str, other: str) -> None:
+        # Another session than the one that runs statements: its temporary tables and modes do not get in the way.
+        self.reader = reader
+        self.server, self.names = server, {"schema": schema, "other": other}
         self.rows: list[tuple[str, Row]] = []
         self.state = self.tables()
 
-    def run(self, statement: str) -> None:
-        self.cursor.execute(statement.format(**self.names) if "{" in statement else statement)
-        self.cursor.fetchall()
+    def run(self, statements: tuple[str, ...]) -> None:
+        """Run statements in a session of their own."""
+        with self.server.connect(
+            database=self.names["schema"], charset="utf8mb4", autocommit=True
+        ) as session:
+            for statement in statements:
+                self.run_one(session.cursor(), statement)
+
+    def run_one(self, cursor: Any, statement: str) -> None:
+        try:
+            cursor.execute(statement.format(**self.names) if "{" in statement else statement)
+        except pymysql.Error as error:
+            raise AssertionError(f"{statement}: {error}") from error
+        cursor.fetchall()
         state = self.tables()
         if statement.lstrip().upper().startswith(("INSERT", "UPDATE")) or " AS SELECT" in statement.upper():
             for table, rows in state.items():
@@ -69,11 +78,6 @@ class Witness:
         selected = ", ".join(map(identifier, columns))
         self.reader.execute(f"SELECT {selected} FROM {identifier(schema)}.{identifier(name)}")
         return [dict(zip(columns, row, strict=True)) for row in self.reader.fetchall()]
-
-    def close(self) -> None:
-        self.connection.close()
-        assert self.reader.connection is not None
-        self.reader.connection.close()
 
 
 def is_for(case: Case, server: Server) -> bool:
@@ -106,24 +110,19 @@ class Running:
 
     def __init__(self, server: Server, schemas: contextlib.ExitStack) -> None:
         cases = [case for case in CASES if is_for(case, server)]
+        reader = schemas.enter_context(server.connect(charset="utf8mb4", autocommit=True)).cursor()
         self.parts = []
         for case in cases:
             names = schemas.enter_context(server.fresh_schema()), schemas.enter_context(server.fresh_schema())
-            witness = Witness(server, *names)
-            schemas.callback(witness.close)
+            witness = Witness(server, reader, *names)
             self.parts.append((case, witness))
-            for statement in case.before:
-                witness.run(statement)
+            witness.run(case.before)
             witness.rows.clear()
         self.patterns = [f"{name}.*" for _, witness in self.parts for name in witness.names.values()]
 
     def run(self) -> None:
         for case, witness in self.parts:
-            for statement in case.behind:
-                try:
-                    witness.run(statement)
-                except pymysql.Error as error:
-                    raise AssertionError(f"{case.name}: {statement}: {error}") from error
+            witness.run(case.behind)
 
     @property
     def rows(self) -> list[tuple[str, Row]]:
