@@ -141,7 +141,7 @@ class SocketSource:
             return self.columns
         if sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
             # What the source says of its tables holds from this place on.
-            return [(FILE, str(self.tables_since))]
+            return [(FILE, str(self.tables_since), "", "", "")]
         if sql.startswith("SELECT UNIX_TIMESTAMP"):
             return [("1700000000",)]
         if sql.startswith("SELECT @master_binlog_checksum"):
