@@ -93,7 +93,7 @@ class TableReader:
                 )
             return isinstance(end, BinlogPosition) and BinlogPosition(file, position) == end
 
-        await self._scan.statements(begin, visit)
+        await self._scan.statements(begin, visit, end if isinstance(end, BinlogPosition) else None)
         return found
 
     async def _low_mark(self) -> "_LowMark":

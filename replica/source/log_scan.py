@@ -9,7 +9,7 @@ from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
-from protocol.constants import ROW_CODES, DumpFlag, EventFlag, EventType
+from protocol.constants import EVENT_END_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
 from protocol.errors import BinlogNotFoundError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
@@ -143,15 +143,21 @@ class LogScan:
             return False
         return True
 
-    async def statements(self, start: BinlogPosition | GtidSet, visit: _Visitor) -> None:
+    async def statements(
+        self, start: BinlogPosition | GtidSet, visit: _Visitor, end: BinlogPosition | None = None
+    ) -> None:
         """Pass statements and GTIDs to ``visit``, from a place on, or all of transactions outside a GTID set.
 
-        Other events are not decoded: that reads about as fast as the source sends.
+        Other events are not decoded: that reads about as fast as the source sends. At ``end`` it is over.
         """
-        await self.walk(start, visit, _STATEMENTS)
+        await self.walk(start, visit, _STATEMENTS, end)
 
     async def walk(
-        self, start: str | BinlogPosition | GtidSet, visit: _Visitor, kinds: frozenset[bytes] | None = None
+        self,
+        start: str | BinlogPosition | GtidSet,
+        visit: _Visitor,
+        kinds: frozenset[bytes] | None = None,
+        end: BinlogPosition | None = None,
     ) -> None:
         """Pass every event except rows to ``visit``, from the start of a file or a place to the end of the log.
 
@@ -172,10 +178,16 @@ class LogScan:
                 session.start_dump(decoder.file, decoder.position, 0, flags)
             while events := await session.read_events(self._options.connect_timeout):
                 for raw in events:
-                    if raw[4:5] in ROW_CODES or not (kinds is None or raw[4:5] in kinds):
-                        continue
-                    event = decoder.decode(raw)
-                    if event is not None and visit(event, decoder.file, decoder.position):
+                    if raw[4:5] not in ROW_CODES and (kinds is None or raw[4:5] in kinds):
+                        event = decoder.decode(raw)
+                        if event is not None and visit(event, decoder.file, decoder.position):
+                            return
+                    if end is not None and decoder.file == end.file and _end_of(raw) == end.position:
                         return
         finally:
             await session.aclose()
+
+
+def _end_of(raw: bytes) -> int:
+    """The position behind an event, as its header has it: modulo 2**32."""
+    return int.from_bytes(raw[EVENT_END_OFFSET : EVENT_END_OFFSET + 4], "little")

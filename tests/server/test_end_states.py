@@ -145,7 +145,7 @@ async def test_a_disk_that_is_full(server: Server, schema: str, tmp_path: Path) 
         output, _ = await process.communicate()
     assert process.returncode == 0
     assert output.decode().startswith(f"CheckpointError the checkpoint file {path} cannot be written")
-    assert os.listdir(tmp_path) == ["checkpoint"]
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint", "checkpoint.schemas"]
     checkpoint = FileCheckpointStore(path).load()
     assert checkpoint is not None
     assert checkpoint.file == start.file
