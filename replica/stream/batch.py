@@ -173,7 +173,7 @@ class Account:
         """A copy of the progress as if all events handed out, and the events of ``batch``, were done."""
         behind = self.progress.copy()
         for events, end in (
-            (self._batch.events[self._settled : self._done(self._handed)], self._batch.end),
+            (self._batch.events[self._settled : self._before(self._handed)], self._batch.end),
             ((), None) if batch is None else (batch.events, batch.end),
         ):
             behind.follow_all(events, end)
@@ -235,13 +235,16 @@ class Account:
 
         A statement is done when the schema changes behind it are done, so that they come again after a kill.
         """
-        events = self._batch.events
-        done = handed
-        if self._places is not None:
-            done = self._places[handed] if handed < len(self._places) else len(events)
+        events, done = self._batch.events, self._before(handed)
         while done < len(events) and type(events[done]) is SchemaChangeEvent:
             done -= 1
         return done
+
+    def _before(self, handed: int) -> int:
+        """How many events of the batch come before the selected event of this number."""
+        if self._places is None:
+            return handed
+        return self._places[handed] if handed < len(self._places) else len(self._batch.events)
 
     def _take(self, batch: Batch) -> None:
         self._batch, self._shown = batch, batch.events

@@ -16,7 +16,7 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
-from ..schemas.catalog import Catalog
+from ..schemas.catalog import Catalog, TableChange
 from ..schemas.change_event import SchemaChangeEvent, schema_change
 from ..schemas.logged_statements import LogTraits, statement_of
 from ..schemas.proof import first_difference, nameless, with_shape
@@ -74,7 +74,11 @@ class SchemaTracker:
         changes = history.apply(statement_of(event, self._traits), end)
         if is_new:
             self._unsaved += history.change_lines(changes)
-        return [schema_change(event, change) for change in changes if self._wants(change.table)]
+        return [
+            schema_change(event, change)
+            for change in changes
+            if self._wants(change.table) and _is_seen(change)
+        ]
 
     def named(self, event: TableMapEvent) -> Table | None:
         """The table with the names of its place; None if the history does not know them."""
@@ -129,3 +133,11 @@ class SchemaTracker:
 
     def _wants(self, table: TableName) -> bool:
         return self._wants_table is None or self._wants_table(table.schema, table.name)
+
+
+def _is_seen(change: TableChange) -> bool:
+    """Whether the change concerns more than keys and options that no row shows."""
+    before, after = change.before, change.after
+    if not isinstance(before, Shape) or not isinstance(after, Shape):
+        return before != after
+    return before.columns != after.columns or before.primary_key != after.primary_key
