@@ -204,7 +204,7 @@ async def test_any_bit_may_be_flipped(
         # The rest lies in the two events in front, which no checksum guards or one that the source leaves as it was,
         # where it changes nothing that is used; or behind the third row.
         assert proxy.counts["flip"] >= count * 9 // 10
-        assert noticed >= count * 3 // 4
+        assert noticed >= count // 2
 
 
 @pytest.mark.parametrize("mode", [FILE_POSITION, GTID])

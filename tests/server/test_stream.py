@@ -138,7 +138,9 @@ async def test_rows_of_the_past_have_names_where_the_log_tells_them(server: Serv
     options["start"] = begun
     with pytest.raises(replica.SchemaMismatchError, match="the statement that ends at"):
         await to_the_end(stream_of(server, **options))
-    assert await to_the_end(stream_of(server, on_schema_mismatch="positional", **options)) == [("z", 2, 20)]
+    [row] = await to_the_end(stream_of(server, on_schema_mismatch="positional", **options))
+    # Without any metadata nothing tells that the column was text.
+    assert row in (("z", 2, 20), (b"z", 2, 20))
 
 
 async def test_a_table_that_is_gone(server: Server, schema: str, caplog: pytest.LogCaptureFixture) -> None:
