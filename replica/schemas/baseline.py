@@ -13,7 +13,7 @@ from protocol.records import record
 from protocol.rows.description import ColumnDescription, labels_of
 
 from ..sql.token_reader import TableName
-from .catalog import Catalog
+from .catalog import Catalog, Unknown
 from .charset_names import UnknownShapeError, known
 from .column_shapes import LABEL_TYPES, STRING_TYPES
 from .hidden_columns import hash_columns, hidden_period
@@ -90,10 +90,16 @@ def baseline(
             table.keys.setdefault(index or "", {})[int(position or 0)] = rest
     catalog = Catalog()
     for schema, charset in schemas:
-        catalog.set_schema(schema or "", charset)
+        try:
+            catalog.set_schema(schema or "", charset)
+        except UnknownShapeError:
+            catalog.set_schema(schema or "", None)
     for table_name, table in listed.items():
         if table.columns:
-            catalog.set(table_name, _shape(table))
+            try:
+                catalog.set(table_name, _shape(table))
+            except UnknownShapeError as error:
+                catalog.set(table_name, Unknown(f"{table_name} as information_schema has it: {error}"))
     return catalog
 
 

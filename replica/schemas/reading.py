@@ -7,11 +7,13 @@ What is read is valid at the high mark, if no statement between the marks is abo
 log before information_schema shows what it did. It keeps no history, and knows no stream.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from protocol.binlog.events import Event, GtidEvent, MariadbGtidEvent, QueryEvent
 from protocol.binlog.query_status import is_unfinished_alter
 from protocol.conversation.messages import TextValue
+from protocol.errors import ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import BinlogPosition
 from protocol.records import record
@@ -21,7 +23,7 @@ from ..source.log_scan import LogScan
 from ..source.resolve_start import log_end
 from ..source.server_facts import Source, executed_gtids, owned_gtids
 from ..source.session import Session
-from .baseline import BaselineQueries, baseline
+from .baseline import BaselineQueries, Row, baseline
 from .catalog import Catalog, Unknown
 from .logged_statements import LogTraits, statement_of
 from .past_history import LoggedStatement
@@ -60,11 +62,16 @@ class TableReader:
         for _ in range(_ATTEMPTS):
             low = await self._low_mark()
             rows = [
-                await self._rows(sql)
-                for sql in (queries.schemas, queries.tables, queries.columns, queries.keys)
+                await self._rows(sql, columns)
+                for sql, columns in (
+                    (queries.schemas, 2),
+                    (queries.tables, 5),
+                    (queries.columns, 11),
+                    (queries.keys, 8),
+                )
             ]
             high = await log_end(self._session, self._source, self._scan)
-            catalog = baseline(*rows)
+            catalog = _catalog(rows)
             touched = await self._touched_since(low, high)
             if not touched:
                 break
@@ -118,14 +125,23 @@ class TableReader:
         owned = await owned_gtids(self._session)
         return not owned and await executed_gtids(self._session, self._source) == low.gtid_set
 
-    async def _rows(self, sql: str) -> list[list[str | None]]:
-        return [[_text(value) for value in row] for row in await self._session.query(sql)]
+    async def _rows(self, sql: str, columns: int) -> list[list[str | None]]:
+        return [[_text(value) for value in row] for row in await self._session.query(sql, columns)]
 
 
 @record(slots=True, frozen=True)
 class _LowMark:
     end: BinlogPosition
     gtid_set: AnyGtidSet | None
+
+
+def _catalog(rows: Sequence[Sequence[Row]]) -> Catalog:
+    """The tables that the answers describe; ``ProtocolError`` for answers that describe none."""
+    schemas, tables, columns, keys = rows
+    try:
+        return baseline(schemas, tables, columns, keys)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ProtocolError(f"information_schema answered with rows that are no tables: {error!r}") from error
 
 
 def _text(value: TextValue) -> str | None:
