@@ -305,10 +305,17 @@ _FIELDS: dict[int, tuple[str, Callable[[Reader, _Limits], object]]] = {
 
 
 def _read_fields(reader: Reader, limits: _Limits) -> _Fields:
-    """All optional fields; unknown fields of later servers are skipped, as servers do."""
+    """All optional fields; unknown fields of later servers are skipped, as servers do.
+
+    A field comes once: that bounds the work for a table map that lies.
+    """
     fields = _Fields()
+    codes: set[int] = set()
     while reader.remaining:
         code = reader.u8()
+        if code in codes:
+            raise DecodeError(f"optional metadata field {code} of a table map comes twice")
+        codes.add(code)
         length = reader.lenenc_int()
         start = reader.skip(length)
         known = _FIELDS.get(code)

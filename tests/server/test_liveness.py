@@ -95,14 +95,21 @@ async def test_a_black_hole_is_noticed(server: Server, schema: str) -> None:
 async def test_a_look_up_that_is_refused_for_now_is_repeated(extra_server: Callable[..., Server]) -> None:
     """A server with no connection to spare is no reason to call a column @1 from then on."""
     server = extra_server("mysql:9.7", "--max-connections=4")
-    with server.fresh_schema() as schema, contextlib.ExitStack() as connections:
+    with (
+        server.fresh_schema() as schema,
+        user_of(server, "REPLICATION SLAVE, REPLICATION CLIENT") as user,
+        contextlib.ExitStack() as connections,
+    ):
         server.query(f"CREATE TABLE {schema}.t (number INT PRIMARY KEY)")
         writer = connections.enter_context(server.connect())
+        login = {"user": user, "password": PASSWORD, "get_server_public_key": True}
         async with (
             asyncio.timeout(SECONDS),
             FaultProxy(server.port) as proxy,
-            stream_through(proxy, server, tables=f"{schema}.t", events=WriteRowsEvent) as stream,
+            stream_through(proxy, server, tables=f"{schema}.t", events=WriteRowsEvent, **login) as stream,
         ):
+            # When the stream was opened, the user could not see the table.
+            writer.cursor().execute(f"GRANT SELECT ON {schema}.* TO '{user}'@'%'")
             others = fill_up(server)
             connections.callback(close_all, others)
             writer.cursor().execute(f"INSERT INTO {schema}.t VALUES (1)")
