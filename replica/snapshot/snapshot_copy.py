@@ -7,6 +7,7 @@ deliver   the event of a chunk that is due at the stream's place, or of a table 
 state     what a checkpoint keeps
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -165,9 +166,10 @@ class SnapshotCopy:
             table.perhaps_altered()
 
     def _check_statement(self, event: QueryEvent) -> None:
-        text = event.sql.casefold()
+        text, default = event.sql.casefold(), event.schema.casefold()
         for schema, name in self.tables:
-            if name.casefold() in text and not self.tables[schema, name].progress.is_whole:
+            is_in_schema = default == schema.casefold() or _has_word(text, schema)
+            if is_in_schema and _has_word(text, name) and not self.tables[schema, name].progress.is_whole:
                 raise StatementFormatError(
                     f"rows of {schema}.{name} were changed by a statement that is logged without its rows, at "
                     f"{event.file}:{event.position}, while the table is copied: SET GLOBAL binlog_format=ROW on the "
@@ -253,3 +255,8 @@ def _tables_of(statement: object) -> set[TableId]:
 
 def _header() -> EventHeader:
     return EventHeader(int(time.time()), 0, 0, 0, 0, 0)
+
+
+def _has_word(text: str, name: str) -> bool:
+    """Whether a statement names something so; a word in a literal counts, too."""
+    return re.search(rf"(?<![\w$]){re.escape(name.casefold())}(?![\w$])", text) is not None

@@ -39,6 +39,12 @@ async def follow_to_end(server: Server, checkpoint: replica.Checkpoint, kept: Ke
             await kept.take(tx)
 
 
+@pytest.fixture(autouse=True)
+def own_log(server: Server) -> None:
+    """Without MySQL's GTIDs a copy begins at the start of the current file: other tests wrote statements there."""
+    server.query("FLUSH BINARY LOGS")
+
+
 async def test_copy_under_writers(server: Server, schema: str) -> None:
     await copy_under_writers(server, schema)
 
