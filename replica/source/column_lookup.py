@@ -48,7 +48,7 @@ class ColumnLookup:
         self._connection = SecondConnection(options)
         self._known: dict[Table, list[ColumnDescription] | None] = {}
         self._nameless: set[Table] = set()
-        self._has_warned = False
+        self._warn = NamelessWarning()
 
     async def columns(self, table: Table) -> list[ColumnDescription] | None:
         """The columns of a table that the log describes; None if information_schema does not show them."""
@@ -122,7 +122,15 @@ class ColumnLookup:
             found += _hidden_columns(missing, versioned != "0", read_value(int, hashes, statement))
         return found
 
-    def _warn(self, table: Table, reason: str) -> None:
+
+class NamelessWarning:
+    """Warns of the first table whose columns the source does not show, and of no other one."""
+
+    def __init__(self) -> None:
+        self._has_warned = False
+
+    def __call__(self, table: Table, reason: str) -> None:
+        """Log the warning unless it has been logged."""
         if not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(

@@ -9,7 +9,6 @@ for a lock of the source longer than a second: a semi-synchronous source may hol
 """
 
 import logging
-from time import monotonic
 from typing import Final
 
 from protocol.binlog.events import TableMapEvent
@@ -36,6 +35,7 @@ from ..schemas.reading import TableReader, traits_of
 from ..schemas.shape import Shape
 from ..schemas.timeline import SchemaHistory, State
 from ..schemas.touched import touched_by
+from ..source.column_lookup import NamelessWarning
 from ..source.dump import Dump
 from ..source.open_dump import Broken, FirstOpening, Identity
 from ..source.resolve_start import is_same_server
@@ -48,8 +48,6 @@ from .schema_tracker import SchemaTracker
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# How often the store hears how far the log has been followed: a later start scans the log from there.
-_ADVANCE_SECONDS: Final = 10.0
 # The store is written anew when so many lines were added to it.
 _MOST_ADDED: Final = 2000
 
@@ -71,11 +69,10 @@ class SchemaKeeper:
         self._source: Source | None = None
         # The boundary at which the stream came from another server.
         self._moved_at = ("", 0)
-        self._has_warned = False
+        self._warn = NamelessWarning()
         # Tables that the source was asked about without success since the last statement.
         self._nameless: set[TableName] = set()
         self._statements_seen = 0
-        self._advance_at = 0.0
         self._added = 0
 
     # Opening.
@@ -283,16 +280,6 @@ class SchemaKeeper:
         history.set_at(name, place, shape)
         return True
 
-    def _warn(self, table: Table | str, reason: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            _LOGGER.warning(
-                "no column names for %s from information_schema (%s): its columns are named @1, @2... This is logged "
-                "once, for the first such table. binlog_row_metadata=FULL on the source puts names into the log",
-                table,
-                reason,
-            )
-
     # Saving.
 
     async def save(self) -> None:
@@ -301,17 +288,6 @@ class SchemaKeeper:
             return
         lines, is_whole = self.tracker.take_unsaved()
         await self._write(lines, is_whole=is_whole)
-
-    async def advance(self, file: str, position: int) -> None:
-        """Tell the store now and then how far the log has been followed."""
-        history = self.tracker.history
-        if self._store is None or history is None or not file or monotonic() < self._advance_at:
-            return
-        self._advance_at = monotonic() + _ADVANCE_SECONDS
-        before = history.head
-        history.advance(BinlogPosition(file, position))
-        if history.head != before:
-            await self._write([history.head_line()], is_whole=False)
 
     async def _write(self, lines: list[str], *, is_whole: bool) -> None:
         assert self._store is not None
