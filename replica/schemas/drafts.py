@@ -160,6 +160,11 @@ class _Alteration:
         """Whether the server is a MariaDB, and the table has unique keys."""
         return self._dialect.is_mariadb and any(key.kind == "unique" for key in self._before.keys or ())
 
+    @property
+    def _may_have_primary(self) -> bool:
+        """Whether nothing tells that there is no primary key: it makes its columns NOT NULL."""
+        return self._before.primary is None and self._before.keys is None
+
     # Character sets.
 
     def _set_charset(self) -> None:
@@ -251,6 +256,8 @@ class _Alteration:
             if column is not None:
                 new = make_column(clause.column, self._context, self._dialect)
                 self._check_size(new)
+                if new.nullable and self._may_have_primary:
+                    new = replace(new, nullable=None)
                 self._defined.add(fold(new.name))
                 yield column, new
         elif isinstance(clause, ddl.RenameColumn):

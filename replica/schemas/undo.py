@@ -203,9 +203,10 @@ class _ShapeBefore:
                 dropped[fold(clause.name)] = clause.is_conditional
             elif isinstance(clause, ddl.ChangeColumn | ddl.RenameColumn):
                 new = clause.column.name if isinstance(clause, ddl.ChangeColumn) else clause.new_name
+                # Keys name lost columns, too.
+                names[fold(new)] = clause.name
                 place = self._place(new)
                 if place is not None:
-                    names[self._columns[place].name] = clause.name
                     changes[place] = self._before_change(clause, self._columns[place])
                 elif not self._most and not clause.is_conditional:
                     raise UnknownShapeError(f"no column {new} is known")
@@ -346,4 +347,5 @@ def _is_converted(column: ColumnShape) -> bool:
 
 
 def _with_names(key: Key, names: Mapping[str, str]) -> Key:
-    return replace(key, parts=tuple((names.get(name, name), length) for name, length in key.parts))
+    """The key with other names of columns; ``names``: folded names -> the others."""
+    return replace(key, parts=tuple((names.get(fold(name), name), length) for name, length in key.parts))
