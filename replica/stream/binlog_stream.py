@@ -19,6 +19,7 @@ from protocol.position import BinlogPosition, Checkpoint
 from ..config.options import Options
 from ..config.status import StreamState, StreamStatus
 from ..config.table_filter import unmatched_text
+from ..schemas.schema_keeper import SchemaKeeper
 from ..source.dump import Dump
 from ..source.open_dump import Broken, open_again, open_first
 from ..source.resolve_stop import settle
@@ -30,7 +31,6 @@ from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import Transactions
 from .delivery import Ask, Deliver, Delivery, Describe, Request
 from .handlers import AnyEvent, Handlers, Result
-from .schema_keeper import SchemaKeeper
 from .stream_copy import StreamCopy
 from .stream_state import Upkeep
 

@@ -62,6 +62,7 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
+from ..schemas.schema_tracker import SchemaTracker
 from ..source.dump import Dump, decode_first
 from ..source.open_dump import Broken, FirstOpening
 from ..source.resolve_start import is_same_server
@@ -77,7 +78,6 @@ from ..transactions.stop_point import StopPoint
 from .batch import Account, Batch
 from .copy_delivery import CopyDelivery
 from .place_names import PlaceNames
-from .schema_tracker import SchemaTracker
 
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 # A compressed transaction is handed out in batches of this many events, whatever its size.

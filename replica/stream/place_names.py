@@ -7,8 +7,8 @@ from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, QueryEvent, RotateEvent, TableMapEvent
 
 from ..schemas.change_event import SchemaChangeEvent
+from ..schemas.schema_tracker import SchemaTracker
 from .batch import Batch
-from .schema_tracker import SchemaTracker
 
 
 class PlaceNames:

@@ -27,14 +27,6 @@ from ..config.checkpoint import FileCheckpointStore, settled
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..config.schema_store import SUFFIX, FileSchemaStore
-from ..schemas.catalog import Catalog, Unknown
-from ..schemas.logged_statements import LogTraits
-from ..schemas.past_history import history_before
-from ..schemas.proof import first_difference
-from ..schemas.reading import TableReader, traits_of
-from ..schemas.shape import Shape
-from ..schemas.timeline import SchemaHistory, State
-from ..schemas.touched import touched_by
 from ..source.column_lookup import NamelessWarning
 from ..source.dump import Dump
 from ..source.open_dump import Broken, FirstOpening, Identity
@@ -44,7 +36,15 @@ from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql.quoting import hex_literal
 from ..sql.token_reader import TableName
+from .catalog import Catalog, Unknown
+from .logged_statements import LogTraits
+from .past_history import history_before
+from .proof import first_difference
+from .reading import TableReader, traits_of
 from .schema_tracker import SchemaTracker
+from .shape import Shape
+from .timeline import SchemaHistory, State
+from .touched import touched_by
 
 _LOGGER: Final = logging.getLogger(__name__)
 

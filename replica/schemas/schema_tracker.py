@@ -16,13 +16,13 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
-from ..schemas.catalog import Catalog, TableChange
-from ..schemas.change_event import SchemaChangeEvent, schema_change
-from ..schemas.logged_statements import LogTraits, statement_of
-from ..schemas.proof import first_difference, nameless, with_shape
-from ..schemas.shape import Shape
-from ..schemas.timeline import SchemaHistory
 from ..sql.token_reader import TableName
+from .catalog import Catalog, TableChange
+from .change_event import SchemaChangeEvent, schema_change
+from .logged_statements import LogTraits, statement_of
+from .proof import first_difference, nameless, with_shape
+from .shape import Shape
+from .timeline import SchemaHistory
 
 
 class SchemaTracker:
