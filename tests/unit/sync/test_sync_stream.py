@@ -209,6 +209,8 @@ def test_errors(source: DemoSource) -> None:
 _PROGRAM = """
 import signal, sys, threading
 import replica.sync
+# A shell's background jobs ignore it, and so do the programs that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 stream = replica.sync.connect(sys.argv[1], start="earliest")
 signal.signal(signal.SIGTERM, lambda *_: stream.close())
 count = 0
