@@ -33,6 +33,11 @@ class Unknown:
     reason: str
 
 
+def other_tables(schema: str) -> TableName:
+    """Stands for the tables of a schema that nothing names: those that only a DROP DATABASE speaks of."""
+    return TableName(schema, "")
+
+
 @record(slots=True, frozen=True)
 class Statement:
     """A statement of the log with what its QUERY event says of the session.

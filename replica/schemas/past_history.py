@@ -14,6 +14,7 @@ from ..sql.token_reader import TableName
 from .catalog import Catalog, Statement, Unknown
 from .shape import ColumnShape, Shape
 from .timeline import SchemaHistory, State
+from .touched import touched_by
 from .undo import undo
 
 
@@ -33,7 +34,8 @@ def history_before(
     ``statements`` are all of the log between the two places. ``source`` identifies the log, as in ``SchemaHistory``.
     """
     before = Catalog(catalog.tables, catalog.schemas)
-    behind = [undo(before, logged.statement) for logged in reversed(statements)][::-1]
+    named = touched_by(logged.statement for logged in statements).tables
+    behind = [undo(before, logged.statement, named) for logged in reversed(statements)][::-1]
     history = _followed(source, begin, before, statements, behind)
     touched = {table for states in behind for table in states}
     wrong = {table for table in touched if _contradict(history.catalog.get(table), catalog.get(table))}
@@ -60,7 +62,7 @@ def _followed(
         for table, state in states.items():
             if table in wrong:
                 history.set_at(table, logged.end, _unlogged(table))
-            elif not _is_whole(history.catalog.get(table)):
+            elif _is_doubtful(history.catalog.get(table)):
                 history.set_at(table, logged.end, state)
     return history
 
@@ -69,8 +71,9 @@ def _unlogged(table: TableName) -> Unknown:
     return Unknown(f"the statements of the log do not lead to the columns that {table} has")
 
 
-def _is_whole(state: State) -> bool:
-    return isinstance(state, Shape) and state.is_whole
+def _is_doubtful(state: State) -> bool:
+    """Whether a state is neither a whole shape nor that there is no table."""
+    return state is not None and not (isinstance(state, Shape) and state.is_whole)
 
 
 def _contradict(made: State, known: State) -> bool:

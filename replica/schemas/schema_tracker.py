@@ -77,7 +77,7 @@ class SchemaTracker:
         return [
             schema_change(event, change)
             for change in changes
-            if self._wants(change.table) and _is_seen(change)
+            if change.table.name and self._wants(change.table) and _is_seen(change)
         ]
 
     def named(self, event: TableMapEvent) -> Table | None:

@@ -14,7 +14,7 @@ from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
 
 from ..sql.token_reader import TableName
-from .catalog import Catalog, Statement, TableChange, Unknown
+from .catalog import Catalog, Statement, TableChange, Unknown, other_tables
 from .log_places import Place, file_of, place_of
 from .shape import ColumnShape, Shape
 from .shared import Shared
@@ -123,7 +123,7 @@ class SchemaHistory:
         place = self._place(position)
         if place < self._begin:
             return Unknown(f"the schema history begins at {self.begin}, behind {position}")
-        timeline = self._timelines.get(table)
+        timeline = self._timelines.get(table) or self._timelines.get(other_tables(table.schema))
         return None if timeline is None else timeline.at(place)
 
     def apply(self, statement: Statement, position: BinlogPosition) -> list[TableChange]:

@@ -6,7 +6,7 @@ guessed: what cannot be undone is ``Unknown``. Names have the case in which the 
 names without it. ``past_history`` puts this together with what later statements say.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,22 +14,34 @@ from typing import Any, Final
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
-from .catalog import NO_SUCH_TABLE, Catalog, Statement, Unknown, keeps_table, short_text, tables_of
+from .catalog import (
+    NO_SUCH_TABLE,
+    Catalog,
+    Statement,
+    Unknown,
+    keeps_table,
+    other_tables,
+    short_text,
+    tables_of,
+)
 from .charset_names import UnknownShapeError
 from .column_shapes import BLOB_TYPES, STRING_TYPES
 from .drafts import fold
 from .shape import ColumnShape, Key, Shape
 
 
-def undo(catalog: Catalog, statement: Statement) -> dict[TableName, Shape | Unknown | None]:
+def undo(
+    catalog: Catalog, statement: Statement, named: Collection[TableName] = ()
+) -> dict[TableName, Shape | Unknown | None]:
     """Make ``catalog``, which is valid behind a statement, valid before it.
 
-    The tables that the statement is about, as they were behind it.
+    ``named`` are the tables that any statement names: a DROP DATABASE may have dropped them. Returns the tables that
+    the statement is about, as they were behind it.
     """
     read = read_statement(statement.sql, statement.schema, statement.dialect)
     if read is None:
         return {}
-    step = _Undo(catalog, statement)
+    step = _Undo(catalog, statement, named)
     if not statement.error_code:
         _UNDO[type(read)](step, read)
     elif isinstance(read, ddl.DropTables) and statement.error_code == NO_SUCH_TABLE:
@@ -42,9 +54,10 @@ def undo(catalog: Catalog, statement: Statement) -> dict[TableName, Shape | Unkn
 class _Undo:
     """One statement on its way back; ``behind`` are the tables that it is about, as they were behind it."""
 
-    def __init__(self, catalog: Catalog, statement: Statement) -> None:
+    def __init__(self, catalog: Catalog, statement: Statement, named: Collection[TableName]) -> None:
         self._catalog = catalog
         self._statement = statement
+        self._named = named
         self.behind: dict[TableName, Shape | Unknown | None] = {}
 
     def _set(self, table: TableName, state: Shape | Unknown | None) -> None:
@@ -104,7 +117,11 @@ class _Undo:
                     self._set(clause.table, self._unknown("its columns are not known"))
 
     def create_schema(self, read: ddl.CreateSchema) -> None:
-        if not read.is_conditional:
+        if read.is_replaced:
+            self._lose_schema(read.schema)
+        elif not read.is_conditional:
+            for table in self._tables_of(read.schema):
+                self._set(table, None)
             self._catalog.forget_schema(read.schema)
 
     def alter_schema(self, read: ddl.AlterSchema) -> None:
@@ -112,10 +129,16 @@ class _Undo:
             self._catalog.set_schema(read.schema, None)
 
     def drop_schema(self, read: ddl.DropSchema) -> None:
-        # Which tables were in it nothing tells; those of the same names behind it were created later.
-        tables = [table for table in self._catalog.tables if table.schema == read.schema]
-        self.lose(tables, "its columns are not known")
-        self._catalog.set_schema(read.schema, None)
+        self._lose_schema(read.schema)
+
+    def _lose_schema(self, schema: str) -> None:
+        """Which tables were in it nothing tells; those of the same names behind it were created later."""
+        self.lose(self._tables_of(schema), "its columns are not known")
+        self._catalog.set_schema(schema, None)
+
+    def _tables_of(self, schema: str) -> list[TableName]:
+        tables = dict.fromkeys([*self._catalog.tables, *self._named, other_tables(schema)])
+        return [table for table in tables if table.schema == schema]
 
 
 _UNDO: Final[Mapping[type, Callable[[_Undo, Any], None]]] = MappingProxyType(

@@ -242,7 +242,7 @@ def _check_random_past(rng: random.Random, dialect: Dialect, metadata: Metadata)
             assert isinstance(shape, Shape)
             state = history.shape_at(name, at)
             if not isinstance(state, Shape):
-                # Nothing tells which tables a DROP DATABASE has dropped: such a table is None.
+                assert state is not None, f"{name} at {at}: there is such a table"
                 counts["unknown"] += 1
                 continue
             logged = logged_table(name, shape, metadata)
