@@ -10,6 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support.seeds import VARIABLE, chosen_seed
+
 #: A report's property for each server that its test ran on: with several processes all else stays in theirs.
 SERVER_PROPERTY = "server"
 
@@ -30,7 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
     slow = [hypothesis.HealthCheck.too_slow]
     examples = 25 if config.getoption("quick") else 100
     hypothesis.settings.register_profile(
-        "untimed", deadline=None, suppress_health_check=slow, max_examples=examples
+        "untimed",
+        deadline=None,
+        suppress_health_check=slow,
+        max_examples=examples,
+        derandomize=not config.getoption("long"),
     )
     hypothesis.settings.load_profile("untimed")
     # A process beside others is told the terminal's size, which programs that tests start would take for theirs.
@@ -60,6 +66,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def thorough(pytestconfig: pytest.Config) -> bool:
     """False in the quick form of the suite (`make check`), in which a test takes a sample of its cases."""
     return not pytestconfig.getoption("quick")
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of a randomised test: printed, and always the same without ``--long``; ``TEST_SEED`` gives another."""
+    seed = chosen_seed(is_random=pytestconfig.getoption("long"))
+    print(f"{VARIABLE}={seed}")
+    return seed
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,6 @@
 """Files that real servers wrote, as RecordBatches: equal to the tuples of the same files, and to SELECT.
 
-`RANDOM_TABLES_SEED` repeats a run.
+`TEST_SEED` repeats a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 import replica
 from protocol.constants import EventType
-from tests.server.support.random_streams import MATRIX, SEED, run_tables
+from tests.server.support.random_streams import MATRIX, run_tables
 from tests.support.arrow_rows import differences, has_lone_diffs, row_changes, text_cells
 from tests.support.random_tables import quote_name
 from tests.support.servers import Server
@@ -79,9 +79,8 @@ def columns_of(batches: list[pa.RecordBatch]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)
-def test_random_tables_as_columns(server: Server, schema: str, metadata: str | None) -> None:
-    print(f"RANDOM_TABLES_SEED={SEED}")
-    rng = random.Random(f"{SEED} {server.name} {metadata} columns")
+def test_random_tables_as_columns(seed: int, server: Server, schema: str, metadata: str | None) -> None:
+    rng = random.Random(f"{seed} {server.name} {metadata} columns")
     with file_of(server) as file:
         tables = run_tables(rng, server, schema, full=metadata == "FULL", number=TABLES)
     with replica.open_binlog(file, tables=f"{schema}.*", cells=text_cells()) as log:
@@ -160,15 +159,16 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("server", "variable", "value"), SETTINGS, indirect=["server"])
-def test_inserted_rows_equal_select(server: Server, schema: str, variable: str, value: str) -> None:
-    print(f"RANDOM_TABLES_SEED={SEED}")
+def test_inserted_rows_equal_select(
+    seed: int, server: Server, schema: str, variable: str, value: str
+) -> None:
     variables = {variable: value, "binlog_row_metadata": "FULL"}
     usual = {name: server.query(f"SELECT @@GLOBAL.{name}")[0][0] for name in variables}
     for name, wanted in variables.items():
         server.query(f"SET GLOBAL {name} = %s", wanted)
     try:
         with file_of(server) as file:
-            fill(server, schema, random.Random(f"{SEED} {server.name}"))
+            fill(server, schema, random.Random(f"{seed} {server.name}"))
     finally:
         for name, setting in usual.items():
             server.query(f"SET GLOBAL {name} = %s", setting)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,6 +88,7 @@ def has_committed(writer: Writer, number: int) -> bool:
     ids=lambda value: value if isinstance(value, str) else "".join(value).replace("-", " "),
 )
 async def test_every_row_once_and_in_order(
+    seed: int,
     name: str,
     mode: str,
     arguments: tuple[str, ...],
@@ -96,8 +96,6 @@ async def test_every_row_once_and_in_order(
     pytestconfig: pytest.Config,
 ) -> None:
     scale = LONG if pytestconfig.getoption("long") else SHORT
-    seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
-    print("seed", seed)
     rng = random.Random(seed)
     workload = Workload(seed, scale.changes)
     reach = scale.reach // (_COMPRESSION if "compression" in "".join(arguments) else 1)
@@ -171,7 +169,7 @@ async def assert_nothing_is_behind(
 @pytest.mark.parametrize("mode", [FILE_POSITION, GTID])
 @pytest.mark.parametrize("server", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"], indirect=True)
 async def test_any_bit_may_be_flipped(
-    server: Server, schema: str, mode: str, pytestconfig: pytest.Config
+    seed: int, server: Server, schema: str, mode: str, pytestconfig: pytest.Config
 ) -> None:
     """From the artificial event on that a dump begins with, and that alone has no checksum, to the transactions."""
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
@@ -192,8 +190,7 @@ async def test_any_bit_may_be_flipped(
 
         end = (await read()).position
         bits = proxy.dump_bytes * 8
-        seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
-        print("seed", seed, "bits", bits)
+        print("bits", bits)
         count = 1500 if pytestconfig.getoption("long") else 40
         noticed = 0
         for place in random.Random(seed).sample(range(bits), count):

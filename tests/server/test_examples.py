@@ -73,10 +73,10 @@ def running(name: str, arguments: list[str], begun: Callable[[], bool]) -> Itera
         program.stop()
 
 
-def work(server: Server, schema: str, program: Program, statements: Callable[[int], list[str]]) -> None:
+def work(
+    server: Server, schema: str, program: Program, seed: int, statements: Callable[[int], list[str]]
+) -> None:
     """Transactions 0 to 199, during which the program is killed some times, at any place."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     rng = random.Random(seed)
     kills = set(rng.sample(range(200), _KILLS))
     with server.connect(database=schema, autocommit=False) as connection, connection.cursor() as cursor:
@@ -163,7 +163,7 @@ def served(server: Any) -> Iterator[Any]:
 
 
 @_BOTH
-def test_cache_invalidation(server: Server, schema: str, tmp_path: Path) -> None:
+def test_cache_invalidation(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
     """Whatever a reader cached is either deleted or what the table holds."""
     server.query(f"CREATE TABLE {schema}.item (id INT, part VARCHAR(9), n INT, PRIMARY KEY (id, part))")
     checkpoint = tmp_path / "cache.ckpt"
@@ -189,7 +189,7 @@ def test_cache_invalidation(server: Server, schema: str, tmp_path: Path) -> None
         arguments = [server.dsn(), f"127.0.0.1:{memcached.server_address[1]}", f"{schema}.*", str(checkpoint)]
         with running("cache_invalidation.py", arguments, checkpoint.exists) as program:
             assert (memcached.cache, memcached.flushes) == ({}, 1)
-            work(server, schema, program, statements)
+            work(server, schema, program, seed, statements)
             memcached.cache["sentinel"] = 1
             server.query(f"INSERT INTO {schema}.item VALUES (-1, 'x', 0)")
             memcached.cache[f"{schema}.item:-1,x"] = "stale"
@@ -205,7 +205,7 @@ def test_cache_invalidation(server: Server, schema: str, tmp_path: Path) -> None
 
 
 @_BOTH
-def test_outbox_to_queue(server: Server, schema: str, tmp_path: Path) -> None:
+def test_outbox_to_queue(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
     """Each message once, in the order of the commits; what was rolled back never."""
     server.query(
         f"CREATE TABLE {schema}.outbox (id INT PRIMARY KEY AUTO_INCREMENT, topic VARCHAR(20), payload JSON)"
@@ -225,7 +225,7 @@ def test_outbox_to_queue(server: Server, schema: str, tmp_path: Path) -> None:
         return [*undone, insert, insert.replace("order", "mail"), f"DELETE FROM outbox WHERE id < {number}"]
 
     with running("outbox_to_queue.py", [server.dsn(), str(path), f"{schema}.outbox"], begun) as program:
-        work(server, schema, program, statements)
+        work(server, schema, program, seed, statements)
         query = "SELECT topic, payload FROM message ORDER BY rowid"
         eventually(lambda: len(sqlite3.connect(path).execute(query).fetchall()) >= 400)
         found = [(topic, json.loads(payload)["n"]) for topic, payload in sqlite3.connect(path).execute(query)]
@@ -233,7 +233,7 @@ def test_outbox_to_queue(server: Server, schema: str, tmp_path: Path) -> None:
 
 
 @_BOTH
-def test_audit_log(server: Server, schema: str, tmp_path: Path) -> None:
+def test_audit_log(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
     """A line for each transaction, none twice; a torn last line is cut off."""
     server.query(
         f"CREATE TABLE {schema}.account (id INT PRIMARY KEY, balance DECIMAL(9, 2), raw VARBINARY(9))"
@@ -253,7 +253,7 @@ def test_audit_log(server: Server, schema: str, tmp_path: Path) -> None:
 
     arguments = [server.dsn(), str(path), f"{schema}.*"]
     with running("audit_log.py", arguments, lambda: path.exists() and b"\n" in path.read_bytes()) as program:
-        work(server, schema, program, statements)
+        work(server, schema, program, seed, statements)
         eventually(lambda: len(lines()) >= 201)
         program.stop()
         with path.open("ab") as file:
@@ -274,7 +274,7 @@ def test_audit_log(server: Server, schema: str, tmp_path: Path) -> None:
 
 
 @_BOTH
-def test_search_index(server: Server, schema: str, tmp_path: Path) -> None:
+def test_search_index(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
     """The index ends as the table, keys that changed included."""
     server.query(f"CREATE TABLE {schema}.product (id INT PRIMARY KEY, secret INT, name VARCHAR(80))")
     checkpoint = tmp_path / "index.ckpt"
@@ -291,7 +291,7 @@ def test_search_index(server: Server, schema: str, tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{index.server_address[1]}/products"
         arguments = [server.dsn(), url, str(checkpoint), f"{schema}.product", "id", "name"]
         with running("search_index.py", arguments, checkpoint.exists) as program:
-            work(server, schema, program, statements)
+            work(server, schema, program, seed, statements)
             rows = server.query(f"SELECT id, name FROM {schema}.product")
             wanted = {str(key): {"id": key, "name": name} for key, name in rows}
             eventually(lambda: index.documents == wanted)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import operator
-import os
 import random
 from collections.abc import AsyncGenerator, Callable
 
@@ -83,6 +82,7 @@ class Failover:
     ],
 )
 async def test_a_stream_goes_on_at_promoted_replicas(
+    seed: int,
     name: str,
     follow: Follow,
     in_one: bool,
@@ -91,8 +91,6 @@ async def test_a_stream_goes_on_at_promoted_replicas(
 ) -> None:
     """Twice in a row, each time where a transaction of many rows is open: the same one, or another."""
     changes = 200_000 if pytestconfig.getoption("long") else 20_000
-    seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
-    print("seed", seed)
     workload = Workload(seed, changes)
     servers = [
         supervised_server(name, f"--binlog-row-event-max-size={size}", *_ARGUMENTS[name.split(":")[0]])

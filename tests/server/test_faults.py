@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 import pytest
@@ -18,11 +17,11 @@ from .support.streams import SECONDS
 
 
 @pytest.mark.parametrize("name", ["mysql:9.7", "mysql:5.6", "mariadb:11.8"])
-async def test_a_writer_outlives_its_server(name: str, supervised_server: Callable[..., Server]) -> None:
+async def test_a_writer_outlives_its_server(
+    seed: int, name: str, supervised_server: Callable[..., Server]
+) -> None:
     """The log, read afterwards, holds the workload exactly once and in order."""
     server = supervised_server(name, "--max-binlog-size=1M")
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     workload = Workload(seed, 5_000)
     with server.fresh_schema() as schema:
         writer = Writer(server, schema, workload, pause=0.02)

@@ -21,7 +21,6 @@ from tests.support.servers import Server
 
 WRITE_ROWS, UPDATE_ROWS, PARTIAL_UPDATE_ROWS = 30, 31, 39
 HEADER, CHECKSUM = 19, 4
-SEED = random.randrange(2**32)
 
 
 class Log:
@@ -133,9 +132,8 @@ def _check(connection: pymysql.Connection[Any], log: Log) -> dict[int, JsonValue
     return {number: decode_json(data) for number, data in documents.items()}
 
 
-def test_random_documents(mysql97: Server, connection: pymysql.Connection[Any]) -> None:
-    print("seed", SEED)
-    rng = random.Random(SEED)
+def test_random_documents(seed: int, mysql97: Server, connection: pymysql.Connection[Any]) -> None:
+    rng = random.Random(seed)
     log = Log(mysql97)
     values = [_random_value(rng) for _ in range(500)]
     for at in range(0, len(values), 50):
@@ -277,10 +275,9 @@ def _random_change(rng: random.Random, connection: pymysql.Connection[Any], docu
     return f"{function}(j, {', '.join(arguments)})"
 
 
-def test_partial_updates(mysql97: Server, connection: pymysql.Connection[Any]) -> None:
+def test_partial_updates(seed: int, mysql97: Server, connection: pymysql.Connection[Any]) -> None:
     """Random changes: what is applied to the old document is the new one."""
-    print("seed", SEED)
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     cursor = connection.cursor()
     cursor.execute("SET binlog_row_value_options = PARTIAL_JSON, binlog_row_image = MINIMAL")
     # Only changes that make the logged value smaller are logged as such: hence the padding.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import sys
 from pathlib import Path
@@ -92,11 +91,9 @@ class Consumers:
     indirect=["server"],
 )
 async def test_a_consumer_is_killed(
-    server: Server, schema: str, kind: str, tmp_path: Path, pytestconfig: pytest.Config
+    seed: int, server: Server, schema: str, kind: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     kills, changes = (50, 200_000) if pytestconfig.getoption("long") else (5, 20_000)
-    seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
-    print("seed", seed)
     rng = random.Random(seed)
     workload = Workload(seed, changes)
     writer = Writer(server, schema, workload)

@@ -1,7 +1,7 @@
 """What the stream yields for random tables equals what SELECT returned at that moment.
 
 200 tables for each server and each form of table metadata: every column type that the server has, in every
-character set, with NULLs, extremes, zero dates and odd names. `RANDOM_TABLES_SEED` repeats a run.
+character set, with NULLs, extremes, zero dates and odd names. `TEST_SEED` repeats a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from protocol.rows.column import ABSENT
 from protocol.rows.table import Table
 from tests.server.support.random_streams import (
     MATRIX,
-    SEED,
     run_tables,
 )
 from tests.support.random_tables import RandomColumn, RandomTable, Step
@@ -30,9 +29,8 @@ Change = tuple[str, Table, tuple[object, ...] | None, tuple[object, ...] | None]
 
 
 @pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)
-async def test_the_stream_equals_select(server: Server, schema: str, metadata: str | None) -> None:
-    print(f"RANDOM_TABLES_SEED={SEED}")
-    rng = random.Random(f"{SEED} {server.name} {metadata}")
+async def test_the_stream_equals_select(seed: int, server: Server, schema: str, metadata: str | None) -> None:
+    rng = random.Random(f"{seed} {server.name} {metadata}")
     file, position, *_ = server.query("SHOW BINARY LOGS")[-1]
     tables = run_tables(rng, server, schema, full=metadata == "FULL")
     changes: dict[str, list[Change]] = defaultdict(list)

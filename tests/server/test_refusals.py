@@ -48,7 +48,7 @@ async def test_a_position_behind_the_end(server: Server) -> None:
     assert_told(error, replica.PositionPastEndError, "choose a new start")
 
 
-async def test_a_position_that_is_no_events_start(server: Server, schema: str) -> None:
+async def test_a_position_that_is_no_events_start(seed: int, server: Server, schema: str) -> None:
     """Every kind of answer counts, the false event that some offsets are answered with included."""
     start = end_of_log(server)
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b LONGBLOB)")
@@ -56,8 +56,6 @@ async def test_a_position_that_is_no_events_start(server: Server, schema: str) -
     end = end_of_log(server)
     async with stream_of(server, start=start, stop=end) as stream:
         starts = {event.position async for event in stream} | {end.position}
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     inside = sorted(set(range(start.position, end.position)) - starts)
     for offset in random.Random(seed).sample(inside, 20):
         error = await refusal(stream_of(server, start=BinlogPosition(start.file, offset)))

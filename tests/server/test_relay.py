@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
 import random
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -136,12 +135,10 @@ class RelayProcesses:
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 async def test_a_relay_is_killed(
-    server: Server, schema: str, tmp_path: Path, pytestconfig: pytest.Config
+    seed: int, server: Server, schema: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """While a source writes and begins new files: after so many kills the files are the source's."""
     kills, changes = (50, 100_000) if pytestconfig.getoption("long") else (20, 30_000)
-    seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
-    print("seed", seed)
     rng = random.Random(seed)
     close_file(server)
     first = end_of_log(server).file

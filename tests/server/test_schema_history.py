@@ -2,7 +2,7 @@
 
 Servers are at their defaults (MINIMAL, NO_LOG), and the user may only read. All cases of ``ddl_cases`` run one after
 another. A consumer reads while they run, one that stood at the beginning reads everything late, and one is broken off
-and begun anew many times (``SCHEMA_HISTORY_SEED`` repeats where). The witness of each row is SELECT right behind the
+and begun anew many times (``TEST_SEED`` repeats where). The witness of each row is SELECT right behind the
 statement that wrote it.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -138,9 +137,7 @@ class Running:
         return None
 
 
-async def test_rows_come_under_the_names_of_their_place(server: Server, tmp_path: Path) -> None:
-    seed = int(os.environ.get("SCHEMA_HISTORY_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"SCHEMA_HISTORY_SEED={seed}")
+async def test_rows_come_under_the_names_of_their_place(seed: int, server: Server, tmp_path: Path) -> None:
     with user_of(server) as user, contextlib.ExitStack() as schemas:
         running = Running(server, schemas)
         dsn = server.dsn(user, PASSWORD)

@@ -1,11 +1,10 @@
 """Shapes made from a server's log equal what the server says of its tables, after each statement.
 
-``SCHEMA_SHAPES_SEED`` repeats a run of random DDL. The witnesses are those of ``schema_oracle``.
+``TEST_SEED`` repeats a run of random DDL. The witnesses are those of ``schema_oracle``.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterable, Iterator
 
@@ -25,7 +24,6 @@ from tests.support.shape_statements import (
     REPORTED_MODERN,
 )
 
-SEED = int(os.environ.get("SCHEMA_SHAPES_SEED") or random.SystemRandom().randrange(1 << 32))
 STATEMENTS, MOST_STATEMENTS = 40, 300
 #: At most so many statements are tried for each that is accepted.
 MOST_TRIED = 6
@@ -72,10 +70,9 @@ def metadata(server: Server, request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("metadata", ["FULL", "default"], indirect=True)
-def test_random_ddl(run: DdlRun, metadata: None, request: pytest.FixtureRequest) -> None:
-    print(f"SCHEMA_SHAPES_SEED={SEED}")
+def test_random_ddl(seed: int, run: DdlRun, metadata: None, request: pytest.FixtureRequest) -> None:
     level = request.node.callspec.params["metadata"]
-    rng = random.Random(f"{SEED} {run.server.name} {level}")
+    rng = random.Random(f"{seed} {run.server.name} {level}")
     writer = RandomDdl(rng, run.schemas, mariadb=run.traits.is_mariadb, version=run.server.version)
     wanted = MOST_STATEMENTS if request.config.getoption("--long") else STATEMENTS
     run.run("SET system_versioning_alter_history = 1")

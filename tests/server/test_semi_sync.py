@@ -289,11 +289,9 @@ async def test_many_commits_at_a_time(source: Source, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 async def test_what_was_committed_is_in_the_store_of_a_killed_consumer(
-    source: Source, tmp_path: Path, pytestconfig: pytest.Config
+    seed: int, source: Source, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """A commit that has returned needs nothing more of the consumer: it goes on behind it. The others wait for it."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     rng = random.Random(seed)
     path = tmp_path / "checkpoint"
     tables = f"{source.schema}.*"

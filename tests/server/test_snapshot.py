@@ -18,7 +18,6 @@ from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream
 from tests.support.servers import Server
 
 ROWS = 6000
-SEED = 1
 
 
 async def consume(stream: replica.BinlogStream, kept: Kept, writers: Writers) -> None:
@@ -45,20 +44,20 @@ def own_log(server: Server) -> None:
     server.query("FLUSH BINARY LOGS")
 
 
-async def test_copy_under_writers(server: Server, schema: str) -> None:
-    await copy_under_writers(server, schema)
+async def test_copy_under_writers(server: Server, schema: str, seed: int) -> None:
+    await copy_under_writers(server, schema, seed)
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
-async def test_copy_with_locked_rows(server: Server, schema: str) -> None:
-    await copy_under_writers(server, schema, snapshot_locking="rows")
+async def test_copy_with_locked_rows(server: Server, schema: str, seed: int) -> None:
+    await copy_under_writers(server, schema, seed, snapshot_locking="rows")
 
 
-async def copy_under_writers(server: Server, schema: str, **options: Any) -> None:
+async def copy_under_writers(server: Server, schema: str, seed: int, **options: Any) -> None:
     make_table(server, schema, "t", ROWS)
     kept = Kept({"t": ("id",)})
     options = {"tables": f"{schema}.t", **options}
-    with Writers(server, f"{schema}.t", 2 * ROWS).run(4, SEED) as writers:
+    with Writers(server, f"{schema}.t", 2 * ROWS).run(4, seed) as writers:
         async with stream_of(server, start="snapshot", snapshot_chunk_rows=200, **options) as stream:
             await consume(stream, kept, writers)
             status = stream.status.snapshot
@@ -72,14 +71,14 @@ async def copy_under_writers(server: Server, schema: str, **options: Any) -> Non
     assert status.chunks_corrected * 10 >= status.chunks, status
 
 
-async def test_killed_and_cut_again_and_again(server: Server, schema: str) -> None:
+async def test_killed_and_cut_again_and_again(seed: int, server: Server, schema: str) -> None:
     """The consumer loses all that came after its last checkpoint; its connections are cut, too."""
     make_table(server, schema, "t", ROWS)
     options: dict[str, Any] = {"tables": f"{schema}.t", "snapshot_chunk_rows": 150}
     kept, start, lives = Kept({"t": ("id",)}), "snapshot", 0
     checkpoint: replica.Checkpoint | None = None
-    rng = random.Random(SEED)
-    with Writers(server, f"{schema}.t", 2 * ROWS).run(2, SEED) as writers:
+    rng = random.Random(seed)
+    with Writers(server, f"{schema}.t", 2 * ROWS).run(2, seed) as writers:
         while not await _live(server, checkpoint or start, kept, writers, rng, options) and lives < 60:
             lives += 1
             assert kept.checkpoint is not None

@@ -21,7 +21,7 @@ from replica.snapshot.chunk_reader import ChunkReader
 from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.row_keys import KeyRange
 from replica.source.session import Session
-from tests.server.support.random_streams import MATRIX, SEED, run_tables
+from tests.server.support.random_streams import MATRIX, run_tables
 from tests.server.support.table_reading import Row, plan_of, read_chunks, reading_session
 from tests.support.arrow_rows import arrow_value, same
 from tests.support.random_tables import RandomTable
@@ -30,10 +30,9 @@ from tests.support.servers import Server
 
 @pytest.mark.parametrize(("server", "metadata"), MATRIX, indirect=True)
 async def test_a_row_as_read_equals_the_row_as_logged(
-    server: Server, schema: str, metadata: str | None
+    seed: int, server: Server, schema: str, metadata: str | None
 ) -> None:
-    print(f"RANDOM_TABLES_SEED={SEED}")
-    rng = random.Random(f"{SEED} {server.name} {metadata}")
+    rng = random.Random(f"{seed} {server.name} {metadata}")
     file, position, *_ = server.query("SHOW BINARY LOGS")[-1]
     tables = run_tables(rng, server, schema, full=metadata == "FULL", number=60)
     logged = await logged_rows(server, schema, BinlogPosition(file, int(position)), tables)

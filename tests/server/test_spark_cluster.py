@@ -88,11 +88,9 @@ def ids(rows: pa.Table) -> list[int]:
 
 @pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_every_row_comes_once(
-    server: Server, tables: list[str], cluster: Cluster, shared: Path, tmp_path: Path
+    seed: int, server: Server, tables: list[str], cluster: Cluster, shared: Path, tmp_path: Path
 ) -> None:
     """The driver is killed between planning and reading; then the worker that reads."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     rng = random.Random(seed)
     query = KilledQuery(
         server,

@@ -73,9 +73,7 @@ def query(server: Server, tmp_path: Path, tables: list[str]) -> PlainQuery:
     return PlainQuery(server, tmp_path, tables, maxRowsPerTrigger=100)
 
 
-def test_every_row_comes_once(server: Server, tables: list[str], query: PlainQuery) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_every_row_comes_once(seed: int, server: Server, tables: list[str], query: PlainQuery) -> None:
     rng = random.Random(seed)
     kills = [f"plain:{point}:{rng.randint(1, 3)}" for point in POINTS] + [""] * RANDOM_KILLS
     rng.shuffle(kills)

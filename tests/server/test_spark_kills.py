@@ -57,14 +57,13 @@ def tables(server: Server) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_every_row_comes_once(
+    seed: int,
     spark: SparkSession,  # noqa: F811
     server: Server,
     tables: list[str],
     tmp_path: Path,
     pytestconfig: pytest.Config,
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     rng = random.Random(seed)
     start = now(options_of(server, tables))
     query = KilledQuery(server, tmp_path, tables, maxRowsPerTrigger=8000, startingOffsets=start)

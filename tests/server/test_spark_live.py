@@ -101,9 +101,7 @@ def test_rows_come_once_in_whatever_batches(server: Server, logs: Logs, table: s
     assert all(b.gtid_set is not None for _, b in batches)
 
 
-def test_a_crash_loses_nothing_and_repeats_nothing(server: Server, logs: Logs, table: str) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_a_crash_loses_nothing_and_repeats_nothing(seed: int, server: Server, logs: Logs, table: str) -> None:
     rng = random.Random(seed)
     log = logs(max_rows=30)
     position = start = log.find("latest")

@@ -55,12 +55,11 @@ def shop(mysql97: Server) -> Iterator[str]:
 @pytest.mark.long  # a minute; test_spark_mirror_plain does the same without Spark
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
 def test_five_tables(
+    seed: int,
     spark: SparkSession,  # noqa: F811
     server: Server,
     tmp_path: Path,
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     rng = random.Random(seed)
     begin_log(server)
     with server.fresh_schema() as schema:

@@ -54,6 +54,7 @@ def survive(run: Callable[[], None]) -> None:
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
 @pytest.mark.parametrize("job", JOBS)
 def test_killed_at_any_time(
+    seed: int,
     server: Server,
     shop: str,
     tmp_path: Path,
@@ -62,8 +63,6 @@ def test_killed_at_any_time(
     pytestconfig: pytest.Config,
 ) -> None:
     monkeypatch.setenv("JOB", job)
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     rng = random.Random(seed)
     query = KilledQuery(
         server,

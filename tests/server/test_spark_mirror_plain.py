@@ -42,9 +42,7 @@ def described(server: Server) -> Iterator[None]:
     server.query(f"SET GLOBAL binlog_row_metadata = '{before}'")
 
 
-def test_random_changes(server: Server, shop: str, tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_random_changes(seed: int, server: Server, shop: str, tmp_path: Path) -> None:
     rng = random.Random(seed)
     random_shop.create(server, shop)
     runs = [

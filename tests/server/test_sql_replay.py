@@ -1,12 +1,11 @@
 """SQL of the command line, run by the servers' own clients: redoing and undoing lead to the very same tables.
 
 Random tables of every column type, with and without a key, are filled and changed; the binary log of that is decoded
-to SQL, and the tables are compared by CHECKSUM TABLE and by SELECT. `SQL_REPLAY_SEED` repeats a run.
+to SQL, and the tables are compared by CHECKSUM TABLE and by SELECT. `TEST_SEED` repeats a run.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +30,6 @@ from tests.support.servers import Server
 
 # How many random tables each server has; the older ones a few.
 TABLES = {"mysql:9.7": 60, "mysql:5.6": 15, "mariadb:10.11": 15, "mariadb:11.8": 60}
-SEED = int(os.environ.get("SQL_REPLAY_SEED") or random.SystemRandom().randrange(1 << 32))
 # A row that is too large for its engine, or an engine without such columns or keys: a table that cannot be.
 IMPOSSIBLE_TABLES = {1118, 1071, 1112, 1163, 1178, 3106, 3756, 4161}
 SERVERS = ["mysql:9.7", "mariadb:11.8"]
@@ -120,10 +118,9 @@ def change_tables(
 
 @on_all
 def test_random_tables_are_undone_and_redone(
-    server: Server, client: Server, schema: str, tmp_path: Path
+    seed: int, server: Server, client: Server, schema: str, tmp_path: Path
 ) -> None:
-    print(f"SQL_REPLAY_SEED={SEED}")
-    rng = random.Random(f"{SEED} {server.name}")
+    rng = random.Random(f"{seed} {server.name}")
     with connect_plainly(server) as connection:
         first = Log(server, tmp_path)
         tables = create_tables(rng, server, connection, schema, "FULL")
@@ -158,10 +155,9 @@ def test_random_tables_are_undone_and_redone(
 
 @on_all
 def test_incomplete_row_images_are_redone(
-    server: Server, client: Server, schema: str, tmp_path: Path
+    seed: int, server: Server, client: Server, schema: str, tmp_path: Path
 ) -> None:
-    print(f"SQL_REPLAY_SEED={SEED}")
-    rng = random.Random(f"{SEED} {server.name} images")
+    rng = random.Random(f"{seed} {server.name} images")
     with connect_plainly(server) as connection:
         log = Log(server, tmp_path)
         tables = create_tables(rng, server, connection, schema, None)

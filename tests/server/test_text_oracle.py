@@ -33,7 +33,10 @@ _LATEST = _ALL[:1]
 
 @dataclass(frozen=True)
 class Workload:
-    """Statements to log. ``before`` and ``after`` are settings of the server; ``{file}`` is a file to load."""
+    """Statements to log; ``{file}`` is a file to load, ``{random values}`` stands for statements of the seed.
+
+    ``before`` and ``after`` are settings of the server.
+    """
 
     statements: str
     servers: tuple[str, ...] = _ALL
@@ -259,13 +262,11 @@ def _random_values(seed: int) -> str:
     return f"CREATE TABLE chances ({columns}); INSERT INTO chances VALUES {', '.join(rows)}"
 
 
-_SEED = random.randrange(1 << 32)
-
 WORKLOADS = {
     "numbers": Workload(_numbers()),
     "dates and times": Workload(_moments()),
     "strings": Workload(_STRINGS),
-    "random values": Workload(_random_values(_SEED)),
+    "random values": Workload("{random values}"),
     "geometry": Workload(_geometry(), _MARIADB),
     "json and vectors": Workload(_JSON, _LATEST),
     "row images": Workload(_IMAGES),
@@ -318,7 +319,7 @@ _CASES = [
 ]
 
 
-def _log(server: Server, workload: Workload, schema: str, tmp_path: Path) -> str:
+def _log(server: Server, workload: Workload, schema: str, tmp_path: Path, seed: int) -> str:
     """Run a workload; returns the path, in the container, of the log that holds nothing else."""
     load_file = tmp_path / "rows.csv"
     load_file.write_text("".join(f"{number},row {number}\n" for number in range(2000)))
@@ -332,7 +333,8 @@ def _log(server: Server, workload: Workload, schema: str, tmp_path: Path) -> str
             cursor.execute("SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS")
             status = cursor.fetchone()
             assert status is not None
-            for statement in workload.statements.split(";"):
+            text = workload.statements.replace("{random values}", _random_values(seed))
+            for statement in text.split(";"):
                 if statement.strip():
                     cursor.execute(statement.replace("{file}", str(load_file)))
     finally:
@@ -376,10 +378,14 @@ def _different(
 
 @pytest.mark.parametrize(("server", "workload"), _CASES, indirect=["server"])
 def test_the_text_is_the_tools(
-    server: Server, workload: Workload, schema: str, tmp_path: Path, request: pytest.FixtureRequest
+    seed: int,
+    server: Server,
+    workload: Workload,
+    schema: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    print(f"seed of the random values: {_SEED}")
-    path = _log(server, workload, schema, tmp_path)
+    path = _log(server, workload, schema, tmp_path, seed)
     log = server.exec("cat", path)
     if server.name == "mysql:5.6":
         server = request.getfixturevalue("mysql97")
@@ -395,9 +401,11 @@ def test_the_text_is_the_tools(
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
-def test_geometry_is_printed_where_the_tool_gives_up(server: Server, schema: str, tmp_path: Path) -> None:
+def test_geometry_is_printed_where_the_tool_gives_up(
+    seed: int, server: Server, schema: str, tmp_path: Path
+) -> None:
     """mysqlbinlog 9.7 drops the rest of an event at its first GEOMETRY; we print it as strings are printed."""
-    path = _log(server, Workload(_geometry()), schema, tmp_path)
+    path = _log(server, Workload(_geometry()), schema, tmp_path, seed)
     assert b"@2=!! Don't know how to handle column type=255 meta=4 (0004)\n" in _tool_output(server, path)
     text = _rendered(server.exec("cat", path))
     rows = server.query(f"SELECT id, HEX(g) FROM {schema}.shapes ORDER BY id")

@@ -342,9 +342,7 @@ def apply(rows: dict[tuple[str, object], object], changes: list[Change]) -> None
 
 
 @on_three
-async def test_what_is_collected_is_what_the_tables_hold(server: Server, schema: str) -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+async def test_what_is_collected_is_what_the_tables_hold(seed: int, server: Server, schema: str) -> None:
     # MySQL with GTIDs does not let both kinds into one transaction.
     engines = {"t": "InnoDB", "u": "InnoDB"} | ({"m": "MyISAM"} if server.family == "mariadb" else {})
     run(

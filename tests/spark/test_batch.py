@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +30,9 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-def test_the_rows_of_open_binlog_in_every_partitioning(spark: SparkSession, tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_the_rows_of_open_binlog_in_every_partitioning(
+    seed: int, spark: SparkSession, tmp_path: Path
+) -> None:
     paths = write_generated(tmp_path, seed)
     with open_expected(paths) as log:
         expected = list(expected_changes(log))

@@ -70,9 +70,7 @@ def test_files_in_parquet(spark: SparkSession, tmp_path: Path) -> None:
         changelog.load(spark, source, str(tmp_path / "rows"))
 
 
-def test_files_in_delta(spark: SparkSession, tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_files_in_delta(seed: int, spark: SparkSession, tmp_path: Path) -> None:
     logs, target = tmp_path / "logs", tmp_path / "rows"
     logs.mkdir()
     write_generated(logs, seed)
@@ -122,9 +120,7 @@ def test_names_that_are_no_names_of_folders(spark: SparkSession, tmp_path: Path)
     assert DeltaTable(tmp_path / "t").to_pyarrow_table(filters=[("ts", ">=", moment)]).num_rows == len(names)
 
 
-def test_a_batch_is_split_by_the_values_of_columns() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_a_batch_is_split_by_the_values_of_columns(seed: int) -> None:
     rng = random.Random(seed)
     for size in (0, 1, 5, 500):
         rows: list[dict[str, Any]] = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import random
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,7 @@ def check_ranges(pieces: list[LogPiece], path: Path) -> None:
 
 
 @pytest.mark.parametrize("gtids", [True, False])
-def test_generated_logs(tmp_path: Path, gtids: bool) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_generated_logs(seed: int, tmp_path: Path, gtids: bool) -> None:
     path = tmp_path / "binlog.000007"
     path.write_bytes(generated_log(seed, 12, gtids=gtids, largest=15).data)
     expected = in_order(plan(path, UNCUT))

@@ -25,9 +25,7 @@ def micros(moment: datetime | None) -> int | None:
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_random_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_random_histories(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng, 120)
     killed = keep(log, target_of(tmp_path, PastTable), rng, monkeypatch, kills=12)

@@ -27,9 +27,7 @@ def expected_now(table: Modelled) -> dict[Any, Row]:
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_random_logs(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng, 120)
     killed = keep(log, target_of(tmp_path, CurrentTable), rng, monkeypatch, kills=12)

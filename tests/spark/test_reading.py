@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import random
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +69,7 @@ def test_every_file_of_the_corpus() -> None:
 
 
 @pytest.mark.parametrize("trial", range(3))
-def test_generated_logs(tmp_path: Path, trial: int) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_generated_logs(seed: int, tmp_path: Path, trial: int) -> None:
     paths = write_generated(tmp_path, seed, transactions=25)
     with open_expected(paths) as log:
         expected = list(expected_changes(log))

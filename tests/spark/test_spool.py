@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import stat
 import threading
 from collections.abc import Iterator
@@ -102,9 +101,7 @@ def test_any_range_of_transactions(writer: Writer) -> None:
                 assert numbers(pieces) == list(range(first, last))
 
 
-def test_what_is_synced_can_be_read_whatever_is_written_meanwhile(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_what_is_synced_can_be_read_whatever_is_written_meanwhile(seed: int, tmp_path: Path) -> None:
     writer = Writer(tmp_path / "spool", transactions=400, segment_bytes=20_000)
     done = 0
     failures: list[str] = []

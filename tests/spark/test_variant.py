@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from base64 import b64decode
 from datetime import date
 from decimal import Decimal, localcontext
@@ -27,9 +26,7 @@ VARIANT_PLAN = ReadPlan(ReadSettings(), envelope_schema("variant"))
 
 
 @pytest.mark.parametrize("trial", range(3))
-def test_variants_hold_the_values_with_their_types(tmp_path: Path, trial: int) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_variants_hold_the_values_with_their_types(seed: int, tmp_path: Path, trial: int) -> None:
     [path] = write_generated(tmp_path, seed, files=1, transactions=60)
     pieces = plan(path, 1 << 30)
     variants, texts = read_all(pieces, VARIANT_PLAN), read_all(pieces, JSON_PLAN)

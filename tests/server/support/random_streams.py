@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pymysql
@@ -12,7 +11,6 @@ from tests.support.random_tables import RandomTable, connect_plainly, make_table
 from tests.support.servers import Server
 
 TABLES = 200
-SEED = int(os.environ.get("RANDOM_TABLES_SEED") or random.SystemRandom().randrange(1 << 32))
 # A row that is too large for its engine, or an engine without such columns or keys: a table that cannot be.
 IMPOSSIBLE_TABLES = {1118, 1071, 1112, 1163, 1178, 3106, 3756, 4161}
 MAX_IMPOSSIBLE = 0.2

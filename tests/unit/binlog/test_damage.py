@@ -136,10 +136,8 @@ def test_flipped_bits(picked: list[Sample]) -> None:
 
 
 @pytest.mark.parametrize("checksums", [False, True])
-def test_random_changes(picked: list[Sample], checksums: bool) -> None:
+def test_random_changes(seed: int, picked: list[Sample], checksums: bool) -> None:
     """Only errors of the tree; an event that is still read is of the class that its type says."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
     generator = random.Random(seed)
     outcomes: Counter[str] = Counter()
     for sample in picked:

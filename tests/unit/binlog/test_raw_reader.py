@@ -179,9 +179,7 @@ def test_damaged_headers_without_checksums(shift: int) -> None:
 
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("size", [1, 40, 5000, CHUNK_SIZE + 11, CHUNK_SIZE * 3])
-def test_garbage_between_events(checksum: bool, size: int) -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+def test_garbage_between_events(seed: int, checksum: bool, size: int) -> None:
     log = small_log(checksum=checksum)
     known = {raw for _, raw in events_of(log)}
     log.data += random.Random(seed).randbytes(size)

@@ -293,10 +293,8 @@ store.save(SECOND)
     assert only_file(path)
 
 
-def test_kills_at_random_moments(path: Path, request: pytest.FixtureRequest) -> None:
+def test_kills_at_random_moments(seed: int, path: Path, request: pytest.FixtureRequest) -> None:
     """A process saves 1, 2, 3... and prints each number before and after; the file always holds one of the two."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     rng = random.Random(seed)
     code = """
 from tests.support.checkpoints import checkpoint

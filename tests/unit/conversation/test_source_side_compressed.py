@@ -190,9 +190,7 @@ def test_wrong_packets_are_told_and_end_it(data: bytes) -> None:
     assert Err.parse(unpacked[1][4:]).code == 1835
 
 
-def test_random_damage_ends_in_errors_of_the_tree() -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+def test_random_damage_ends_in_errors_of_the_tree(seed: int) -> None:
     generator = random.Random(seed)
     commands = [
         Query("SELECT 1" + " " * 500).encode(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -21,7 +20,6 @@ from tests.support.past_tables import Metadata, logged_table, wrong_columns
 from tests.support.random_ddl import RandomDdl
 from tests.support.shape_text import MARIADB, MYSQL, MYSQL56, T, apply, catalog_of, column_text
 
-SEED = int(os.environ.get("PAST_HISTORY_SEED") or random.SystemRandom().randrange(1 << 32))
 STATEMENTS, ROUNDS, MOST_ROUNDS = 60, 8, 200
 BEGIN = BinlogPosition("binlog.000001", 4)
 
@@ -203,12 +201,13 @@ def is_accepted(sql: str, catalog: Catalog, dialect: Dialect) -> bool:
 
 @pytest.mark.parametrize("metadata", ["NO_LOG", "MINIMAL"])
 @pytest.mark.parametrize("dialect", [MYSQL, MYSQL56, MARIADB], ids=["mysql", "mysql56", "mariadb"])
-def test_random_pasts(dialect: Dialect, metadata: Metadata, request: pytest.FixtureRequest) -> None:
+def test_random_pasts(
+    seed: int, dialect: Dialect, metadata: Metadata, request: pytest.FixtureRequest
+) -> None:
     """What is said of the past is so, and much of it is said."""
-    print(f"PAST_HISTORY_SEED={SEED}")
     counts: Counter[str] = Counter()
     for number in range(MOST_ROUNDS if request.config.getoption("--long") else ROUNDS):
-        rng = random.Random(f"{SEED} {number} {dialect}")
+        rng = random.Random(f"{seed} {number} {dialect}")
         counts += _check_random_past(rng, dialect, metadata)
     print(dict(counts))
     assert counts["named"] > counts["nameless"]

@@ -210,11 +210,9 @@ async def throw(server: BinlogServer, generator: random.Random) -> None:
 
 
 async def test_malformed_packets(
-    files: Path, caplog: pytest.LogCaptureFixture, pytestconfig: pytest.Config
+    seed: int, files: Path, caplog: pytest.LogCaptureFixture, pytestconfig: pytest.Config
 ) -> None:
     """Every connection ends without a logged defect, and the server keeps working."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     generator = random.Random(seed)
     rounds = 500 if pytestconfig.getoption("long") else 25
     async with asyncio.timeout(600), serving(files, login_timeout=30) as server:

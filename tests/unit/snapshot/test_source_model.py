@@ -116,9 +116,7 @@ def test_a_moved_key_that_is_not_read_again_is_found(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.long
-def test_larger_cases_at_random() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_larger_cases_at_random(seed: int) -> None:
     rng = random.Random(seed)
     for number in range(40):
         scripts = tuple(random_script(rng) for _ in range(3))

@@ -265,9 +265,7 @@ class Interrupted:
             return None
 
 
-def test_a_cancelled_wait_loses_nothing() -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+def test_a_cancelled_wait_loses_nothing(seed: int) -> None:
     interrupted, choice = Interrupted(seed), random.Random(seed)
     sizes = [choice.randrange(4) for _ in range(200)]
     stream = ListStream(*(transaction(number, *range(size)) for number, size in enumerate(sizes, 1)))

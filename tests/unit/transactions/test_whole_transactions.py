@@ -244,9 +244,7 @@ def random_savepoints(rng: random.Random) -> tuple[list[Event], list[object]]:
     return [*events, XID], kept
 
 
-async def test_random_savepoints() -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+async def test_random_savepoints(seed: int) -> None:
     rng = random.Random(seed)
     caught = 0
     for _ in range(300):
@@ -375,10 +373,8 @@ def row_count(event: Event) -> int:
     return len(event.rows) if isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent) else 0
 
 
-def test_any_order_of_events_keeps_every_row() -> None:
+def test_any_order_of_events_keeps_every_row(seed: int) -> None:
     """Events in random order give units, and only errors of the tree; each row is in exactly one unit."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     rng = random.Random(seed)
     pool = [
         *(event for events, *_ in FORMS.values() for event in events if not isinstance(event, GtidEvent)),

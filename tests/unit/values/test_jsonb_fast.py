@@ -34,7 +34,6 @@ from tests.support.json_documents import (
     variable_length,
 )
 
-SEED = random.randrange(2**32)
 HOLES = (b"", b"", b"\0", b"hole")
 
 
@@ -72,9 +71,8 @@ def learned(values: list[Any], sights: int = 3, hole: bytes = b"") -> JsonDecode
 # --------------------------------------------------------------------------------- equal to the plain one
 
 
-def test_documents_of_one_form() -> None:
-    print("seed", SEED)
-    rng = random.Random(SEED)
+def test_documents_of_one_form(seed: int) -> None:
+    rng = random.Random(seed)
     decoders = [JsonDecoder(sights_before_compiling=3) for _ in range(60)]
     for decoder in decoders:
         form = random_form(rng)
@@ -86,19 +84,17 @@ def test_documents_of_one_form() -> None:
     assert compiled > 30
 
 
-def test_documents_of_many_forms_in_turn() -> None:
-    print("seed", SEED)
-    rng = random.Random(SEED)
+def test_documents_of_many_forms_in_turn(seed: int) -> None:
+    rng = random.Random(seed)
     forms = [random_form(rng) for _ in range(12)]
     decoder = JsonDecoder(sights_before_compiling=2)
     for _ in range(500):
         check_same(decoder, document(random_value(rng, rng.choice(forms)), hole=rng.choice(HOLES)))
 
 
-def test_every_truncation_and_every_changed_byte(thorough: bool) -> None:
+def test_every_truncation_and_every_changed_byte(seed: int, thorough: bool) -> None:
     """Damaged documents of shapes that are compiled, and of shapes that the loops read."""
-    print("seed", SEED)
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     cases = 0
     while cases < (20_000 if thorough else 4000):
         form = random_form(rng)
@@ -268,10 +264,9 @@ def test_what_recurs_is_new_each_time() -> None:
     assert decoder.decode(document(value)) == second == value
 
 
-def test_documents_some_of_whose_parts_recur() -> None:
+def test_documents_some_of_whose_parts_recur(seed: int) -> None:
     """Few contents before compiling and more than are kept afterwards; also large ones, and containers instead."""
-    print("seed", SEED)
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     decoder = JsonDecoder(sights_before_compiling=20)
     for number in range(3000):
         choices = 2 if number < 100 else 200
