@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         TransactionStatistics,
     )
     from .stream.binlog_stream import BinlogStream
+    from .stream.change_batches import Batches, ChangeBatch
     from .transactions.replay import TransactionRestarted
     from .transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRowsEvent
     from .transactions.transaction import FileTransaction, FileTransactions, Transaction, Transactions
@@ -202,6 +203,8 @@ __all__ = [
     "TransactionRestarted",
     "Transaction",
     "Transactions",
+    "ChangeBatch",
+    "Batches",
     "FileTransaction",
     "FileTransactions",
     "Xid",
@@ -269,6 +272,8 @@ _LATER: Final = MappingProxyType(
         "TableStatistics": "statistics.summaries",
         "TransactionStatistics": "statistics.summaries",
         "BinlogStream": "stream.binlog_stream",
+        "Batches": "stream.change_batches",
+        "ChangeBatch": "stream.change_batches",
         "FileTransaction": "transactions.transaction",
         "FileTransactions": "transactions.transaction",
         "Transaction": "transactions.transaction",
@@ -407,7 +412,9 @@ def connect(
             growing delays), or False to raise. The first connection is tried once.
         checkpoints: a store such as ``FileCheckpointStore("shop.ckpt")``. A stored checkpoint wins over ``start``.
             The checkpoint is saved at most every ``checkpoint_interval`` seconds (1 by default; 0: after each
-            transaction), and when the stream ends.
+            transaction), and when the stream ends. An event counts as done when you ask for the next one: if you
+            collect changes over several transactions, a kill loses what is collected. ``stream.batches()`` collects
+            them with a checkpoint that waits.
         schemas: a store such as ``FileSchemaStore("shop.schemas")`` for the shapes that tables had at each place of
             the log; one for each stream. A log without names then has the names of its place, also for a stream that
             was stopped before a DDL and begins again behind it. ``FileCheckpointStore("shop.ckpt")`` implies one in

@@ -26,6 +26,10 @@ _CANNOT_SYNC_DIRECTORY: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
 class CheckpointStore(Protocol):
     """Keeps the one checkpoint of a stream, as in ``replica.connect(dsn, checkpoints=store)``.
 
+    The stream saves the place after events that are done: those before the one that you asked for last. If you
+    collect changes over several transactions before you write them, a kill loses what is collected, as the stored
+    checkpoint is behind it. ``stream.batches()`` collects transactions with a checkpoint that waits for them.
+
     Both methods may be coroutine functions. Plain functions run in the event loop, and may block it for as long as a
     small write takes. An exception ends the stream; a store raises ``CheckpointError``. A saved checkpoint must
     outlive the process; a failed or killed ``save`` must leave the previous checkpoint intact.

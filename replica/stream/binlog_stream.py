@@ -8,12 +8,12 @@ batch nothing is awaited. ``Transport.read`` gives other tasks their turn before
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Final, Self
 
 from protocol.binlog.events import Event, TableMapEvent
-from protocol.errors import CheckpointError, ConfigurationError, ConnectionLostError, ReplicaError
+from protocol.errors import CheckpointError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.options import Options
@@ -26,11 +26,13 @@ from ..source.resolve_stop import settle
 from ..source.retry import Retry
 from ..source.semi_sync import confirmed_place, offer, overdue_place
 from ..source.server_facts import Source
-from ..transactions.boundary import Progress
 from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import Transactions
+from .change_batches import Batches, StreamPlace
 from .delivery import Ask, Deliver, Delivery, Describe, Request
+from .grouping import Grouping
 from .handlers import AnyEvent, Handlers, Result
+from .lasting_work import LastingWork
 from .stream_copy import StreamCopy
 from .stream_state import Upkeep
 
@@ -72,13 +74,18 @@ class BinlogStream:
         self._broken: Broken | None = None
         # A place that is done, and that a semi-synchronous source may not have heard of.
         self._overdue: tuple[str, int] | None = None
-        # Work that a cancelled call left running: the next call awaits it.
-        self._work: asyncio.Task[None] | None = None
+        self._work = LastingWork()
         self._closing = asyncio.Event()
         self._retry = Retry(options.reconnect, self._closing, _LOGGER)
         self._error: ReplicaError | None = None
-        self._transactions: Transactions | None = None
-        self._is_grouping = False
+        place = StreamPlace(
+            self._checkpoint_before,
+            self._checkpoint_behind,
+            self._account.finish_handed,
+            lambda: self._dump is not None and self._dump.session.ack_requested,
+            self._settle_batch,
+        )
+        self._grouping = Grouping(options, self.__anext__, place)
 
     def __repr__(self) -> str:
         return f"<BinlogStream of {self._options.address}>"
@@ -97,6 +104,7 @@ class BinlogStream:
             _LOGGER.error("%s", error)
 
     def __aiter__(self) -> Self:
+        self._grouping.check_without_batches()
         return self
 
     async def __anext__(self) -> Event:
@@ -107,8 +115,8 @@ class BinlogStream:
             except ReplicaError as error:
                 await self._lose(error)
         for event in self._batch:
-            if self._transactions is not None:
-                self._group(event)
+            if self._grouping.transactions is not None:
+                self._grouping.follow(event)
             return event
         return await self._next_of_new_batch()
 
@@ -120,9 +128,9 @@ class BinlogStream:
             except ReplicaError as error:
                 await self._lose(error)
             except CannotResumeError as difference:
-                return self._group(self._restart(str(difference)))
+                return self._grouping.follow(self._restart(str(difference)))
             for event in self._batch:
-                return self._group(event)
+                return self._grouping.follow(event)
 
     async def _serve(self, request: Request) -> None:
         """Do what the delivery asks for. A new batch is kept if this is cancelled or a hook raises."""
@@ -148,7 +156,7 @@ class BinlogStream:
             await self._reconnect()
         elif isinstance(request, Describe):
             event = request.event
-            await self._see_through(lambda: self._describe(event))
+            await self._work.see_through(lambda: self._describe(event))
         elif request is Ask.READ:
             dump = self._dump
             await self._copy.read(lambda: self._read(dump))
@@ -165,13 +173,15 @@ class BinlogStream:
         ``gtid_set`` is None if unknown: without GTIDs, and on MySQL after a start in the middle of a file until the
         next file begins. After a start by GTIDs ``file`` is empty until the first event.
         """
-        return None if self._source is None else self._checkpoint_of(self._account.progress)
+        if self._source is None:
+            return None
+        return self._grouping.held or self._checkpoint_before()
 
     @property
     def position(self) -> BinlogPosition | None:
         """File and position of ``checkpoint``; None until the file is known."""
-        progress = self._account.progress
-        return BinlogPosition(progress.file, progress.position) if progress.file else None
+        place = self._grouping.held or self._account.progress
+        return BinlogPosition(place.file, place.position) if place.file else None
 
     @property
     def server_version(self) -> str | None:
@@ -199,11 +209,28 @@ class BinlogStream:
         Transactions and events of a stream share one place in the log: each loop goes on where the other stopped.
         Raises ``ConfigurationError`` if the stream has ``events=``: a transaction needs all its events.
         """
-        if Event not in self._options.events:
-            raise ConfigurationError("transactions() needs all events: leave out events=")
-        if self._transactions is None:
-            self._transactions = Transactions(self._next_to_group, self._checkpoint_behind)
-        return self._transactions
+        return self._grouping.by_transactions()
+
+    def batches(self, *, max_rows: int = 10_000, max_seconds: float | None = 1.0) -> Batches:
+        """Iterate over the changes of many transactions at once, for targets that are written in bulk.
+
+            async for batch in stream.batches(max_rows=5000, max_seconds=2):
+                write(batch.changes, batch.checkpoint)
+
+        The checkpoint moves behind a batch when the next one is asked for, or by ``acknowledge()``: after a kill,
+        changes that were collected and not yet done come again. A batch holds whole transactions. It ends before the
+        transaction that would bring more than ``max_rows`` changes, ``max_seconds`` after its first transaction was
+        read (None: no limit), before and after a statement (``ChangeBatch.ddl``), and at the end of the stream. With
+        ``semi_sync`` it also ends when the source waits for an acknowledgement.
+
+        A transaction is never cut: one of more than ``max_rows`` changes is a batch of its own, as a whole in memory
+        (``transactions()`` gives its changes one by one). Iterating raises ``TransactionOutcomeError`` for an XA
+        transaction that is only prepared; iterating again goes on behind it.
+
+        Raises ``ConfigurationError`` for limits that cannot be used and if the stream has ``events=``, and
+        ``RuntimeError`` after ``transactions()``: a stream gives one or the other.
+        """
+        return self._grouping.by_batches(max_rows, max_seconds)
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
@@ -238,10 +265,14 @@ class BinlogStream:
 
     async def acknowledge(self) -> None:
         """Mark all delivered events as done. The checkpoint moves, and is in the store when this returns."""
-        self._account.finish_handed()
+        if self._grouping.batches is not None:
+            self._grouping.batches.finish_given()
+            self._upkeep.moves()
+        else:
+            self._account.finish_handed()
         await self._save()
         dump, progress = self._dump, self._account.progress
-        if dump is not None and dump.session.ack_requested:
+        if dump is not None and dump.session.ack_requested and self._grouping.held is None:
             place = self._delivery.place
             if place == (progress.file, progress.position):
                 dump.session.acknowledge(*place)
@@ -257,11 +288,7 @@ class BinlogStream:
             await self._close_all()
 
     async def _close_all(self) -> None:
-        work = self._work
-        if work is not None:
-            await asyncio.wait((work,))
-            # asyncio warns about an exception that nothing has retrieved.
-            _ = work.cancelled() or work.exception()
+        await self._work.wait_closed()
         if self._dump is not None:
             await self._dump.session.aclose()
         await self._schemas.aclose()
@@ -271,34 +298,20 @@ class BinlogStream:
 
     # Transactions.
 
-    def _group(self, event: Event) -> Event:
-        """Show an event to the transactions, unless they asked for it themselves."""
-        if self._transactions is not None and not self._is_grouping:
-            self._transactions.follow(event)
-        return event
+    async def _settle_batch(self) -> None:
+        """The user is done with a batch: save the checkpoint and show the status if due."""
+        self._upkeep.moves()
+        if self._has_duties:
+            try:
+                await self._look_after_duties()
+            except ReplicaError as error:
+                await self._lose(error)
 
-    async def _next_to_group(self) -> Event:
-        self._is_grouping = True
-        try:
-            return await self.__anext__()
-        finally:
-            self._is_grouping = False
+    def _checkpoint_before(self) -> Checkpoint:
+        return self._upkeep.checkpoint(self._source)
 
     def _checkpoint_behind(self) -> Checkpoint:
-        assert self._source is not None
-        return self._checkpoint_of(self._account.progress_behind(), is_behind=True)
-
-    def _checkpoint_of(self, progress: Progress, *, is_behind: bool = False) -> Checkpoint:
-        assert self._source is not None
-        gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
-        return Checkpoint(
-            progress.file,
-            progress.position,
-            gtid_set,
-            self._source.server_uuid,
-            self._source.server_id,
-            snapshot=self._account.copy_state(is_behind=is_behind),
-        )
+        return self._upkeep.checkpoint(self._source, is_behind=True)
 
     # Connections.
 
@@ -307,8 +320,7 @@ class BinlogStream:
         return self._closing.is_set()
 
     def _abort(self) -> None:
-        if self._work is not None:
-            self._work.cancel()
+        self._work.cancel()
         if self._dump is not None:
             self._dump.session.abort()
         self._schemas.abort()
@@ -387,7 +399,7 @@ class BinlogStream:
             raise RuntimeError("a stream is opened by `async with`, or by run()")
         await self._retry.wait()
         if not self._has_ended:
-            await self._see_through(lambda: self._open_again(broken))
+            await self._work.see_through(lambda: self._open_again(broken))
 
     async def _open_again(self, broken: Broken) -> None:
         self._show("connecting")
@@ -404,20 +416,6 @@ class BinlogStream:
             raise
         self._upkeep.reconnected()
         self._use(dump)
-
-    async def _see_through(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Await work that goes on when this call is cancelled: then the next call awaits it.
-
-        Otherwise a user who asks for events with a short timeout would start the work anew each time, without end.
-        """
-        if self._work is None:
-            self._work = asyncio.create_task(work())
-        task = self._work
-        await asyncio.wait((task,))
-        self._work = None
-        if task.cancelled():
-            raise ConnectionLostError("the stream was closed while it was connecting")
-        task.result()
 
     def _restart(self, reason: str) -> Event:
         """Void the delivered part of the open transaction, and read again from the last transaction boundary."""

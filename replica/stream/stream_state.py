@@ -56,6 +56,23 @@ class Upkeep:
             self._is_unsaved = True
             raise
 
+    def checkpoint(self, source: Source | None, *, is_behind: bool = False) -> Checkpoint:
+        """The place after the last transaction that is done; ``is_behind``: as if all events handed out were done."""
+        assert source is not None
+        progress = self._account.progress_behind() if is_behind else self._account.progress
+        return Checkpoint(
+            progress.file,
+            progress.position,
+            None if progress.gtid_set is None else str(progress.gtid_set),
+            source.server_uuid,
+            source.server_id,
+            snapshot=self._account.copy_state(is_behind=is_behind),
+        )
+
+    def moves(self) -> None:
+        """The checkpoint has moved without an event."""
+        self._is_unsaved = True
+
     def is_save_due(self) -> bool:
         """Whether ``save`` is to be called now."""
         return self._keeper is not None and self._keeper.should_save(monotonic()) and self._has_moved()

@@ -17,11 +17,31 @@ from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.status import StreamStatus
 from ..stream.binlog_stream import BinlogStream
+from ..stream.change_batches import Batches, ChangeBatch
 from ..stream.handlers import AnyEvent, Handlers, Result
 from ..transactions.transaction import SyncTransactions
 from .loop_driver import LoopDriver
 
 _LOGGER: Final = logging.getLogger(__name__)
+
+
+class SyncBatches:
+    """The changes of a stream in batches: like ``Batches``, without ``await``."""
+
+    def __init__(self, batches: Batches, driver: LoopDriver) -> None:
+        self._batches = batches
+        self._driver = driver
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ChangeBatch:
+        if self._driver.is_closed:
+            raise StopIteration
+        try:
+            return self._driver.run(self._batches.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
 
 class SyncStream:
@@ -65,6 +85,7 @@ class SyncStream:
             _LOGGER.error("%s", error)
 
     def __iter__(self) -> Self:
+        self._stream._grouping.check_without_batches()
         return self
 
     def __next__(self) -> Event:
@@ -119,12 +140,20 @@ class SyncStream:
 
     def transactions(self) -> SyncTransactions:
         """Iterate over whole transactions, from begin to commit: see ``BinlogStream.transactions``."""
+        self._stream._grouping.check_without_batches()
         if self._transactions is None:
             self._rest = iter(())
             if Event not in self._stream._options.events:
                 raise ConfigurationError("transactions() needs all events: leave out events=")
             self._transactions = SyncTransactions(self._next, self._stream._checkpoint_behind)
         return self._transactions
+
+    def batches(self, *, max_rows: int = 10_000, max_seconds: float | None = 1.0) -> "SyncBatches":
+        """Iterate over the changes of many transactions at once: see ``BinlogStream.batches``."""
+        if self._transactions is not None:
+            raise RuntimeError("a stream gives batches or transactions, not both: connect another stream")
+        self._rest = iter(())
+        return SyncBatches(self._stream.batches(max_rows=max_rows, max_seconds=max_seconds), self._driver)
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None

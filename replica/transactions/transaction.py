@@ -151,12 +151,22 @@ class Transaction(_TransactionFacts):
         prepared transaction without ``prepared=True`` and if the stream ends inside the transaction, and
         ``RuntimeError`` if iterating has already begun.
         """
+        await self.gather()
+        return self._unit.collected(prepared)
+
+    async def gather(self, most: int | None = None) -> bool:
+        """Read the changes that ``collect`` returns, or until there are more than ``most`` of them.
+
+        Returns False if ``most`` ended it. May be called again, also after it was cancelled.
+        """
         self._unit.begin_collecting()
         while True:
             while (event := await self._next_event()) is not None:
                 self._unit.collect(event)
+                if most is not None and self._unit.collected_so_far > most:
+                    return False
             if self._unit.outcome != "restarted" or (again := await self._owner.restarted()) is None:
-                return self._unit.collected(prepared)
+                return True
             self._unit = again
 
     async def _next_event(self) -> Event | None:

@@ -247,6 +247,11 @@ class Unit:
             self._error = error
             raise
 
+    @property
+    def collected_so_far(self) -> int:
+        """How many changes are kept for ``collected``."""
+        return len(self._collected)
+
     def collected(self, prepared: bool) -> list[Change]:
         """The committed changes, after the last event. Raises ``TransactionOutcomeError`` if the outcome is open."""
         if self.outcome in (None, "restarted") or (self.is_left and not self._is_collected):

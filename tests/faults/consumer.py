@@ -4,6 +4,7 @@ Usage: python -m tests.faults.consumer KIND DSN SCHEMA START LAST DIRECTORY
 
     file      changes are appended to a file; the stream saves its checkpoints to another one
     database  changes and the transaction's checkpoint go into an SQLite database in one transaction
+    file-batches, database-batches  the same with `stream.batches()`: many transactions at once
 
 It ends when the transaction with the change LAST is kept. `read()` of the keepers says afterwards what there is.
 """
@@ -20,12 +21,14 @@ from pathlib import Path
 from typing import Final
 
 import replica
-from replica import BinlogStream, Checkpoint, FileCheckpointStore
+from replica import BinlogStream, Change, Checkpoint, FileCheckpointStore
 
 from .workload import PROGRESS, Identity, identity_of
 
 FILE: Final = "file"
 DATABASE: Final = "database"
+FILE_BATCHES: Final = "file-batches"
+DATABASE_BATCHES: Final = "database-batches"
 
 
 class FileKeeper:
@@ -111,18 +114,37 @@ async def collect(stream: BinlogStream, last: int) -> AsyncIterator[tuple[list[I
     async for transaction in stream.transactions():
         changes: list[Identity] = []
         async for change in transaction:
-            if change.table.name != PROGRESS:
-                changes.append(identity_of(change))
-            elif change.op == "update":
-                assert change.after is not None
-                reached = int(str(change.after["n"]))
+            reached = max(reached, _take(change, changes))
         yield changes, transaction.checkpoint
         if reached == last:
             return
 
 
+async def collect_batches(
+    stream: BinlogStream, last: int
+) -> AsyncIterator[tuple[list[Identity], Checkpoint]]:
+    """As `collect`, for batches of transactions."""
+    async for batch in stream.batches(max_rows=700, max_seconds=0.05):
+        changes: list[Identity] = []
+        reached = max((_take(change, changes) for change in batch.changes), default=0)
+        yield changes, batch.checkpoint
+        if reached == last:
+            return
+
+
+def _take(change: Change, changes: list[Identity]) -> int:
+    """Add the change to the list; how far the workload has come, if this is what the change says."""
+    if change.table.name != PROGRESS:
+        changes.append(identity_of(change))
+    elif change.op == "update":
+        return int(str(change.after["n"]))
+    return 0
+
+
 async def main(kind: str, dsn: str, schema: str, start: str, last: str, directory: str) -> None:
-    keeper = FileKeeper(Path(directory)) if kind == FILE else DatabaseKeeper(Path(directory))
+    in_files = kind in (FILE, FILE_BATCHES)
+    keeper = FileKeeper(Path(directory)) if in_files else DatabaseKeeper(Path(directory))
+    read = collect if kind in (FILE, DATABASE) else collect_batches
     stream = replica.connect(
         dsn,
         tls="disabled",
@@ -132,7 +154,7 @@ async def main(kind: str, dsn: str, schema: str, start: str, last: str, director
         checkpoint_interval=0.02,
     )
     async with stream:
-        async for changes, checkpoint in collect(stream, int(last)):
+        async for changes, checkpoint in read(stream, int(last)):
             keeper.keep(changes, checkpoint)
 
 

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.consumer import DATABASE, FILE, DatabaseKeeper, FileKeeper
+from tests.faults.consumer import (
+    DATABASE,
+    DATABASE_BATCHES,
+    FILE,
+    FILE_BATCHES,
+    DatabaseKeeper,
+    FileKeeper,
+)
 from tests.faults.waiting import until
 from tests.faults.workload import Identity, Workload, first_difference
 from tests.faults.writer import Writer
@@ -35,7 +42,7 @@ class Consumers:
         start = end_of_log(server)
         self.killed_at_work = 0
         self._directory = directory
-        self._keeper = FileKeeper if kind == FILE else DatabaseKeeper
+        self._keeper = FileKeeper if kind in (FILE, FILE_BATCHES) else DatabaseKeeper
         self._arguments = [kind, server.dsn(), schema, str(start), str(last), str(directory)]
 
     async def start(self) -> asyncio.subprocess.Process:
@@ -87,6 +94,9 @@ class Consumers:
         ("mysql:9.7", DATABASE),
         ("mariadb:11.8", FILE),
         pytest.param("mariadb:11.8", DATABASE, marks=pytest.mark.long),
+        ("mysql:9.7", FILE_BATCHES),
+        pytest.param("mysql:9.7", DATABASE_BATCHES, marks=pytest.mark.long),
+        ("mariadb:11.8", DATABASE_BATCHES),
     ],
     indirect=["server"],
 )
@@ -119,7 +129,7 @@ async def test_a_consumer_is_killed(
     print("killed at work", consumers.killed_at_work)
     assert consumers.killed_at_work >= (kills + 1) // 2
     expected = list(workload.identities())
-    if kind == DATABASE:
+    if kind in (DATABASE, DATABASE_BATCHES):
         [kept] = DatabaseKeeper.read(tmp_path)
         assert first_difference(kept, expected) == ""
         return

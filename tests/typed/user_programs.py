@@ -1,4 +1,4 @@
-"""Ten programs as users write them, for type checkers: mypy --strict reads them with the rest. Nothing runs them."""
+"""Programs as users write them, for type checkers: mypy --strict reads them with the rest. Nothing runs them."""
 
 from __future__ import annotations
 
@@ -64,6 +64,22 @@ def changes_in_match(change: replica.Change) -> str:
             return f"gone {change.before['id']}"
         case _:
             assert_never(change)
+
+
+async def batches() -> list[Order]:
+    orders: list[Order] = []
+    async with replica.connect(DSN) as stream:
+        async for batch in stream.batches(max_rows=500, max_seconds=2.0):
+            for change in batch.changes:
+                if change.op == "insert":
+                    orders.append(change.after_as(Order))
+            print([statement.sql for statement in batch.ddl], batch.checkpoint.to_dict())
+    return orders
+
+
+def synchronous_batches() -> int:
+    with replica.sync.connect(DSN) as stream:
+        return sum(len(batch.changes) for batch in stream.batches())
 
 
 def handlers(stream: replica.BinlogStream) -> None:
