@@ -284,6 +284,8 @@ class SchemaKeeper:
 
     async def save(self) -> None:
         """Write what the store lacks. Raises ``CheckpointError`` from the store."""
+        if self._store is None:
+            self.tracker.forget_unsaved()
         if self._store is None or not self.tracker.is_unsaved:
             return
         lines, is_whole = self.tracker.take_unsaved()

@@ -8,6 +8,8 @@ begins anew with the tables as they were at the last transaction boundary. It as
 ``schema_keeper`` does.
 """
 
+from typing import Final
+
 from protocol.binlog.events import QueryEvent, TableMapEvent
 from protocol.binlog.query_status import is_unfinished_alter
 from protocol.errors import ConfigurationError
@@ -24,6 +26,9 @@ from .proof import first_difference, nameless, with_shape
 from .shape import Shape
 from .timeline import SchemaHistory
 
+# A source sends so many bytes for a scan in about 0.1 s.
+_FAR: Final = 16 << 20
+
 
 class SchemaTracker:
     """Follows one stream. ``history`` is None until tables have been read or loaded."""
@@ -39,12 +44,15 @@ class SchemaTracker:
         self.begin: BinlogPosition | None = None
         # The tables at the beginning of a dump whose first place is not known yet, and the source's identity.
         self._awaiting: tuple[str, Catalog] | None = None
+        # The last place that has been followed to, and the last of them that the history has heard of.
+        self._reached = self._told = ("", 0)
         self._unsaved: list[str] = []
         self._is_new = False
 
     def use(self, traits: LogTraits, history: SchemaHistory | None) -> None:
         """Go on with this history, of the source that the log now comes from."""
         self._traits, self.history, self._awaiting = traits, history, None
+        self._reached = self._told = ("", 0)
         self._unsaved.clear()
         self._is_new = history is not None
 
@@ -52,6 +60,7 @@ class SchemaTracker:
         """The log now comes from another server; the tables are as in ``catalog`` where it begins."""
         self._traits, self.history, self._awaiting = traits, None, (source, catalog)
         self.begin = None
+        self._reached = self._told = ("", 0)
         self._unsaved.clear()
 
     def begin_at(self, file: str, position: int) -> None:
@@ -79,6 +88,23 @@ class SchemaTracker:
             for change in changes
             if change.table.name and self._wants(change.table) and _is_seen(change)
         ]
+
+    def reach(self, file: str, position: int) -> None:
+        """All statements before a place have been followed. The store is told in each file, and each 16 MB in it."""
+        self._reached = file, position
+        told_file, told = self._told
+        if file != told_file or position - told >= _FAR:
+            self.settle()
+
+    def settle(self) -> None:
+        """Let the history end where all statements before it have been followed: a restart then reads nothing."""
+        self._told = file, position = self._reached
+        if self.history is None or not file:
+            return
+        place = BinlogPosition(file, position)
+        if place > self.history.head:
+            self.history.advance(place)
+            self._unsaved.append(self.history.head_line())
 
     def named(self, event: TableMapEvent) -> Table | None:
         """The table with the names of its place; None if the history does not know them."""
@@ -126,6 +152,11 @@ class SchemaTracker:
         is_whole, self._is_new = self._is_new, False
         added, self._unsaved = self._unsaved, []
         return list(history.to_lines()) if is_whole else added, is_whole
+
+    def forget_unsaved(self) -> None:
+        """There is no store."""
+        self._unsaved.clear()
+        self._is_new = False
 
     def renew(self) -> None:
         """The whole history must be saved again."""

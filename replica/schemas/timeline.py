@@ -146,7 +146,7 @@ class SchemaHistory:
 
     def head_line(self) -> str:
         """What to write behind ``to_lines()`` once ``advance`` has moved the head."""
-        return _dump({"head": str(self.head), "schemas": dict(self.catalog.schemas)})
+        return _dump({"head": str(self.head)})
 
     def set_at(self, table: TableName, position: BinlogPosition, state: State) -> None:
         """What a table is from a place on, up to the next place that the history knows: read anew, or lost."""
@@ -238,7 +238,7 @@ class SchemaHistory:
         """What to write behind ``to_lines()`` once ``apply`` has returned these changes."""
         for change in changes:
             yield _table_line(change.table, [(self._head, change.after)], {})
-        yield self.head_line()
+        yield _dump({"head": str(self.head), "schemas": dict(self.catalog.schemas)})
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> "SchemaHistory":
@@ -275,7 +275,7 @@ class _Loader:
                 schema, name = row["table"]
                 self._load_states(place_of(begin)[1], TableName(schema, name), row["states"])
             else:
-                head, schemas = row["head"], row["schemas"]
+                head, schemas = row["head"], row.get("schemas", schemas)
         now = {table: timeline.last for table, timeline in self._timelines.items()}
         return SchemaHistory(
             str(header["source"]),

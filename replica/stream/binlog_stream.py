@@ -294,6 +294,8 @@ class BinlogStream:
         await self._schemas.aclose()
         await self._copy.aclose()
         if not isinstance(self._error, CheckpointError):
+            self._schemas.tracker.settle()
+            await self._schemas.save()
             await self._save()
 
     # Transactions.

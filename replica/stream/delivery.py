@@ -312,6 +312,7 @@ class Delivery:
             while self._next < len(self._raws):
                 self._next = self._decoder.decode_run(self._raws, self._next, events, kept)
                 self._names.follow(events)
+                self._names.reach()
                 if not self._decoder.takes_description():
                     break
                 if not self._names.gives(events[-1]):

@@ -51,6 +51,10 @@ class PlaceNames:
                     # A statement that was followed before tells the same again, without the names of a rename.
                     self._changes.setdefault((event.file, event.position), changes)
 
+    def reach(self) -> None:
+        """All events before the decoder's place have been followed."""
+        self._tracker.reach(self._decoder.file, self._decoder.position)
+
     def gives(self, event: Event) -> bool:
         """Give a table map the names that the schema history has for its place. Returns whether it has them."""
         assert isinstance(event, TableMapEvent)
