@@ -19,7 +19,8 @@ class StreamStatus:
     """State, place and counters of a stream at one moment.
 
     ``state`` is a ``StreamState``; ``address`` is the host and port in use; ``server_uuid`` (MySQL) and ``server_id``
-    identify the source there. ``position`` and ``gtid_set`` are the checkpoint's. ``seconds_behind`` is the source's
+    identify the source there. ``position`` and ``gtid_set`` are the checkpoint's; with ``batches()`` the end of what
+    was collected. ``seconds_behind`` is the source's
     clock minus the commit time of the transaction you have come to: 0 if the source has nothing more to send, None
     before the first transaction. In logs that have whole seconds only (MariaDB, MySQL before
     8.0.1) it is up to a second less.
