@@ -59,7 +59,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--schema",
         metavar="FILE[@PLACE]",
         help="JSON file with column names and types that the log does not have (see below); PLACE (such as "
-        "binlog.000042:157) says where in the log they are so; or the file of a schema store, which knows its places",
+        "binlog.000042:157) says where in the log they are so; or the file of a schema store, which knows its "
+        "places; default: relay.schemas beside the files, if a relay has written them",
     )
 
     add(

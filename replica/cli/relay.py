@@ -36,7 +36,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
 _EPILOG: Final = """\
 Written events are flushed to the disk after the sync interval, and as soon as the source has sent all of its log.
 After a stop, a crash or a kill the next run resumes where the files end. Files that are no longer needed may be
-deleted, the oldest first. Serve the directory to replicas with: mysql-replica serve DIR"""
+deleted, the oldest first. Serve the directory to replicas with: mysql-replica serve DIR
+
+The file relay.schemas beside them has the columns of the tables at each place of the log: from information_schema
+when the relay first connects (the user needs SELECT), then from the DDL that it copies. decode, serve, open_binlog
+and Spark take column names from it where the log has none."""
 
 
 def _run(options: Namespace, console: Console) -> int:

@@ -33,8 +33,6 @@ _SCANNED_BYTES: Final = 16 << 20
 _STATEMENT_EVENTS: Final = (IntvarEvent, RandEvent, UserVarEvent, BeginLoadQueryEvent, ExecuteLoadQueryEvent)
 # Variables whose value in a session may differ from the global one.
 _SESSION_VARIABLES: Final = ("binlog_format", "binlog_row_image", "sql_log_bin")
-# The version_comment of replica.server.
-_RELAY: Final = "mysql-replica"
 _SESSIONS: Final = (
     "SELECT t.PROCESSLIST_ID, v.VARIABLE_NAME, v.VARIABLE_VALUE FROM performance_schema.variables_by_thread v "
     "JOIN performance_schema.threads t USING (THREAD_ID) WHERE t.PROCESSLIST_ID <> CONNECTION_ID() "
@@ -114,7 +112,7 @@ class Facts:
     @property
     def is_relay(self) -> bool:
         """Whether the source is a ``BinlogServer`` of this library, not a database server."""
-        return self.variables.get("version_comment") == _RELAY
+        return self.source.is_relay
 
     @property
     def version(self) -> tuple[int, ...]:

@@ -52,12 +52,12 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
     granted = _selectable(facts.grants)
     missing = [scope for scope in _scopes(facts.options.tables) if not _covers(granted, scope)]
     if not missing:
-        yield Finding(name, "ok", "column names can be looked up")
+        yield Finding(name, "ok", "the stream can read the columns of the tables")
         return
     yield Finding(
         name,
         "warning",
-        f"the log has no column names, and the user may not look up those of {listed(missing)}: columns are called "
+        f"the log has no column names, and the user may not read those of {listed(missing)}: columns are called "
         "@1, @2...; the doctor does not see missing primary keys and cascades there",
         sql(*(f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing)),
     )

@@ -13,8 +13,9 @@ from .finding import Finding, Remedy, State, option_file, sql
 class Setting:
     """A global variable of the source, by any of its ``names``. The first value of ``good`` is the recommended one.
 
-    ``otherwise`` says what goes wrong with any other value. ``needs_restart``: the variable cannot be changed while
-    the source runs. If the source does not have the variable, the finding is ``missing``; none if that is empty.
+    ``otherwise`` says what goes wrong with any other value, or what it means (``state`` ok). ``needs_restart``: the
+    variable cannot be changed while the source runs. If the source does not have the variable, the finding is
+    ``missing``; none if that is empty.
     """
 
     names: tuple[str, ...]
@@ -49,11 +50,11 @@ SETTINGS: Final = (
     Setting(
         ("binlog_row_metadata",),
         ("FULL",),
-        "warning",
-        "the log has no column names: the stream looks them up in information_schema, as they are now; rows from "
-        "before an ALTER or RENAME get wrong names, or end the stream with SchemaMismatchError",
-        missing="this version logs no column names, signs or character sets: they are looked up in "
-        "information_schema (SELECT)",
+        "ok",
+        "the log has no column names: a stream reads the tables when it is opened (SELECT), and follows the log's "
+        "DDL; keep its schema history across restarts (schemas=, or a FileCheckpointStore)",
+        missing="this version logs no column names, signs or character sets: a stream reads the tables when it is "
+        "opened (SELECT), and follows the log's DDL",
     ),
     Setting(
         ("binlog_row_value_options",),
@@ -100,7 +101,6 @@ SETTINGS: Final = (
         "",
     ),
 )
-_TEXTS: Final = ("binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options")
 
 
 def check_settings(facts: Facts) -> Iterator[Finding]:
@@ -114,6 +114,9 @@ def check_settings(facts: Facts) -> Iterator[Finding]:
         elif value.upper() in setting.good:
             yield Finding(name, "ok", value or "not set")
         else:
+            if setting.state == "ok":
+                yield Finding(name, "ok", f"{value} -- {setting.otherwise}")
+                continue
             known = next(name for name in setting.names if name in facts.variables)
             yield Finding(
                 name,

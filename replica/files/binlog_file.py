@@ -29,7 +29,7 @@ from .log_events import LogEvents, OnError, RawEvent, Skipped
 from .log_files import LogFile, LogSource, find_log_files, read_whole
 from .log_range import LogRange
 from .log_shapes import LogShapes
-from .schema_file import SchemaFile, SchemaLines, read_schema_file
+from .schema_file import SchemaFile, SchemaLines, read_schema_file, schema_of_relay
 
 if TYPE_CHECKING:
     from ..arrow import BatchReader, Images
@@ -79,7 +79,10 @@ class BinlogFile:
         shapes = None
         if schema.history is not None:
             shapes = LogShapes(
-                schema.history, partial(_statements, keys, selection), selection.on_schema_mismatch
+                schema.history,
+                partial(_statements, keys, selection),
+                "positional" if schema.is_found else selection.on_schema_mismatch,
+                looks_beside=schema.is_found,
             )
         sizes = [file.size for file in files]
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
@@ -261,7 +264,7 @@ def open_binlog(
     A log without full table metadata (binlog_row_metadata=FULL) has no column names (``@1``, ``@2``...), and ENUM and
     SET values are numbers. A log without any metadata (MySQL 5.6 and 5.7, MariaDB's default) also lacks signs and
     character sets: then BIGINT UNSIGNED arrives signed, and text as bytes. ``schema`` and ``schemas`` supply all of
-    these.
+    these, and so does the store that a relay writes beside its files.
 
     Where:
         start: None (the first event); an offset in the first file; a position (``"binlog.000003:154"``); a GTID set:
@@ -281,6 +284,8 @@ def open_binlog(
             the statements of the files between it and the rows tell the rest, forward and backward.
         schemas: a schema store, such as ``FileSchemaStore("shop.schemas")``: what tables were at each place. The
             statements of the files lead on from its end.
+            With neither, files that a relay has written have the names of its store beside them (``relay.schemas``);
+            columns that this store does not know are ``@1``, ``@2``... ``schema={}`` does without it.
         on_schema_mismatch: what to do if columns are not known, or count or types do not fit the log: ``"error"``
             (default), or ``"positional"``: name these columns ``@1``, ``@2``...
     How:
@@ -325,7 +330,7 @@ def open_binlog(
         stop=stop if type(stop) is int else selection.stop,
         on_error=on_error,
         torn=torn,
-        schema=_schema(schema, schemas),
+        schema=_schema(schema, schemas, files),
         keys=_keys(keyring, key_file),
         cells=cells,
     )
@@ -334,11 +339,12 @@ def open_binlog(
 def _schema(
     schema: Mapping[str, Sequence[ColumnDescription]] | str | os.PathLike[str] | None,
     schemas: SchemaLines | None,
+    files: Sequence[LogFile],
 ) -> SchemaFile:
     if schemas is None:
         if isinstance(schema, str | os.PathLike):
             return read_schema_file(os.fspath(schema))
-        return SchemaFile(schema or {}, {})
+        return schema_of_relay(files) if schema is None else SchemaFile(schema, {})
     if schema is not None:
         raise ConfigurationError("schemas: give either schema= or schemas=")
     lines = schemas.load()

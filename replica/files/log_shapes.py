@@ -7,6 +7,7 @@ A history that begins behind the first file, or ends before it, is completed by 
 which are read once more. Without these files, nothing is said of tables there.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -36,11 +37,15 @@ _NUMBERS: Final = re.compile(r"\d+")
 class LogShapes:
     """Follows one reading of files. It changes ``history``, and asks no server."""
 
-    def __init__(self, history: SchemaHistory, scan: Scan, on_mismatch: SchemaMismatch) -> None:
+    def __init__(
+        self, history: SchemaHistory, scan: Scan, on_mismatch: SchemaMismatch, *, looks_beside: bool = False
+    ) -> None:
+        """``looks_beside``: files that were not given, and lie beside those that were, are scanned, too."""
         self._history = history
         # What statements of the files tell of the time before the history begins.
         self._past: SchemaHistory | None = None
         self._scan = scan
+        self._looks_beside = looks_beside
         self._on_mismatch = on_mismatch
         self._traits = LogTraits(is_mariadb=False, version=())
         self._is_relay_log = False
@@ -127,7 +132,7 @@ class LogShapes:
         self, files: Sequence[LogFile], begin: BinlogPosition, end: BinlogPosition
     ) -> list[LoggedStatement] | None:
         """The statements between two places; None if the files do not have all of the log there."""
-        wanted = _between(files, begin.file, end.file)
+        wanted = _between(files, begin.file, end.file, looks_beside=self._looks_beside)
         if wanted is None:
             return None
         found: list[LoggedStatement] = []
@@ -148,7 +153,7 @@ def _traits_of(event: FormatDescriptionEvent) -> LogTraits:
     return LogTraits("mariadb" in event.server_version.lower(), version)
 
 
-def _between(files: Sequence[LogFile], first: str, last: str) -> list[LogFile] | None:
+def _between(files: Sequence[LogFile], first: str, last: str, *, looks_beside: bool) -> list[LogFile] | None:
     """The files from one name to another; None if one of them is missing, or cannot be read twice."""
     base, begin = split_file_name(first)
     digits = split_file_name(last)[1]
@@ -160,7 +165,18 @@ def _between(files: Sequence[LogFile], first: str, last: str) -> list[LogFile] |
     }
     if not begin or not digits:
         return None
-    numbers = range(int(begin), int(digits) + 1)
-    if not all(number in by_number for number in numbers):
-        return None
-    return [by_number[number] for number in numbers]
+    found = []
+    for number in range(int(begin), int(digits) + 1):
+        file = by_number.get(number)
+        if file is None and looks_beside:
+            file = _sibling(files, f"{base}.{number:0{len(begin)}}")
+        if file is None:
+            return None
+        found.append(file)
+    return found
+
+
+def _sibling(files: Sequence[LogFile], name: str) -> LogFile | None:
+    """A file that was not given, and lies beside the first one."""
+    path = os.path.join(os.path.dirname(files[0].path), name) if files[0].path is not None else ""
+    return LogFile(name, path) if os.path.isfile(path) else None

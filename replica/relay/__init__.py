@@ -4,7 +4,7 @@ One bit may differ: a file that a crash of the source left open keeps its in-use
 
     Session -> raw events -> RelayFolder; replica.server serves the files to many replicas
 
-No event is decoded.
+Of the events only statements are decoded, for the schema history beside the files.
 """
 
 from .binlog_relay import BinlogRelay

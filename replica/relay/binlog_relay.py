@@ -1,7 +1,8 @@
 """BinlogRelay: follows a source and writes its log into a directory, through lost connections and restarts.
 
-It uses the same connection as a stream, without a decoder. Events that the source makes for the connection only, and
-that its own files do not hold, are left out. Their flags, or a missing position, identify them.
+It uses the same connection as a stream. Only statements are decoded, for the schema history (``relay_schemas``).
+Events that the source makes for the connection only, and that its own files do not hold, are left out. Their flags,
+or a missing position, identify them.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ from ..source.retry import Retry
 from ..source.server_facts import Source, ask, introduce, log_files
 from ..source.session import Session
 from .folder import RelayFolder
+from .relay_schemas import STATEMENTS, RelaySchemas
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -49,6 +51,8 @@ _SPECIAL: Final = frozenset(
     }
 )
 _ALL: Final = ("*",)
+# How statements end that only frame transactions; the others may change tables.
+_FRAME: Final = (b"\0BEGIN", b"\0COMMIT", b"\0ROLLBACK")
 # After this many seconds without an event, written data is synced to disk.
 _IDLE: Final = 0.05
 
@@ -63,6 +67,9 @@ class BinlogRelay:
     ``"earliest"`` (default), ``"now"`` for the newest file, or the beginning of a file. Later runs continue the last
     file. Events are written at once, and synced to disk after ``sync_interval`` seconds or when no events come. With
     ``once`` the relay ends at the end of the log.
+
+    Beside the files it keeps ``relay.schemas``, the columns of all tables at each place: they are read from
+    information_schema when the relay first connects (the user needs SELECT), and follow the DDL that it copies.
 
     ``run`` returns when the relay is done or closed. The first connection is tried once. Later, temporary failures
     are retried as the option ``reconnect`` says. Other failures are raised: what ``BinlogStream`` raises,
@@ -98,6 +105,7 @@ class BinlogRelay:
         self._sync_interval = sync_interval
         self._once = once
         self._folder: RelayFolder | None = None
+        self._schemas = RelaySchemas(options, os.fspath(directory))
         self._session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None
         self._closing = asyncio.Event()
@@ -157,8 +165,11 @@ class BinlogRelay:
             has_checksums = await introduce(session, source, self._options)
             folder.step_back()
             start = await self._start(folder, session)
+            schemas = self._schemas
+            place = BinlogPosition(folder.file, folder.position) if folder.file else None
+            await schemas.open(session, source, place)
             dump = Dump(Greeted(session, source, has_checksums), start, is_known=True)
-            copy = _Copy(folder, has_checksums)
+            copy = _Copy(folder, schemas, has_checksums)
             if self._once:
                 await self._copy_once(dump, start, source, copy)
             else:
@@ -211,6 +222,7 @@ class BinlogRelay:
 
     def _take(self, copy: "_Copy", events: list[bytes]) -> None:
         copy.take(events)
+        copy.schemas.save()
         if copy.folder.write():
             self._retry.forget()
 
@@ -242,8 +254,9 @@ def _check(source: Source, folder: RelayFolder) -> None:
 class _Copy:
     """Separates events of the log from events made for the connection only, for one connection."""
 
-    def __init__(self, folder: RelayFolder, has_checksums: bool) -> None:
+    def __init__(self, folder: RelayFolder, schemas: RelaySchemas, has_checksums: bool) -> None:
         self.folder = folder
+        self.schemas = schemas
         self._has_checksums = has_checksums
 
     def take(self, events: Sequence[bytes]) -> None:
@@ -256,6 +269,13 @@ class _Copy:
                 self.folder.append(own)
                 own.clear()
                 self._take_special(raw)
+            elif raw[4] in STATEMENTS and not raw.endswith(
+                _FRAME, 0, -CHECKSUM_SIZE if self._has_checksums else len(raw)
+            ):
+                self.folder.append(own)
+                own.clear()
+                self.schemas.follow(raw, self.folder.position)
+                own.append(raw)
             else:
                 own.append(raw)
         self.folder.append(own)
@@ -264,6 +284,7 @@ class _Copy:
         _, kind, _, _, next_position, flags = unpack_event_header(raw)
         if kind == EventType.FORMAT_DESCRIPTION:
             self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
+            self.schemas.describe(raw)
             # Without a position it is a repetition, for a dump that begins in the middle of a file.
             if next_position:
                 self.folder.begin_events(raw)
@@ -278,4 +299,8 @@ class _Copy:
     def _rotate(self, raw: bytes) -> None:
         body = Reader(raw, EVENT_HEADER_SIZE, len(raw) - CHECKSUM_SIZE * self._has_checksums)
         position = body.uint(8)
-        self.folder.enter(utf8_text(body.rest()), position)
+        file = utf8_text(body.rest())
+        # Entering a file writes the events before it.
+        self.schemas.save()
+        self.folder.enter(file, position)
+        self.schemas.enter(file, position)

@@ -13,12 +13,13 @@ from typing import Final
 from protocol.binlog.events import Event, GtidEvent, MariadbGtidEvent, QueryEvent
 from protocol.binlog.query_status import is_unfinished_alter
 from protocol.conversation.messages import TextValue
-from protocol.errors import ProtocolError
+from protocol.errors import ConfigurationError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import BinlogPosition
 from protocol.records import record
 from protocol.wire import utf8_text
 
+from ..config.schema_store import SHOW_HISTORY
 from ..source.log_scan import LogScan
 from ..source.resolve_start import log_end
 from ..source.server_facts import Source, executed_gtids, owned_gtids
@@ -27,6 +28,7 @@ from .baseline import BaselineQueries, Row, baseline
 from .catalog import Catalog, Unknown
 from .logged_statements import LogTraits, statement_of
 from .past_history import LoggedStatement
+from .timeline import SchemaHistory
 from .touched import Touched, touched_by
 
 _ATTEMPTS: Final = 5
@@ -78,6 +80,22 @@ class TableReader:
         for table in touched.among(catalog.tables):
             catalog.set(table, Unknown(f"{table} was changed while it was read, at {high}"))
         return Reading(catalog, high)
+
+    async def history(self, source: str) -> SchemaHistory:
+        """The tables as they are now, or the whole history if the source serves a relay's files and has one.
+
+        ``source`` identifies the source, as in ``SchemaHistory``. Raises what ``read`` raises.
+        """
+        lines = await self._rows(SHOW_HISTORY, 1) if self._source.is_relay else ()
+        if not lines:
+            reading = await self.read()
+            return SchemaHistory(source, reading.place, reading.catalog)
+        try:
+            history = SchemaHistory.from_lines(line or "" for (line,) in lines)
+        except ConfigurationError as error:
+            raise ProtocolError(f"the source answered {SHOW_HISTORY} with {error}") from error
+        history.source = source
+        return history
 
     async def statements(
         self, begin: BinlogPosition | GtidSet, end: BinlogPosition | AnyGtidSet

@@ -26,7 +26,7 @@ from protocol.rows.table import Table
 from ..config.checkpoint import FileCheckpointStore, settled
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
-from ..config.schema_store import SUFFIX, FileSchemaStore
+from ..config.schema_store import SUFFIX, FileSchemaStore, SchemaStore
 from ..source.column_lookup import NamelessWarning
 from ..source.dump import Dump
 from ..source.open_dump import Broken, FirstOpening, Identity
@@ -87,7 +87,7 @@ class SchemaKeeper:
         if not self._options.row_values:
             # Rows that are only counted need no names.
             return
-        identity = _identity(source)
+        identity = identity_of(source)
         reader = TableReader(dump.session, source)
         self._traits = traits_of(source)
         history = None if self._is_beside and stored is None else await self._load()
@@ -104,24 +104,13 @@ class SchemaKeeper:
         await self.save()
 
     async def _load(self) -> SchemaHistory | None:
-        if self._store is None:
-            return None
-        lines = await settled(self._store.load())
-        if lines is None:
-            return None
-        try:
-            return SchemaHistory.from_lines(lines)
-        except ConfigurationError as error:
-            raise CheckpointError(
-                f"{self._store!r} holds {error}; restore it from a backup, or remove it: the tables are then "
-                "read anew"
-            ) from error
+        return None if self._store is None else await stored_history(self._store)
 
     def _move(
         self, history: SchemaHistory, stored: Checkpoint | None, identity: str, opening: FirstOpening
     ) -> None:
         """The store is of another server: that is right if the checkpoint is of it, too, and GTIDs lead on."""
-        if stored is None or _identity(stored) != history.source or not opening.dump.is_by_gtid:
+        if stored is None or identity_of(stored) != history.source or not opening.dump.is_by_gtid:
             raise CheckpointError(
                 f"{self._store!r} holds the schema history of server {history.source}, and this is server "
                 f"{identity}; give the store of this server, or remove it: the tables are then read anew"
@@ -162,8 +151,7 @@ class SchemaKeeper:
 
     async def _read_tables(self, reader: TableReader) -> SchemaHistory:
         assert self._source is not None
-        reading = await reader.read()
-        return SchemaHistory(_identity(self._source), reading.place, reading.catalog)
+        return await reader.history(identity_of(self._source))
 
     # Going on.
 
@@ -187,7 +175,7 @@ class SchemaKeeper:
             async with self._connection.session() as session:
                 self.tracker.use(self._traits, await self._read_all(TableReader(session, dump.source)))
         else:
-            self.tracker.move(self._traits, _identity(dump.source), catalog)
+            self.tracker.move(self._traits, identity_of(dump.source), catalog)
 
     def abort(self) -> None:
         """Close the second connection at once."""
@@ -321,12 +309,26 @@ def _mismatch(
     )
 
 
+async def stored_history(store: SchemaStore) -> SchemaHistory | None:
+    """The history in a store; None if nothing has been saved. Raises ``CheckpointError`` for anything else."""
+    lines = await settled(store.load())
+    if lines is None:
+        return None
+    try:
+        return SchemaHistory.from_lines(lines)
+    except ConfigurationError as error:
+        raise CheckpointError(
+            f"{store!r} holds {error}; restore it from a backup, or remove it: the tables are then read anew"
+        ) from error
+
+
 def _name_of(identity: Identity) -> str:
     uuid, server_id = identity
     return uuid or str(server_id)
 
 
-def _identity(known: Source | Checkpoint) -> str:
+def identity_of(known: Source | Checkpoint) -> str:
+    """How a history names the server that its log is of."""
     return _name_of((known.server_uuid, known.server_id))
 
 
@@ -337,6 +339,6 @@ def _start(
     start = opening.start
     if not start.by_gtid:
         return BinlogPosition(start.file, start.position) if start.file else None
-    if stored is not None and stored.file and _identity(stored) == _identity(source):
+    if stored is not None and stored.file and identity_of(stored) == identity_of(source):
         return BinlogPosition(stored.file, stored.position)
     return start.gtid_set

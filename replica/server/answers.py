@@ -14,6 +14,7 @@ from typing import Final
 from protocol.conversation.messages import TextValue
 from protocol.records import record
 
+from ..config.schema_store import RELAY_STORE, SHOW_HISTORY, FileSchemaStore
 from ..sql.quoting import like_expression
 from ..sql.words import Token
 from .replica_sql import Expressions, SqlError, read_number, syntax_error, tokenize
@@ -187,10 +188,16 @@ class Answers:
             words.take(",")
 
     async def _no_rows(self, sql: str, tokens: Sequence[Token]) -> Rows:
-        """information_schema.COLUMNS and TABLES are empty: a log does not say which tables exist now."""
+        """information_schema is empty: a log does not say which tables exist now."""
         selected = tokens[1 : _index_of(tokens, "FROM")]
         names = [token.value for token in selected if token.kind in ("word", "name")]
         return Rows(tuple(names))
+
+    async def _schema_history(self, sql: str, tokens: Sequence[Token]) -> Rows:
+        """The lines of the schema history that a relay keeps beside its files; none without one."""
+        store = self._facts.log.beside(RELAY_STORE)
+        lines = None if store is None else FileSchemaStore(store).load()
+        return Rows(("Line",), [(line,) for line in lines or ()])
 
     async def _variables(self, sql: str, tokens: Sequence[Token]) -> Rows:
         wants = _name_filter(tokens)
@@ -295,7 +302,7 @@ _STATEMENTS: Final[tuple[tuple[re.Pattern[str], _Handler], ...]] = tuple(
     (re.compile(pattern), handler)
     for pattern, handler in (
         (r"SET\b", Answers._set),
-        (r"SELECT .*\bFROM INFORMATION_SCHEMA (COLUMNS|TABLES)\b", Answers._no_rows),
+        (r"SELECT .*\bFROM INFORMATION_SCHEMA (COLUMNS|TABLES|SCHEMATA|STATISTICS)\b", Answers._no_rows),
         (r"SELECT\b(?!.*\bFROM\b)", Answers._select),
         (r"SHOW (GLOBAL |SESSION |LOCAL )?VARIABLES\b", Answers._variables),
         (r"SHOW (GLOBAL |SESSION |LOCAL )?STATUS\b", Answers._status),
@@ -304,6 +311,7 @@ _STATEMENTS: Final[tuple[tuple[re.Pattern[str], _Handler], ...]] = tuple(
         (r"SHOW (FULL )?PROCESSLIST$", Answers._processes),
         (r"SHOW (REPLICAS|REPLICA HOSTS|SLAVE HOSTS)$", Answers._replica_list),
         (r"SHOW (WARNINGS|ERRORS)\b", Answers._warnings),
+        (rf"{SHOW_HISTORY}$", Answers._schema_history),
         (r"KILL( CONNECTION| QUERY| HARD| SOFT)*$", Answers._end_connection),
     )
 )

@@ -234,6 +234,11 @@ class ServedLog:
         self._names = list(self._paths)
         self._heads = {name: head for name, head in self._heads.items() if name in self._paths}
 
+    def beside(self, name: str) -> str | None:
+        """The path of this name in the folder of the files; None if they lie in several."""
+        folders = {os.path.dirname(path) for path in self._paths.values()}
+        return os.path.join(*folders, name) if len(folders) == 1 else None
+
     def next_file(self, name: str) -> str | None:
         """The file after this one, which itself may have been removed meanwhile; None if it is the last one.
 

@@ -10,6 +10,7 @@ from typing import Final
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.records import record
 
+from ..source.server_facts import RELAY_COMMENT
 from .gtids import LogGtids
 from .identity import Identity
 from .replica_sql import SqlError
@@ -92,7 +93,7 @@ _COMMON: Final[_Variables] = MappingProxyType(
         "server_id": _fact(lambda facts: facts.identity.server_id),
         "time_zone": _fixed("SYSTEM"),
         "version": _fact(lambda facts: facts.identity.version),
-        "version_comment": _fixed("mysql-replica"),
+        "version_comment": _fixed(RELAY_COMMENT),
     }
 )
 _MYSQL: Final[_Variables] = MappingProxyType(

@@ -28,7 +28,10 @@ _VARIABLES: Final = (
     "lower_case_table_names",
     "server_id",
     "server_uuid",
+    "version_comment",
 )
+#: version_comment of a ``BinlogServer`` of this library.
+RELAY_COMMENT: Final = "mysql-replica"
 _MARIADB_UNDERSTANDS_GTIDS: Final = 4  # sql/log_event.h: MARIA_SLAVE_CAPABILITY_GTID
 # gtid_owned adds the thread to each GTID: "uuid:7#18:6#16". On 9.7 the next uuid follows without a comma.
 _OWNER: Final = re.compile(r"#\d+")
@@ -44,7 +47,8 @@ class Source:
 
     ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
     MariaDB. ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps`` is
-    explicit_defaults_for_timestamp, None where the server does not know it.
+    explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``: the source is a
+    ``BinlogServer`` of this library, not a database server.
     """
 
     is_mariadb: bool
@@ -58,6 +62,7 @@ class Source:
     clock_offset: float
     folds_names: bool = False
     explicit_timestamps: bool | None = None
+    is_relay: bool = False
 
     @property
     def version_text(self) -> str:
@@ -109,6 +114,7 @@ async def ask(session: Session) -> Source:
         clock_offset=offset,
         folds_names=found.get("lower_case_table_names", "0") in ("1", "2"),
         explicit_timestamps=None if explicit is None else explicit.upper() in ("ON", "1"),
+        is_relay=found.get("version_comment") == RELAY_COMMENT,
     )
 
 

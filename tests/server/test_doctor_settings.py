@@ -42,12 +42,10 @@ COMMON = (
     setting("net_write_timeout", "10"),
 )
 ERROR_ACTION = setting("binlog_error_action", "'IGNORE_ERROR'")
-METADATA = setting("binlog_row_metadata", "'MINIMAL'")
 SEMI_SYNC = (("semi_sync", True),)
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "mysql:9.7": (
         *COMMON,
-        METADATA,
         ERROR_ACTION,
         setting("binlog_row_value_options", "'PARTIAL_JSON'"),
         setting("retention", "3600", name="binlog_expire_logs_seconds"),
@@ -65,14 +63,12 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     ),
     "mariadb:10.11": (
         *COMMON,
-        METADATA,
         setting("binlog_format", "'MIXED'", "failure"),
         setting("retention", "1", name="expire_logs_days"),
         Plant("semi_sync", "warning", (), SEMI_SYNC),
     ),
     "mariadb:11.8": (
         *COMMON,
-        METADATA,
         setting("retention", "86400", name="binlog_expire_logs_seconds"),
         setting("retention", "1000000000", name="max_binlog_total_size"),
         Plant("semi_sync", "warning", (), SEMI_SYNC),

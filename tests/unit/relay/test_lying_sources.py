@@ -59,7 +59,7 @@ async def test_names_that_lead_elsewhere(tmp_path: Path) -> None:
         with pytest.raises(DecodeError, match="invalid binlog file name"):
             await relayed([rotate(name, flags=0x20), DESCRIPTION], tmp_path / "copy")
     assert os.listdir(tmp_path) == ["copy"]
-    assert sorted(os.listdir(tmp_path / "copy")) == ["auto.cnf", "relay.lock"]
+    assert sorted(os.listdir(tmp_path / "copy")) == ["auto.cnf", "relay.lock", "relay.schemas"]
 
 
 async def test_files_that_the_relay_did_not_begin(copied: Path, tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""The schema history that a relay keeps beside its files, so that whoever reads them has names for their tables.
+
+    information_schema, statements of the log -> SchemaTracker -> relay.schemas
+
+The tables are read when the relay connects for the first time; from there on the statements that it copies are
+followed, each before it is written. Rows are not looked at. ``open_binlog``, ``BinlogServer`` and Spark read the
+file.
+"""
+
+import logging
+import os
+from typing import Final
+
+from protocol.binlog.decoder import EventDecoder
+from protocol.binlog.events import QueryEvent
+from protocol.constants import EventType
+from protocol.errors import ConfigurationError, ServerError
+from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
+
+from ..config.options import Options
+from ..config.schema_store import RELAY_STORE, FileSchemaStore
+from ..schemas.logged_statements import LogTraits
+from ..schemas.reading import TableReader, traits_of
+from ..schemas.schema_keeper import identity_of, stored_history
+from ..schemas.schema_tracker import SchemaTracker
+from ..schemas.shape import Shape
+from ..schemas.timeline import SchemaHistory
+from ..schemas.touched import touched_by
+from ..source.server_facts import Source
+from ..source.session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+#: Types of events that are statements.
+STATEMENTS: Final = frozenset({EventType.QUERY, EventType.MARIADB_QUERY_COMPRESSED})
+
+
+class RelaySchemas:
+    """The history of one relay's directory, in the file ``relay.schemas`` there (mode 0600)."""
+
+    def __init__(self, options: Options, folder: str) -> None:
+        self._store = FileSchemaStore(os.path.join(folder, RELAY_STORE))
+        self._tracker = SchemaTracker(options)
+        self._traits = LogTraits(is_mariadb=False, version=())
+        self._decoder = EventDecoder()
+
+    async def open(self, session: Session, source: Source, start: BinlogPosition | None) -> None:
+        """Take up the history where the files end (``start``; None: there are none), or read the tables.
+
+        Without an answer of information_schema there is no history yet: the next connection asks again. Raises
+        ``CheckpointError`` for a file that cannot be used, ``ConnectionLostError``.
+        """
+        reader, source_id = TableReader(session, source), identity_of(source)
+        self._traits = traits_of(source)
+        self._decoder = EventDecoder(mariadb=source.is_mariadb, verify_checksum=False)
+        history = self._tracker.history or await stored_history(self._store)
+        if history is not None and not (history.source == source_id and _is_of_log(history, start)):
+            history = None
+        try:
+            if history is None:
+                history = await reader.history(source_id)
+            elif start is not None:
+                # Statements are followed before they are written: those in the files are in the history.
+                history.advance(start)
+                await _learn(history, reader)
+        except (ServerError, ConfigurationError) as error:
+            _LOGGER.debug("the tables cannot be read: %s", error)
+        self._tracker.use(self._traits, history)
+        self.save()
+
+    def describe(self, description: bytes) -> None:
+        """Note the FORMAT_DESCRIPTION that holds from here on."""
+        self._decoder.decode(description, FIRST_POSITION)
+
+    def enter(self, file: str, position: int) -> None:
+        """The log goes on at this place. Where a file begins the history is saved: its readers need no older file."""
+        history, place = self._tracker.history, BinlogPosition(file, position)
+        self._decoder.file = file
+        if history is None or position != FIRST_POSITION:
+            return
+        if not _is_of_log(history, place):
+            # The source's log has another name now: the tables are read anew at the next connection.
+            self._tracker.use(self._traits, None)
+        elif place > history.head:
+            history.advance(place)
+            self._tracker.renew()
+
+    def follow(self, raw: bytes, position: int) -> None:
+        """Do what a statement does; ``position`` is its place in the file. Raises ``DecodeError``."""
+        event = self._decoder.decode(raw, position)
+        if isinstance(event, QueryEvent):
+            self._tracker.follow(event)
+
+    def save(self) -> None:
+        """Write what the file lacks, and sync it. Raises ``CheckpointError``."""
+        if not self._tracker.is_unsaved:
+            return
+        lines, is_whole = self._tracker.take_unsaved()
+        if is_whole:
+            self._store.save(lines)
+        else:
+            self._store.append(lines)
+
+
+async def _learn(history: SchemaHistory, reader: TableReader) -> None:
+    """Enter tables whose columns are not known at the head, the end of the files, as the source has them now."""
+    reading = await reader.read()
+    known, place = history.catalog, history.head
+    tables = {
+        table: shape
+        for table, shape in reading.catalog.tables.items()
+        if isinstance(shape, Shape) and not isinstance(known.get(table), Shape)
+    }
+    if tables and place < reading.place:
+        found = await reader.statements(place, reading.place)
+        touched = touched_by(logged.statement for logged in found)
+        tables = {table: shape for table, shape in tables.items() if table not in touched}
+    for table, shape in tables.items():
+        history.set_at(table, place, shape)
+
+
+def _is_of_log(history: SchemaHistory, place: BinlogPosition | None) -> bool:
+    return place is None or split_file_name(history.head.file)[0] == split_file_name(place.file)[0]
