@@ -77,14 +77,14 @@ class LogShapes:
         if isinstance(event, QueryEvent):
             self._apply(LoggedStatement(self._end(event), statement_of(event, self._traits)))
         elif isinstance(event, FormatDescriptionEvent):
-            self._traits = _traits_of(event)
+            self._traits = self._traits_of(event)
             self._is_relay_log = False
         elif isinstance(event, RotateEvent) and event.header.flags & ARTIFICIAL:
             self._is_relay_log = True
 
     def _apply(self, logged: LoggedStatement) -> None:
         for table in [change.table for change in self._history.apply(logged.statement, logged.end)]:
-            # Files do not tell lower_case_table_names: the statement may be about the table of the small letters.
+            # Only a schema store tells lower_case_table_names; the statement may be about the table of small letters.
             folded = TableName(table.schema.lower(), table.name.lower())
             if folded != table and self._history.catalog.get(folded) is not None:
                 self._history.set_at(folded, logged.end, Unknown(f"{table} may be {folded}, and was changed"))
@@ -119,7 +119,9 @@ class LogShapes:
         history = self._history
         if self._past is not None and place < history.begin:
             history = self._past
-        return history.shape_at(TableName(event.table.schema, event.table.name), place)
+        schema, name = event.table.schema, event.table.name
+        table = TableName(schema.lower(), name.lower()) if history.folds_names else TableName(schema, name)
+        return history.shape_at(table, place)
 
     def _end(self, event: Event) -> BinlogPosition:
         """The place behind an event, in the log of the source."""
@@ -140,17 +142,17 @@ class LogShapes:
         for event in self._scan(wanted):
             place = BinlogPosition(event.file, event.position + event.header.size)
             if isinstance(event, FormatDescriptionEvent):
-                traits = _traits_of(event)
+                traits = self._traits_of(event)
             elif isinstance(event, QueryEvent) and begin < place <= end:
                 found.append(LoggedStatement(place, statement_of(event, traits)))
             if place.file == end.file and place >= end:
                 break
         return found
 
-
-def _traits_of(event: FormatDescriptionEvent) -> LogTraits:
-    version = tuple(int(number) for number in _NUMBERS.findall(event.server_version)[:3])
-    return LogTraits("mariadb" in event.server_version.lower(), version)
+    def _traits_of(self, event: FormatDescriptionEvent) -> LogTraits:
+        version = tuple(int(number) for number in _NUMBERS.findall(event.server_version)[:3])
+        is_mariadb = "mariadb" in event.server_version.lower()
+        return LogTraits(is_mariadb, version, self._history.folds_names)
 
 
 def _between(files: Sequence[LogFile], first: str, last: str, *, looks_beside: bool) -> list[LogFile] | None:

@@ -89,7 +89,8 @@ class TableReader:
         lines = await self._rows(SHOW_HISTORY, 1) if self._source.is_relay else ()
         if not lines:
             reading = await self.read()
-            return SchemaHistory(source, reading.place, reading.catalog)
+            folds = self._traits.folds_names
+            return SchemaHistory(source, reading.place, reading.catalog, folds_names=folds)
         try:
             history = SchemaHistory.from_lines(line or "" for (line,) in lines)
         except ConfigurationError as error:

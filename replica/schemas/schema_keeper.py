@@ -94,6 +94,11 @@ class SchemaKeeper:
         if history is not None and history.source != identity:
             self._move(history, stored, identity, opening)
             return
+        if history is not None and history.folds_names != self._traits.folds_names:
+            raise CheckpointError(
+                f"{self._store!r} was written when lower_case_table_names was another on the source; remove it: the "
+                "tables are then read anew"
+            )
         start = _start(opening, stored, source)
         if history is not None and start is not None:
             await self._follow_gap(reader, history, start)
@@ -266,6 +271,7 @@ class SchemaKeeper:
                 now.set(name, shape)
                 shape = history_before(history.source, place, now, found).shape_at(name, place)
         history.set_at(name, place, shape)
+        history.advance(place)
         return True
 
     # Saving.

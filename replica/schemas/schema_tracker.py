@@ -69,7 +69,9 @@ class SchemaTracker:
             self.begin = BinlogPosition(file, position)
         if self._awaiting is not None and file:
             (source, catalog), self._awaiting = self._awaiting, None
-            self.history, self._is_new = SchemaHistory(source, BinlogPosition(file, position), catalog), True
+            folds = self._traits is not None and self._traits.folds_names
+            begin = BinlogPosition(file, position)
+            self.history, self._is_new = SchemaHistory(source, begin, catalog, folds_names=folds), True
 
     def follow(self, event: QueryEvent) -> list[SchemaChangeEvent]:
         """Do what a statement of the log does. Returns what it changes in wanted tables."""

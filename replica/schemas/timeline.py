@@ -2,10 +2,11 @@
 
 A shape is valid for what the log has behind its place: the end of the statement that made it. The history may be
 ahead of the reader: statements that it has seen before change nothing. It does no input or output; its JSON lines are
-for a store to keep, whole (``to_lines``) or as they come (``change_lines``).
+for a store to keep, whole (``to_lines``) or as they come (``change_lines``, ``head_line``).
 """
 
 import json
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -85,9 +86,13 @@ class SchemaHistory:
         *,
         head: BinlogPosition | None = None,
         timelines: Mapping[TableName, Timeline] | None = None,
+        folds_names: bool = False,
     ) -> None:
-        """``catalog`` is valid at ``begin``; with ``timelines``, those of a store, it is valid at ``head``."""
-        self.source = source
+        """``catalog`` is valid at ``begin``; with ``timelines``, those of a store, it is valid at ``head``.
+
+        ``folds_names``: lower_case_table_names of the source is 1 or 2, and tables have their names in small letters.
+        """
+        self.source, self.folds_names = source, folds_names
         self.catalog = Catalog() if catalog is None else catalog
         self._base, self._begin = place_of(begin)
         self._head = self._begin if head is None else self._place(head)
@@ -164,7 +169,7 @@ class SchemaHistory:
         for table in self._timelines.keys() - later.tables.keys():
             self._join(table, later._begin, None)
         self._head = max(self._head, later._head)
-        self.catalog = later.catalog
+        self.catalog, self.folds_names = later.catalog, later.folds_names
 
     def prune(self, position: BinlogPosition) -> None:
         """Forget what no reader from a place on needs."""
@@ -213,6 +218,7 @@ class SchemaHistory:
                 "source": self.source,
                 "begin": str(self.begin),
                 "head": str(self.head),
+                "folds_names": self.folds_names,
                 "schemas": dict(self.catalog.schemas),
             }
         )
@@ -230,12 +236,11 @@ class SchemaHistory:
                     yield _dump({"shape": state.to_dict([columns[column] for column in state.columns])})
             yield _table_line(table, timeline, numbers)
 
-    def table_line(self, table: TableName) -> str:
-        """What to write behind ``to_lines()`` once ``set_at`` has changed a table."""
-        return _table_line(table, self._timelines[table], {})
-
     def change_lines(self, changes: Iterable[TableChange]) -> Iterator[str]:
-        """What to write behind ``to_lines()`` once ``apply`` has returned these changes."""
+        """What to write behind ``to_lines()`` once ``apply`` has returned these changes.
+
+        The last line makes the others valid: whoever was killed in between has not done the statement.
+        """
         for change in changes:
             yield _table_line(change.table, [(self._head, change.after)], {})
         yield _dump({"head": str(self.head), "schemas": dict(self.catalog.schemas)})
@@ -257,9 +262,11 @@ class _Loader:
         self._columns: list[ColumnShape] = []
         self._shapes: list[Shape] = []
         self._timelines: dict[TableName, Timeline] = {}
+        # The states of statements that are not done before the next head.
+        self._changes: list[tuple[TableName, list[Sequence[Any]]]] = []
 
     def load(self, lines: Iterable[str]) -> SchemaHistory:
-        rows = (json.loads(line) for line in lines if line.strip())
+        rows = (_read(line, number) for number, line in enumerate(lines, 1) if line.strip())
         header = next(rows, None)
         if not isinstance(header, dict) or header.get("version") != VERSION:
             raise ConfigurationError(f"not a schema history of version {VERSION}: {str(header)[:200]}")
@@ -273,9 +280,15 @@ class _Loader:
                 self._shapes.append(self._shared.shape(Shape.from_dict(row["shape"], columns)))
             elif "table" in row:
                 schema, name = row["table"]
-                self._load_states(place_of(begin)[1], TableName(schema, name), row["states"])
+                known, later = _parted(row["states"], place_of(BinlogPosition.parse(head))[1])
+                self._load_states(place_of(begin)[1], TableName(schema, name), known)
+                if later:
+                    self._changes.append((TableName(schema, name), later))
             else:
                 head, schemas = row["head"], row.get("schemas", schemas)
+                for table, states in self._changes:
+                    self._load_states(place_of(begin)[1], table, states)
+                self._changes.clear()
         now = {table: timeline.last for table, timeline in self._timelines.items()}
         return SchemaHistory(
             str(header["source"]),
@@ -283,6 +296,7 @@ class _Loader:
             Catalog({table: state for table, state in now.items() if state is not None}, schemas),
             head=BinlogPosition.parse(head),
             timelines=self._timelines,
+            folds_names=bool(header.get("folds_names", False)),
         )
 
     def _load_states(self, begin: Place, table: TableName, rows: Iterable[Sequence[Any]]) -> None:
@@ -318,5 +332,29 @@ def _table_line(table: TableName, states: Iterable[tuple[Place, State]], numbers
     return _dump({"table": list(table), "states": rows})
 
 
+def _parted(states: Iterable[Sequence[Any]], head: Place) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:
+    """The states of a table up to the head, and those behind it."""
+    known: list[Sequence[Any]] = []
+    later: list[Sequence[Any]] = []
+    for state in states:
+        (known if (state[0], state[1]) <= head else later).append(state)
+    return known, later
+
+
+# A line is a JSON text, a space, and the text's CRC32 in hexadecimal.
+
+
 def _dump(data: Mapping[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    return f"{text} {_checksum(text)}"
+
+
+def _read(line: str, number: int) -> Any:
+    text, _, checksum = line.rstrip().rpartition(" ")
+    if checksum != _checksum(text):
+        raise ValueError(f"line {number} is damaged")
+    return json.loads(text)
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"

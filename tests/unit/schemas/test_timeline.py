@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+import zlib
 
 import pytest
 
@@ -102,8 +103,8 @@ def test_what_is_read_anew() -> None:
     other = TableName("shop", "v")
     history.set_at(other, at("000001:200"), shape_of("CREATE TABLE t (x INT)"))
     assert [told(history, f"000001:{place}", other) for place in (199, 200)] == ["unknown", "x"]
-    lines = [*history_of(*CHANGES[:1]).to_lines(), history.table_line(T), history.table_line(other)]
-    again = SchemaHistory.from_lines(lines)
+    history.advance(at("000001:200"))
+    again = SchemaHistory.from_lines(history.to_lines())
     assert {table: list(again.tables[table]) for table in (T, other)} == {
         table: list(history.tables[table]) for table in (T, other)
     }
@@ -135,6 +136,57 @@ def test_a_place_of_another_log(place: str) -> None:
         history_of().shape_at(T, BinlogPosition.parse(place))
 
 
+def test_a_statement_whose_lines_are_not_all_there_is_not_done() -> None:
+    """A killed process leaves a part of what it added: the statement is then followed once more."""
+    changes = (
+        *CHANGES[:1],
+        ("000001:200", "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"),
+        ("000001:300", "RENAME TABLE t TO u, u TO v, v TO t"),
+        ("000001:400", "RENAME TABLE t TO u"),
+        ("000001:500", "CREATE TABLE t LIKE u"),
+        ("000001:600", "ALTER TABLE t ADD e INT FIRST"),
+    )
+    whole = history_of(*changes)
+    lines = list(history_of().to_lines())
+    history = history_of()
+    for place, sql in changes:
+        lines += history.change_lines(history.apply(Statement(sql, "shop", MYSQL), at(place)))
+    begun = len(list(history_of().to_lines()))
+    for count in range(begun, len(lines) + 1):
+        again = SchemaHistory.from_lines(lines[:count])
+        for place, sql in changes:
+            again.apply(Statement(sql, "shop", MYSQL), at(place))
+        assert {table: list(timeline) for table, timeline in again.tables.items()} == {
+            table: list(timeline) for table, timeline in whole.tables.items()
+        }, count
+        assert dict(again.catalog.tables) == dict(whole.catalog.tables)
+
+
+def test_any_damage_of_a_line_is_seen(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(300):
+        number = rng.randrange(len(GOOD))
+        damaged = bytearray(GOOD[number].encode())
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(7)
+        with pytest.raises(ConfigurationError, match=rf"line {number + 1} is damaged"):
+            SchemaHistory.from_lines([*GOOD[:number], damaged.decode(), *GOOD[number + 1 :]])
+
+
+def test_the_case_of_names_is_kept() -> None:
+    history = SchemaHistory("uuid", at("000001:4"), folds_names=True)
+    assert SchemaHistory.from_lines(history.to_lines()).folds_names
+    assert not SchemaHistory.from_lines(history_of().to_lines()).folds_names
+
+
+def line(text: str) -> str:
+    return f"{text} {zlib.crc32(text.encode()):08x}"
+
+
+def of_base_name(text: str) -> str:
+    """The header with a place that has no number."""
+    return line(text.rpartition(" ")[0].replace("binlog.000001:4", "binlog"))
+
+
 GOOD = list(history_of(*CHANGES).to_lines())
 
 
@@ -142,18 +194,19 @@ GOOD = list(history_of(*CHANGES).to_lines())
     "lines",
     [
         [],
-        ["{"],
-        ["[]"],
-        ['{"version": 2}'],
-        ['{"version": 1}'],
-        [GOOD[0], '{"table": ["a", "b"], "states": [[1, 4, 77]]}'],
-        [GOOD[0], '{"table": ["a", "b"], "states": [[1, 4, 5.5]]}'],
-        [GOOD[0], '{"table": ["a"], "states": [[1, 4, null]]}'],
-        [GOOD[0], '{"columns": [{"nonsense": 1}]}'],
-        [GOOD[0], '{"shape": {"columns": [0]}}'],
-        [GOOD[0], '{"shape": {"columns": [], "keys": 5}}'],
-        [GOOD[0], '{"nonsense": 1}'],
-        [GOOD[0].replace("binlog.000001:4", "binlog"), *GOOD[1:]],
+        [line("{")],
+        [line("[]")],
+        [line('{"version": 2}')],
+        [line('{"version": 1}')],
+        [GOOD[0], line('{"table": ["a", "b"], "states": [[1, 4, 77]]}')],
+        [GOOD[0], line('{"table": ["a", "b"], "states": [[1, 4, 5.5]]}')],
+        [GOOD[0], line('{"table": ["a"], "states": [[1, 4, null]]}')],
+        [GOOD[0], line('{"columns": [{"nonsense": 1}]}')],
+        [GOOD[0], line('{"shape": {"columns": [0]}}')],
+        [GOOD[0], line('{"shape": {"columns": [], "keys": 5}}')],
+        [GOOD[0], line('{"nonsense": 1}')],
+        [of_base_name(GOOD[0]), *GOOD[1:]],
+        ["not a line", *GOOD[1:]],
     ],
 )
 def test_what_is_no_history(lines: list[str]) -> None:
