@@ -94,7 +94,8 @@ class SchemaKeeper:
         if history is not None and history.source != identity:
             self._move(history, stored, identity, opening)
             return
-        if history is not None and history.folds_names != self._traits.folds_names:
+        folds = self._traits.folds_names
+        if history is not None and history.folds_names != folds and not source.is_relay:
             raise CheckpointError(
                 f"{self._store!r} was written when lower_case_table_names was another on the source; remove it: the "
                 "tables are then read anew"

@@ -8,6 +8,7 @@ begins anew with the tables as they were at the last transaction boundary. It as
 ``schema_keeper`` does.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.events import QueryEvent, TableMapEvent
@@ -51,6 +52,9 @@ class SchemaTracker:
 
     def use(self, traits: LogTraits, history: SchemaHistory | None) -> None:
         """Go on with this history, of the source that the log now comes from."""
+        if history is not None:
+            # A relay does not tell it, the history of its files does.
+            traits = replace(traits, folds_names=history.folds_names)
         self._traits, self.history, self._awaiting = traits, history, None
         self._reached = self._told = ("", 0)
         self._unsaved.clear()
