@@ -121,7 +121,7 @@ if TYPE_CHECKING:
     from .stream.binlog_stream import BinlogStream
     from .stream.change_batches import Batches, ChangeBatch
     from .transactions.replay import TransactionRestarted
-    from .transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRowsEvent
+    from .transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent, SnapshotRowsEvent
     from .transactions.transaction import FileTransaction, FileTransactions, Transaction, Transactions
 
 __all__ = [
@@ -168,6 +168,7 @@ __all__ = [
     "XaPrepareEvent",
     "SnapshotRowsEvent",
     "SnapshotCompleteEvent",
+    "SnapshotRestartedEvent",
     "TransactionContextEvent",
     "ViewChangeEvent",
     "TransactionPayloadEvent",
@@ -264,6 +265,7 @@ _LATER: Final = MappingProxyType(
         "SnapshotStatus": "config.snapshot_status",
         "SnapshotRowsEvent": "transactions.snapshot_events",
         "SnapshotCompleteEvent": "transactions.snapshot_events",
+        "SnapshotRestartedEvent": "transactions.snapshot_events",
         "LogStatistics": "statistics.collect",
         "LagStatistics": "statistics.summaries",
         "MinuteStatistics": "statistics.summaries",

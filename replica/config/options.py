@@ -74,9 +74,10 @@ class Options(Selection):
 
     The source tells replicas apart by ``server_id`` and ``replica_uuid``. Both stay the same as long as the stream
     lives, so that a new connection replaces the old one. ``ssl_context`` is None if TLS is disabled. ``cells`` is a
-    renderer's own table of value converters, and no argument of ``replica.connect``. ``host`` and ``port`` are the
-    first of ``hosts``. ``get_server_public_key`` is None for the default: only from this machine. ``warned`` has the
-    warnings that are logged once; the options of each host share it.
+    renderer's own table of value converters, and no argument of ``replica.connect``; nor is
+    ``snapshot_restarts_after_ddl``: DDL of a table begins its copy anew, for a consumer that cannot apply it.
+    ``host`` and ``port`` are the first of ``hosts``. ``get_server_public_key`` is None for the default: only from
+    this machine. ``warned`` has the warnings that are logged once; the options of each host share it.
     """
 
     host: str = "localhost"
@@ -113,6 +114,7 @@ class Options(Selection):
     snapshot_chunk_rows: int = 10_000
     snapshot_where: Mapping[str, str] = field(default_factory=dict)
     snapshot_locking: SnapshotLocking = "none"
+    snapshot_restarts_after_ddl: bool = False
     cells: CellTable | None = field(default=None, repr=False)
     warned: set[str] = field(default_factory=set, repr=False, compare=False)
 

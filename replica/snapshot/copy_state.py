@@ -102,11 +102,12 @@ def _progress_values(progress: TableProgress) -> list[object]:
         _keys(progress.again),
         progress.rows,
         progress.is_read,
+        progress.is_void,
     ]
 
 
-def _progress(after: Any, upto: Any, again: Any, rows: int, is_read: bool) -> TableProgress:
-    return TableProgress(_bound(after), _bound(upto), _keys_of(again), rows, is_read)
+def _progress(after: Any, upto: Any, again: Any, rows: int, is_read: bool, is_void: bool) -> TableProgress:
+    return TableProgress(_bound(after), _bound(upto), _keys_of(again), rows, is_read, is_void=is_void)
 
 
 def _bound_text(bound: Bound | None) -> list[str] | None:

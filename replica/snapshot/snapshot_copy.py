@@ -21,7 +21,12 @@ from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
 from ..sql.statement_kind import statement_kind
 from ..sql.xa import Xid
-from ..transactions.snapshot_events import SNAPSHOT_EVENTS, SnapshotCompleteEvent, SnapshotRowsEvent
+from ..transactions.snapshot_events import (
+    SNAPSHOT_EVENTS,
+    SnapshotCompleteEvent,
+    SnapshotRestartedEvent,
+    SnapshotRowsEvent,
+)
 from .copy_state import CopyState
 from .marks import LOWEST, Place
 from .table_copy import TableCopy, TableProgress
@@ -43,6 +48,8 @@ class SnapshotCopy:
             self._keys, self._add_touches, self._copy_again, self._note_statement
         )
         self._dialect = Dialect()
+        #: Whether DDL begins the copy of its table anew, for a consumer that cannot apply it.
+        self.restarts_after_ddl = False
         # The event that was handed out, and the progress of its table once the consumer is done with it.
         self._handed: tuple[TableId, TableProgress] | None = None
 
@@ -63,6 +70,7 @@ class SnapshotCopy:
         previous = self.tables.get(table)
         if previous is not None:
             previous.void()
+            progress = progress or previous.progress.anew()
         self._keys[table] = key
         self.tables[table] = TableCopy(key, start, progress)
 
@@ -151,6 +159,7 @@ class SnapshotCopy:
             for (schema, _), table in self.tables.items():
                 if schema == statement.schema:
                     table.dropped()
+                    self._restart_after_ddl(table)
             return
         named = _tables_of(statement)
         for identity in self.tables.keys() & named:
@@ -164,6 +173,11 @@ class SnapshotCopy:
             table.altered()
         else:
             table.perhaps_altered()
+        self._restart_after_ddl(table)
+
+    def _restart_after_ddl(self, table: TableCopy) -> None:
+        if self.restarts_after_ddl:
+            table.restart()
 
     def _check_statement(self, event: QueryEvent) -> None:
         text, default = event.sql.casefold(), event.schema.casefold()
@@ -184,12 +198,19 @@ class SnapshotCopy:
             while self.in_flight < most and (window := table.next_window(place)) is not None:
                 yield identity, window
 
-    def deliver(self, place: Place) -> SnapshotRowsEvent | SnapshotCompleteEvent | None:
+    def deliver(
+        self, place: Place
+    ) -> SnapshotRowsEvent | SnapshotCompleteEvent | SnapshotRestartedEvent | None:
         """The next event that is due at a place between two transactions; None if none is due.
 
         The event counts as done when ``settle`` gets it.
         """
         for identity, table in self.tables.items():
+            if table.progress.is_void:
+                # The new copy is read after this: rows that come meanwhile are visible in it.
+                self._handed = identity, table.begin_anew(place)
+                shown = table.table or Table(*identity, ())
+                return SnapshotRestartedEvent(_header(), place.file, place.position, shown)
             delivery = table.deliver(place)
             if delivery is not None:
                 self._handed = identity, delivery.behind
@@ -222,7 +243,7 @@ class SnapshotCopy:
             )
             touches.follow(ahead)
             if restarts:
-                tables = {identity: TableProgress(rows=one.rows) for identity, one in tables.items()}
+                tables = {identity: one.anew() for identity, one in tables.items()}
             if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in ahead):
                 tables[self._handed[0]] = self._handed[1]
         prepared = {

@@ -29,7 +29,8 @@ class TableProgress:
 
     ``after`` is the bound up to which rows were delivered, ``upto`` the table's largest key when its copy began (both
     None: not begun), ``again`` has keys whose rows are to be read again, ``rows`` counts delivered rows.
-    ``is_read``: the last chunk has been delivered. ``is_whole``: the copy is complete.
+    ``is_read``: the last chunk has been delivered. ``is_whole``: the copy is complete. ``is_void``: the copy begins
+    anew, and the consumer has to hear it before anything is read.
     """
 
     after: Bound | None = None
@@ -38,12 +39,17 @@ class TableProgress:
     rows: int = 0
     is_read: bool = False
     is_whole: bool = False
+    is_void: bool = False
+
+    def anew(self) -> "TableProgress":
+        """The progress of a copy that begins anew."""
+        return TableProgress(rows=self.rows, is_void=True)
 
     def with_again(self, keys: Sequence[Key]) -> "TableProgress":
         """The same with more keys to read again; too many begin the table anew."""
         again = dict.fromkeys((*self.again, *keys))
         if len(again) > MOST_AGAIN:
-            return TableProgress(rows=self.rows)
+            return self.anew()
         return replace(self, again=tuple(again)) if len(again) != len(self.again) else self
 
 
@@ -98,7 +104,7 @@ class TableCopy:
     def next_window(self, place: Place) -> Window | None:
         """The next window to read, now that the stream is at ``place``; None if none can be read now."""
         progress = self.progress
-        if progress.is_whole or self.is_dropped:
+        if progress.is_whole or progress.is_void or self.is_dropped:
             return None
         window = self._window(progress)
         if window is not None:
@@ -135,7 +141,16 @@ class TableCopy:
     def restart(self) -> None:
         """Copy the table again from its beginning."""
         self.void()
-        self.progress = TableProgress(rows=self.progress.rows)
+        self.progress = self.progress.anew()
+
+    def begin_anew(self, place: Place) -> TableProgress:
+        """The progress once the consumer knows, at ``place``, that the copy begins anew; touches count from there.
+
+        Those of a table whose copy was complete were not kept.
+        """
+        self.segments = Segments(place)
+        self._covering = 0
+        return replace(self.progress, is_void=False)
 
     def perhaps_altered(self) -> None:
         """A statement may have changed the table: what was read of it may have another shape."""

@@ -116,7 +116,6 @@ class StreamCopy:
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
         return True
-        return True
 
     def order(self, table: str) -> None:
         """Copy one more table, or one table again, from the next place of the stream on."""
@@ -220,6 +219,7 @@ class StreamCopy:
 
     def _begin_copy(self, source: Source) -> SnapshotCopy:
         self._copy = self._account.copy = SnapshotCopy()
+        self._copy.restarts_after_ddl = self._options.snapshot_restarts_after_ddl
         self._copier = Copier(self._options, self._copy, self._place)
         self._source = source
         self._began_at = monotonic()

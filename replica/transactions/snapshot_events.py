@@ -1,4 +1,4 @@
-"""The events of an initial copy, which the stream puts between events of the log: rows read, and a table's end."""
+"""The events of an initial copy, which the stream puts between those of the log: rows, ends, new beginnings."""
 
 from collections.abc import Iterator
 from dataclasses import field
@@ -41,5 +41,17 @@ class SnapshotCompleteEvent(Event):
     is_dropped: bool = False
 
 
+@record(slots=True)
+class SnapshotRestartedEvent(Event):
+    """The initial copy of a table begins anew: all rows of ``table`` that came so far are void. Delete them.
+
+    The reasons: ``stream.snapshot()`` for a table that was copied before; the commit of an XA transaction that was
+    prepared before the copy began, and whose rows are not known; more rows with new keys than are read one by one;
+    another key by DDL. This is no event of the log, like ``SnapshotRowsEvent``.
+    """
+
+    table: Table
+
+
 #: Events that are not in the log, and come between two transactions.
-SNAPSHOT_EVENTS: Final = frozenset({SnapshotRowsEvent, SnapshotCompleteEvent})
+SNAPSHOT_EVENTS: Final = frozenset({SnapshotRowsEvent, SnapshotCompleteEvent, SnapshotRestartedEvent})

@@ -28,7 +28,7 @@ from replica.snapshot.table_copy import TableCopy
 from replica.snapshot.touches import Touched, add_touch
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.snapshot.window import Step, Window
-from replica.transactions.snapshot_events import SnapshotRowsEvent
+from replica.transactions.snapshot_events import SnapshotRestartedEvent, SnapshotRowsEvent
 from tests.support.grouped_events import AT
 from tests.support.scripted_source import (
     FILE,
@@ -247,6 +247,8 @@ class World:
                             f"read {row} at place {self.delivered}, where it is {said.get(row[0])}"
                         )
                     self.kept[row[0]] = row
+            elif isinstance(event, SnapshotRestartedEvent):
+                self.kept.clear()
             else:
                 self.is_complete = True
             self.copy.settle([event])

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from protocol.binlog.events import WriteRowsEvent
+from protocol.binlog.events import QueryEvent, WriteRowsEvent
 from protocol.errors import CheckpointError
 from protocol.gtid import GtidSet
 from protocol.position import Checkpoint
@@ -17,6 +17,7 @@ from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import MOST_AGAIN, TableProgress
 from replica.snapshot.transaction_touches import KeyColumns
 from replica.sql.xa import Xid
+from replica.transactions.snapshot_events import SnapshotRestartedEvent
 from tests.support.grouped_events import AT
 from tests.support.scripted_source import IDENTITY, TABLE
 
@@ -34,6 +35,7 @@ def test_a_state_survives_a_checkpoint() -> None:
         {
             ("shop", "waits"): TableProgress(),
             ("shop", "begun"): TableProgress((b"\xff",), (b"9",), KEYS, 12, True),
+            ("shop", "void"): TableProgress(rows=2, is_void=True),
             ("shop", "whole"): TableProgress(rows=3, is_read=True, is_whole=True),
         },
         {Xid(1, b"g", b"b"): {("shop", "begun"): KEYS}},
@@ -59,7 +61,8 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_too_many_rows_to_read_again_begin_the_table_anew() -> None:
     begun = TableProgress((b"5",), (b"9",), rows=7)
     assert begun.with_again([(1,)]).again == ((1,),)
-    assert begun.with_again([(number,) for number in range(MOST_AGAIN + 1)]) == TableProgress(rows=7)
+    anew = begun.with_again([(number,) for number in range(MOST_AGAIN + 1)])
+    assert anew == begun.anew() == TableProgress(rows=7, is_void=True)
 
 
 def test_positions_of_another_server_mean_nothing_and_gtids_do() -> None:
@@ -79,3 +82,33 @@ def test_rows_of_a_table_without_a_key_are_hidden_until_it_is_read() -> None:
     assert copy.hides(event)
     copy.tables[IDENTITY].progress = TableProgress(is_read=True)
     assert not copy.hides(event)
+
+
+def test_a_table_whose_copy_begins_anew_is_read_after_the_consumer_knows() -> None:
+    """Its touches count from that place on: those of a complete table are not kept."""
+    copy, place = SnapshotCopy(), Place("binlog.000003", 500, GtidSet(GTIDS))
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), Place("binlog.000001", 4, GtidSet()))
+    copy.tables[IDENTITY].progress = TableProgress(rows=7, is_read=True, is_whole=True)
+    copy.tables[IDENTITY].restart()
+    assert list(copy.windows(place, 9)) == []
+    event = copy.deliver(place)
+    assert isinstance(event, SnapshotRestartedEvent)
+    assert (event.table.schema, event.table.name) == IDENTITY
+    assert copy.state().tables[IDENTITY] == TableProgress(rows=7, is_void=True)
+    assert copy.state([event]).tables[IDENTITY] == TableProgress(rows=7)
+    copy.settle([event])
+    [(_, window)] = copy.windows(place, 9)
+    assert window.what == "bound"
+    assert not window.take_low(GtidMark(GtidSet()))
+    assert window.take_low(GtidMark(GtidSet(GTIDS)))
+
+
+@pytest.mark.parametrize("sql", ["ALTER TABLE shop.t ADD x INT", "DROP DATABASE shop", "TRUNCATE shop.t"])
+def test_ddl_begins_a_copy_anew_if_the_consumer_cannot_apply_it(sql: str) -> None:
+    for restarts in (False, True):
+        copy = SnapshotCopy()
+        copy.restarts_after_ddl = restarts
+        copy.add(("shop", "t"), KeyColumns(("id",), (0,)), Place("binlog.000001", 4))
+        copy.tables["shop", "t"].progress = TableProgress(rows=7, is_read=True, is_whole=True)
+        copy.settle([QueryEvent(*AT, 1, 0, 0, "shop", sql, b"")])
+        assert copy.state().tables["shop", "t"].is_void is restarts
