@@ -13,11 +13,12 @@ from typing import Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 
-from . import completion, decode, demo, doctor, relay, serve, spark, stats, tail
+from . import completion, copy_tables, decode, demo, doctor, relay, serve, spark, stats, tail
 from .command import Command
 from .console import PROGRAM, Console
 
 COMMANDS: Final[tuple[Command, ...]] = (
+    copy_tables.COMMAND,
     demo.COMMAND,
     decode.COMMAND,
     doctor.COMMAND,

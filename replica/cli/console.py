@@ -140,8 +140,11 @@ def progress_text(done: int, total: int | None, seconds: float) -> str:
     share = f"{size_text(done)} of {size_text(total)} ({min(done / total, 1):.0%}), {speed}"
     if not rate:
         return share
-    left = round(max(total - done, 0) / rate)
-    minutes, second = divmod(left, 60)
+    return f"{share}, {clock_text((total - done) / rate)} left"
+
+
+def clock_text(seconds: float) -> str:
+    """A duration such as "0:11" or "1:02:03"; negative ones are 0."""
+    minutes, second = divmod(round(max(seconds, 0)), 60)
     hours, minute = divmod(minutes, 60)
-    clock = f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
-    return f"{share}, {clock} left"
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

@@ -4,15 +4,12 @@ The text is compact JSON. Values of keys that JSON has no form for are objects w
 """
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import field
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from types import MappingProxyType
 from typing import Any, Final
 
 from protocol.errors import CheckpointError
 from protocol.records import record
+from protocol.values.plain_values import plain_value, value_of_plain
 
 from ..sql.xa import Xid
 from .table_copy import TableProgress
@@ -119,39 +116,8 @@ def _bound(texts: list[str] | None) -> Bound | None:
 
 
 def _keys(keys: tuple[Key, ...]) -> list[list[object]]:
-    return [[_plain(value) for value in key] for key in keys]
+    return [[plain_value(value) for value in key] for key in keys]
 
 
 def _keys_of(keys: list[list[Any]]) -> tuple[Key, ...]:
-    return tuple(tuple(_value(value) for value in key) for key in keys)
-
-
-def _plain(value: object) -> object:
-    if type(value) in (int, str, float):
-        return value
-    for name, (kind, text, _) in _KINDS.items():
-        if type(value) is kind:
-            return {name: text(value)}
-    raise TypeError(f"{type(value).__name__} cannot be the value of a key")
-
-
-def _value(plain: Any) -> object:
-    if not isinstance(plain, dict):
-        return plain
-    [(name, text)] = plain.items()
-    return _KINDS[name][2](text)
-
-
-_KINDS: Final[Mapping[str, tuple[type, Callable[[Any], object], Callable[[Any], object]]]] = MappingProxyType(
-    {
-        "bytes": (bytes, bytes.hex, bytes.fromhex),
-        "decimal": (Decimal, str, Decimal),
-        "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
-        "date": (date, date.isoformat, date.fromisoformat),
-        "time": (
-            timedelta,
-            lambda value: [value.days, value.seconds, value.microseconds],
-            lambda parts: timedelta(*parts),
-        ),
-    }
-)
+    return tuple(tuple(value_of_plain(value) for value in key) for key in keys)

@@ -71,6 +71,7 @@ class StreamCopy:
             chunks=sum(table.counts.chunks for table in tables),
             chunks_corrected=sum(table.counts.corrected for table in tables),
             complete=not copy.is_active,
+            keys={identity: table.key.names for identity, table in copy.tables.items()},
         )
 
     # Beginning

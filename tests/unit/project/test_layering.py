@@ -27,7 +27,7 @@ FOLDERS: tuple[tuple[str, ...], ...] = (
     ("replica.cli",),
     ("replica.spark.jobs",),
     ("replica.spark",),
-    ("replica.demo", "replica.relay", "replica.doctor"),
+    ("replica.demo", "replica.relay", "replica.doctor", "replica.export"),
     ("replica.stream",),
     ("replica.snapshot",),
     ("replica.spool",),

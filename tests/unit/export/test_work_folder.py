@@ -1,0 +1,245 @@
+"""An export's folder: changes get into files, a killed run goes on at its last commit, tables with and without key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from protocol.constants import ColumnType
+from protocol.errors import ConfigurationError, SchemaMismatchError, SourceConfigurationError
+from protocol.position import Checkpoint
+from protocol.rows.column import ABSENT, Column
+from protocol.rows.table import Table
+from replica.export.row_formats import FORMATS, row_format
+from replica.export.work_folder import WorkFolder
+from tests.support.exported_files import exported_rows
+
+TABLE = Table(
+    "shop",
+    "t",
+    (Column("id", ColumnType.LONG, 0, False), Column("v", ColumnType.VARCHAR, 99, True, charset="utf8mb4")),
+    (),
+    "information_schema",
+)
+IDENTITY = ("shop", "t")
+PLACE = Checkpoint("binlog.000003", 500)
+Row = tuple[Any, ...]
+every_format = pytest.mark.parametrize("form", FORMATS)
+
+
+def opened(folder: Path, form: str = "jsonl", key: tuple[str, ...] = ("id",)) -> WorkFolder:
+    work = WorkFolder(str(folder), row_format(form), {"format": form})
+    if not work.tables:
+        work.add_table(IDENTITY, key)
+    return work
+
+
+def change(work: WorkFolder, before: Row | None, after: Row | None) -> None:
+    work.apply(work.operations(IDENTITY, TABLE, before, after))
+
+
+def finished(work: WorkFolder, folder: Path) -> list[Row]:
+    work.complete(IDENTITY, TABLE, is_dropped=False)
+    assert work.is_complete
+    work.commit(PLACE, is_copied=True)
+    [(name, count)] = work.finish()
+    assert name == "shop.t"
+    rows = [(int(row["id"]), row["v"]) for row in exported_rows(folder, "shop.t")]
+    assert len(rows) == count
+    return rows
+
+
+@every_format
+def test_rows_that_changed_after_they_were_read_have_their_last_state(form: str, tmp_path: Path) -> None:
+    work = opened(tmp_path, form)
+    change(work, None, (9, "inserted and read later"))
+    work.add_rows(IDENTITY, TABLE, [(number, f'old "{number}"\n') for number in range(1, 8)])
+    change(work, (1, "x"), (1, "updated"))
+    change(work, (2, "x"), None)
+    change(work, (3, "x"), (30, "moved"))
+    change(work, (4, "x"), None)
+    change(work, None, (4, "deleted and inserted"))
+    change(work, None, (50, "inserted"))
+    change(work, None, (60, "inserted and deleted"))
+    change(work, (60, "x"), None)
+    work.commit(PLACE)
+    change(work, (7, "x"), (7, "of another file"))
+    # These keys were changed before they are read: the row that is read is the newest.
+    work.add_rows(IDENTITY, TABLE, [(9, "read"), (30, "read again"), (10, "plain")])
+    assert sorted(finished(work, tmp_path)) == [
+        (1, "updated"),
+        (4, "deleted and inserted"),
+        (5, 'old "5"\n'),
+        (6, 'old "6"\n'),
+        (7, "of another file"),
+        (9, "read"),
+        (10, "plain"),
+        (30, "read again"),
+        (50, "inserted"),
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.json", "shop.t"]
+
+
+@every_format
+def test_a_table_without_a_key_is_a_multiset(form: str, tmp_path: Path) -> None:
+    work = opened(tmp_path, form, key=())
+    work.add_rows(IDENTITY, TABLE, [(1, "a"), (1, "a"), (1, "a"), (2, "b"), (3, "c")])
+    work.commit(PLACE)
+    change(work, (1, "a"), None)
+    change(work, (2, "b"), (1, "a"))
+    change(work, (1, "a"), None)
+    change(work, None, (4, "d"))
+    change(work, None, (4, "d"))
+    assert Counter(finished(work, tmp_path)) == {(1, "a"): 2, (3, "c"): 1, (4, "d"): 2}
+
+
+def test_a_deleted_row_that_was_never_read_is_an_error(tmp_path: Path) -> None:
+    work = opened(tmp_path, key=())
+    work.add_rows(IDENTITY, TABLE, [(1, "a")])
+    change(work, (2, "b"), None)
+    with pytest.raises(SchemaMismatchError, match=r"deletes a row of shop\.t that was not read"):
+        finished(work, tmp_path)
+
+
+@every_format
+def test_a_killed_run_goes_on_at_its_last_commit(form: str, tmp_path: Path) -> None:
+    work = opened(tmp_path, form)
+    work.add_rows(IDENTITY, TABLE, [(1, "a"), (2, "b")])
+    change(work, (1, "a"), (1, "changed"))
+    work.keep_prepared("x1", work.operations(IDENTITY, TABLE, (2, "b"), None))
+    work.commit(PLACE)
+    change(work, None, (5, "lost"))
+    work.add_rows(IDENTITY, TABLE, [(3, "lost")])
+    work.close()
+    work = opened(tmp_path, form)
+    assert work.checkpoint == PLACE
+    assert work.prepared == ["x1"]
+    work.add_rows(IDENTITY, TABLE, [(3, "c")])
+    work.apply(work.take_prepared("x1"))
+    assert sorted(finished(work, tmp_path)) == [(1, "changed"), (3, "c")]
+
+
+@every_format
+def test_a_run_killed_at_its_end_does_the_rest(form: str, tmp_path: Path) -> None:
+    work = opened(tmp_path, form)
+    work.add_table(("shop", "u"), ("id",))
+    other = Table("shop", "u", TABLE.columns, (), "information_schema")
+    for number in range(3):
+        work.add_rows(IDENTITY, TABLE, [(number, "t")])
+        work.add_rows(("shop", "u"), other, [(number, "u")])
+        work.commit(PLACE)
+    change(work, None, (2, "changed"))
+    change(work, None, (8, "new"))
+    for identity, table in ((IDENTITY, TABLE), (("shop", "u"), other)):
+        work.complete(identity, table, is_dropped=False)
+    work.commit(PLACE, is_copied=True)
+    ending = work.finish()
+    assert next(ending) == ("shop.t", 4)
+    work.close()
+    assert not (tmp_path / "checkpoint.json").exists()
+    work = opened(tmp_path, form)
+    assert work.is_copied
+    assert list(work.finish()) == [("shop.t", 4), ("shop.u", 3)]
+    rows = sorted((int(row["id"]), row["v"]) for row in exported_rows(tmp_path, "shop.t"))
+    assert rows == [(0, "t"), (1, "t"), (2, "changed"), (8, "new")]
+    assert len(exported_rows(tmp_path, "shop.u")) == 3
+
+
+def test_a_table_that_is_read_anew_forgets_what_it_had(tmp_path: Path) -> None:
+    work = opened(tmp_path)
+    work.add_rows(IDENTITY, TABLE, [(1, "old")])
+    work.commit(PLACE)
+    work.add_rows(IDENTITY, TABLE, [(2, "old")])
+    change(work, None, (3, "old"))
+    work.complete(IDENTITY, TABLE, is_dropped=False)
+    work.restart(IDENTITY)
+    assert not work.is_complete
+    work.add_rows(IDENTITY, TABLE, [(1, "new")])
+    assert finished(work, tmp_path) == [(1, "new")]
+
+
+def test_an_empty_table_has_a_file_and_a_dropped_one_has_none(tmp_path: Path) -> None:
+    work = opened(tmp_path, "csv")
+    work.add_table(("shop", "gone"), ("id",))
+    work.complete(("shop", "gone"), Table("shop", "gone", ()), is_dropped=True)
+    assert finished(work, tmp_path) == []
+    assert (tmp_path / "shop.t" / "part-00000.csv").read_bytes() == b'"id","v"\n'
+    assert not (tmp_path / "shop.gone").exists()
+
+
+def test_no_rows_that_are_not_whole(tmp_path: Path) -> None:
+    with pytest.raises(SourceConfigurationError, match="binlog_row_image=FULL"):
+        change(opened(tmp_path), (1, "a"), (1, ABSENT))
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    work = opened(tmp_path / "export")
+    with pytest.raises(ConfigurationError, match="another process writes this export"):
+        opened(tmp_path / "export")
+    work.commit(PLACE)
+    work.close()
+    with pytest.raises(ConfigurationError, match="unfinished export of something else"):
+        opened(tmp_path / "export", "csv")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"is not empty \(file\)"):
+        opened(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="'xml' is none of parquet, jsonl, csv"):
+        row_format("xml")
+
+
+KINDS: dict[str, tuple[Column, Any, Any, str]] = {
+    "decimal": (
+        Column("c", ColumnType.NEWDECIMAL, 5 << 8 | 2, True),
+        Decimal("1.50"),
+        Decimal("1.50"),
+        "1.50",
+    ),
+    "double": (Column("c", ColumnType.DOUBLE, 8, True), 1.5, 1.5, "1.5"),
+    "date": (Column("c", ColumnType.DATE, 0, True), date(2026, 1, 2), date(2026, 1, 2), '"2026-01-02"'),
+    "zero": (Column("c", ColumnType.DATE, 0, True), "0000-00-00", None, '"0000-00-00"'),
+    "datetime": (
+        Column("c", ColumnType.DATETIME2, 0, True),
+        datetime(2026, 1, 2, 3, 4, 5),
+        datetime(2026, 1, 2, 3, 4, 5),
+        '"2026-01-02T03:04:05"',
+    ),
+    "time": (
+        Column("c", ColumnType.TIME2, 0, True),
+        timedelta(hours=-30),
+        timedelta(hours=-30),
+        '"-30:00:00"',
+    ),
+    "bytes": (Column("c", ColumnType.BLOB, 2, True, charset="binary"), b"\x00\xff", b"\x00\xff", "00ff"),
+    "text": (Column("c", ColumnType.BLOB, 2, True, charset="utf8mb4"), "a\udcff", "a\ufffd", '"a?"'),
+    "json": (
+        Column("c", ColumnType.JSON, 4, True),
+        {"a": [1, "x"]},
+        '{"a": [1, "x"]}',
+        '"{""a"": [1, ""x""]}"',
+    ),
+    "set": (Column("c", ColumnType.SET, 1, True, labels=("x", "y")), "x,y", "x,y", '"x,y"'),
+    "null": (Column("c", ColumnType.LONG, 0, True), None, None, ""),
+    "empty": (Column("c", ColumnType.VARCHAR, 9, True, charset="utf8mb4"), "", "", '""'),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_in_parquet_and_csv(kind: str, tmp_path: Path) -> None:
+    column, value, in_parquet, in_csv = KINDS[kind]
+    table = Table("shop", "t", (column,), (), "log")
+    for name in ("parquet", "csv"):
+        form = row_format(name)
+        prepared = form.prepare(table, [0], [(value,)])
+        assert form.of_bytes(form.to_bytes(prepared[0])) == prepared[0]
+        file = form.create(str(tmp_path / name), table, [0])
+        file.write(prepared)
+        file.close()
+    assert pq.read_table(tmp_path / "parquet").to_pylist() == [{"c": in_parquet}]
+    assert (tmp_path / "csv").read_text() == f'"c"\n{in_csv}\n'
