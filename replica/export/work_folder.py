@@ -92,7 +92,7 @@ class WorkFolder:
         self._marks = bytearray(_MARKS)
         self._parts = 0
         self.tables: dict[TableId, ExportedTable] = {}
-        #: How many tables are not complete, and how many rows were written since the last commit.
+        #: How many tables are not complete, and how many rows and changes came since the last commit.
         self.unfinished = self.rows_written = 0
         self._keep_wanted(wanted)
         self._load()
@@ -242,6 +242,7 @@ class WorkFolder:
 
     def apply(self, operations: Sequence[Operation]) -> None:
         """Keep changes until the files get them."""
+        self.rows_written += len(operations)
         for number, key, _, _ in operations:
             self._marks[hash((number, key)) % _MARKS] = 1
         self._db.executemany(

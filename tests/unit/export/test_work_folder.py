@@ -1,4 +1,4 @@
-"""An export's folder: changes get into files, a killed run goes on at its last commit, tables with and without key."""
+"""An export's folder: changes get into files, a killed run goes on, tables with and without a key."""
 
 from __future__ import annotations
 
