@@ -243,9 +243,7 @@ class Copier:
         plan, of_shape = self._plans.get(table, (None, number))
         if plan is None or of_shape != number:
             assert self._source is not None
-            found = await read_plans(
-                session, self._source, [table], self._options.snapshot_where, self._suffix
-            )
+            found = await read_plans(session, self._source, [table], self._options, self._suffix)
             plan = found.get(table)
             if plan is None:
                 return None

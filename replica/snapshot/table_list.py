@@ -1,16 +1,20 @@
 """Finds the tables to copy on the source, with their columns and keys: asks information_schema."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.decoder import WantsTable
 from protocol.errors import ConfigurationError
 from protocol.records import record
 
+from ..config.options import Options
+from ..schemas.shape import Shape
 from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
+from .row_keys import key_of
 from .table_shapes import read_shapes
 from .transaction_touches import KeyColumns, TableId
 
@@ -58,16 +62,36 @@ async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed
 
 
 async def read_plans(
-    session: Session, source: Source, tables: Iterable[TableId], where: Mapping[str, str], suffix: str = ""
+    session: Session, source: Source, tables: Iterable[TableId], options: Options, suffix: str = ""
 ) -> dict[TableId, ReadPlan]:
-    """How to read each of these tables as it is now; a table that does not exist is left out."""
+    """How to read each of these tables as it is now; a table that does not exist is left out.
+
+    Of a table in ``options.columns`` only these columns are read, as only they come from the log. Raises
+    ``ConfigurationError`` if they lack a column of the key.
+    """
     shapes = await read_shapes(session, [TableName(*table) for table in tables])
     return {
         name: ReadPlan(
-            *name, shape, is_mariadb=source.is_mariadb, where=where.get(str(name), ""), suffix=suffix
+            *name,
+            _with_columns(str(name), shape, options.columns.get(str(name))),
+            is_mariadb=source.is_mariadb,
+            where=options.snapshot_where.get(str(name), ""),
+            suffix=suffix,
         )
         for name, shape in shapes.items()
     }
+
+
+def _with_columns(table: str, shape: Shape, names: Sequence[str] | None) -> Shape:
+    if names is None:
+        return shape
+    key = key_of(shape)
+    missing = [name for name, _ in (key.parts if key is not None else ()) if name not in names]
+    if missing:
+        raise ConfigurationError(
+            f"columns: {table} is copied by its key, so name its columns, too: {', '.join(missing)}"
+        )
+    return replace(shape, columns=tuple(column for column in shape.columns if column.name in names))
 
 
 def key_columns_of(plan: ReadPlan) -> KeyColumns:

@@ -101,7 +101,7 @@ class StreamCopy:
             if not (state and state.tables[table].is_whole)
         ]
         copy = self._begin_copy(source)
-        plans = await read_plans(session, source, unfinished, self._options.snapshot_where, self._suffix)
+        plans = await read_plans(session, source, unfinished, self._options, self._suffix)
         await self._check_keys(session, source, plans.values())
         place = self._place()
         for table, plan in plans.items():
@@ -147,9 +147,7 @@ class StreamCopy:
                         f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it"
                     )
                 listed[table].check()
-            plans = await read_plans(
-                session, self._source, ordered, self._options.snapshot_where, self._suffix
-            )
+            plans = await read_plans(session, self._source, ordered, self._options, self._suffix)
             await self._check_keys(session, self._source, plans.values())
         finally:
             await session.aclose()

@@ -13,8 +13,10 @@ from protocol.binlog.row_changes import Change
 from protocol.errors import LostEventsError, TransactionOutcomeError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
+from protocol.rows.table import Table
 
 from ..sql.xa import Xid
+from .snapshot_events import SnapshotRestartedEvent
 from .units import Outcome, TransactionGrouper, Unit
 
 _NO_CHANGES: Final[tuple[Change, ...]] = ()
@@ -74,6 +76,12 @@ class _TransactionFacts:
     def is_restart(self) -> bool:
         """Whether a part was delivered before (with ``outcome`` ``"restarted"``), and the transaction begins anew."""
         return self._unit.is_restart
+
+    @property
+    def voided(self) -> Table | None:
+        """The table whose rows so far are void, because its copy begins anew here: see ``SnapshotRestartedEvent``."""
+        begin = self._unit.begin
+        return begin.table if isinstance(begin, SnapshotRestartedEvent) else None
 
     @property
     def checkpoint(self) -> Checkpoint:

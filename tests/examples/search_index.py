@@ -3,9 +3,9 @@
     python search_index.py mysql://repl:secret@127.0.0.1:3306 http://127.0.0.1:9200/products index.ckpt \
         shop.products id name description
 
-Documents are replaced and deleted by id, in commit order. After a crash the last changes are sent again, which leaves
-the index the same. If the index cannot be reached, the program ends; started again, it continues. Rows from before
-the first start are not in the log: index them once, after the first start.
+It begins with the rows that are there, then follows the log: documents are replaced and deleted by id, in commit
+order. After a crash the last changes are sent again, which leaves the index the same. If the index cannot be reached,
+the program ends; started again, it continues, in the middle of the copy too. The user needs SELECT on the table.
 """
 
 import asyncio
@@ -40,11 +40,22 @@ def send(url: str, lines: list[dict[str, object]]) -> None:
             raise RuntimeError(f"the index refuses {result}")
 
 
+def empty(url: str) -> None:
+    """Delete all documents."""
+    body = json.dumps({"query": {"match_all": {}}}).encode()
+    urlopen(
+        Request(f"{url}/_delete_by_query", body, {"Content-Type": "application/json"}), timeout=60
+    ).close()
+
+
 async def main(dsn: str, url: str, checkpoint: str, table: str, key: str, *fields: str) -> None:
     store = replica.FileCheckpointStore(checkpoint)
     columns = {table: [key, *fields]}  # other columns are not decoded
-    async with replica.connect(dsn, tables=table, columns=columns, checkpoints=store) as stream:
+    stream = replica.connect(dsn, tables=table, columns=columns, start="snapshot", checkpoints=store)
+    async with stream:
         async for transaction in stream.transactions():
+            if transaction.voided:  # the copy begins anew
+                await asyncio.to_thread(empty, url)
             changes = await transaction.collect()
             lines = [line for change in changes for line in actions(change, key)]
             if lines:

@@ -277,11 +277,14 @@ def test_audit_log(server: Server, schema: str, seed: int, tmp_path: Path) -> No
 def test_search_index(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
     """The index ends as the table, keys that changed included."""
     server.query(f"CREATE TABLE {schema}.product (id INT PRIMARY KEY, secret INT, name VARCHAR(80))")
+    rows = ", ".join(f"({number}, 8, 'old {number}')" for number in range(190, 700))
+    server.query("FLUSH BINARY LOGS")
+    server.query(f"INSERT INTO {schema}.product VALUES {rows}")
     checkpoint = tmp_path / "index.ckpt"
 
     def statements(number: int) -> list[str]:
         return [
-            f"INSERT INTO product VALUES ({number}, 7, 'Zoë {number}')",
+            f"REPLACE INTO product VALUES ({number}, 7, 'Zoë {number}')",
             f"UPDATE product SET name = CONCAT(name, '!') WHERE id % 5 = {number % 5}",
             f"UPDATE product SET id = id + 1000 WHERE id = {number - 3}",
             f"DELETE FROM product WHERE id = {number - 7}",
@@ -295,6 +298,38 @@ def test_search_index(server: Server, schema: str, seed: int, tmp_path: Path) ->
             rows = server.query(f"SELECT id, name FROM {schema}.product")
             wanted = {str(key): {"id": key, "name": name} for key, name in rows}
             eventually(lambda: index.documents == wanted)
+
+
+@_BOTH
+def test_mirror_to_sqlite(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
+    """It is killed while it copies and while it follows, and ends as the table."""
+    server.query(f"CREATE TABLE {schema}.product (id INT PRIMARY KEY, secret INT, price DECIMAL(9, 2))")
+    rows = ", ".join(f"({number}, 8, {number}.5)" for number in range(190, 3000))
+    server.query("FLUSH BINARY LOGS")
+    server.query(f"INSERT INTO {schema}.product VALUES {rows}")
+    path = tmp_path / "shop.db"
+
+    def mirrored() -> dict[int, str]:
+        with (
+            contextlib.suppress(sqlite3.OperationalError),
+            contextlib.closing(sqlite3.connect(path)) as target,
+        ):
+            return dict(target.execute(f'SELECT * FROM "{schema}.product"').fetchall())
+        return {}
+
+    def statements(number: int) -> list[str]:
+        return [
+            f"REPLACE INTO product VALUES ({number}, 7, 0.5)",
+            f"UPDATE product SET price = price + 1 WHERE id % 50 = {number % 50}",
+            f"UPDATE IGNORE product SET id = id + 5000 WHERE id = {number - 3}",
+            f"DELETE FROM product WHERE id = {number - 7}",
+        ]
+
+    arguments = [f"{server.dsn()}/?snapshot_chunk_rows=200", str(path), f"{schema}.product", "id", "price"]
+    with running("mirror_to_sqlite.py", arguments, lambda: bool(mirrored())) as program:
+        work(server, schema, program, seed, statements)
+        wanted = {key: str(price) for key, price in server.query(f"SELECT id, price FROM {schema}.product")}
+        eventually(lambda: mirrored() == wanted)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("[a-z]*.py")), ids=lambda path: path.name)
