@@ -2,9 +2,8 @@
 
     python mirror_to_sqlite.py mysql://repl:secret@127.0.0.1:3306 shop.db shop.products id name price
 
-It begins with a copy of the table (`start="snapshot"`), which needs SELECT, and then follows the log. Rows and
-checkpoint are in the same SQLite transaction, so after a crash, in the middle of the copy too, it goes on at the next
-row. Any other database does as well, if its driver has transactions.
+It begins with a copy of the table, which needs SELECT, and then follows the log. Rows and checkpoint are in the same
+SQLite transaction, so after a crash, in the middle of the copy too, it goes on at the next row.
 """
 
 import asyncio

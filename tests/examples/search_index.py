@@ -40,22 +40,16 @@ def send(url: str, lines: list[dict[str, object]]) -> None:
             raise RuntimeError(f"the index refuses {result}")
 
 
-def empty(url: str) -> None:
-    """Delete all documents."""
-    body = json.dumps({"query": {"match_all": {}}}).encode()
-    urlopen(
-        Request(f"{url}/_delete_by_query", body, {"Content-Type": "application/json"}), timeout=60
-    ).close()
-
-
 async def main(dsn: str, url: str, checkpoint: str, table: str, key: str, *fields: str) -> None:
     store = replica.FileCheckpointStore(checkpoint)
     columns = {table: [key, *fields]}  # other columns are not decoded
     stream = replica.connect(dsn, tables=table, columns=columns, start="snapshot", checkpoints=store)
     async with stream:
         async for transaction in stream.transactions():
-            if transaction.voided:  # the copy begins anew
-                await asyncio.to_thread(empty, url)
+            if transaction.voided:  # an XA transaction from before the start, for example
+                raise SystemExit(
+                    f"the copy begins anew: empty the index, remove {checkpoint}, and start again"
+                )
             changes = await transaction.collect()
             lines = [line for change in changes for line in actions(change, key)]
             if lines:

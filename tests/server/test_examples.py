@@ -277,9 +277,9 @@ def test_audit_log(server: Server, schema: str, seed: int, tmp_path: Path) -> No
 def test_search_index(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
     """The index ends as the table, keys that changed included."""
     server.query(f"CREATE TABLE {schema}.product (id INT PRIMARY KEY, secret INT, name VARCHAR(80))")
-    rows = ", ".join(f"({number}, 8, 'old {number}')" for number in range(190, 700))
+    values = ", ".join(f"({number}, 8, 'old {number}')" for number in range(190, 700))
     server.query("FLUSH BINARY LOGS")
-    server.query(f"INSERT INTO {schema}.product VALUES {rows}")
+    server.query(f"INSERT INTO {schema}.product VALUES {values}")
     checkpoint = tmp_path / "index.ckpt"
 
     def statements(number: int) -> list[str]:
