@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     import ssl
 
     from .config.checkpoint import CheckpointStore, FileCheckpointStore
+    from .config.open_metrics import open_metrics
     from .config.options import SnapshotLocking
     from .config.reconnect import Failure, ReconnectPolicy
     from .config.schema_store import FileSchemaStore, SchemaStore
@@ -200,6 +201,7 @@ __all__ = [
     "FileSchemaStore",
     "SchemaChangeEvent",
     "StreamStatus",
+    "open_metrics",
     "SnapshotStatus",
     "TransactionRestarted",
     "Transaction",
@@ -261,6 +263,7 @@ _LATER: Final = MappingProxyType(
         "Failure": "config.reconnect",
         "ReconnectPolicy": "config.reconnect",
         "TransactionRestarted": "transactions.replay",
+        "open_metrics": "config.open_metrics",
         "StreamStatus": "config.status",
         "SnapshotStatus": "config.snapshot_status",
         "SnapshotRowsEvent": "transactions.snapshot_events",

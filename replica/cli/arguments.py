@@ -39,6 +39,16 @@ def add_changes_argument(parser: ArgumentParser) -> None:
     )
 
 
+def add_metrics_argument(parser: ArgumentParser) -> None:
+    """Add --metrics."""
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve /metrics (OpenMetrics) and /healthz over HTTP at this address, without a login: use 127.0.0.1, "
+        "or a network of your own",
+    )
+
+
 def add_key_argument(parser: ArgumentParser) -> None:
     """Add ``--get-server-public-key``, which the MySQL clients have, too; the value is None if it was not given."""
     parser.add_argument(

@@ -1,5 +1,4 @@
-"""``--metrics HOST:PORT``: an HTTP endpoint with ``/metrics`` (OpenMetrics) and ``/healthz``, in the
-stream's event loop.
+"""``--metrics HOST:PORT``: an HTTP endpoint with ``/metrics`` (OpenMetrics) and ``/healthz``, in the event loop.
 
 It answers GET, one request a connection, and reads no more of a request than its first lines.
 """
@@ -8,15 +7,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from protocol.errors import ConfigurationError
+from protocol.records import record
 
+from ..config.open_metrics import CONTENT_TYPE
 from .arguments import read_address
 from .console import Console
-
-if TYPE_CHECKING:
-    from ..config.status import StreamStatus
 
 _SECONDS: Final = 5.0
 _LONGEST: Final = 8192
@@ -25,11 +23,20 @@ _REASONS: Final = MappingProxyType(
 )
 
 
+@record(frozen=True, slots=True)
+class Report:
+    """What a command says of itself: ``state`` in a word, ``is_healthy`` for ``/healthz``, ``metrics`` as text."""
+
+    state: str
+    is_healthy: bool
+    metrics: str
+
+
 @contextlib.asynccontextmanager
 async def serving_metrics(
-    address: str | None, status: "Callable[[], StreamStatus]", console: Console
+    address: str | None, report: Callable[[], Report], console: Console
 ) -> AsyncIterator[None]:
-    """Serve the status while the block runs; do nothing without an address. Raises ``ConfigurationError``."""
+    """Serve the report while the block runs; do nothing without an address. Raises ``ConfigurationError``."""
     if address is None:
         yield
         return
@@ -41,7 +48,7 @@ async def serving_metrics(
         ):
             async with asyncio.timeout(_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(request, status()))
+                writer.write(_response(request, report()))
                 await writer.drain()
         writer.close()
 
@@ -55,17 +62,15 @@ async def serving_metrics(
         yield
 
 
-def _response(request: bytes, status: "StreamStatus") -> bytes:
-    from ..config.open_metrics import CONNECTED, CONTENT_TYPE, open_metrics
-
+def _response(request: bytes, report: Report) -> bytes:
     words = request.split(b"\r\n", 1)[0].split()
     kind = "text/plain; charset=utf-8"
     if len(words) != 3 or words[0] not in (b"GET", b"HEAD"):
         code, body = 400, "only GET\n"
     elif words[1] == b"/metrics":
-        code, body, kind = 200, open_metrics(status), CONTENT_TYPE
+        code, body, kind = 200, report.metrics, CONTENT_TYPE
     elif words[1] == b"/healthz":
-        code, body = 200 if status.state in CONNECTED else 503, f"{status.state}\n"
+        code, body = 200 if report.is_healthy else 503, f"{report.state}\n"
     else:
         code, body = 404, "/metrics or /healthz\n"
     content = body.encode()

@@ -6,7 +6,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument
+from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, add_metrics_argument
 from .command import Command
 from .console import Console
 
@@ -24,6 +24,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add("--once", action="store_true", help="stop at the end of the log; default: wait for new events")
     add("--server-id", metavar="N", help=SERVER_ID_HELP)
     add_key_argument(parser)
+    add_metrics_argument(parser)
     add(
         "--sync-interval",
         metavar="SECONDS",
@@ -45,6 +46,8 @@ and Spark take column names from it where the log has none."""
 
 def _run(options: Namespace, console: Console) -> int:
     from ..relay import BinlogRelay
+    from ..relay.relay_status import relay_metrics
+    from .metrics import Report, serving_metrics
     from .service import run_until_stopped
 
     # An option that is None counts as not given.
@@ -61,7 +64,16 @@ def _run(options: Namespace, console: Console) -> int:
         **given,
     )
     console.note(f"{relay.address} -> {options.directory}")
-    run_until_stopped(relay.run, relay.aclose)
+
+    def report() -> Report:
+        status = relay.status
+        return Report(status.state, status.state == "streaming", relay_metrics(status))
+
+    async def run() -> None:
+        async with serving_metrics(options.metrics, report, console):
+            await relay.run()
+
+    run_until_stopped(run, relay.aclose)
     console.note(f"stopped at {relay.position or 'the start: nothing was written'}")
     return 0
 

@@ -12,7 +12,7 @@ from protocol.wire import utf8_text
 
 from ..config.options import PASSWORD_VARIABLE
 from ..files.log_files import read_whole
-from .arguments import read_address
+from .arguments import add_metrics_argument, read_address
 from .command import Command
 from .console import Console
 
@@ -55,6 +55,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         metavar="UUID",
         help="server_uuid of the source; default: from auto.cnf beside the files",
     )
+    add_metrics_argument(parser)
 
 
 _EPILOG: Final = """\
@@ -67,6 +68,8 @@ To make a server its replica, run there:
 
 def _run(options: Namespace, console: Console) -> int:
     from ..server import BinlogServer
+    from ..server.server_metrics import server_metrics
+    from .metrics import Report, serving_metrics
     from .service import run_until_stopped
 
     host, port = read_address("--listen", options.listen)
@@ -84,8 +87,11 @@ def _run(options: Namespace, console: Console) -> int:
         server_uuid=options.server_uuid,
     )
 
+    def report() -> Report:
+        return Report("serving", True, server_metrics(server, f"{host}:{server.port}"))
+
     async def serve() -> None:
-        async with server:
+        async with server, serving_metrics(options.metrics, report, console):
             console.note(f"serving {options.files} ({server.version}) at {host}:{server.port}")
             await server.serve_forever()
 

@@ -22,6 +22,7 @@ from .arguments import (
     SERVER_ID_HELP,
     add_changes_argument,
     add_key_argument,
+    add_metrics_argument,
     add_table_arguments,
     patterns,
     read_place,
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 _HELD: Final = (RowsEvent, TableMapEvent)
 # Seconds between two reports of a status that has not changed; a day is the longest.
 _SELDOM: Final = 86400
-_METRICS_HELP: Final = (
-    "serve /metrics (OpenMetrics) and /healthz over HTTP at this address, without a login: use 127.0.0.1, or a "
-    "network of your own"
-)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -70,7 +67,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="save the resume point in FILE; an existing one is used instead of --from",
     )
     add("--server-id", metavar="N", help=SERVER_ID_HELP)
-    add("--metrics", metavar="HOST:PORT", help=_METRICS_HELP)
+    add_metrics_argument(parser)
     add_key_argument(parser)
     add(
         "--disable-log-bin",
@@ -89,8 +86,9 @@ transaction that was only printed in part is sent again from its start."""
 
 
 def _run(options: Namespace, console: Console) -> int:
+    from ..config.open_metrics import CONNECTED, open_metrics
     from ..stream.binlog_stream import BinlogStream
-    from .metrics import serving_metrics
+    from .metrics import Report, serving_metrics
     from .service import follow_until_stopped
 
     name = options.format or ("text" if console.output.isatty() else "json")
@@ -104,8 +102,12 @@ def _run(options: Namespace, console: Console) -> int:
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):
         console.note(f"resuming from the checkpoint in {options.checkpoint}; --from is ignored")
 
+    def report() -> Report:
+        status = stream.status
+        return Report(status.state, status.state in CONNECTED, open_metrics(status))
+
     async def follow() -> None:
-        async with serving_metrics(options.metrics, lambda: stream.status, console):
+        async with serving_metrics(options.metrics, report, console):
             await _follow(stream, renderer, console, wanted)
 
     try:

@@ -1,7 +1,7 @@
 """``StreamStatus``, the value of ``stream.status``: state, place and counters of a stream. Counts nothing itself."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from protocol.errors import ReplicaError
@@ -29,6 +29,7 @@ class StreamStatus:
     ``skipped`` (events that came again after a reconnect and were not delivered again), ``restarts``
     (``TransactionRestarted`` markers). ``last_error`` is the error that ended the last connection. ``semi_sync`` is
     True while the source gets acknowledgements. ``snapshot`` tells how far the initial copy has come; None without.
+    ``last_checkpoint`` is when the checkpoint was last saved to the store; None before, and without a store.
     """
 
     state: StreamState
@@ -49,6 +50,12 @@ class StreamStatus:
     last_error: ReplicaError | None
     semi_sync: bool
     snapshot: SnapshotStatus | None = None
+    last_checkpoint: datetime | None = None
+
+
+def moment(seconds: float) -> datetime | None:
+    """Seconds since 1970 as a time in UTC; None for 0."""
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
 #: Called with the status when the state changes and, while events are read, every ``status_interval`` seconds.

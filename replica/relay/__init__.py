@@ -9,5 +9,6 @@ Of the events only statements are decoded, for the schema history beside the fil
 
 from .binlog_relay import BinlogRelay
 from .folder import RelayFolder
+from .relay_status import RelayStatus
 
-__all__ = ["BinlogRelay", "RelayFolder"]
+__all__ = ["BinlogRelay", "RelayFolder", "RelayStatus"]

@@ -8,6 +8,7 @@ or a missing position, identify them.
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -31,6 +32,7 @@ from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.wire import Reader, unpack_event_header, utf8_text
 
 from ..config.options import Options
+from ..config.status import moment
 from ..source.dump import Dump, Greeted
 from ..source.resolve_start import StartPoint
 from ..source.retry import Retry
@@ -38,6 +40,7 @@ from ..source.server_facts import Source, ask, introduce, log_files
 from ..source.session import Session
 from .folder import RelayFolder
 from .relay_schemas import STATEMENTS, RelaySchemas
+from .relay_status import RelayState, RelayStatus
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -110,8 +113,13 @@ class BinlogRelay:
         self._opening: asyncio.Task[Session] | None = None
         self._closing = asyncio.Event()
         self._retry = Retry(options.reconnect, self._closing, _LOGGER)
-        self._has_begun = False
+        self._connections = 0
         self._synced_at = 0.0
+        self._state: RelayState = "new"
+        self._clock_offset = self._received_at = self._saved_at = 0.0
+        # The time that the source gave the last copied event; None while the source has nothing more to send.
+        self._newest: int | None = None
+        self._events = self._bytes_before = 0
 
     def __repr__(self) -> str:
         return f"<BinlogRelay of {self._options.address}>"
@@ -127,6 +135,25 @@ class BinlogRelay:
         folder = self._folder
         return BinlogPosition(folder.file, folder.end) if folder is not None and folder.file else None
 
+    @property
+    def status(self) -> RelayStatus:
+        """The status of the relay now."""
+        behind = 0.0 if self._events else None
+        if self._newest is not None:
+            behind = max(time.time() + self._clock_offset - self._newest, 0.0)
+        session = self._session
+        return RelayStatus(
+            state=self._state,
+            address=self.address,
+            position=self.position,
+            seconds_behind=behind,
+            last_event=moment(self._received_at),
+            last_sync=moment(self._saved_at),
+            bytes=self._bytes_before + (0 if session is None else session.bytes_received),
+            events=self._events,
+            reconnects=max(self._connections - 1, 0),
+        )
+
     async def run(self) -> None:
         """Copy until the end of the log (with ``once``), or until the relay is closed."""
         with RelayFolder(self._directory) as self._folder:
@@ -137,10 +164,14 @@ class BinlogRelay:
                 except ReplicaError as error:
                     if self._closing.is_set():
                         return
-                    if not self._has_begun:
+                    if not self._connections:
                         raise
+                    self._state = "waiting"
                     self._retry.lost(error)
                     await self._retry.wait()
+                finally:
+                    if self._closing.is_set():
+                        self._state = "closed"
 
     async def aclose(self) -> None:
         """End the relay, from another task."""
@@ -154,14 +185,16 @@ class BinlogRelay:
 
     async def _follow(self, folder: RelayFolder) -> None:
         """Copy over one connection. Returns at the end of the log with ``once``, or when the relay is closed."""
+        self._state = "connecting"
         session = await self._open()
         if session is None:
             return
         self._session = session
-        self._has_begun = True
+        self._connections += 1
         try:
             source = await ask(session)
             _check(source, folder)
+            self._clock_offset = source.clock_offset
             has_checksums = await introduce(session, source, self._options)
             folder.step_back()
             start = await self._start(folder, session)
@@ -170,12 +203,14 @@ class BinlogRelay:
             await schemas.open(session, source, place)
             dump = Dump(Greeted(session, source, has_checksums), start, is_known=True)
             copy = _Copy(folder, schemas, has_checksums)
+            self._state = "streaming"
             if self._once:
                 await self._copy_once(dump, start, source, copy)
             else:
                 await dump.start()
                 await self._copy(dump, copy)
         finally:
+            self._bytes_before += session.bytes_received
             self._session = None
             await session.aclose()
 
@@ -209,7 +244,10 @@ class BinlogRelay:
 
     async def _copy(self, dump: Dump, copy: "_Copy") -> None:
         while not self._closing.is_set():
+            received = dump.session.bytes_received
             events = await dump.read(_IDLE if copy.folder.is_unsynced else None)
+            if events is None and dump.session.bytes_received == received:
+                self._newest = None
             self._take(copy, events or [])
             await self._sync(copy.folder, is_idle=events is None)
 
@@ -221,8 +259,13 @@ class BinlogRelay:
             await self._sync(copy.folder, is_idle=False)
 
     def _take(self, copy: "_Copy", events: list[bytes]) -> None:
+        before = copy.events
         copy.take(events)
         copy.schemas.save()
+        if copy.events > before:
+            self._events += copy.events - before
+            self._received_at = time.time()
+            self._newest = copy.newest
         if copy.folder.write():
             self._retry.forget()
 
@@ -231,6 +274,7 @@ class BinlogRelay:
         if folder.is_unsynced and (is_idle or now - self._synced_at >= self._sync_interval):
             self._synced_at = now
             await asyncio.to_thread(folder.sync)
+            self._saved_at = time.time()
 
 
 def _check(source: Source, folder: RelayFolder) -> None:
@@ -258,6 +302,8 @@ class _Copy:
         self.folder = folder
         self.schemas = schemas
         self._has_checksums = has_checksums
+        #: The number of events of the log, and the time that the source gave the last one.
+        self.events = self.newest = 0
 
     def take(self, events: Sequence[bytes]) -> None:
         """Take the next raw events."""
@@ -266,19 +312,25 @@ class _Copy:
             if len(raw) < EVENT_HEADER_SIZE:
                 raise TruncatedError(f"the source sends an event of {len(raw)} bytes", self.folder.file)
             if raw[4] in _SPECIAL or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
-                self.folder.append(own)
+                self._append(own)
                 own.clear()
                 self._take_special(raw)
             elif raw[4] in STATEMENTS and not raw.endswith(
                 _FRAME, 0, -CHECKSUM_SIZE if self._has_checksums else len(raw)
             ):
-                self.folder.append(own)
+                self._append(own)
                 own.clear()
                 self.schemas.follow(raw, self.folder.position)
                 own.append(raw)
             else:
                 own.append(raw)
+        self._append(own)
+
+    def _append(self, own: list[bytes]) -> None:
         self.folder.append(own)
+        if own:
+            self.events += len(own)
+            self.newest = int.from_bytes(own[-1][:4], "little")
 
     def _take_special(self, raw: bytes) -> None:
         _, kind, _, _, next_position, flags = unpack_event_header(raw)

@@ -162,6 +162,11 @@ class BinlogServer:
         return tuple(self._replicas)
 
     @property
+    def connections(self) -> int:
+        """The number of connections, with those that have not logged in."""
+        return len(self._connections)
+
+    @property
     def version(self) -> str:
         """The version of the server that wrote the newest file, such as "9.7.0"."""
         return self._identity.version

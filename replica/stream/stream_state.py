@@ -1,7 +1,6 @@
 """``Upkeep``: what a stream does beside handing out events. It shows the status and saves the checkpoint."""
 
 import time
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
 
@@ -11,7 +10,7 @@ from protocol.position import BinlogPosition, Checkpoint
 from ..config.checkpoint import CheckpointKeeper
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
-from ..config.status import StreamState, StreamStatus
+from ..config.status import StreamState, StreamStatus, moment
 from ..source.server_facts import Source
 from ..source.session import Session
 from .batch import Account
@@ -31,6 +30,7 @@ class Upkeep:
         # Whether the user gave a checkpoint store or a status hook.
         self.has_duties = self._keeper is not None or options.on_status is not None
         self._is_unsaved = False
+        self._saved_at = 0.0
         self._state: StreamState = "new"
         self._last_error: ReplicaError | None = None
         self._shown_at = float("-inf")
@@ -52,6 +52,7 @@ class Upkeep:
         self._is_unsaved = False
         try:
             await self._keeper.save(checkpoint, monotonic())
+            self._saved_at = time.time()
         except BaseException:
             self._is_unsaved = True
             raise
@@ -141,8 +142,8 @@ class Upkeep:
             server_uuid=None if source is None else source.server_uuid,
             server_id=None if source is None else source.server_id,
             seconds_behind=behind,
-            last_heartbeat=_moment(self._account.heard_at),
-            last_event=_moment(self._account.received_at),
+            last_heartbeat=moment(self._account.heard_at),
+            last_event=moment(self._account.received_at),
             bytes=self._bytes_before + (session.bytes_received if session is not None else 0),
             events=counters.events,
             rows=counters.rows,
@@ -152,6 +153,7 @@ class Upkeep:
             last_error=self._last_error,
             semi_sync=session is not None and session.is_semi_sync,
             snapshot=snapshot,
+            last_checkpoint=moment(self._saved_at),
         )
 
     def delivers(self) -> None:
@@ -184,7 +186,3 @@ class Upkeep:
         _ = self._account.progress
         self._is_unsaved = self._account.takes_boundary() or self._is_unsaved
         return self._is_unsaved
-
-
-def _moment(seconds: float) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if seconds else None

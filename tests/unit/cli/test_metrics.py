@@ -1,21 +1,25 @@
-"""``tail --metrics``: what Prometheus scrapes while the stream runs, and whether the stream is healthy."""
+"""``--metrics`` of the commands: what Prometheus scrapes while they run, and whether they are healthy."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import replica
+import replica.sync
+from replica import open_metrics
 from replica.cli import main
-from replica.config.open_metrics import open_metrics
 from replica.demo import DemoSource
 
 SECONDS = 60
@@ -41,43 +45,114 @@ def samples(text: str) -> dict[str, float]:
     return found
 
 
-def test_tail(source: DemoSource) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "replica",
-        "tail",
-        source.dsn,
-        "--from=earliest",
-        "--metrics=127.0.0.1:0",
-    ]
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=SECONDS) as response:
+        if url.endswith("/metrics"):
+            kind = response.headers["Content-Type"]
+            assert kind.startswith("application/openmetrics-text; version=1.0.0")
+        return str(response.read().decode())
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command as a process, and the address of its metrics; it ends cleanly."""
+    command = [sys.executable, "-m", "replica", *arguments, "--metrics=127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             assert process.stderr is not None
-            url = re.search(r"http://\S+", process.stderr.readline())
-            assert url is not None
-            while "StopEvent" not in process.stdout.readline():
+            while (url := re.search(r"metrics at (http://\S+)", process.stderr.readline())) is None:
                 assert process.poll() is None
-            with urllib.request.urlopen(url[0], timeout=SECONDS) as response:
-                assert response.headers["Content-Type"].startswith(
-                    "application/openmetrics-text; version=1.0.0"
-                )
-                found = samples(response.read().decode())
-            health = url[0].replace("/metrics", "/healthz")
-            with urllib.request.urlopen(health, timeout=SECONDS) as response:
-                assert response.read() == b"streaming\n"
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                urllib.request.urlopen(health + "x", timeout=SECONDS)
-            process.send_signal(signal.SIGINT)
+            yield process, url[1]
+            process.send_signal(signal.SIGTERM)
             process.communicate(timeout=SECONDS)
             assert process.returncode == 0
         finally:
             process.kill()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def test_tail(source: DemoSource, tmp_path: Path) -> None:
+    store = f"--checkpoint={tmp_path / 'ckpt'}"
+    with running("tail", source.dsn, "--from=earliest", store) as (process, url):
+        assert process.stdout is not None
+        while "StopEvent" not in process.stdout.readline():
+            assert process.poll() is None
+        found = samples(get(url))
+        health = url.replace("/metrics", "/healthz")
+        assert get(health) == "streaming\n"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(health + "x", timeout=SECONDS)
     assert found["mysql_replica_connected"] == 1
     assert found["mysql_replica_rows_total"] == 405
     assert found["mysql_replica_received_bytes_total"] > 130_000
     assert found["mysql_replica_reconnects_total"] == 0
+    assert 0 <= time.time() - found["mysql_replica_last_checkpoint_timestamp_seconds"] < SECONDS
+
+
+def test_relay(source: DemoSource, tmp_path: Path) -> None:
+    with running("relay", source.dsn, str(tmp_path)) as (_, url):
+        eventually(lambda: samples(get(url)).get("mysql_replica_seconds_behind") == 0)
+        found = samples(get(url))
+        assert get(url.replace("/metrics", "/healthz")) == "streaming\n"
+    assert found["mysql_replica_events_total"] > 1000
+    assert found["mysql_replica_received_bytes_total"] > 130_000
+    assert (found["mysql_replica_connected"], found["mysql_replica_reconnects_total"]) == (1, 0)
+    assert (
+        found["mysql_replica_last_sync_timestamp_seconds"]
+        >= found["mysql_replica_last_event_timestamp_seconds"]
+    )
+
+
+def test_relay_that_lost_its_source(tmp_path: Path) -> None:
+    with DemoSource(tls=False) as lost:
+        relay = running("relay", lost.dsn, str(tmp_path))
+        _, url = relay.__enter__()
+        eventually(lambda: "mysql_replica_seconds_behind" in samples(get(url)))
+    try:
+        eventually(lambda: samples(get(url))["mysql_replica_connected"] == 0)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            get(url.replace("/metrics", "/healthz"))
+    finally:
+        relay.__exit__(None, None, None)
+
+
+def test_serve(tmp_path: Path) -> None:
+    log = Path(replica.__file__).with_name("demo") / "shop.binlog"
+    (tmp_path / "shop.000001").write_bytes(log.read_bytes())
+    with running("serve", str(tmp_path), "--listen=127.0.0.1:0", "--no-password") as (process, url):
+        assert process.stderr is not None
+        address = re.search(r"at (127\.0\.0\.1:\d+)$", process.stderr.readline().strip())
+        assert address is not None
+        assert samples(get(url))["mysql_replica_served_replicas"] == 0
+        with replica.sync.connect(f"mysql://repl@{address[1]}", start="earliest", tls="disabled") as stream:
+            next(stream)
+            eventually(lambda: samples(get(url))["mysql_replica_served_replicas_waiting"] == 1)
+            found = samples(get(url))
+        assert get(url.replace("/metrics", "/healthz")) == "serving\n"
+    assert (found["mysql_replica_served_replicas"], found["mysql_replica_served_connections"]) == (1, 1)
+
+
+def test_a_copy_of_tables() -> None:
+    status = replica.connect("mysql://repl@127.0.0.1:1").status
+    copy = replica.SnapshotStatus(
+        tables=3,
+        tables_complete=1,
+        rows=500,
+        estimate=900,
+        seconds_left=1.5,
+        chunks=2,
+        chunks_corrected=0,
+        complete=False,
+    )
+    found = samples(replica.open_metrics(replace(status, snapshot=copy)))
+    values = {name: value for name, value in found.items() if name.startswith("mysql_replica_snapshot_")}
+    assert list(values.values()) == [3, 1, 500, 900, 0]
 
 
 def test_a_stream_that_is_new() -> None:
