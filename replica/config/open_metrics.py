@@ -64,7 +64,7 @@ _METRICS: Final[Metrics[StreamStatus]] = MappingProxyType(
 
 
 def open_metrics(status: StreamStatus) -> str:
-    """A stream's status as OpenMetrics text; the label ``source`` is the source's address.
+    """``status``, which is ``stream.status``, as OpenMetrics text; the label ``source`` is the source's address.
 
     Serve it as ``application/openmetrics-text; version=1.0.0; charset=utf-8``. All names begin with
     ``mysql_replica_``. What is not known yet has no sample, such as ``seconds_behind`` before the first transaction.

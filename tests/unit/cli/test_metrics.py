@@ -152,6 +152,7 @@ def test_a_copy_of_tables() -> None:
         chunks=2,
         chunks_corrected=0,
         complete=False,
+        keys={},
     )
     found = samples(replica.open_metrics(replace(status, snapshot=copy)))
     values = {name: value for name, value in found.items() if name.startswith("mysql_replica_snapshot_")}
