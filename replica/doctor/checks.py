@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from .connection_checks import check_clock, check_semi_sync, check_timeouts, check_tls
+from .copy_checks import check_copied_tables, check_copy_log
 from .facts import Facts
 from .finding import Finding
 from .identity_checks import check_gtids, check_server_id, check_source_id
@@ -15,7 +16,12 @@ from .log_checks import (
     check_sessions,
     check_statement,
 )
-from .privileges import check_monitor_privilege, check_replication_privilege, check_select_privilege
+from .privileges import (
+    check_copy_privileges,
+    check_monitor_privilege,
+    check_replication_privilege,
+    check_select_privilege,
+)
 from .settings import check_settings
 from .table_checks import check_cascades, check_primary_keys
 
@@ -51,6 +57,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_clock,
     check_primary_keys,
     check_cascades,
+    check_copy_privileges,
+    check_copied_tables,
+    check_copy_log,
 )
 # Skipped for a BinlogServer, which has no settings and no tables of its own.
 _SERVERS_ONLY: Final = frozenset(
@@ -62,6 +71,9 @@ _SERVERS_ONLY: Final = frozenset(
         check_logged_updates,
         check_primary_keys,
         check_cascades,
+        check_copy_privileges,
+        check_copied_tables,
+        check_copy_log,
     }
 )
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Final
 
 from .facts import Facts
@@ -12,7 +13,10 @@ from .settings import set_variable
 
 _DAY: Final = 86400
 _SHORT_RETENTION: Final = 3 * _DAY  # a long weekend
-_GOOD_RETENTION: Final = 7 * _DAY
+#: The variable that sets the retention -> a good value: a week.
+GOOD_RETENTION: Final = MappingProxyType(
+    {"expire_logs_days": "7", "binlog_expire_logs_seconds": str(7 * _DAY)}
+)
 
 
 def check_filters(facts: Facts) -> Iterator[Finding]:
@@ -76,22 +80,21 @@ def check_retention(facts: Facts) -> Iterator[Finding]:
             set_variable(facts, "max_binlog_total_size", "0"),
         )
         return
-    variable, seconds = _retention(facts)
+    variable, seconds = retention(facts)
     if not seconds or facts.variable("binlog_expire_logs_auto_purge") == "OFF":
         yield Finding(name, "ok", "binlog files are kept for ever")
     elif seconds < _SHORT_RETENTION:
-        days = variable == "expire_logs_days"
         yield Finding(
             name,
             "warning",
             f"binlog files are kept for {seconds / 3600:g} hours: a stream that was away for longer cannot resume",
-            set_variable(facts, variable, str(_GOOD_RETENTION // (_DAY if days else 1))),
+            set_variable(facts, variable, GOOD_RETENTION[variable]),
         )
     else:
         yield Finding(name, "ok", f"binlog files are kept for {seconds / _DAY:g} days")
 
 
-def _retention(facts: Facts) -> tuple[str, float]:
+def retention(facts: Facts) -> tuple[str, float]:
     """The variable that sets the retention, and its value in seconds; 0 means for ever."""
     name = "binlog_expire_logs_seconds"
     seconds = float(facts.variable(name) or 0)

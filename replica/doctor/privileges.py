@@ -33,13 +33,12 @@ def check_monitor_privilege(facts: Facts) -> Iterator[Finding]:
     if facts.may_see_log:
         yield Finding(name, "ok", "the user may ask where the log ends")
         return
-    privilege = _MONITOR if facts.is_mariadb and facts.version >= (10, 5) else "REPLICATION CLIENT"
     yield Finding(
         name,
         "warning",
         "the user may not ask where the log ends: without GTIDs, and for a start or stop at a time, the stream has "
         "to read the log to find its end, and the doctor cannot check the log's content",
-        sql(f"GRANT {privilege} ON *.* TO {facts.account}"),
+        sql(f"GRANT {_monitor(facts)} ON *.* TO {facts.account}"),
     )
 
 
@@ -61,6 +60,31 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
         "@1, @2...; the doctor does not see missing primary keys and cascades there",
         sql(*(f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing)),
     )
+
+
+def check_copy_privileges(facts: Facts) -> Iterator[Finding]:
+    """What an initial copy needs besides REPLICATION SLAVE: SELECT, and to ask where the log ends."""
+    name = "copy: privileges"
+    granted = _selectable(facts.grants)
+    missing = [scope for scope in _scopes(facts.options.tables) if not _covers(granted, scope)]
+    grants = [f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing]
+    if not facts.may_see_log:
+        grants.append(f"GRANT {_monitor(facts)} ON *.* TO {facts.account}")
+    if not grants:
+        yield Finding(name, "ok", "the user may copy the selected tables")
+        return
+    lacks = [*(f"SELECT on {listed([scope])}" for scope in missing[:1])]
+    lacks += [] if facts.may_see_log else [_monitor(facts)]
+    yield Finding(
+        name,
+        "warning",
+        f"an initial copy of the tables is not possible: no {' and no '.join(lacks)}",
+        sql(*grants),
+    )
+
+
+def _monitor(facts: Facts) -> str:
+    return _MONITOR if facts.is_mariadb and facts.version >= (10, 5) else "REPLICATION CLIENT"
 
 
 _NAME: Final = r"(?:`(?:[^`]|``)+`|\*)"

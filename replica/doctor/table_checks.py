@@ -75,7 +75,8 @@ def check_cascades(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         name,
         "warning",
-        f"{listed(named)}: rows that a foreign key changes are not in the log -- have the application change them, "
-        "and the foreign key only reject",
+        f"{listed(named)}: rows that a foreign key changes are not in the log, and a copy of the tables "
+        "(start=snapshot) keeps them as it has read them -- have the application change them, and the foreign key "
+        "only reject",
         remedies,
     )

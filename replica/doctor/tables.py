@@ -1,4 +1,4 @@
-"""Asks a source about the tables that a stream selects: which have no primary key, which foreign keys cascade.
+"""Asks a source about the tables that a stream selects: keys, engines, sizes, and foreign keys that cascade.
 
 ``information_schema`` only shows tables that the user may see. MariaDB shows the rules of a foreign key to the owner
 of the table only, so they are read from SHOW CREATE TABLE, for which SELECT is enough.
@@ -24,6 +24,15 @@ _WITHOUT_KEY: Final = (
     "SELECT t.TABLE_SCHEMA, t.TABLE_NAME FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS s "
     "ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY' "
     "WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA {schemas} AND s.INDEX_NAME IS NULL ORDER BY 1, 2"
+)
+# A key by which a table can be read in chunks: unique, without NULL, prefixes and expressions.
+_COPIED: Final = (
+    "SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.ENGINE, t.TABLE_ROWS, t.DATA_LENGTH, k.TABLE_NAME IS NOT NULL "
+    "FROM information_schema.TABLES t LEFT JOIN (SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM (SELECT TABLE_SCHEMA, "
+    "TABLE_NAME, INDEX_NAME FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA {schemas} "
+    "GROUP BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME HAVING SUM(NULLABLE = 'YES' OR SUB_PART IS NOT NULL OR "
+    "COLUMN_NAME IS NULL) = 0) u) k ON k.TABLE_SCHEMA = t.TABLE_SCHEMA AND k.TABLE_NAME = t.TABLE_NAME "
+    "WHERE t.TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND t.TABLE_SCHEMA {schemas} ORDER BY 1, 2"
 )
 _WITH_FOREIGN_KEYS: Final = (
     "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE "
@@ -65,11 +74,26 @@ class Cascade:
 
 
 @record(frozen=True, slots=True)
+class CopiedTable:
+    """A table as an initial copy finds it. ``rows`` and ``size`` (bytes) are the source's estimates.
+
+    ``has_key``: it has a primary key, or a unique key without NULL, by which it can be read in chunks.
+    """
+
+    name: str
+    engine: str
+    rows: int
+    size: int
+    has_key: bool
+
+
+@record(frozen=True, slots=True)
 class Tables:
-    """Keyless tables and cascades among the selected tables that the user can see."""
+    """Keyless tables, cascades, and what a copy finds, among the selected tables that the user can see."""
 
     keyless: tuple[KeylessTable, ...]
     cascades: tuple[Cascade, ...]
+    copied: tuple[CopiedTable, ...] = ()
 
 
 async def look_at_tables(options: Options) -> Tables | None:
@@ -107,21 +131,39 @@ async def _look(session: Session, options: Options) -> Tables:
             if _CASCADES.search(found["rules"]):
                 key = _with_schema(found["key"], name)
                 cascades.append(Cascade(name, found["name"], key, found["rules"].strip()))
-    return Tables(tuple(keyless), tuple(cascades))
+    copied = [
+        CopiedTable(str(name), engine or "", int(rows or 0), int(size or 0), has_key == "1")
+        for name, engine, rows, size, has_key in await _selected_rows(session, options, _COPIED, 6)
+    ]
+    return Tables(tuple(keyless), tuple(cascades), tuple(copied))
 
 
 async def _selected(session: Session, options: Options, statement: str) -> list[str]:
+    return [str(name) for name, *_ in await _selected_rows(session, options, statement, 2)]
+
+
+async def _selected_rows(
+    session: Session, options: Options, statement: str, columns: int
+) -> list[list[str | None]]:
+    """The rows of a statement that are about selected tables: the quoted name, and the columns from the third on."""
     wants = table_filter(options.tables, options.exclude_tables)
     plain = [pattern.partition(".")[0] for pattern in options.tables]
     schemas = _SYSTEM
     if all(is_exact(schema) for schema in plain):
         schemas = f"IN ({', '.join(map(hex_literal, plain))})"
     try:
-        rows = await session.query(statement.format(schemas=schemas), 2)
-        found = [(str(schema), str(table)) for schema, table in rows]
+        rows = await session.query(statement.format(schemas=schemas), columns)
     except ServerError:
         return []
-    return [".".join(map(identifier, names)) for names in found if wants is None or wants(*names)]
+    return [
+        [f"{identifier(str(schema))}.{identifier(str(table))}", *(_as_text(value) for value in rest)]
+        for schema, table, *rest in rows
+        if wants is None or wants(str(schema), str(table))
+    ]
+
+
+def _as_text(value: str | bytes | None) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 async def _definition(session: Session, name: str) -> str:
@@ -129,8 +171,7 @@ async def _definition(session: Session, name: str) -> str:
         rows = await session.query(f"SHOW CREATE TABLE {name}", 2)
     except ServerError:
         return ""
-    text = rows[0][1] if rows else ""
-    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text or ""
+    return _as_text(rows[0][1]) or "" if rows else ""
 
 
 def _with_schema(key: str, table: str) -> str:

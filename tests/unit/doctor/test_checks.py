@@ -14,6 +14,7 @@ from replica.config.options import Options
 from replica.doctor import Finding, Remedy, can_start, log_checks
 from replica.doctor.checks import all_findings
 from replica.doctor.connection_checks import check_clock, check_semi_sync, check_timeouts, check_tls
+from replica.doctor.copy_checks import check_copy_log
 from replica.doctor.facts import Facts, OtherReplica, SessionSetting, Statement
 from replica.doctor.identity_checks import check_gtids, check_server_id
 from replica.doctor.log_checks import (
@@ -27,7 +28,7 @@ from replica.doctor.log_checks import (
 from replica.doctor.privileges import check_replication_privilege, check_select_privilege
 from replica.doctor.settings import check_settings
 from replica.doctor.table_checks import check_cascades, check_primary_keys
-from replica.doctor.tables import Cascade, KeylessTable, Tables
+from replica.doctor.tables import Cascade, CopiedTable, KeylessTable, Tables
 from replica.source.server_facts import Source
 
 SOURCE = Source(
@@ -392,6 +393,20 @@ def test_tables() -> None:
     assert only(check_cascades, tables=tables, variables=native).remedies == (
         Remedy("option file", "innodb_native_foreign_keys = OFF"),
     )
+
+
+def test_how_long_a_copy_may_take() -> None:
+    large = Tables((), (), (CopiedTable("`a`.`b`", "InnoDB", 5_000_000_000, 1 << 40, True),))
+    short = {"binlog_expire_logs_seconds": "86400"}
+    assert "5,000,000,000 rows" in only(check_copy_log, tables=large).message
+    found = only(check_copy_log, tables=large, variables=short)
+    assert (found.state, sql_of(found)) == (
+        "warning",
+        ["SET PERSIST binlog_expire_logs_seconds = 604800;"],
+    )
+    assert only(check_copy_log, tables=Tables((), ()), variables=short).state == "ok"
+    limited = only(check_copy_log, tables=large, variables={"max_binlog_total_size": "1000"})
+    assert sql_of(limited) == ["SET PERSIST max_binlog_total_size = 0;"]
 
 
 def test_a_refusal_and_a_statement() -> None:
