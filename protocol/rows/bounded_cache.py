@@ -1,11 +1,14 @@
 """``BoundedCache``: a dict that counts the bytes of its entries, and forgets the oldest when they are too many.
 
+``remembered`` puts one in front of a function.
+
 A cache that empties itself when it is full turns a load that is a little too large for it into one without any cache:
 4,500 tables in rotation took a hundred times the time of 4,000. This one keeps what fits.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import wraps
 from typing import Final, TypeVar
 
 Key = TypeVar("Key")
@@ -61,3 +64,27 @@ class BoundedCache(dict[Key, Value]):
     # A key or constant by identity, not by content.
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__
+
+
+def remembered(
+    limit: int, size: Callable[[Key, Value], int], forgotten: Callable[[Key, Value], None] | None = None
+) -> Callable[[Callable[[Key], Value]], Callable[[Key], Value]]:
+    """A decorator like ``functools.lru_cache`` for a function of one argument that bounds bytes, not entries.
+
+    ``size(argument, result)`` is how many bytes a result takes; ``forgotten`` and ``limit`` are those of the cache.
+    """
+
+    def decorate(function: Callable[[Key], Value]) -> Callable[[Key], Value]:
+        results: BoundedCache[Key, Value] = BoundedCache(limit, forgotten)
+
+        @wraps(function)
+        def look_up(argument: Key) -> Value:
+            result = results.get(argument)
+            if result is None:
+                result = function(argument)
+                results.keep(argument, result, size(argument, result))
+            return result
+
+        return look_up
+
+    return decorate

@@ -4,17 +4,24 @@ With the plan both ``row_starts`` (many events at once) and ``row_walker`` (one 
 module reads no rows.
 """
 
-from functools import lru_cache
-
 import numpy as np
 
 from protocol.records import record
+from protocol.rows.bounded_cache import remembered
 from protocol.wire import bitmap_size
 
 from .buffer import Positions
 from .rawrows import ColumnLayout, ImageLayout
 
-_PLANS_KEPT = 4096
+# Memory for plans. Most of a plan is its tables of NULL bits: 2 KB for up to eight fixed-size neighbours.
+_PLANS_BYTES = 64 << 20
+_PLAN_SIZE = 500
+_SIZE_PER_COLUMN = 150
+_SIZE_PER_PART = 250
+_SIZE_PER_TABLE = 2300
+
+# For each bit of a byte, the bytes that have it.
+_WITH_BIT = tuple(np.flatnonzero(np.arange(256) >> bit & 1) for bit in range(8))
 
 
 @record(frozen=True, slots=True)
@@ -48,7 +55,18 @@ class ImagePlan:
     parts: tuple[ImagePart, ...]
 
 
-@lru_cache(_PLANS_KEPT)
+def plan_size(image: ImageLayout, plan: ImagePlan) -> int:
+    """About how many bytes a plan takes, with its key in the cache."""
+    tables = sum(len(part.nulls) for part in plan.parts)
+    return (
+        _PLAN_SIZE
+        + _SIZE_PER_COLUMN * len(image.columns)
+        + _SIZE_PER_PART * len(plan.parts)
+        + _SIZE_PER_TABLE * tables
+    )
+
+
+@remembered(_PLANS_BYTES, plan_size)
 def plan_image(image: ImageLayout) -> ImagePlan:
     """The plan of a layout; equal layouts share one object."""
     parts: list[ImagePart] = []
@@ -67,11 +85,10 @@ def plan_image(image: ImageLayout) -> ImagePlan:
 
 
 def _part(fixed: list[ColumnLayout], variable: VariablePart | None) -> ImagePart:
-    nulls = []
-    for index in sorted({column.bit >> 3 for column in fixed}):
-        table = np.zeros(256, np.int64)
-        for column in fixed:
-            if column.bit >> 3 == index:
-                table[np.arange(256) >> (column.bit & 7) & 1 == 1] += column.size
-        nulls.append((index, table))
-    return ImagePart(sum(column.size for column in fixed), tuple(nulls), variable)
+    tables: dict[int, Positions] = {}
+    for column in fixed:
+        index = column.bit >> 3
+        if index not in tables:
+            tables[index] = np.zeros(256, np.int64)
+        tables[index][_WITH_BIT[column.bit & 7]] += column.size
+    return ImagePart(sum(column.size for column in fixed), tuple(tables.items()), variable)

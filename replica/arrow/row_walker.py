@@ -20,9 +20,10 @@ the source.
 
 import linecache
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 from zlib import crc32
+
+from protocol.rows.bounded_cache import remembered
 
 from .plan import ImagePlan, VariablePart
 
@@ -34,11 +35,29 @@ _LENGTHS = {
     3: "3 + data[position] + (data[position + 1] << 8) + (data[position + 2] << 16)",
     4: "4 + from_bytes(data[position:position + 4], 'little')",
 }
-# The number of compiled functions that a process keeps; each takes about 5 KB.
-_FUNCTIONS_KEPT = 1024
+# Memory for compiled functions, which are about 5 KB for a table of a few columns. A part of an image, a
+# variable-length column as a rule, is about six lines; a table of NULL bits has 256 numbers, here and in the plan.
+_FUNCTIONS_BYTES = 32 << 20
+_FUNCTION_SIZE = 4000
+_SIZE_PER_PART = 1500
+_SIZE_PER_TABLE = 4500
 
 
-@lru_cache(_FUNCTIONS_KEPT)
+def finder_size(images: tuple[ImagePlan, ...], find_rows: FindRows) -> int:
+    """About how many bytes a compiled function takes, with the plans in its key."""
+    parts = [part for image in images for part in image.parts]
+    return (
+        _FUNCTION_SIZE
+        + _SIZE_PER_PART * len(parts)
+        + _SIZE_PER_TABLE * sum(len(part.nulls) for part in parts)
+    )
+
+
+def _forget_source(images: tuple[ImagePlan, ...], find_rows: FindRows) -> None:
+    linecache.cache.pop(find_rows.__code__.co_filename, None)
+
+
+@remembered(_FUNCTIONS_BYTES, finder_size, _forget_source)
 def row_finder(images: tuple[ImagePlan, ...]) -> FindRows:
     """A function ``(data, position, end, append) -> position`` that appends the place of each image of each row.
 

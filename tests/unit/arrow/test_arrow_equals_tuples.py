@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 import random
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +22,9 @@ from protocol.binlog.events import RowsEvent
 from protocol.constants import EventType
 from protocol.errors import DecodeError
 from replica.arrow import BatchBuilder, Images, RawRowCompiler, row_starts
-from replica.arrow.plan import plan_image
+from replica.arrow.plan import plan_image, plan_size
 from replica.arrow.rawrows import ColumnLayout, ImageLayout
-from replica.arrow.row_walker import row_finder
+from replica.arrow.row_walker import finder_size, row_finder
 from tests.support import binlog_encoder as encoder
 from tests.support.arrow_rows import differences, row_changes, tuples_of
 from tests.support.examples import times
@@ -155,3 +156,19 @@ def test_the_compiled_finder_is_shown_in_tracebacks() -> None:
     rows = b"".join(bytes(5) + len(b"ab").to_bytes(size, "little") + b"ab" for size in (1, 2, 3, 4))
     assert find(rows, 0, len(rows), found.append) == len(rows)
     assert found == [0, 8, 17, 27]
+
+
+def test_plans_and_finders_take_no_more_than_is_counted() -> None:
+    """A plan of 4,096 columns takes a megabyte: a cache that counted entries kept 4,096 of them."""
+    image = ImageLayout(tuple(ColumnLayout(bit, bit, 4, bit % 2) for bit in range(4096)))
+    tracemalloc.start()
+    try:
+        plan = plan_image(image)
+        of_plan = tracemalloc.take_snapshot().statistics("filename")
+        find = row_finder((plan,))
+        total, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    of_plan_bytes = sum(line.size for line in of_plan)
+    assert of_plan_bytes < plan_size(image, plan)
+    assert total - of_plan_bytes < finder_size((plan,), find)
