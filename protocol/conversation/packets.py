@@ -154,27 +154,23 @@ class FrameStream:
             return
         data = self._joined(self._wanted)
         position = start = self._position
-        limit = min(len(data) - 8, position + BULK_SIZE)
+        size = len(data)
+        limit = min(size - 8, position + BULK_SIZE)
         sequence = self.sequence << 24
-        skip = HEADER_SIZE + len(prefix)
-        smallest = len(prefix)
-        mask = (1 << 8 * len(prefix)) - 1
-        wanted = int.from_bytes(prefix, "little")
+        before, smallest = HEADER_SIZE + len(prefix), len(prefix)
         largest = min(MAX_FRAME_PAYLOAD - 1, self.max_payload)
+        mask, wanted = (1 << 8 * len(prefix)) - 1, int.from_bytes(prefix, "little")
         unpack = unpack_u32_pair
         append = payloads.append
         while position <= limit:
             word, head = unpack(data, position)
             length = word - sequence
-            if head & mask != wanted or not smallest <= length <= largest:
-                break
             end = position + HEADER_SIZE + length
-            payload = data[position + skip : end]
-            if len(payload) != length - smallest:
+            if head & mask != wanted or end > size or not smallest <= length <= largest:
                 break
-            append(payload)
+            append(data[position + before : end])
             position = end
-            sequence = (sequence + _SEQUENCE_STEP) & _ALL_SEQUENCES
+            sequence = sequence + _SEQUENCE_STEP & _ALL_SEQUENCES
         self.sequence = sequence >> 24
         self._position = position
         self._size -= position - start
