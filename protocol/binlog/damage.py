@@ -1,7 +1,8 @@
 """Makes errors of the tree from the errors that reading damaged bytes causes in Python."""
 
 import struct
-from traceback import clear_frames
+from contextlib import suppress
+from types import TracebackType
 from typing import Final
 
 from ..errors import DecodeError
@@ -23,8 +24,17 @@ def damaged(error: Exception) -> DecodeError:
     """The error of the tree for an error of ``DAMAGE``."""
     if isinstance(error, MemoryError):
         # Frees what was read of the event, which the frames of the traceback hold.
-        clear_frames(error.__traceback__)
+        _clear_frames(error.__traceback__)
         return DecodeError(
             "to decode the event takes more memory than the process can have -- set a lower max_event_bytes"
         )
     return DecodeError(f"the event's content is damaged: {error}")
+
+
+def _clear_frames(place: TracebackType | None) -> None:
+    """As ``traceback.clear_frames``: to import that module takes 6 ms, and memory that may not be there."""
+    while place is not None:
+        # A frame that still runs cannot be cleared.
+        with suppress(RuntimeError):
+            place.tb_frame.clear()
+        place = place.tb_next

@@ -13,7 +13,8 @@ from typing import BinaryIO, Final
 from protocol.errors import ConfigurationError
 
 from ..files.binlog_file import BinlogFile
-from ..files.schema_file import SCHEMA_QUERY, SchemaFile, read_schema_file
+from ..files.schema_file import SCHEMA_QUERY, read_schema_file
+from ..files.table_descriptions import SchemaFile
 from ..mysqlbinlog.event_text import TextRenderer
 from ..render.event_table import EventTable
 from ..render.sql_lines import SqlRenderer

@@ -13,8 +13,6 @@ from .checkpoint import replace_file
 
 #: What the file beside a checkpoint file is called: the checkpoint's name with this behind it.
 SUFFIX: Final = ".schemas"
-#: The store that a relay writes beside its files.
-RELAY_STORE: Final = "relay.schemas"
 #: The statement by which a ``BinlogServer`` tells the lines of that store; no database server knows it.
 SHOW_HISTORY: Final = "SHOW SCHEMA HISTORY"
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from fnmatch import translate
 from typing import Final
 
@@ -54,6 +53,8 @@ def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> TableFil
 
 def nearest_name(pattern: str, names: Sequence[str] | dict[str, None]) -> str | None:
     """The name that is most like the pattern; None if no name is much like it."""
+    from difflib import get_close_matches
+
     near = get_close_matches(pattern.lower(), {name.lower(): None for name in names}, 1)
     return next((name for name in names if name.lower() in near), None)
 

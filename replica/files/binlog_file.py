@@ -24,16 +24,15 @@ from protocol.rows.description import ColumnDescription
 
 from ..config.selection import SchemaMismatch, Selection, Start, Stop
 from ..config.table_filter import table_filter
-from ..schemas.timeline import SchemaHistory
 from .log_events import LogEvents, OnError, RawEvent, Skipped
 from .log_files import LogFile, LogSource, find_log_files, read_whole
 from .log_range import LogRange
-from .log_shapes import LogShapes
-from .schema_file import SchemaFile, SchemaLines, read_schema_file, schema_of_relay
+from .table_descriptions import SchemaFile, SchemaLines, relay_store_of
 
 if TYPE_CHECKING:
     from ..arrow import BatchReader, Images
     from ..transactions.transaction import FileTransactions
+    from .log_shapes import LogShapes
 
 
 @record(slots=True, frozen=True)
@@ -76,14 +75,6 @@ class BinlogFile:
     ) -> None:
         schema = schema or SchemaFile({}, {})
         keys = keys or LogKeys()
-        shapes = None
-        if schema.history is not None:
-            shapes = LogShapes(
-                schema.history,
-                partial(_statements, keys, selection),
-                "positional" if schema.is_found else selection.on_schema_mismatch,
-                looks_beside=schema.is_found,
-            )
         sizes = [file.size for file in files]
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
         self._wants_table = table_filter(selection.tables, selection.exclude_tables)
@@ -108,7 +99,7 @@ class BinlogFile:
             keys=keys,
             max_event_bytes=selection.max_event_bytes,
             wants_table=self._wants_table,
-            shapes=shapes,
+            shapes=_shapes(schema, keys, selection),
         )
         self._iterator = self._events.iterator
         self._transactions: FileTransactions | None = None
@@ -343,8 +334,17 @@ def _schema(
 ) -> SchemaFile:
     if schemas is None:
         if isinstance(schema, str | os.PathLike):
+            from .schema_file import read_schema_file
+
             return read_schema_file(os.fspath(schema))
-        return schema_of_relay(files) if schema is None else SchemaFile(schema, {})
+        if schema is not None:
+            return SchemaFile(schema, {})
+        path = relay_store_of(files)
+        if path is None:
+            return SchemaFile({}, {})
+        from .schema_file import schema_of_relay
+
+        return schema_of_relay(path, files)
     if schema is not None:
         raise ConfigurationError("schemas: give either schema= or schemas=")
     lines = schemas.load()
@@ -354,7 +354,23 @@ def _schema(
         )
     if lines is None:
         raise ConfigurationError(f"schemas: {schemas!r} is empty: a stream with schemas= writes it")
+    from ..schemas.timeline import SchemaHistory
+
     return SchemaFile({}, {}, SchemaHistory.from_lines(lines))
+
+
+def _shapes(schema: SchemaFile, keys: LogKeys, selection: Selection) -> "LogShapes | None":
+    """What names tables by their place; None without a history."""
+    if schema.history is None:
+        return None
+    from .log_shapes import LogShapes
+
+    return LogShapes(
+        schema.history,
+        partial(_statements, keys, selection),
+        "positional" if schema.is_found else selection.on_schema_mismatch,
+        looks_beside=schema.is_found,
+    )
 
 
 def _statements(keys: LogKeys, selection: Selection, files: Sequence[LogFile]) -> Iterator[Event]:

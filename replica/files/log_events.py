@@ -8,7 +8,7 @@
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import Event, HeartbeatEvent, RotateEvent, TableMapEvent, TransactionPayloadEvent
@@ -22,7 +22,9 @@ from protocol.wire import HeaderFields, LocatedEvent
 from ..config.table_filter import TableFilter, unmatched_text
 from .log_files import LogFile, OpenLogFile
 from .log_range import LogRange
-from .log_shapes import LogShapes
+
+if TYPE_CHECKING:
+    from .log_shapes import LogShapes
 
 OnError = Literal["raise", "skip"]
 RawEvent = tuple[bytes, int, Event]
@@ -60,7 +62,7 @@ class LogEvents:
         keys: LogKeys,
         max_event_bytes: int,
         wants_table: TableFilter | None,
-        shapes: LogShapes | None = None,
+        shapes: "LogShapes | None" = None,
     ) -> None:
         self.decoder = decoder
         self.wanted = wanted

@@ -15,23 +15,22 @@ they were at each.
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, split_file_name
-from protocol.records import record
 from protocol.rows.description import ColumnDescription
 from protocol.wire import utf8_text
 
-from ..config.schema_store import RELAY_STORE
 from ..schemas.baseline import described_shape
 from ..schemas.catalog import Catalog
 from ..schemas.timeline import SchemaHistory
 from ..sql.token_reader import TableName
 from .log_files import LogFile
+from .table_descriptions import SchemaFile
 
 #: Its result is one value, the content of a schema file for the schema ``{schema}``; NULL if it has no tables.
 SCHEMA_QUERY: Final = """\
@@ -46,27 +45,6 @@ _KEYS: Final = frozenset({"name", "type", "position", "charset", "nullable", "pr
 # How the first line of a schema store begins.
 _STORE: Final = b'{"version":'
 _DATA_TYPE: Final = re.compile(r"\w+")
-
-
-class SchemaLines(Protocol):
-    """A store of a schema history, as far as files need it."""
-
-    def load(self) -> object:
-        """The lines of the history; None if there are none."""
-
-
-@record(frozen=True, slots=True)
-class SchemaFile:
-    """A schema file by table: ``columns`` for every place, and the names of ``generated`` columns.
-
-    ``history`` has the tables by place, if the file says of which: then ``columns`` are none. ``is_found``: nobody
-    named the file, it lies beside the binlog files.
-    """
-
-    columns: Mapping[str, Sequence[ColumnDescription]]
-    generated: Mapping[str, frozenset[str]]
-    history: SchemaHistory | None = None
-    is_found: bool = False
 
 
 def read_schema_file(path: str) -> SchemaFile:
@@ -92,15 +70,11 @@ def read_schema_file(path: str) -> SchemaFile:
     return SchemaFile({}, read.generated, SchemaHistory("", position, Catalog(tables, schemas)))
 
 
-def schema_of_relay(files: Sequence[LogFile]) -> SchemaFile:
-    """The store that a relay has written beside these files; an empty ``SchemaFile`` if there is none.
+def schema_of_relay(path: str, files: Sequence[LogFile]) -> SchemaFile:
+    """The store that a relay has written at ``path``; an empty ``SchemaFile`` if it is not of these files.
 
     Raises ``ConfigurationError`` for a damaged store.
     """
-    folders = {os.path.dirname(file.path) for file in files if file.path is not None}
-    path = os.path.join(*folders, RELAY_STORE) if len(folders) == 1 else ""
-    if not os.path.isfile(path):
-        return SchemaFile({}, {})
     found = _read(path)
     bases = {split_file_name(file.name)[0] for file in files}
     is_theirs = found.history is not None and bases == {split_file_name(found.history.head.file)[0]}

@@ -18,7 +18,8 @@ from protocol.errors import ConfigurationError, ServerError
 from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
 
 from ..config.options import Options
-from ..config.schema_store import RELAY_STORE, FileSchemaStore
+from ..config.schema_store import FileSchemaStore
+from ..files.table_descriptions import RELAY_STORE
 from ..schemas.logged_statements import LogTraits
 from ..schemas.reading import TableReader, traits_of
 from ..schemas.schema_keeper import identity_of, stored_history

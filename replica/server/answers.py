@@ -14,7 +14,8 @@ from typing import Final
 from protocol.conversation.messages import TextValue
 from protocol.records import record
 
-from ..config.schema_store import RELAY_STORE, SHOW_HISTORY, FileSchemaStore
+from ..config.schema_store import SHOW_HISTORY, FileSchemaStore
+from ..files.table_descriptions import RELAY_STORE
 from ..sql.quoting import like_expression
 from ..sql.words import Token
 from .replica_sql import Expressions, SqlError, read_number, syntax_error, tokenize

@@ -9,7 +9,8 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from protocol.rows.description import ColumnDescription
-from replica.files.schema_file import SchemaFile, read_schema_file
+from replica.files.schema_file import read_schema_file
+from replica.files.table_descriptions import SchemaFile
 
 
 def schema_of(tmp_path: Path, content: object) -> SchemaFile:

@@ -19,6 +19,12 @@ NOT_FOR_FILES = (
     "cryptography",
     "hashlib",
     "logging",
+    "traceback",
+    "tempfile",
+    "pathlib",
+    "difflib",
+    "replica.schemas",
+    "replica.sql",
     "replica.stream",
     "replica.config.options",
 )
