@@ -12,7 +12,7 @@ PARALLEL ?= -n auto --maxprocesses 3 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check images servers test test-long test-pythons bench bench-spark demo pipeline release clean
+.PHONY: help venv check images image servers test test-long test-pythons bench bench-spark demo pipeline release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -33,6 +33,10 @@ check: $(STAMP)  ## lint, types and a sample of the unit tests' cases, without s
 images:  ## get Docker running if it can and build the server images that are missing
 	docker/up.sh
 	docker/images/build.sh
+
+image:  ## build the image of the command mysql-replica: no root, read-only, with a health check
+	docker/up.sh
+	docker/image.sh
 
 # Where there can be no servers, CI stops here; anybody else is told, and the server tests are skipped.
 servers:
