@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.server.support.checkpoint_readers import Readers
 from tests.server.support.past_oracle import wrong_in_the_past
 from tests.server.support.schema_oracle import DdlRun, Findings, compare
+from tests.server.support.streams import user_of
 from tests.support.random_ddl import RandomDdl
 from tests.support.servers import Server
 from tests.support.shape_statements import (
@@ -70,11 +74,36 @@ def metadata(server: Server, request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("metadata", ["FULL", "default"], indirect=True)
-def test_random_ddl(seed: int, run: DdlRun, metadata: None, request: pytest.FixtureRequest) -> None:
+def test_random_ddl(
+    seed: int, run: DdlRun, metadata: None, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     level = request.node.callspec.params["metadata"]
     rng = random.Random(f"{seed} {run.server.name} {level}")
     writer = RandomDdl(rng, run.schemas, mariadb=run.traits.is_mariadb, version=run.server.version)
-    wanted = MOST_STATEMENTS if request.config.getoption("--long") else STATEMENTS
+    is_long = request.config.getoption("--long")
+    wanted = MOST_STATEMENTS if is_long else STATEMENTS
+    with user_of(run.server) as user:
+        readers = Readers(run, user, tmp_path)
+        begin = asyncio.run(readers.begin())
+        _random_ddl(rng, run, writer, wanted)
+        findings = check(run)
+        assert findings.shapes > wanted
+        assert findings.proofs
+        assert findings.lost_keys <= findings.shapes / 20
+        if level == "FULL" and run.server.name != "mysql:5.6":
+            wrong, counts = wrong_in_the_past(run, rng, starts=5)
+            print(f"{run.server.name}: a start in the past: {dict(counts)}")
+            assert not wrong, wrong[:5]
+            assert counts["named"]
+        if level == "default":
+            starts, past = (30, 10) if is_long else (3, 1)
+            counts = asyncio.run(readers.check(begin, rng, starts, past))
+            print(f"{run.server.name}: from checkpoints: {dict(counts)}")
+            assert counts["stored, named"]
+
+
+def _random_ddl(rng: random.Random, run: DdlRun, writer: RandomDdl, wanted: int) -> None:
+    """So many statements that the server accepts, with rows in between."""
     run.run("SET system_versioning_alter_history = 1")
     accepted = tried = 0
     while accepted < wanted:
@@ -87,15 +116,6 @@ def test_random_ddl(seed: int, run: DdlRun, metadata: None, request: pytest.Fixt
             accepted += 1
             if rng.random() < 0.4:
                 insert(run)
-    findings = check(run)
-    assert findings.shapes > wanted
-    assert findings.proofs
-    assert findings.lost_keys <= findings.shapes / 20
-    if level == "FULL" and run.server.name != "mysql:5.6":
-        wrong, counts = wrong_in_the_past(run, rng, starts=5)
-        print(f"{run.server.name}: a start in the past: {dict(counts)}")
-        assert not wrong, wrong[:5]
-        assert counts["named"]
 
 
 @pytest.mark.parametrize("metadata", ["FULL"], indirect=True)
