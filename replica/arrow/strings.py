@@ -6,7 +6,7 @@ such bytes are counted.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from typing import Final
 
@@ -18,7 +18,7 @@ from protocol.inflate import uncompress_column
 from protocol.records import record
 from protocol.rows.column import Column
 
-from .arrays import MAX_BYTES, ArrowColumn, Losses, object_array
+from .arrays import MAX_BYTES, ArrowColumn, Losses, TooLargeError, object_array
 from .binary import Gathered, gather, variable_array
 from .buffer import Bytes, Flags
 from .places import Places
@@ -59,13 +59,28 @@ def compressed(column: Column) -> ArrowColumn:
     charset = known_charset(column)
     if charset is None or charset.decode is None:
         return ArrowColumn(pa.binary(), _uncompressed)
-    decode = charset.decode
-    return ArrowColumn(STRING, partial(_each, lambda data: decode(uncompress_column(data))))
+    return ArrowColumn(STRING, partial(_uncompressed_text, charset.decode))
+
+
+def _uncompressed_text(decode: Decode, places: Places, losses: Losses) -> pa.Array:
+    return string_array((None if value is None else decode(value) for value in _inflated(places)), losses)
 
 
 def _uncompressed(places: Places, losses: Losses) -> pa.Array:
-    values = [None if value is None else uncompress_column(value) for value in places.values()]
-    return object_array(values, pa.binary())
+    return object_array(list(_inflated(places)), pa.binary())
+
+
+def _inflated(places: Places) -> Iterator[bytes | None]:
+    """The uncompressed values. Raises ``TooLargeError`` as soon as they are more than an array can hold: a megabyte
+    of a log may be a gigabyte of zeros.
+    """
+    total = 0
+    for stored in places.values():
+        value = None if stored is None else uncompress_column(stored)
+        total += len(value or b"")
+        if total > MAX_BYTES:
+            raise TooLargeError
+        yield value
 
 
 def string_array(values: Iterable[str | None], losses: Losses) -> pa.Array:

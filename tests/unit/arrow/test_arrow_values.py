@@ -20,8 +20,8 @@ from protocol.rows.column import Column
 from protocol.rows.table import Table
 from protocol.values.jsonb import JsonOpaque, JsonValue
 from protocol.values.jsonb_text import render_json
-from replica.arrow import batch_schema
-from replica.arrow.arrays import Losses
+from replica.arrow import batch_schema, strings
+from replica.arrow.arrays import Losses, TooLargeError
 from replica.arrow.documents import document_texts
 from tests.support.arrow_tables import column, converted, short
 from tests.support.decimals import decimals, encode_decimal
@@ -297,6 +297,17 @@ def test_compressed_columns() -> None:
     assert values_of(of, *stored) == ["Äxyz\0".encode(), None, b"plain", b""]
     with pytest.raises(DecodeError, match="damaged"):
         converted(of, [short(b"\x81\x05xxxxx")])
+
+
+@pytest.mark.parametrize("charset", ["utf8mb4", "binary"])
+def test_compressed_columns_of_zeros(monkeypatch: pytest.MonkeyPatch, charset: str) -> None:
+    """The values stop at what an array can hold; they are not all uncompressed first."""
+    monkeypatch.setattr(strings, "MAX_BYTES", 10_000)
+    stored = [short(b"\x82\x03\xe8" + zlib.compress(bytes(1000)))] * 10
+    of = column("c", ColumnType.MARIADB_BLOB_COMPRESSED, 1, charset=charset)
+    assert len(values_of(of, *stored)) == 10
+    with pytest.raises(TooLargeError):
+        converted(of, [*stored, stored[0], short(b"damage, which nobody reads")])
 
 
 # Labels, documents, vectors
