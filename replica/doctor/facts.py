@@ -25,7 +25,7 @@ from ..source.semi_sync import enabled_by
 from ..source.server_facts import Source, ask, log_status
 from ..source.session import Session, read_value
 from ..sql.quoting import quoted
-from ..sql.statement_kind import empties_table, statement_kind
+from ..sql.statement_kind import empties_table, kind_of
 from .tables import Tables, look_at_tables, quote_plainly
 
 # How much of the newest binlog file is searched for statements; more would take too long.
@@ -235,7 +235,7 @@ async def _first_statement(source: Source, options: Options, file: str) -> State
         nonlocal first
         text = ""
         if isinstance(event, QueryEvent):
-            if statement_kind(event.sql) == "dml" and not empties_table(event.sql):
+            if kind_of(event) == "dml" and not empties_table(event.sql):
                 text = event.sql
         elif isinstance(event, _STATEMENT_EVENTS):
             text = type(event).__name__

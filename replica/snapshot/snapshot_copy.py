@@ -10,6 +10,7 @@ state     what a checkpoint keeps
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent
@@ -19,7 +20,7 @@ from protocol.rows.table import Table
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
-from ..sql.statement_kind import statement_kind
+from ..sql.statement_kind import kind_of, sql_mode_of
 from ..sql.xa import Xid
 from ..transactions.snapshot_events import (
     SNAPSHOT_EVENTS,
@@ -151,10 +152,12 @@ class SnapshotCopy:
             table.restart()
 
     def _note_statement(self, event: QueryEvent) -> None:
-        kind = statement_kind(event.sql)
+        kind = kind_of(event)
         if kind == "frame" or not self.tables:
             return
-        statement = read_statement(event.sql, event.schema, self._dialect)
+        statement = read_statement(
+            event.sql, event.schema, replace(self._dialect, sql_mode=sql_mode_of(event))
+        )
         if isinstance(statement, ddl.DropSchema):
             for (schema, _), table in self.tables.items():
                 if schema == statement.schema:

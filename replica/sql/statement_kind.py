@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, Literal
 
+from protocol.binlog.events import QueryEvent
+from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import STATEMENT_FRAME
+from protocol.errors import DecodeError
 
+from .dialect import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from .words import upper_words
 
 StatementKind = Literal["frame", "dml", "ddl"]
@@ -38,11 +42,31 @@ _HEAD: Final = 40
 _WHOLE_TABLE: Final = re.compile(r"DELETE FROM `(?:[^`]|``)+`\.`(?:[^`]|``)+`")
 
 
-def statement_kind(sql: str) -> StatementKind:
+def kind_of(event: QueryEvent) -> StatementKind:
+    """``statement_kind`` of a statement of the log, in the sql_mode of its session."""
+    # Without these two characters every sql_mode reads the same words.
+    mode = sql_mode_of(event) if "\\" in event.sql or '"' in event.sql else 0
+    return statement_kind(event.sql, mode)
+
+
+def sql_mode_of(event: QueryEvent) -> int:
+    """The bits of sql_mode in which a statement of the log ran; 0 where the log does not tell."""
+    try:
+        mode = parse_status_variables(event.status_variables).get("SQL_MODE")
+    except DecodeError:
+        return 0
+    return mode if isinstance(mode, int) else 0
+
+
+def statement_kind(sql: str, sql_mode: int = 0) -> StatementKind:
     """``frame`` if a statement only marks a transaction, ``dml`` if it changes rows, ``ddl`` otherwise."""
     if sql.startswith(STATEMENT_FRAME):
         return "frame"
-    words = upper_words(sql)
+    words = upper_words(
+        sql,
+        ansi_quotes=bool(sql_mode & ANSI_QUOTES),
+        backslash_escapes=not sql_mode & NO_BACKSLASH_ESCAPES,
+    )
     word = _first(words)
     if word == "SET" and next(words, "") == "STATEMENT":
         # MariaDB: SET STATEMENT ... FOR stands before the statement that it applies to.

@@ -90,9 +90,9 @@ def tokens(
             yield Token(kind, text, _value(kind, text, backslash_escapes), found.start(), found.end())  # type: ignore[arg-type]
 
 
-def upper_words(sql: str) -> Iterator[str]:
+def upper_words(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> Iterator[str]:
     """``Token.upper`` of each token, in a quarter of the time: empty for quoted names, texts and variables."""
-    for found in _pattern(False, True, True).finditer(sql):
+    for found in _pattern(ansi_quotes, backslash_escapes, True).finditer(sql):
         kind = found.lastgroup
         if kind == "word":
             yield found[0].upper()

@@ -33,7 +33,7 @@ from protocol.records import record
 from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.table import Table
 
-from ..sql.statement_kind import statement_kind, statement_name
+from ..sql.statement_kind import kind_of, statement_name
 from ..transactions.boundary import BEGINNING, OPEN, OUTSIDE, STEPS, Progress, State
 from ..transactions.replay import TransactionRestarted
 from .summaries import (
@@ -362,7 +362,7 @@ class LogStatistics:
         return known
 
     def _count_statement(self, opened: _OpenTransaction, event: QueryEvent) -> None:
-        kind = statement_kind(event.sql)
+        kind = kind_of(event)
         if kind == "frame":
             return
         time = event.header.timestamp

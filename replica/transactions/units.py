@@ -49,7 +49,7 @@ from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
 from protocol.records import record
 
-from ..sql.statement_kind import empties_table, statement_kind
+from ..sql.statement_kind import empties_table, kind_of
 from ..sql.xa import XA_ROLLBACK, Xid, statement_xid
 from .boundary import Progress
 from .replay import TransactionRestarted
@@ -129,7 +129,7 @@ class Unit:
         begin = self.begin
         if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & ALTER_NOT_DONE:
             return
-        kind = statement_kind(sql)
+        kind = kind_of(event)
         # A statement outside BEGIN and COMMIT is a transaction of its own, and ends it.
         if kind == "ddl" or (kind == "dml" and self.outcome is not None and empties_table(sql)):
             self.ddl.append(event)
@@ -188,7 +188,7 @@ class Unit:
             self._savepoints[name] = self.changes
         elif sql.startswith(_ROLLBACK_TO):
             self._roll_back_to(_savepoint_name(sql.removeprefix(_ROLLBACK_TO)))
-        elif statement_kind(sql) == "dml" and event not in self.ddl:
+        elif kind_of(event) == "dml" and event not in self.ddl:
             self._statement(event)
         return iter(())
 

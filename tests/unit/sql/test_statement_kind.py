@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from replica.sql.statement_kind import empties_table, statement_kind
+from replica.sql.statement_kind import empties_table, kind_of, sql_mode_of, statement_kind
+from tests.support.rendered_events import query
 
 FRAME = [
     "BEGIN",
@@ -136,3 +139,30 @@ def test_long_nonsense_takes_no_time(start: str, unit: str) -> None:
 )
 def test_the_emptying_of_a_memory_table(sql: str, expected: bool) -> None:
     assert empties_table(sql) is expected
+
+
+NO_BACKSLASH_ESCAPES, ANSI_QUOTES = 1 << 20, 1 << 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "mode", "expected"),
+    [
+        (r"CREATE TABLE t (a CHAR(9) DEFAULT '\', b INT COMMENT ' SELECT ')", NO_BACKSLASH_ESCAPES, "ddl"),
+        (r"CREATE TABLE t (a CHAR(9) DEFAULT '\\', b INT COMMENT ' SELECT ')", 0, "ddl"),
+        (r"CREATE TABLE t (a CHAR(9) DEFAULT '\') SELECT 1", NO_BACKSLASH_ESCAPES, "dml"),
+        (r'CREATE TABLE t ("a\" INT COMMENT " SELECT ")', ANSI_QUOTES, "ddl"),
+    ],
+)
+def test_quotes_are_those_of_the_sql_mode(sql: str, mode: int, expected: str) -> None:
+    """The event has the mode as its status variable 1 (log_event.h, Q_SQL_MODE_CODE)."""
+    status = b"\1" + mode.to_bytes(8, "little")
+    event = replace(query(sql), status_variables=status)
+    assert kind_of(event) == expected
+    assert sql_mode_of(event) == mode
+    assert kind_of(replace(query("BEGIN"), status_variables=b"\1")) == "frame"
+    assert sql_mode_of(replace(query(sql), status_variables=b"\1")) == 0
+
+
+def test_the_default_mode_reads_other_quotes() -> None:
+    sql = r"CREATE TABLE t (a CHAR(9) DEFAULT '\', b INT COMMENT ' SELECT ')"
+    assert statement_kind(sql) == "dml"
