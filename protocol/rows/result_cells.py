@@ -2,8 +2,9 @@
 
 A result row has other layouts than a row image, and the same values: what a SELECT reads equals what the log would
 give. Text, bytes, ENUM and SET follow the rules of ``cells``; dates and times have their parts one by one here, and
-DECIMAL is text. A JSON document is the server's text: its numbers with a point are ``float`` and its dates ``str``,
-although the document may hold a DECIMAL or a date. Layout: MySQL's ``page_protocol_binary_resultset``.
+DECIMAL is text. A JSON document is the server's text: its numbers with a point are ``float``, its dates ``str``, and
+its bytes ``str`` such as "base64:type15:AQI=", although the document may hold a DECIMAL, a date or bytes. Layout:
+MySQL's ``page_protocol_binary_resultset``.
 
 ENUM and SET columns have to be selected as numbers of eight bytes.
 """

@@ -60,10 +60,6 @@ class ChunkReader:
         """The key of the last row; None for an empty table."""
         return await self._one_key(self._plan.largest_sql())
 
-    async def bound(self, keys: KeyRange, rows: int) -> KeyBytes | None:
-        """The upper bound of a chunk of ``rows`` rows at the beginning of ``keys``; None if fewer rows are left."""
-        return await self._one_key(self._plan.bound_sql(keys, rows))
-
     async def start(self, keys: KeyRange, limit: int | None = None) -> "Chunk":
         """Begin to read the rows of a range; returns when the server has found the first one.
 

@@ -33,8 +33,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 _AHEAD: Final = 3
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
 _RETRY_PAUSE: Final = 0.5
-# The table was altered after the view was opened; it does not exist; a lock or the server's patience ran out.
+# The table was altered after the view was opened; the server's patience ran out; the table does not exist.
 _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
+# A read with locks met writers: a deadlock, of which the reader is always the victim, or the wait was too long.
+_MET_WRITERS: Final = frozenset({1205, 1213})
 _NO_TABLE: Final = frozenset({1146, 1049, 1051})
 _TARGET_BYTES: Final = 4 << 20
 
@@ -160,6 +162,20 @@ class Copier:
         if plan is None:
             self._copy.drop(table)
             return
+        while window.step is not None:
+            try:
+                await self._steps(session, table, plan, window)
+            except ServerError as error:
+                if not (window.is_locking and error.code in _MET_WRITERS):
+                    raise
+                # The server has rolled back, or does it now. Windows read ahead stay as they are.
+                await session.query("ROLLBACK")
+                window.begin_again()
+                await asyncio.sleep(_PAUSES[0])
+        if window.is_void:
+            await session.query("ROLLBACK")
+
+    async def _steps(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
         tries = 0
         while (step := window.step) is not None:
             if step is Step.LOW:
@@ -176,36 +192,44 @@ class Copier:
             else:
                 await session.query("COMMIT")
                 window.close()
-        if window.is_void:
-            await session.query("ROLLBACK")
 
     async def _low(self, session: Session, table: TableId, window: Window, tries: int) -> None:
         assert self._source is not None
+        knows_gtids = self._place().gtid_set is not None
+        visible = await low_mark(session, self._source, knows_gtids=knows_gtids)
+        low: LowMark = visible
         if window.is_locking:
-            low: LowMark = PositionMark(await high_mark(session, self._source))
-        else:
-            knows_gtids = self._place().gtid_set is not None
-            low = await low_mark(session, self._source, knows_gtids=knows_gtids)
+            low = PositionMark(await high_mark(session, self._source), visible)
         if window.is_void or window.take_low(low):
             return
-        if isinstance(low, FileMark):
+        if isinstance(visible, FileMark):
             # The stream began in the middle of the current file: its beginning is read separately, once.
             async with self._scan_lock:
                 if window.is_void or window.take_low(low):
                     return
-                await self._read_touches(table, low.file)
+                await self._read_touches(self._copy.tables[table].segments.start, visible.file)
             return
         await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
 
-    async def _read_touches(self, table: TableId, file: str) -> None:
+    async def _read_touches(self, start: Place, file: str) -> None:
+        """Read the touches before ``start`` of all tables whose touches are known from there on."""
         assert self._source is not None
-        copied = self._copy.tables[table]
-        start = copied.segments.start
-        touched = await touches_before(self._options, self._source, file, start, table, copied.key)
-        if self._copy.tables.get(table) is copied and copied.segments.start is start:
-            copied.segments.lay_before(touched, Place(file, 4))
+        copied = {
+            name: table
+            for name, table in self._copy.tables.items()
+            if self._copy.follows(name) and table.segments.start == start
+        }
+        keys = {name: table.key for name, table in copied.items()}
+        touched = await touches_before(self._options, self._source, file, start, keys)
+        for name, table in copied.items():
+            if self._copy.tables.get(name) is table and table.segments.start == start:
+                table.segments.lay_before(touched[name], Place(file, 4))
 
     async def _open(self, session: Session, plan: ReadPlan, window: Window) -> None:
+        if window.is_locking and window.what != "table":
+            # Without gap locks inserts go on, and far fewer deadlocks arise. A row that they add is in the log, too.
+            # All rows of a table without a key have to be those of one moment.
+            await session.query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         view = "" if window.is_locking else " WITH CONSISTENT SNAPSHOT, READ ONLY"
         await session.query(f"START TRANSACTION{view}")
         # From here on no DDL of the table comes between the view and the rows.
@@ -248,7 +272,7 @@ class Copier:
             if plan is None:
                 return None
             self._plans[table] = plan, number
-            if plan.key_names != self._copy.tables[table].key.names:
-                # Another key: bounds and touches of the previous one mean nothing.
-                self._copy.add(table, key_columns_of(plan), self._place())
+        if plan.key_names != self._copy.tables[table].key.names or not self._copy.follows(table):
+            # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again.
+            self._copy.add(table, key_columns_of(plan), self._place())
         return plan

@@ -4,6 +4,7 @@ The text is compact JSON. Values of keys that JSON has no form for are objects w
 """
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -18,17 +19,21 @@ from .transaction_touches import TableId
 from .window import Bound
 
 _VERSION: Final = 1
+#: More tables than this that wait or are whole are not named one by one: a checkpoint stays small.
+MOST_NAMED: Final = 30
 
 
 @record(slots=True)
 class CopyState:
     """What a checkpoint keeps of a copy: the progress of its tables, and prepared XA transactions by their xid.
 
-    Of a prepared transaction only the keys that it touched are kept, by table.
+    Of a prepared transaction only the keys that it touched are kept, by table. ``has_all``: the copy was begun with
+    all tables that the stream's filter let through, so that the text may name ranges of tables by their ends.
     """
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
     prepared: dict[Xid, dict[TableId, tuple[Key, ...]]] = field(default_factory=dict)
+    has_all: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -36,9 +41,25 @@ class CopyState:
         return all(progress.is_whole for progress in self.tables.values())
 
     def to_text(self) -> str:
-        """The text that ``from_text`` reads: names of tables that wait or are complete, progress of the others."""
+        """The text that ``from_text`` reads: names of tables that wait or are complete, progress of the others.
+
+        Tables are copied in the order of their names. If there are many, two names stand for the others: the last
+        table that is whole like all before it, and the first one that waits like all behind it.
+        """
         waiting, whole, begun = [], [], []
-        for (schema, name), progress in sorted(self.tables.items()):
+        tables = sorted(self.tables.items())
+        content: dict[str, object] = {"version": _VERSION, "all": self.has_all}
+        if self.has_all and len(tables) > MOST_NAMED:
+            through = _count(tables, lambda progress: progress.is_whole)
+            left = tables[through:]
+            behind = _count(left[::-1], lambda progress: progress == TableProgress())
+            if through:
+                rows = sum(progress.rows for _, progress in tables[:through])
+                content["through"] = [*tables[through - 1][0], rows]
+            if behind:
+                content["from"] = left[-behind][0]
+            tables = left[: len(left) - behind]
+        for (schema, name), progress in tables:
             if progress.is_whole:
                 whole.append([schema, name, progress.rows])
             elif progress == TableProgress():
@@ -54,25 +75,23 @@ class CopyState:
             ]
             for xid, tables in self.prepared.items()
         ]
-        content = {
-            "version": _VERSION,
-            "waiting": waiting,
-            "begun": begun,
-            "whole": whole,
-            "prepared": prepared,
-        }
+        content |= {"waiting": waiting, "begun": begun, "whole": whole, "prepared": prepared}
         return json.dumps(content, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str) -> "CopyState":
-        """The reverse of ``to_text``; ``CheckpointError`` for any other text."""
+    def from_text(cls, text: str, listed: Iterable[TableId] = ()) -> "CopyState":
+        """The reverse of ``to_text``; ``CheckpointError`` for any other text.
+
+        ``listed`` are the tables of the source that the stream's filter lets through: the ranges of a text are of
+        these. The last table of those that are whole gets their rows in all.
+        """
         try:
             content = json.loads(text)
             if content["version"] != _VERSION:
                 raise CheckpointError(
                     f"the checkpoint's copy has version {content['version']}; this library reads {_VERSION}: upgrade"
                 )
-            tables: dict[TableId, TableProgress] = {}
+            tables = _in_ranges(content.get("through"), content.get("from"), listed)
             for schema, name in content["waiting"]:
                 tables[schema, name] = TableProgress()
             for schema, name, rows in content["whole"]:
@@ -89,7 +108,26 @@ class CopyState:
             raise CheckpointError(
                 f"the checkpoint's copy cannot be read ({error}): copy the tables again, with start='snapshot'"
             ) from error
-        return cls(tables, prepared)
+        return cls(tables, prepared, has_all=bool(content.get("all")))
+
+
+def _count(tables: Sequence[tuple[TableId, TableProgress]], is_such: Callable[[TableProgress], bool]) -> int:
+    """How many tables at the beginning are such."""
+    return next((number for number, (_, one) in enumerate(tables) if not is_such(one)), len(tables))
+
+
+def _in_ranges(through: Any, begin: Any, listed: Iterable[TableId]) -> dict[TableId, TableProgress]:
+    """Listed tables up to one that is whole, and from one on that waits."""
+    tables: dict[TableId, TableProgress] = {}
+    last = None if through is None else (str(through[0]), str(through[1]))
+    first = None if begin is None else (str(begin[0]), str(begin[1]))
+    for table in sorted(listed):
+        if last is not None and table <= last:
+            rows = int(through[2]) if table == last else 0
+            tables[table] = TableProgress(rows=rows, is_read=True, is_whole=True)
+        elif first is not None and table >= first:
+            tables[table] = TableProgress()
+    return tables
 
 
 def _progress_values(progress: TableProgress) -> list[object]:

@@ -4,6 +4,8 @@ This is a second dump, over a connection of its own, which ends at that place. I
 mark (without GTIDs, MySQL 5.6, MariaDB), once after each start in the middle of a file.
 """
 
+from collections.abc import Mapping
+
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
     Event,
@@ -26,14 +28,14 @@ from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouch
 
 
 async def touches_before(
-    options: Options, source: Source, file: str, end: Place, table: TableId, key: KeyColumns
-) -> Touched:
-    """What the transactions from the beginning of ``file`` up to ``end`` touched in a table.
+    options: Options, source: Source, file: str, end: Place, keys: Mapping[TableId, KeyColumns]
+) -> dict[TableId, Touched]:
+    """What the transactions from the beginning of ``file`` up to ``end`` touched in each of these tables.
 
     If ``end`` has a GTID set, these are its transactions, wherever they stand in the file. Raises the errors of a
     dump and of decoding.
     """
-    scan = _Scan(end, table, key)
+    scan = _Scan(end, keys)
     lookup = ColumnLookup(options)
     session = await Session.open(options)
     try:
@@ -41,7 +43,7 @@ async def touches_before(
         decoder = EventDecoder(
             file=file,
             mariadb=source.is_mariadb,
-            wants_table=lambda schema, name: (schema, name) == table,
+            wants_table=lambda schema, name: (schema, name) in keys,
             columns=options.columns,
         )
         decoder.checksum_enabled = checksums
@@ -66,12 +68,11 @@ async def touches_before(
 class _Scan:
     """Collects the touches of transactions before the end."""
 
-    def __init__(self, end: Place, table: TableId, key: KeyColumns) -> None:
+    def __init__(self, end: Place, keys: Mapping[TableId, KeyColumns]) -> None:
         self._end = end
-        self._table = table
         self._is_before = True
-        self.touched: Touched = {}
-        self._touches = TransactionTouches({table: key}, self._add, lambda xid: None, self._note_statement)
+        self.touched: dict[TableId, Touched] = {table: {} for table in keys}
+        self._touches = TransactionTouches(keys, self._add, lambda xid: None, self._note_statement)
 
     def feed(self, events: list[Event]) -> None:
         for event in events:
@@ -85,8 +86,9 @@ class _Scan:
 
     def _add(self, touching: Touching) -> None:
         if self._is_before:
-            for key, touch in touching.touched[self._table].items():
-                add_touch(self.touched, key, touch)
+            for table, touched in touching.touched.items():
+                for key, touch in touched.items():
+                    add_touch(self.touched[table], key, touch)
 
     def _note_statement(self, event: QueryEvent) -> None:
         """A statement: those that alter the table make earlier touches visible, but which do is not asked here."""

@@ -62,13 +62,18 @@ class FileMark:
 
 @record(slots=True, frozen=True)
 class PositionMark:
-    """All transactions before a position of the log: they are visible to a read with locks, which waits for them."""
+    """All transactions before a position of the log: they are visible to a read with locks, which waits for them.
+
+    ``visible`` is the low mark of any read. It serves where the file of the stream's place is not known yet: after a
+    start by GTIDs.
+    """
 
     place: Place
+    visible: LowMark
 
     def holds(self, place: Place) -> bool:
         """Whether the place is not behind the position."""
-        return bool(place.file) and self.place.has_reached(place)
+        return self.visible.holds(place) or (bool(place.file) and self.place.has_reached(place))
 
 
 #: The lowest place: no transaction lies before it.

@@ -47,10 +47,6 @@ class ReadPlan:
         sql = self._sql(self.select.sql, keys, "")
         return f"{sql}{'' if limit is None else f' LIMIT {limit}'}{self._suffix}"
 
-    def bound_sql(self, keys: KeyRange, rows: int) -> str:
-        """The SELECT of the key of the last of ``rows`` rows at the beginning of a range."""
-        return f"{self._sql(self.select.key_sql, keys, '')} LIMIT {rows - 1}, 1"
-
     def largest_sql(self) -> str:
         """The SELECT of the largest key."""
         return f"{self._sql(self.select.key_sql, KeyRange(), ' DESC')} LIMIT 1"

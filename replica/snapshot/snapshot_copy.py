@@ -44,6 +44,10 @@ class SnapshotCopy:
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TableCopy] = {}
+        #: Whether the copy was begun with all tables that the stream's filter lets through.
+        self.has_all = False
+        # The keys of tables that were added, and of those whose touches are kept.
+        self._known: dict[TableId, KeyColumns] = {}
         self._keys: dict[TableId, KeyColumns] = {}
         self._touches = TransactionTouches(
             self._keys, self._add_touches, self._copy_again, self._note_statement
@@ -72,13 +76,12 @@ class SnapshotCopy:
         if previous is not None:
             previous.void()
             progress = progress or previous.progress.anew()
-        self._keys[table] = key
+        self._known[table] = self._keys[table] = key
         self.tables[table] = TableCopy(key, start, progress)
 
     def add_ended(self, table: TableId, progress: TableProgress) -> None:
         """Take over a table that is complete, or that does not exist any more."""
-        self._keys[table] = KeyColumns((), ())
-        self.tables[table] = TableCopy(self._keys[table], LOWEST, progress)
+        self.tables[table] = TableCopy(KeyColumns((), ()), LOWEST, progress)
         if not progress.is_whole:
             self.tables[table].dropped()
 
@@ -101,13 +104,20 @@ class SnapshotCopy:
         if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in events):
             (table, progress), self._handed = self._handed, None
             self._set(self.tables[table], progress)
+            if progress.is_whole:
+                self._keys.pop(table, None)
 
     def hides(self, event: Event) -> bool:
         """Whether an event must not reach the consumer: rows of a table without a key, before its copy."""
         if not isinstance(event, RowsEvent) or isinstance(event, SnapshotRowsEvent):
             return False
-        table = self.tables.get((event.table.schema, event.table.name))
+        identity = event.table.schema, event.table.name
+        table = self.tables.get(identity) if self.follows(identity) else None
         return table is not None and not table.key.names and not table.progress.is_read
+
+    def follows(self, table: TableId) -> bool:
+        """Whether touches of the table are kept: from the beginning of its copy to its end."""
+        return table in self._keys
 
     def void(self) -> None:
         """The connection is lost: windows in flight are read anew."""
@@ -148,8 +158,15 @@ class SnapshotCopy:
 
     def _copy_again(self, xid: Xid) -> None:
         """An XA transaction was prepared before the copy began: its rows are unknown, and now they are visible."""
-        for table in self.tables.values():
-            table.restart()
+        for identity, table in self.tables.items():
+            if not table.is_dropped:
+                table.restart()
+                self._follow_again(identity)
+
+    def _follow_again(self, table: TableId) -> None:
+        """Keep touches of a table whose copy begins anew, if its key is known. Else its plan tells the key."""
+        if table in self._known:
+            self._keys[table] = self._known[table]
 
     def _note_statement(self, event: QueryEvent) -> None:
         kind = kind_of(event)
@@ -159,10 +176,10 @@ class SnapshotCopy:
             event.sql, event.schema, replace(self._dialect, sql_mode=sql_mode_of(event))
         )
         if isinstance(statement, ddl.DropSchema):
-            for (schema, _), table in self.tables.items():
-                if schema == statement.schema:
+            for identity, table in self.tables.items():
+                if identity[0] == statement.schema:
                     table.dropped()
-                    self._restart_after_ddl(table)
+                    self._restart_after_ddl(identity)
             return
         named = _tables_of(statement)
         for identity in self.tables.keys() & named:
@@ -176,11 +193,12 @@ class SnapshotCopy:
             table.altered()
         else:
             table.perhaps_altered()
-        self._restart_after_ddl(table)
+        self._restart_after_ddl(identity)
 
-    def _restart_after_ddl(self, table: TableCopy) -> None:
+    def _restart_after_ddl(self, identity: TableId) -> None:
         if self.restarts_after_ddl:
-            table.restart()
+            self.tables[identity].restart()
+            self._follow_again(identity)
 
     def _check_statement(self, event: QueryEvent) -> None:
         text, default = event.sql.casefold(), event.schema.casefold()
@@ -246,14 +264,17 @@ class SnapshotCopy:
             )
             touches.follow(ahead)
             if restarts:
-                tables = {identity: one.anew() for identity, one in tables.items()}
+                tables = {
+                    identity: one if self.tables[identity].is_dropped else one.anew()
+                    for identity, one in tables.items()
+                }
             if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in ahead):
                 tables[self._handed[0]] = self._handed[1]
         prepared = {
             xid: {table: tuple(touched) for table, touched in touching.touched.items()}
             for xid, touching in touches.prepared.items()
         }
-        return CopyState(tables, prepared)
+        return CopyState(tables, prepared, self.has_all)
 
 
 def _add_moved(tables: dict[TableId, TableProgress], touching: Touching) -> None:

@@ -139,7 +139,7 @@ class TableCopy:
         self._again = None
 
     def restart(self) -> None:
-        """Copy the table again from its beginning."""
+        """Copy the table again from its beginning, also if it is whole."""
         self.void()
         self.progress = self.progress.anew()
 

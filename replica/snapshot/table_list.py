@@ -97,4 +97,8 @@ def _with_columns(table: str, shape: Shape, names: Sequence[str] | None) -> Shap
 def key_columns_of(plan: ReadPlan) -> KeyColumns:
     """The key of a plan, for following the table in the log."""
     names = plan.table.column_names
-    return KeyColumns(plan.key_names, tuple(names.index(name) for name in plan.key_names))
+    ordinals = tuple(names.index(name) for name in plan.key_names)
+    end = next((column.name for column in plan.shape.columns if column.role == "end"), None)
+    if end is None or not ordinals:
+        return KeyColumns(plan.key_names, ordinals)
+    return KeyColumns(plan.key_names, ordinals, end, names.index(end))

@@ -6,6 +6,7 @@ then nobody sees them, although the GTID of its XA PREPARE is already executed.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -35,36 +36,59 @@ from .touches import DOUBTFUL, GONE, Key, Row, Touch, Touched, add_touch, change
 #: Schema and name of a table.
 TableId = tuple[str, str]
 
+# The end of the period of current rows in MariaDB: the largest TIMESTAMP, with a sign and (11.5) without one; or the
+# largest number of a transaction.
+_ENDLESS: Final = frozenset(
+    {
+        datetime(2038, 1, 19, 3, 14, 7, 999999, UTC),
+        datetime(2106, 2, 7, 6, 28, 15, 999999, UTC),
+        (1 << 64) - 1,
+    }
+)
+
 
 @record(slots=True)
 class KeyColumns:
     """The key by which a table is copied: names of its columns, and their places among all columns, from 0 on.
 
-    Without columns the table has no usable key: then all its rows count as one key, ``()``.
+    Without columns the table has no usable key: then all its rows count as one key, ``()``. ``end`` and
+    ``end_ordinal`` are the end of the period of a system-versioned table, which tells rows of the past from current
+    rows; None and -1 for other tables.
     """
 
     names: tuple[str, ...]
     ordinals: tuple[int, ...]
+    end: str | None = None
+    end_ordinal: int = -1
     _of_table: Table | None = None
     _indexes: tuple[int, ...] = ()
+    _end_index: int = -1
 
     def indexes(self, table: Table) -> tuple[int, ...]:
         """Where the rows of a logged table have the key."""
         if table is not self._of_table:
-            self._indexes = self._find(table)
+            self._find(table)
             self._of_table = table
         return self._indexes
 
-    def _find(self, table: Table) -> tuple[int, ...]:
+    def end_index(self, table: Table) -> int:
+        """Where the rows of a logged table have the end of their period; -1 without one."""
+        self.indexes(table)
+        return self._end_index
+
+    def _find(self, table: Table) -> None:
         names = table.column_names
-        if all(name in names for name in self.names):
-            return tuple(names.index(name) for name in self.names)
-        if table.names_from is None and max(self.ordinals) < len(names):
-            return self.ordinals
-        raise SourceConfigurationError(
-            f"{table} is copied by its key ({', '.join(self.names)}), and its rows in the log lack these columns: if "
-            "columns= selects columns, it must name those of the key"
-        )
+        wanted = self.names if self.end is None else (*self.names, self.end)
+        if all(name in names for name in wanted):
+            self._indexes = tuple(names.index(name) for name in self.names)
+            self._end_index = -1 if self.end is None else names.index(self.end)
+        elif table.names_from is None and max(*self.ordinals, self.end_ordinal) < len(names):
+            self._indexes, self._end_index = self.ordinals, self.end_ordinal
+        else:
+            raise SourceConfigurationError(
+                f"{table} is copied by its key ({', '.join(wanted)}), and its rows in the log lack these columns: if "
+                "columns= selects columns, it must name those of the key"
+            )
 
 
 @record(slots=True)
@@ -141,7 +165,10 @@ class TransactionTouches:
         if not key_columns.names:
             touched[()] = DOUBTFUL
             return
-        note(event, _Notes(key_columns.indexes(table), touched, identity, self._open))
+        notes = _Notes(
+            key_columns.indexes(table), touched, identity, self._open, key_columns.end_index(table)
+        )
+        note(event, notes)
 
     def _written(self, event: WriteRowsEvent) -> None:
         self._rows(event, _note_written)
@@ -203,6 +230,11 @@ class _Notes:
     touched: Touched
     table: TableId
     touching: Touching
+    end: int
+
+    def is_past(self, row: Row) -> bool:
+        """Whether a row of a system-versioned table has ended: the table holds it, and reads of it do not."""
+        return self.end >= 0 and row[self.end] is not ABSENT and row[self.end] not in _ENDLESS
 
     def key(self, row: Row) -> Key:
         key = tuple([row[index] for index in self.indexes])
@@ -216,17 +248,25 @@ class _Notes:
 
 def _note_written(event: WriteRowsEvent, notes: _Notes) -> None:
     for row in event.rows:
-        notes.add(notes.key(row), written(row))
+        if not notes.is_past(row):
+            notes.add(notes.key(row), written(row))
 
 
 def _note_deleted(event: DeleteRowsEvent, notes: _Notes) -> None:
     for row in event.rows:
-        notes.add(notes.key(row), GONE)
+        if not notes.is_past(row):
+            notes.add(notes.key(row), GONE)
 
 
 def _note_updated(event: UpdateRowsEvent, notes: _Notes) -> None:
     for before, after in event.rows:
+        if notes.is_past(before):
+            continue
         old = notes.key(before)
+        if notes.is_past(after):
+            # That is what a DELETE is in the log of a system-versioned table.
+            notes.add(old, GONE)
+            continue
         new = tuple([old[n] if after[i] is ABSENT else after[i] for n, i in enumerate(notes.indexes)])
         if old != new:
             notes.add(old, GONE)

@@ -79,6 +79,11 @@ class Window:
         """Whether the rows are there."""
         return self._done == len(_ORDER)
 
+    def begin_again(self) -> None:
+        """Nothing was read: take the first step again."""
+        if not self.is_void:
+            self._done, self.segment, self.high = 0, None, None
+
     def take_low(self, low: LowMark) -> bool:
         """Take the low mark; False if touches before it are unknown: read it again a little later."""
         if not self._expects(Step.LOW):

@@ -17,6 +17,7 @@ from protocol.records import record
 from ..config.selection import Start
 from ..sql.quoting import hex_literal
 from .log_scan import LogScan
+from .prepared_xa import undecided_xa
 from .server_facts import (
     Source,
     executed_gtids,
@@ -80,10 +81,15 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
     """A place before which all transactions are visible in the tables, for a copy of the tables that begins there.
 
     That is ``gtid_executed`` if the source's engine commits before it adds the GTID. Otherwise it is the beginning of
-    the current log file: the source begins a file when all commits of the previous file are done.
+    the current log file: the source begins a file when all commits of the previous file are done. XA transactions
+    that are prepared and not decided come again: they are executed by their GTIDs, and their rows are invisible.
     """
     if await has_exact_gtids(session, source):
-        return await _from_now(session, source, scan)
+        executed = await _executed(session, source)
+        end = await log_end(session, source, scan)
+        return StartPoint(
+            gtid_set=executed - await undecided_xa(session, scan, end.file, executed), by_gtid=True
+        )
     end = await log_end(session, source, scan)
     return await _from_position(BinlogPosition(end.file, FIRST_POSITION), session, source)
 

@@ -81,26 +81,25 @@ class StreamCopy:
 
         Returns whether there is a copy.
         """
-        state = None
-        if isinstance(start, Checkpoint):
-            if start.snapshot is None:
-                return False
-            state = CopyState.from_text(start.snapshot)
-        elif start != "snapshot":
+        text = start.snapshot if isinstance(start, Checkpoint) else None
+        if text is None and start != "snapshot":
             return False
         self._check()
         wants = table_filter(self._options.tables, self._options.exclude_tables)
         listed = {one.identity: one for one in await list_tables(session, wants)}
+        state = None if text is None else CopyState.from_text(text, listed)
         if state is None:
             for one in listed.values():
                 one.check()
             self._check_found(listed.values())
+        # In the order of the names: a checkpoint counts on it.
         unfinished = [
             table
-            for table in (state.tables if state else listed)
+            for table in sorted(state.tables if state else listed)
             if not (state and state.tables[table].is_whole)
         ]
         copy = self._begin_copy(source)
+        copy.has_all = state is None or state.has_all
         plans = await read_plans(session, source, unfinished, self._options, self._suffix)
         await self._check_keys(session, source, plans.values())
         place = self._place()

@@ -14,7 +14,7 @@ import pytest
 import replica
 from replica import SnapshotCompleteEvent, SnapshotRowsEvent
 from tests.server.support.copied_tables import Kept, Writers, make_table
-from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of, user_of
+from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of
 from tests.support.servers import Server
 
 ROWS = 6000
@@ -242,49 +242,3 @@ async def test_a_table_without_a_key_needs_a_way_to_be_exact(server: Server, sch
     ):
         async with stream_of(server, start="snapshot", tables=f"{schema}.*"):
             pass
-
-
-@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
-async def test_the_least_privileges_are_enough_and_nothing_is_locked_or_written(
-    server: Server, schema: str
-) -> None:
-    """The general log shows each statement of the copy."""
-    make_table(server, schema, "t", 300)
-    options: dict[str, Any] = {"start": "snapshot", "stop": "now", "tables": f"{schema}.*"}
-    with user_of(server, "SELECT, REPLICATION SLAVE, REPLICATION CLIENT") as user:
-        server.query("SET GLOBAL log_output = 'TABLE'")
-        server.query("SET GLOBAL general_log = 1")
-        try:
-            async with (
-                asyncio.timeout(SECONDS),
-                stream_of(server, user, snapshot_chunk_rows=100, **options) as stream,
-            ):
-                rows = [
-                    row
-                    async for event in stream
-                    if isinstance(event, SnapshotRowsEvent)
-                    for row in event.rows
-                ]
-        finally:
-            server.query("SET GLOBAL general_log = 0")
-        statements = [
-            bytes(text).decode() if isinstance(text, bytes) else str(text)
-            for (text,) in server.query(
-                "SELECT argument FROM mysql.general_log WHERE user_host LIKE %s AND command_type IN "
-                "('Query', 'Prepare', 'Execute')",
-                f"%{user}%",
-            )
-        ]
-    assert len(rows) == 300
-    assert any(statement.startswith("START TRANSACTION WITH CONSISTENT SNAPSHOT") for statement in statements)
-    reading = (
-        "SELECT",
-        "SHOW",
-        "SET",
-        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
-        "COMMIT",
-        "ROLLBACK",
-    )
-    assert [statement for statement in statements if not statement.startswith(reading)] == []
-    assert not any("FOR UPDATE" in statement or "LOCK IN" in statement for statement in statements)
-    assert not any(statement.startswith("SET GLOBAL") for statement in statements)

@@ -23,7 +23,8 @@ _XIDS = itertools.count(1)
 class Kept:
     """A consumer in its strictest form: an UPDATE or DELETE of a row that it does not have does nothing.
 
-    `rows` are by table and key. `violations` are changes whose before image is not what was kept.
+    `rows` are by table and key; of a table without a key, equal rows are one with a count. `violations` are changes
+    whose before image is not what was kept. `defaults` are values of columns that the log did not say.
     """
 
     keys: dict[str, tuple[str, ...]]
@@ -33,6 +34,7 @@ class Kept:
     checks: bool = True
     prepared: dict[str, list[Change]] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
 
     async def take(self, tx: Transaction) -> list[Change]:
         """Apply a transaction; the changes of a prepared one wait for its XA COMMIT. Returns its changes."""
@@ -50,6 +52,9 @@ class Kept:
     def apply(self, change: Change) -> None:
         name = change.table.name
         kept = self.rows.setdefault(name, {})
+        if not self.keys[name]:
+            self._count(name, change)
+            return
         match change:
             case Read(after=after):
                 self.reads += 1
@@ -71,8 +76,25 @@ class Kept:
                     self._check(name, key, kept.pop(key), before)
 
     def _check(self, name: str, key: Row, kept: dict[str, Any], before: dict[str, Any]) -> None:
-        if self.checks and any(kept.get(column) != value for column, value in before.items()):
+        if self.checks and any(
+            kept.get(column, self.defaults.get(column)) != value for column, value in before.items()
+        ):
             self.violations.append(f"{name} {key}: kept {kept}, before image {before}")
+
+    def _count(self, name: str, change: Change) -> None:
+        kept = self.rows[name]
+        self.reads += change.op == "read"
+        for image, step in ((change.before, -1), (change.after, 1)):
+            if image is not None:
+                row = dict(image)
+                key = tuple(row.items())
+                count = kept[key]["count"] + step if key in kept else step
+                if count < 0:
+                    self.violations.append(f"{name}: {row} was not kept")
+                elif count:
+                    kept[key] = {"row": row, "count": count}
+                else:
+                    del kept[key]
 
     def _key(self, name: str, row: dict[str, Any]) -> Row:
         return tuple(row[column] for column in self.keys[name])
@@ -85,12 +107,17 @@ class Kept:
             dict(zip(columns, row, strict=True)) for row in server.query(f"SELECT * FROM `{schema}`.`{name}`")
         ]
         found = {self._key(name, row): row for row in held}
+        kept = {key: {**_of(self.defaults, columns), **row} for key, row in kept.items()}
         both = kept.keys() | found.keys()
         return [
             f"{name} {key}: kept {kept.get(key)}, table {found.get(key)}"
             for key in sorted(both, key=repr)
             if kept.get(key) != found.get(key)
         ]
+
+
+def _of(defaults: dict[str, Any], columns: list[str]) -> dict[str, Any]:
+    return {name: value for name, value in defaults.items() if name in columns}
 
 
 @dataclass

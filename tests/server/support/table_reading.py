@@ -9,7 +9,7 @@ from typing import Any
 from replica.config.options import Options
 from replica.snapshot.chunk_reader import ChunkReader, prepare_session
 from replica.snapshot.read_plan import ReadPlan
-from replica.snapshot.row_keys import KeyBytes, KeyRange
+from replica.snapshot.row_keys import KeyRange
 from replica.snapshot.table_shapes import read_shapes
 from replica.source.session import Session
 from replica.sql.token_reader import TableName
@@ -48,16 +48,3 @@ async def read_chunks(session: Session, plan: ReadPlan, limit: int | None) -> li
         if chunk.end is None:
             return rows
         keys = KeyRange(chunk.end, keys.upto)
-
-
-async def read_ranges(session: Session, plan: ReadPlan, size: int) -> list[Row]:
-    """All rows of a table, in ranges whose bounds are asked for before their rows."""
-    reader = ChunkReader(session, plan)
-    bounds: list[KeyBytes | None] = [None]
-    while (bound := await reader.bound(KeyRange(bounds[-1], None), size)) is not None:
-        bounds.append(bound)
-    rows: list[Row] = []
-    for after, upto in zip(bounds, [*bounds[1:], None], strict=True):
-        async for some in await reader.start(KeyRange(after, upto)):
-            rows += some
-    return rows

@@ -48,6 +48,36 @@ def test_a_state_survives_a_checkpoint() -> None:
     assert not state.is_whole
 
 
+@pytest.mark.parametrize("whole", [0, 1, 300, 599, 600])
+def test_a_state_of_many_tables_is_small(whole: int) -> None:
+    """Of the tables behind those that are whole, one has begun and one is whole, too."""
+    tables = {("shop", f"a_table_with_a_long_name_{number:04d}"): TableProgress() for number in range(600)}
+    names = list(tables)
+    for name in names[:whole]:
+        tables[name] = TableProgress(rows=2, is_read=True, is_whole=True)
+    if whole < 590:
+        tables[names[whole + 2]] = TableProgress((b"1",), (b"9",), rows=3)
+        tables[names[whole + 4]] = TableProgress(rows=5, is_read=True, is_whole=True)
+    state = CopyState(tables, has_all=True)
+    text = state.to_text()
+    assert len(text) < 1000
+    read = CopyState.from_text(text, [*names, ("shop", "b")])
+    assert sum(progress.rows for progress in read.tables.values()) == sum(one.rows for one in tables.values())
+    read.tables.pop(("shop", "b"), None)
+    assert {name: one.is_whole for name, one in read.tables.items()} == {
+        name: one.is_whole for name, one in tables.items()
+    }
+    assert {name for name, one in read.tables.items() if one == TableProgress()} == {
+        name for name, one in tables.items() if one == TableProgress()
+    }
+    assert read.has_all
+
+
+def test_tables_that_were_ordered_one_by_one_are_all_named() -> None:
+    tables = {("shop", f"t{number:04d}"): TableProgress() for number in range(100)}
+    assert CopyState.from_text(CopyState(tables).to_text(), [("shop", "t0000x")]).tables == tables
+
+
 def test_a_checkpoint_without_a_copy_is_what_it_was() -> None:
     assert "snapshot" not in Checkpoint("binlog.000001", 4).to_dict()
 

@@ -1,0 +1,117 @@
+"""A copy with the least privileges: what its connections run, how long their transactions are, what they lock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from replica import SnapshotRowsEvent
+from replica.snapshot.copier import Copier
+from tests.server.support.copied_tables import make_table
+from tests.server.support.streams import SECONDS, stream_of, user_of
+from tests.support.servers import Server
+
+ROWS = 300
+PRIVILEGES = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
+BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+#: What statements of a copy begin with: they read, or set what concerns their session alone.
+READING = ("SELECT ", "SHOW ", "SET SESSION ", "SET @", "SET NAMES ", BEGIN, "COMMIT", "ROLLBACK")
+
+
+@contextlib.contextmanager
+def general_log(server: Server) -> Iterator[None]:
+    """All statements are logged within the block, into a table."""
+    server.query("SET GLOBAL log_output = 'TABLE'")
+    server.query("TRUNCATE mysql.general_log")
+    server.query("SET GLOBAL general_log = 1")
+    try:
+        yield
+    finally:
+        server.query("SET GLOBAL general_log = 0")
+
+
+def statements_of(server: Server, user: str) -> list[tuple[int, str, str]]:
+    """Thread, kind and text of the user's statements, in their order."""
+    rows = server.query(
+        "SELECT thread_id, command_type, argument FROM mysql.general_log WHERE user_host LIKE %s AND command_type IN "
+        "('Query', 'Prepare', 'Execute')",
+        f"%{user}%",
+    )
+    return [
+        (int(thread), str(kind), bytes(text).decode() if isinstance(text, bytes) else str(text))
+        for thread, kind, text in rows
+    ]
+
+
+async def copied_rows(server: Server, schema: str, user: str) -> int:
+    options: dict[str, Any] = {"start": "snapshot", "stop": "now", "tables": f"{schema}.*"}
+    count = 0
+    async with (
+        asyncio.timeout(SECONDS),
+        stream_of(server, user, snapshot_chunk_rows=100, **options) as stream,
+    ):
+        async for event in stream:
+            if isinstance(event, SnapshotRowsEvent):
+                count += len(event.rows)
+    return count
+
+
+async def test_nothing_is_locked_or_written_and_transactions_are_short(server: Server, schema: str) -> None:
+    """The general log shows each statement of the copy."""
+    make_table(server, schema, "t", ROWS)
+    with user_of(server, PRIVILEGES) as user:
+        with general_log(server):
+            assert await copied_rows(server, schema, user) == ROWS
+        statements = statements_of(server, user)
+    texts = [text for _, _, text in statements]
+    assert [text for text in texts if not text.startswith(READING)] == []
+    assert not any("FOR UPDATE" in text or "LOCK IN" in text or "GET_LOCK" in text for text in texts)
+    transactions = 0
+    for _, group in groupby(sorted(statements, key=lambda one: one[0]), key=lambda one: one[0]):
+        # What each connection runs between the begin of a transaction and its end.
+        begun: list[str] | None = None
+        for _, kind, text in group:
+            if text == BEGIN:
+                assert begun is None
+                begun, transactions = [], transactions + 1
+            elif text in ("COMMIT", "ROLLBACK"):
+                if begun is not None:
+                    assert len(begun) == 1, begun
+                begun = None
+            elif begun is not None and kind == "Execute":
+                begun.append(text)
+        assert begun is None
+    # The largest key, and three chunks.
+    assert transactions >= 4
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+async def test_a_chunk_holds_what_any_select_holds(
+    server: Server, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the rows of a chunk and its COMMIT: a metadata lock for reading, and no lock of a row."""
+    make_table(server, schema, "t", ROWS)
+    held: list[tuple[Any, ...]] = []
+    of_rows: list[tuple[Any, ...]] = []
+    read_rows = Copier._rows_of
+
+    async def rows_of(self: Copier, *arguments: Any) -> None:
+        await read_rows(self, *arguments)
+        held.extend(await asyncio.to_thread(server.query, locks))
+        of_rows.extend(await asyncio.to_thread(server.query, "SELECT * FROM performance_schema.data_locks"))
+
+    monkeypatch.setattr(Copier, "_rows_of", rows_of)
+    with user_of(server, PRIVILEGES) as user:
+        locks = (
+            "SELECT m.OBJECT_TYPE, m.LOCK_TYPE, m.OBJECT_NAME FROM performance_schema.metadata_locks m JOIN "
+            f"performance_schema.threads t ON t.THREAD_ID = m.OWNER_THREAD_ID WHERE t.PROCESSLIST_USER = '{user}'"
+        )
+        assert await copied_rows(server, schema, user) == ROWS
+    assert ("TABLE", "SHARED_READ", "t") in held
+    assert {lock for _, lock, _ in held} == {"SHARED_READ"}
+    assert of_rows == []
