@@ -234,6 +234,35 @@ async def test_a_table_without_a_key_comes_as_one_unit(server: Server, schema: s
     assert sorted(values[:-1]) == [("SnapshotRowsEvent", value) for value in (1, 1, 2)]
 
 
+async def test_xa_that_was_prepared_before_the_copy_began(server: Server, schema: str) -> None:
+    """Its rows are in the log before the copy's place, and visible when the table has been read."""
+    make_table(server, schema, "t", 100)
+    kept, xid = Kept({"t": ("id",)}, defaults={"b": "none"}), f"'{schema}'"
+    # Those of MySQL survive their session, and other tests.
+    with server.connect() as session, session.cursor() as cursor:
+        cursor.execute(f"XA START {xid}")
+        cursor.execute(f"INSERT INTO {schema}.t (id, a) VALUES (1, 1)")
+        cursor.execute(f"DELETE FROM {schema}.t WHERE id = 2")
+        cursor.execute(f"UPDATE {schema}.t SET a = 77 WHERE id = 4")
+        cursor.execute(f"XA END {xid}")
+        cursor.execute(f"XA PREPARE {xid}")
+        async with (
+            asyncio.timeout(SECONDS),
+            stream_of(server, start="snapshot", tables=f"{schema}.t") as stream,
+        ):
+            async for tx in stream.transactions():
+                await kept.take(tx)
+                if tx.outcome == "snapshot":
+                    cursor.execute(f"XA COMMIT {xid}")
+                    break
+            await stream.acknowledge()
+            checkpoint = stream.checkpoint
+    assert checkpoint is not None
+    await follow_to_end(server, checkpoint, kept, tables=f"{schema}.t")
+    assert kept.violations == []
+    assert kept.differences(server, schema, "t") == []
+
+
 @pytest.mark.parametrize("server", ["mysql:5.6", "mariadb:11.8"], indirect=True)
 async def test_a_table_without_a_key_needs_a_way_to_be_exact(server: Server, schema: str) -> None:
     server.query(f"CREATE TABLE {schema}.nokey (a INT)")

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.server.support.chased_copy import ChasedCopy, Copied
+from tests.server.support.semi_sync_sources import waiting
 from tests.support.servers import Server
 
 SEED = 7
+ROWS, CHUNK, KILLS = 40_000, 500, 20
+NO_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--transaction-isolation=READ-COMMITTED")
+#: Server, its arguments, whether a table without a key can be copied, and options of the stream.
+CASES: dict[str, tuple[str, tuple[str, ...], bool, dict[str, Any]]] = {
+    "mysql-9.7": ("mysql:9.7", (), True, {}),
+    "mysql-9.7 without GTIDs, READ COMMITTED": ("mysql:9.7", NO_GTIDS, False, {}),
+    "mysql-5.6": ("mysql:5.6", (), False, {}),
+    "mariadb-11.8": ("mariadb:11.8", (), False, {}),
+    "mariadb-10.11": ("mariadb:10.11", (), False, {}),
+    "mysql-9.7 with locks": ("mysql:9.7", (), True, {"snapshot_locking": "rows"}),
+    "mysql-5.6 with locks": ("mysql:5.6", (), False, {"snapshot_locking": "rows"}),
+    "mysql-9.7 four connections": ("mysql:9.7", (), True, {"snapshot_connections": 4}),
+    "mariadb-11.8 four connections": ("mariadb:11.8", (), False, {"snapshot_connections": 4}),
+    "mysql-9.7 semi-synchronous": ("mysql:9.7", (), True, {"semi_sync": True}),
+    "mysql-9.7 commits in any order": ("mysql:9.7", ("--binlog-order-commits=OFF",), False, {}),
+    "mysql-9.7 minimal images": ("mysql:9.7", ("--binlog-row-image=MINIMAL",), True, {}),
+}
 
 
 def check(copied: Copied, kills: int) -> None:
@@ -22,7 +45,29 @@ def check(copied: Copied, kills: int) -> None:
     assert copied.largest_checkpoint < 4096
 
 
-def test_copy_through_kills_and_cuts(server: Server, schema: str, tmp_path: Path) -> None:
+def test_copy_through_a_kill_and_a_cut(server: Server, schema: str, tmp_path: Path) -> None:
     keyless = server.name == "mysql:9.7"
-    copy = ChasedCopy(server, schema, tmp_path / "kept.db", rows=1000, seed=SEED, keyless=keyless)
-    check(copy.run(kills=2, chunk_rows=100), 2)
+    copy = ChasedCopy(server, schema, tmp_path / "kept.db", rows=60, seed=SEED, keyless=keyless, writers=3)
+    check(copy.run(kills=1, chunk_rows=10), 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_copy_through_kills_and_cuts(extra_server: Callable[..., Server], tmp_path: Path, case: str) -> None:
+    name, arguments, keyless, options = CASES[case]
+    server = extra_server(name, *arguments)
+    with contextlib.ExitStack() as stack:
+        schema = stack.enter_context(server.fresh_schema())
+        if options.get("semi_sync"):
+            stack.enter_context(waiting(server))
+            # While the consumer is dead, the writers go on.
+            server.query("SET GLOBAL rpl_semi_sync_source_timeout = 1000")
+        copy = ChasedCopy(
+            server, schema, tmp_path / "kept.db", rows=ROWS, seed=SEED, keyless=keyless, options=options
+        )
+        copied = copy.run(KILLS, CHUNK)
+        if options.get("semi_sync"):
+            [(_, waited)] = server.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_source_yes_tx'")
+            print(f"{waited} commits waited for the consumer")
+            assert int(waited) > copied.chunks
+    check(copied, KILLS)

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
-from protocol.binlog.events import QueryEvent, WriteRowsEvent
+from protocol.binlog.events import (
+    DeleteRowsEvent,
+    Event,
+    QueryEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+    XidEvent,
+)
+from protocol.constants import ColumnType
 from protocol.errors import CheckpointError
 from protocol.gtid import GtidSet
 from protocol.position import Checkpoint
+from protocol.rows.column import Column
+from protocol.rows.table import Table
 from replica.snapshot.copy_state import CopyState
 from replica.snapshot.marks import FileMark, GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import MOST_AGAIN, TableProgress
-from replica.snapshot.transaction_touches import KeyColumns
+from replica.snapshot.touches import GONE, Touched
+from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.sql.xa import Xid
-from replica.transactions.snapshot_events import SnapshotRestartedEvent
+from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
 from tests.support.grouped_events import AT
-from tests.support.scripted_source import IDENTITY, TABLE
+from tests.support.scripted_source import IDENTITY, TABLE, query
 
 GTIDS = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
 KEYS = (
@@ -142,3 +153,65 @@ def test_ddl_begins_a_copy_anew_if_the_consumer_cannot_apply_it(sql: str) -> Non
         copy.tables["shop", "t"].progress = TableProgress(rows=7, is_read=True, is_whole=True)
         copy.settle([QueryEvent(*AT, 1, 0, 0, "shop", sql, b"")])
         assert copy.state().tables["shop", "t"].is_void is restarts
+
+
+def test_an_unknown_xa_commit_begins_tables_anew_that_are_whole() -> None:
+    """Its XA PREPARE came before the copy began: nobody knows its rows."""
+    copy, place = SnapshotCopy(), Place("binlog.000001", 4)
+    copy.add_ended(IDENTITY, TableProgress(rows=3, is_read=True, is_whole=True))
+    gone = ("shop", "gone")
+    copy.add_ended(gone, TableProgress())
+    copy.settle([query("XA ROLLBACK X'01',X'',1")])
+    assert copy.tables[IDENTITY].progress.is_whole
+    copy.settle([query("XA COMMIT X'01',X'',1")])
+    assert not copy.tables[IDENTITY].progress.is_whole
+    event = copy.deliver(place)
+    assert isinstance(event, SnapshotRestartedEvent)
+    copy.settle([event])
+    # A table that does not exist any more stays so. The key of the other one is not known: its touches count from
+    # where it is added again.
+    assert [table for table, _ in copy.windows(place, 4)] == [IDENTITY]
+    assert not copy.follows(IDENTITY)
+
+
+def test_touches_of_a_table_are_kept_until_its_copy_is_complete() -> None:
+    copy, place = SnapshotCopy(), Place("binlog.000001", 4)
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), place, TableProgress(rows=3, is_read=True))
+    event = copy.deliver(place)
+    assert isinstance(event, SnapshotCompleteEvent)
+    assert copy.follows(IDENTITY)
+    copy.settle([event])
+    assert not copy.follows(IDENTITY)
+    copy.settle([query("XA COMMIT X'01',X'',1")])
+    assert copy.follows(IDENTITY)
+
+
+ENDLESS = datetime(2106, 2, 7, 6, 28, 15, 999999, UTC)
+ENDED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def versioned(events: list[tuple[type[Event], list[object]]]) -> Touched:
+    """What rows events of a system-versioned table touch."""
+    columns = [Column(name, ColumnType.LONG, 0, True) for name in ("id", "a", "row_end")]
+    table = Table("shop", "t", tuple(columns), ("id", "row_end"), "log")
+    touched: Touched = {}
+
+    def ended(touching: Touching) -> None:
+        touched.update(touching.touched.get(IDENTITY, {}))
+
+    key = KeyColumns(("id",), (0,), "row_end", 2)
+    touches = TransactionTouches({IDENTITY: key}, ended, lambda xid: None, lambda event: None)
+    touches.follow([kind(*AT, 1, table, 0, b"", rows) for kind, rows in events])  # type: ignore[call-arg]
+    touches.follow([XidEvent(*AT, 1)])
+    return touched
+
+
+def test_rows_of_the_past_of_a_system_versioned_table_are_no_touches() -> None:
+    """MariaDB logs an UPDATE as one, and as an INSERT of the row that has ended."""
+    before, after = (1, 10, ENDLESS), (1, 11, ENDLESS)
+    updated = versioned([(UpdateRowsEvent, [(before, after)]), (WriteRowsEvent, [(1, 10, ENDED)])])
+    assert updated[(1,)].row == after
+    # A DELETE is an update of the end of the row's period.
+    assert versioned([(UpdateRowsEvent, [(before, (1, 10, ENDED))])]) == {(1,): GONE}
+    assert versioned([(DeleteRowsEvent, [(1, 10, ENDED)])]) == {}
+    assert versioned([(DeleteRowsEvent, [before])]) == {(1,): GONE}
