@@ -47,7 +47,9 @@ def check(copied: Copied, kills: int) -> None:
 
 def test_copy_through_a_kill_and_a_cut(server: Server, schema: str, tmp_path: Path) -> None:
     keyless = server.name == "mysql:9.7"
-    copy = ChasedCopy(server, schema, tmp_path / "kept.db", rows=60, seed=SEED, keyless=keyless, writers=3)
+    copy = ChasedCopy(
+        server, schema, tmp_path / "kept.db", rows=60, seed=SEED, keyless=keyless, writers=3, pause=0.02
+    )
     check(copy.run(kills=1, chunk_rows=10), 1)
 
 
