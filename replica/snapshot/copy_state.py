@@ -1,12 +1,16 @@
 """The state of a copy as the text that a checkpoint carries, and back. Pure: reads and writes no file.
 
-The text is compact JSON. Values of keys that JSON has no form for are objects with one member, which names the type.
+The text is compact JSON, compressed where it is long. Values of keys that JSON has no form for are objects with one
+member, which names the type.
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Any, Final
+from zlib import compress, decompress
+from zlib import error as ZlibError
 
 from protocol.errors import CheckpointError
 from protocol.records import record
@@ -21,6 +25,9 @@ from .window import Bound
 _VERSION: Final = 1
 #: More tables than this that wait or are whole are not named one by one: a checkpoint stays small.
 MOST_NAMED: Final = 30
+# A longer text is compressed: keys to be read again are many, and alike.
+_MOST_PLAIN: Final = 1000
+_COMPRESSED: Final = "zlib:"
 
 
 @record(slots=True)
@@ -76,7 +83,8 @@ class CopyState:
             for xid, tables in self.prepared.items()
         ]
         content |= {"waiting": waiting, "begun": begun, "whole": whole, "prepared": prepared}
-        return json.dumps(content, separators=(",", ":"))
+        text = json.dumps(content, separators=(",", ":"))
+        return text if len(text) <= _MOST_PLAIN else _COMPRESSED + b64encode(compress(text.encode())).decode()
 
     @classmethod
     def from_text(cls, text: str, listed: Iterable[TableId] = ()) -> "CopyState":
@@ -86,7 +94,7 @@ class CopyState:
         these. The last table of those that are whole gets their rows in all.
         """
         try:
-            content = json.loads(text)
+            content = json.loads(_plain_text(text))
             if content["version"] != _VERSION:
                 raise CheckpointError(
                     f"the checkpoint's copy has version {content['version']}; this library reads {_VERSION}: upgrade"
@@ -114,6 +122,15 @@ class CopyState:
 def _count(tables: Sequence[tuple[TableId, TableProgress]], is_such: Callable[[TableProgress], bool]) -> int:
     """How many tables at the beginning are such."""
     return next((number for number, (_, one) in enumerate(tables) if not is_such(one)), len(tables))
+
+
+def _plain_text(text: str) -> str:
+    if not text.startswith(_COMPRESSED):
+        return text
+    try:
+        return decompress(b64decode(text.removeprefix(_COMPRESSED), validate=True)).decode()
+    except ZlibError as error:
+        raise ValueError(error) from error
 
 
 def _in_ranges(through: Any, begin: Any, listed: Iterable[TableId]) -> dict[TableId, TableProgress]:

@@ -39,6 +39,8 @@ class Kept:
     async def take(self, tx: Transaction) -> list[Change]:
         """Apply a transaction; the changes of a prepared one wait for its XA COMMIT. Returns its changes."""
         changes = await tx.collect(prepared=True)
+        if tx.voided is not None:
+            self.rows.setdefault(tx.voided.name, {}).clear()
         if tx.outcome == "prepared":
             self.prepared[str(tx.xid)] = changes
             return changes

@@ -50,6 +50,9 @@ class KeptRows(MutableMapping[tuple[Any, ...], Row]):
     def __len__(self) -> int:
         raise NotImplementedError
 
+    def clear(self) -> None:
+        self._database.execute("DELETE FROM kept WHERE name = ?", (self._name,))
+
     def all(self) -> list[Row]:
         """All rows."""
         found = self._database.execute("SELECT row FROM kept WHERE name = ?", (self._name,))

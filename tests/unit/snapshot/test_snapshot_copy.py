@@ -59,6 +59,14 @@ def test_a_state_survives_a_checkpoint() -> None:
     assert not state.is_whole
 
 
+def test_a_state_with_many_keys_to_read_again_is_small() -> None:
+    keys = tuple((f"K{number:019d}",) for number in range(MOST_AGAIN))
+    state = CopyState({("shop", f"t{n}"): TableProgress((b"5",), (b"9",), keys, 12) for n in range(3)})
+    text = state.to_text()
+    assert len(text) < 2000
+    assert CopyState.from_text(text) == state
+
+
 @pytest.mark.parametrize("whole", [0, 1, 300, 599, 600])
 def test_a_state_of_many_tables_is_small(whole: int) -> None:
     """Of the tables behind those that are whole, one has begun and one is whole, too."""
@@ -93,7 +101,9 @@ def test_a_checkpoint_without_a_copy_is_what_it_was() -> None:
     assert "snapshot" not in Checkpoint("binlog.000001", 4).to_dict()
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"version":2}', '{"version":1,"waiting":[1]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "zlib:", "zlib:AAAA", "zlib:%", '{"version":2}', '{"version":1,"waiting":[1]}']
+)
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(CheckpointError, match="copy"):
         CopyState.from_text(text)
