@@ -20,7 +20,7 @@ from .log_builder import SOURCE_ID, LogBuilder
 from .raw_events import rotate
 
 USER, PASSWORD = "repl", "pässword-1"
-SECONDS = 20
+SECONDS = 120
 MARIADB = "11.8.6-MariaDB-log"
 CHECKSUM_ASKED = "SET @master_binlog_checksum = 'CRC32'"
 
