@@ -18,7 +18,7 @@ from protocol.binlog.events import (
     QueryEvent,
     RowsEvent,
 )
-from protocol.errors import ConfigurationError, DecodeError, ReplicaError
+from protocol.errors import ConfigurationError, DecodeError, ReplicaError, SchemaMismatchError
 
 from ..transactions.units import ROWS
 from .arrays import Losses
@@ -35,6 +35,9 @@ class BatchReader:
 
         for batch in log.arrow(table="shop.orders"):
             print(batch.num_rows)
+
+    It is an Arrow stream, too (``__arrow_c_stream__``): ``pyarrow.table``, ``polars.DataFrame`` and DuckDB take it
+    as it is.
 
     ``events`` come from a decoder with a ``RawRowCompiler``. ``table`` is ``"schema.table"``. ``schema`` is the
     schema of the last batch (None before the first); it changes with the table's columns. ``losses`` counts the
@@ -72,16 +75,43 @@ class BatchReader:
         self._is_gtid_new = False
         self._error: ReplicaError | None = None
         self._batches = self._read()
+        # A batch that was read for its schema.
+        self._first: pa.RecordBatch | None = None
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         for batch in self._batches:
             return batch
         if self._error is not None:
             raise self._error
         raise StopIteration
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The batches that are left as a stream of the Arrow PyCapsule interface; reading it reads the log.
+
+        A stream has one schema, that of its first batch: later columns are a ``SchemaMismatchError``. Without any
+        batch the stream has the metadata columns alone. A program that takes the stream raises its own errors, with
+        the texts of these.
+        """
+        # DuckDB asks twice, first for the schema only: no batch is taken before somebody reads.
+        first = self._first = next(self, None)
+        schema = schema_of((), self._images, self._metadata) if first is None else first.schema
+        stream = pa.RecordBatchReader.from_batches(schema, self._of_one_schema(schema))
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def _of_one_schema(self, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+        for batch in self:
+            if batch.schema != schema:
+                raise SchemaMismatchError(
+                    f"the columns of {self.table} change within the log, and an Arrow stream has one schema -- read "
+                    "the batches one by one, or give a stop before the change"
+                )
+            yield batch
 
     def _read(self) -> Generator[pa.RecordBatch, None, None]:
         try:

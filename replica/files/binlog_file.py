@@ -185,7 +185,8 @@ class BinlogFile:
         to add (None: all): ``_op`` (``insert``, ``update``, ``delete``), ``_ts`` (the event's time), ``_gtid``,
         ``_file``, ``_pos`` (the event's start), ``_row`` (number of the row in the event), ``_absent`` (names of the
         columns that no image holds, null if there are none). Batches have about ``batch_rows`` rows, fewer if rows
-        are long. If the table's columns change, a batch ends and the next batch has another schema.
+        are long. If the table's columns change, a batch ends and the next batch has another schema. What takes Arrow
+        streams (``pyarrow.table``, ``polars.DataFrame``, DuckDB) takes the reader as it is, for one schema.
 
         Dates that Arrow cannot hold (zero, partial or impossible) become null, and characters outside the column's
         character set become U+FFFD. ``BatchReader.losses`` counts both.

@@ -8,7 +8,7 @@ fill stand for the numbers of one transaction's rows; `bench.numbers` holds 0 to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SCHEMA = "bench"
 ROWS_PER_TRANSACTION = 5000
@@ -42,12 +42,17 @@ class Fill:
 
 @dataclass(frozen=True)
 class Workload:
-    """One log. ``tables`` are CREATE statements, which are not logged; ``fills`` are run one after another."""
+    """One log. ``tables`` are CREATE statements, which are not logged; ``fills`` are run one after another.
+
+    ``left_out`` names contestants that take minutes for this log.
+    """
 
     name: str
     what: str
     tables: tuple[str, ...]
     fills: tuple[Fill, ...]
+    # No part of repr(): the log in the cache does not depend on it.
+    left_out: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def table_names(self) -> list[str]:
@@ -269,9 +274,9 @@ _STRINGS = Workload(
 )
 
 # Logs that no reader can prepare for. An update of ten columns of a hundred has another image than the one before it,
-# and none of 5,000 tables has two changes in a row.
+# and none of 2,000 tables has two changes in a row.
 _SUBSET_COLUMNS = 99
-_TABLES = 5000
+_TABLES = 2000
 _SUBSETS = Workload(
     "subsets",
     "MINIMAL images, ten columns of a hundred in varying combinations",
@@ -328,7 +333,9 @@ _MANY = Workload(
                 END WHILE;
             END""",
     ),
-    (Fill(f"CALL {SCHEMA}.fill_tables({{first}}, {{count}})", 60_000),),
+    (Fill(f"CALL {SCHEMA}.fill_tables({{first}}, {{count}})", 10_000),),
+    # asyncmy asks information_schema at each table map: ten minutes and more.
+    left_out=("asyncmy",),
 )
 
 COMPARED = (_BULK, _SMALL, _WIDE, _JSON, _DECIMALS, _STRINGS, _SUBSETS, _MANY)

@@ -29,6 +29,7 @@ from protocol.errors import (
 )
 from protocol.gtid import GtidSet
 from protocol.rows.description import ColumnDescription
+from replica.arrow import BatchReader
 from replica.files.binlog_file import open_binlog
 from tests.support.arrow_rows import differences, has_lone_diffs, row_changes, text_cells
 from tests.support.log_builder import SOURCE_ID, LogBuilder, numbered_log
@@ -244,6 +245,49 @@ def test_the_table_changes() -> None:
         reader = file.arrow("s.t", metadata=["_row"])
         seen = [(batch.column(0).to_pylist(), reader.schema.names) for batch in reader]  # type: ignore[union-attr]
     assert seen == [([1, 2], ["@1", "_row"]), ([3], ["@1", "@2", "_row"]), ([5], ["@1", "_row"])]
+
+
+# As an Arrow stream
+
+
+def test_a_stream_for_other_programs() -> None:
+    """Whoever asks for the stream a second time before reading, as DuckDB does, misses nothing."""
+    log = numbered_log(3)
+    log.transaction([4, 5])
+
+    def opened(**options: Any) -> BatchReader:
+        return open_binlog(io.BytesIO(log.data)).arrow("s.t", **options)
+
+    batches = list(opened(batch_rows=2))
+    expected = pa.Table.from_batches(batches)
+    assert len(batches) > 1
+    assert pa.table(opened(batch_rows=2)) == expected
+    reader = opened(batch_rows=2)
+    unread = pa.RecordBatchReader.from_stream(reader)
+    assert unread.schema == expected.schema
+    assert pa.RecordBatchReader.from_stream(reader).read_all() == expected
+    reader = opened(batch_rows=2)
+    assert next(reader) == batches[0]
+    assert pa.table(reader) == pa.Table.from_batches(batches[1:])
+    with open_binlog(io.BytesIO(log.data)) as file:
+        assert pa.table(file.arrow("s.none", metadata=["_op"])).schema.names == ["_op"]
+
+
+def test_a_stream_has_one_schema_and_the_errors_of_the_log() -> None:
+    log = LogBuilder()
+    log.transaction([1])
+    log.add(EventType.TABLE_MAP, int_table_map(columns=2)[19:])
+    body = (7).to_bytes(6, "little") + struct.pack("<HH", 1, 2) + b"\2\xff" + b"\0" + struct.pack("<2i", 3, 4)
+    log.add(EventType.WRITE_ROWS, body)
+    with open_binlog(io.BytesIO(log.data)) as file:
+        stream = pa.RecordBatchReader.from_stream(file.arrow("s.t"))
+        assert stream.read_next_batch().num_rows == 1
+        with pytest.raises(pa.ArrowException, match=r"columns of s\.t change within the log"):
+            stream.read_next_batch()
+    damaged = bytearray(numbered_log(3).data)
+    damaged[-6] ^= 1
+    with open_binlog(io.BytesIO(damaged)) as file, pytest.raises(pa.ArrowException, match="checksum"):
+        pa.table(file.arrow("s.t"))
 
 
 # How it is asked for
