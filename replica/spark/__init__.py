@@ -30,6 +30,7 @@ Options (``replica.spark.source_options.SourceOptions`` describes each; case doe
     maxPartitionBytes               the approximate size of a partition: 128m (default)
     failOnDataLoss                  false: read on after events that the source has purged
     verifyChecksum                  true (default) or false
+    maxEventBytes                   the largest event: a larger one is an error before it takes memory
     keyring                         for encrypted files; MariaDB: keyFile, keyFileSecretEnv, keyFileIterations
 
 Columns of the envelope (described at ``replica.spark.envelope``): op, schema, table, before, after, key, ts, gtid,
@@ -42,6 +43,13 @@ committed them. Executors decode. With a local master they read the driver's fil
 up to 16 MB of the log with the tasks of a batch, and writes more to ``spoolDir`` if that is a URI of a folder that
 all machines see (``file:///mnt/shared/spool``, ``s3://bucket/spool``). Files in an object store are read by
 executors, one task each. A large transaction is cut and read by many tasks.
+
+What the progress of a streaming query shows: ``numInputRows`` counts rows; ``mirror`` and ``history`` count them in
+``observedMetrics["changes"]["rows"]`` (not under Spark Connect), as their streams pack many rows into one.
+``sources[0]["latestOffset"]`` has the last offset received, and ``lag_bytes``, ``lag_seconds``, ``received_bytes``,
+``spool_bytes`` (the spool on the driver's disk) and ``stored_bytes`` (objects in ``spoolDir``). A stream whose spool
+is full stops receiving and stays connected; if the connection is cut all the same, the log says why, and the stream
+reconnects.
 
 The modules, in the order in which a change passes through them (``replica.spool`` has what comes before):
 

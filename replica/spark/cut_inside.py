@@ -17,6 +17,7 @@ from protocol.binlog.events import RowsEvent
 from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.records import record
 
+from ..spool.mapped_file import release
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
 from ..spool.transaction_part import TransactionPart
 from .changes import ChangeReader, TransactionEnd
@@ -158,7 +159,10 @@ class _Cutting:
 def _events(data: mmap.mmap, piece: LogPiece, start: int = 0) -> Iterator[tuple[int, int, int]]:
     """Offset, type and size of the events of a piece, from ``start`` on."""
     offset, stop = max(piece.start, start, len(BINLOG_MAGIC)), piece.start + piece.size
+    due = 0
     while offset + EVENT_HEADER_SIZE <= stop:
+        if offset >= due:
+            due = release(data, offset)
         kind, size = _unpack_type_and_size(data, offset)
         if size < EVENT_HEADER_SIZE:
             # Damage, which the task that reads it reports.

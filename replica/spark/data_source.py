@@ -239,6 +239,7 @@ def _table(options: SourceOptions) -> Table:
         paths,
         tables=settings.tables,
         events=TableMapEvent,
+        max_event_bytes=settings.max_event_bytes,
         keyring=settings.keyring,
         key_file=key_file or None,
     ) as log:

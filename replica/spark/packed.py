@@ -9,6 +9,7 @@
     pos     BIGINT     position of the first row's event
     sql     STRING     of statements; of a gap the reason
     explicit_timestamps  BOOLEAN  of statements: whether the log says that explicit_defaults_for_timestamp was on
+    row_count            BIGINT   how many row changes ``rows`` has; null without ``rows``
 
 Packed rows have the columns of table mode with ``images=both``, but TIME is text, as Delta has no type for it. Unlike
 the rows of an envelope, they are in order across statements, and from one partition to the next.
@@ -48,6 +49,7 @@ PACKED_SCHEMA: Final = pa.schema(
         pa.field("pos", pa.int64(), nullable=False),
         ("sql", STRING),
         ("explicit_timestamps", pa.bool_()),
+        ("row_count", pa.int64()),
     ]
 )
 
@@ -65,6 +67,7 @@ class PackedItem:
     pos: int
     sql: str | None
     explicit_timestamps: bool | None = None
+    row_count: int | None = None
 
 
 @record(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class PackedWriter:
                     is_looked_up=table.names_from == "information_schema",
                 )
             ],
+            row_count=[typed.num_rows],
             **_place([first]),
         )
 

@@ -12,11 +12,12 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
+from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
 from protocol.records import record
 
 from ..arrow import Images
-from ..config.selection import one_of, read_boolean, table_patterns, whole_number
+from ..config.selection import SELECTION_READERS, one_of, read_boolean, table_patterns, whole_number
 from ..config.table_filter import exact_pattern
 from ..files.log_files import read_whole
 from ..spool.live_log import SPOOL_BYTES
@@ -50,9 +51,11 @@ class SourceOptions:
         max_partition_bytes [maxPartitionBytes]: the approximate size of a partition, ``128m`` (default).
         source_name [sourceName]: a name for the source, which adds the column ``source_name`` (in table mode
             ``_source_name``): for several sources in one target.
-        settings: ``verifyChecksum``; ``storageOptions`` (a JSON object with deltalake's names for S3, such as
-            AWS_ENDPOINT_URL; the environment has what it leaves out); for encrypted files ``keyring`` (MySQL), or
-            ``keyFile``, ``keyFileSecretEnv`` and ``keyFileIterations`` (MariaDB), paths that executors see, too.
+        settings: ``verifyChecksum``; ``maxEventBytes``, a size as of ``max_event_bytes`` of ``replica.connect``: a
+            larger event is an error before it takes memory; ``storageOptions`` (a JSON object with deltalake's names
+            for S3, such as AWS_ENDPOINT_URL; the environment has what it leaves out); for encrypted files
+            ``keyring`` (MySQL), or ``keyFile``, ``keyFileSecretEnv`` and ``keyFileIterations`` (MariaDB), paths that
+            executors see, too.
     A live source:
         connection: these options of ``replica.connect``: ``host``, ``port``, ``user``, ``unixSocket``, ``tls``,
             ``tlsCa``, ``tlsCert``, ``tlsKey``, ``serverPublicKeyPath``, ``getServerPublicKey``,
@@ -194,12 +197,23 @@ def _settings(values: Mapping[str, str]) -> ReadSettings:
         if "excludeTables" in values
         else (),
         verify_checksum=read_boolean("verifyChecksum", values.get("verifyChecksum", "true")),
+        max_event_bytes=_event_limit(values),
         keyring=values.get("keyring"),
         key_file=values.get("keyFile"),
         key_file_secret="" if secret_name is None else _environment("keyFileSecretEnv", secret_name),
         key_file_iterations=whole_number(0)("keyFileIterations", values.get("keyFileIterations", "0")),
         storage=parse_storage(values.get("storageOptions", "{}")),
     )
+
+
+def _event_limit(values: Mapping[str, str]) -> int:
+    if "maxEventBytes" not in values:
+        return MAX_EVENT_SIZE
+    size = SELECTION_READERS["max_event_bytes"](
+        "maxEventBytes", parse_size("maxEventBytes", values["maxEventBytes"])
+    )
+    assert isinstance(size, int)
+    return size
 
 
 def _connection(values: Mapping[str, str]) -> dict[str, str]:
@@ -288,8 +302,8 @@ _CONNECTION: Final[Mapping[str, str]] = MappingProxyType(
 )
 _STARTING: Final = ("startingOffsets", "startingTimestamp", "startingGtidSet")
 _OTHERS: Final = (
-    *("includeTables", "excludeTables", "verifyChecksum", "keyring", "keyFile", "keyFileSecretEnv"),
-    *("keyFileIterations", "storageOptions", "password", "passwordEnv", "passwordFile"),
+    *("includeTables", "excludeTables", "verifyChecksum", "maxEventBytes", "keyring", "keyFile"),
+    *("keyFileSecretEnv", "keyFileIterations", "storageOptions", "password", "passwordEnv", "passwordFile"),
 )
 _NAMES: Final = MappingProxyType(
     {name.lower(): name for name in (*_FIELDS, *_CONNECTION, *_STARTING, *_OTHERS)}

@@ -166,8 +166,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _take(self, live: LiveLog, begin: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         while True:
             offset = live.take(max_rows, max_bytes, _IDLE_SECONDS)
-            # With Trigger.AvailableNow, wait for everything that the log held when the query began.
-            if offset.key > begin.key or self._target is None or live.has_reached(self._target):
+            # With Trigger.AvailableNow, wait for everything that the log held when the query began. Behind a batch
+            # that is repeated after a crash, the first offset taken is where that batch ends.
+            if offset.key > begin.key or self._target is None or live.is_drained(self._target):
                 return offset
 
     def _find_start(self) -> Offset:
@@ -218,6 +219,7 @@ def connection_options(options: SourceOptions) -> Options:
         "tables": settings.tables,
         "exclude_tables": settings.exclude_tables or None,
         "verify_checksum": settings.verify_checksum,
+        "max_event_bytes": settings.max_event_bytes,
     }
     connection = Options.build(None, given)
     connection.check_one_host("a query reads the log of one server")

@@ -114,6 +114,11 @@ class Follower:
         return bool(self._marks) and not self.is_held
 
     @property
+    def is_drained(self) -> bool:
+        """Whether everything received up to the last boundary has been taken."""
+        return not self._marks
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that were received but not taken."""
         return self.bytes - self._taken_bytes

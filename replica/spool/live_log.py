@@ -182,6 +182,11 @@ class LiveLog:
         begun = (self._start or boundary, boundary)
         return any(one.is_sought_by_gtid(end) for one in begun) and boundary.has_all_of(end)
 
+    def is_drained(self, end: Offset) -> bool:
+        """Whether everything before an offset of this source has been read, and has been taken by ``take``."""
+        # In this order: what arrives between the two questions lies behind the end.
+        return self.has_reached(end) and self._following()[0].is_drained
+
     def report(self) -> dict[str, str | int | None]:
         """The last offset read, how far the taken offset lies behind, and what the spool has."""
         follower, spool = self._following()
@@ -279,6 +284,7 @@ class LiveLog:
             verify_checksum=options.verify_checksum,
             wants_table=table_filter(options.tables, options.exclude_tables),
             row_compiler=self._layouts,
+            max_event_bytes=options.max_event_bytes,
         )
 
     # In the thread.

@@ -18,7 +18,7 @@ from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, TableMapEvent, TransactionPayloadEvent
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.raw_reader import RawEventReader
-from protocol.constants import BINLOG_MAGIC
+from protocol.constants import BINLOG_MAGIC, MAX_EVENT_SIZE
 from protocol.errors import TruncatedError
 from protocol.records import record
 from protocol.rows.bounded_cache import BoundedCache
@@ -69,11 +69,15 @@ class LogPiece:
 
 @record(frozen=True, slots=True)
 class ReadSettings:
-    """How pieces are decoded; ``storage`` has the ``storageOptions``. The repr shows no secret."""
+    """How pieces are decoded. The repr shows no secret.
+
+    ``storage`` has the ``storageOptions``; a larger event than ``max_event_bytes`` is a ``DecodeError``.
+    """
 
     tables: tuple[str, ...] = ("*",)
     exclude_tables: tuple[str, ...] = ()
     verify_checksum: bool = True
+    max_event_bytes: int = MAX_EVENT_SIZE
     keyring: str | None = None
     key_file: str | None = None
     key_file_secret: str = field(default="", repr=False)
@@ -140,6 +144,7 @@ class PieceReader:
             verify_checksum=settings.verify_checksum,
             wants_table=table_filter(settings.tables, settings.exclude_tables),
             row_compiler=self.rows,
+            max_event_bytes=settings.max_event_bytes,
         )
         self._settings = settings
 
@@ -153,7 +158,9 @@ class PieceReader:
         stream = self._shipped()
         file = LogFile(piece.file, piece.path) if stream is None else LogFile(piece.file, stream=stream)
         with closing(OpenLogFile(file, "stop")) as opened:
-            yield from self._events(RawEventReader(opened.read, file=piece.file, keys=keys))
+            limit = self._settings.max_event_bytes
+            reader = RawEventReader(opened.read, file=piece.file, keys=keys, max_event_bytes=limit)
+            yield from self._events(reader)
 
     def _shipped(self) -> Readable | None:
         """The bytes that are not in a file of this machine."""
@@ -185,7 +192,11 @@ class PieceReader:
                 read = behind(BINLOG_MAGIC, read)
             base = piece.position - (0 if has_magic else len(BINLOG_MAGIC))
             reader = RawEventReader(
-                read, file=piece.file, base=base, torn="stop" if piece.may_be_torn else "raise"
+                read,
+                file=piece.file,
+                base=base,
+                torn="stop" if piece.may_be_torn else "raise",
+                max_event_bytes=self._settings.max_event_bytes,
             )
             if piece.description:
                 self._decoder.decode(piece.description, len(BINLOG_MAGIC))

@@ -23,6 +23,7 @@ from protocol.position import file_number
 from protocol.records import record
 
 from ..files.log_files import LogFile
+from .mapped_file import release
 from .pieces import LogPiece
 from .storage import is_uri
 
@@ -177,7 +178,10 @@ class HeaderWalk:
         The reader of the last piece reports that one.
         """
         data, size, position = self._data, self._size, self._start or len(BINLOG_MAGIC)
+        due = 0
         while position + EVENT_HEADER_SIZE <= size:
+            if position >= due:
+                due = release(data, position)
             event_type, event_size = _unpack_type_and_size(data, position)
             end = position + event_size
             if event_size < EVENT_HEADER_SIZE or end > size:

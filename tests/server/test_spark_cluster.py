@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,27 +28,35 @@ from replica.spool.storage import file_system
 from tests.server.support.clusters import BUCKET, driver_environment
 from tests.server.support.killed_queries import KilledQuery, Writer
 from tests.server.support.spark_sources import insert, now, options_of
+from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.spark.support.cluster import Cluster
 from tests.spark.support.killed_query import FORMATS, WAITING
-from tests.support.log_builder import LogBuilder
+from tests.spark.support.numbered_log import ROWS_PER_EVENT, write_numbered
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
-ROWS = 4_000
-ROWS_PER_EVENT = 1_000
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS, FEW_ROWS = 4_000, 2_000
 #: So many rows of 4 kB are more than what travels with tasks.
 LARGE = 8_000
 SECONDS = 200
 
-pytestmark = pytest.mark.long  # some minutes: a cluster is started, and several drivers
 
-
-@pytest.fixture
-def tables(server: Server) -> Iterator[list[str]]:
+@contextlib.contextmanager
+def tables_of(server: Server) -> Iterator[list[str]]:
+    """Two new tables."""
     with server.fresh_schema() as schema:
         names = [f"{schema}.t", f"{schema}.u"]
         for name in names:
             server.query(f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(4000))")
+        yield names
+
+
+@pytest.fixture
+def tables(server: Server) -> Iterator[list[str]]:
+    with tables_of(server) as names:
         yield names
 
 
@@ -86,6 +95,38 @@ def ids(rows: pa.Table) -> list[int]:
     return [json.loads(after)["id"] for _, after in found]
 
 
+@pytest.mark.long
+def test_every_row_comes_once_though_worker_and_driver_are_killed(
+    seed: int,
+    spark: SparkSession,  # noqa: F811
+    mysql97: Server,
+    cluster: Cluster,
+    shared: Path,
+    tmp_path: Path,
+) -> None:
+    """The short form: one driver, whose end the test run's own session writes."""
+    with tables_of(mysql97) as tables:
+        query = KilledQuery(
+            mysql97,
+            shared,
+            tables,
+            environment=driver_environment(cluster, tmp_path),
+            maxRowsPerTrigger=500,
+            startingOffsets=now(options_of(mysql97, tables)),
+        )
+        rng = random.Random(seed)
+        with Writer(mysql97, tables, rng) as writer:
+            writer.reach(FEW_ROWS // 2)
+            with query.run(f"{rng.choice(FORMATS)}:inside_read:1") as process:
+                kill_a_reading_worker(query, process, cluster)
+                begun = min(query.commits())
+                query.wait(process, lambda: min(query.commits()) > begun)
+            writer.reach(FEW_ROWS)
+        query.finish(spark)
+        check(shared, writer.written)
+
+
+@pytest.mark.long  # several drivers, one after another
 @pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_every_row_comes_once(
     seed: int, server: Server, tables: list[str], cluster: Cluster, shared: Path, tmp_path: Path
@@ -104,26 +145,29 @@ def test_every_row_comes_once(
     with Writer(server, tables, rng) as writer:
         writer.reach(ROWS // 2)
         query.run_to_its_death(f"{format}:after_offsets:2")
-        kill_a_reading_worker(query, cluster, format, partial(writer.reach, ROWS))
-    assert ids(parquet_rows(shared / "parquet")) == list(range(writer.written))
-    table = DeltaTable(shared / "delta").to_pyarrow_table(columns=["after", "seq"])
-    assert ids(table) == list(range(writer.written))
+        with query.run(f"{format}:inside_read:1") as process:
+            kill_a_reading_worker(query, process, cluster)
+            writer.reach(ROWS)
+            query.wait(process, query.has_all)
+    check(shared, writer.written)
 
 
-def kill_a_reading_worker(
-    query: KilledQuery, cluster: Cluster, format: str, write: Callable[[], None]
-) -> None:
+def check(folder: Path, count: int) -> None:
+    """Each number once in Parquet and in Delta, in the order in which they were written."""
+    assert ids(parquet_rows(folder / "parquet")) == list(range(count))
+    assert ids(DeltaTable(folder / "delta").to_pyarrow_table(columns=["after", "seq"])) == list(range(count))
+
+
+def kill_a_reading_worker(query: KilledQuery, process: subprocess.Popen[bytes], cluster: Cluster) -> None:
     """Kill the worker of the first task that reads; the query goes on with the other one, and with a new one."""
-    with query.run(f"{format}:inside_read:1") as process:
-        query.wait(process, lambda: bool(list(query.folder.glob(f"{WAITING}*"))))
-        [waiting] = query.folder.glob(f"{WAITING}*")
-        number = int(waiting.name.removeprefix(WAITING))
-        cluster.kill_worker(number)
-        cluster.start_worker(number)
-        write()
-        query.wait(process, query.has_all)
+    query.wait(process, lambda: bool(list(query.folder.glob(f"{WAITING}*"))))
+    [waiting] = query.folder.glob(f"{WAITING}*")
+    number = int(waiting.name.removeprefix(WAITING))
+    cluster.kill_worker(number)
+    cluster.start_worker(number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_a_large_transaction_on_an_object_store(
     server: Server, tables: list[str], cluster: Cluster, store: dict[str, str], tmp_path: Path
@@ -160,12 +204,13 @@ def pieces_on_store(target: str, store: dict[str, str]) -> set[str]:
     return {info.base_name for info in found if info.base_name.endswith(".piece")}
 
 
+@pytest.mark.long
 def test_batches_and_streams_of_what_only_the_driver_sees(
     mysql97: Server, cluster: Cluster, shared: Path, store: dict[str, str], tmp_path: Path
 ) -> None:
     small, large = tmp_path / "bin.000001", tmp_path / "bin.000002"
-    numbered(small, transactions=20, events=1)
-    numbered(large, transactions=1, events=40, filler=450_000)
+    write_numbered(small, [1] * 20)
+    write_numbered(large, [40], filler=450_000)
     packed = tmp_path / "packed.000003.gz"
     packed.write_bytes(gzip.compress(small.read_bytes(), 1))
     system, bucket = file_system(f"s3://{BUCKET}/logs", store)
@@ -181,7 +226,7 @@ def test_batches_and_streams_of_what_only_the_driver_sees(
         live |= {"startingOffsets": now(live), "maxBytesPerTrigger": "20k", "sourceName": "a"}
         insert(mysql97, table, 0, 1000)
         found = run_driver(
-            cluster.settings(tmp_path / "local"),
+            driver_environment(cluster, tmp_path),
             {"options": {"path": str(small)}},
             {"options": {"path": str(tmp_path / "*.0*")}},
             {"options": {"path": str(large)} | spool},
@@ -199,37 +244,20 @@ def test_batches_and_streams_of_what_only_the_driver_sees(
     assert {"lag_bytes", "lag_seconds", "received_bytes", "spool_bytes", "stored_bytes"} < latest.keys()
 
 
-def numbered(path: Path, transactions: int, events: int, filler: int = 0) -> None:
-    """A log of transactions with so many events of ``ROWS_PER_EVENT`` rows each, and a comment before each event."""
-    log, one = LogBuilder(), LogBuilder()
-    one.transaction(list(range(ROWS_PER_EVENT)))
-    pair = [(raw[4], raw[19:-4]) for raw in (one.event(2), one.event(3))]
-    for number in range(transactions):
-        log.add(33, b"\1" + bytes(16) + (number + 1).to_bytes(8, "little"))
-        log.statement("BEGIN")
-        for _ in range(events):
-            log.add(29, b"\0" + b"x" * filler)
-            for kind, body in pair:
-                log.add(kind, body)
-        log.add(16, number.to_bytes(8, "little"))
-    path.write_bytes(log.data)
-
-
 def rows_of(events: int) -> dict[str, int]:
     count = events * ROWS_PER_EVENT
     return {"rows": count, "places": count, "total": events * sum(range(ROWS_PER_EVENT))}
 
 
-def run_driver(settings: dict[str, str], *reads: dict[str, Any]) -> list[dict[str, Any]]:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.spark.support.cluster_driver",
-        json.dumps(settings),
-        json.dumps(reads),
-    ]
+def run_driver(environment: dict[str, str], *reads: dict[str, Any]) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "tests.spark.support.cluster_driver", json.dumps(reads)]
     done = subprocess.run(
-        ["timeout", str(SECONDS), *command], cwd=ROOT, capture_output=True, text=True, start_new_session=True
+        ["timeout", str(SECONDS), *command],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr[-4000:]}"
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -38,10 +38,9 @@ KILLS = {
     "delta:after_sink:2": "offsets are open",
 }
 ATTEMPTS = 10
+SERVERS = ["mysql:9.7", pytest.param("mariadb:11.8", marks=pytest.mark.long)]
 # It may take several runs to kill the query there: no code of this project runs at that point.
 _BY_CHANCE = "parquet:after_sink:1"
-
-pytestmark = pytest.mark.long  # some minutes, of which Spark's start takes most
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def tables(server: Server) -> Iterator[list[str]]:
         yield names
 
 
-@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+@pytest.mark.parametrize("server", SERVERS, indirect=True)
 def test_every_row_comes_once(
     seed: int,
     spark: SparkSession,  # noqa: F811
@@ -81,7 +80,10 @@ def test_every_row_comes_once(
                 kill_at_random(query, rng)
             print(f"{number}: {kill_at or 'random'}, written {writer.written}, committed {query.commits()}")
         writer.reach(rows_written)
-    query.run_until(query.has_all)
+    if is_long:
+        query.run_until(query.has_all)
+    else:
+        query.finish(spark)
     rows = spark.read.parquet(str(tmp_path / "parquet")).select("after", "seq").toArrow()
     check(rows, writer.written)
     check(DeltaTable(tmp_path / "delta").to_pyarrow_table(columns=["after", "seq"]), writer.written)
@@ -119,12 +121,13 @@ def kill_at_random(query: KilledQuery, rng: random.Random) -> None:
         query.run_until(lambda: query.commits() != before, rng.uniform(0, 6))
 
 
-@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+@pytest.mark.parametrize("server", SERVERS, indirect=True)
 def test_a_query_killed_before_its_first_batch_is_done_loses_nothing(
     spark: SparkSession,  # noqa: F811
     server: Server,
     tables: list[str],
     tmp_path: Path,
+    pytestconfig: pytest.Config,
 ) -> None:
     query = KilledQuery(server, tmp_path, tables, startingOffsets="latest")
     with Writer(server, tables, random.Random(0)) as writer:
@@ -135,5 +138,8 @@ def test_a_query_killed_before_its_first_batch_is_done_loses_nothing(
             query.wait_for_death(process)
         assert query.batches("parquet", "commits") == -1
         writer.reach(writer.written + 1000)
-    query.run_until(query.has_all)
+    if pytestconfig.getoption("long"):
+        query.run_until(query.has_all)
+    else:
+        query.finish(spark)
     check(spark.read.parquet(str(tmp_path / "parquet")).select("after", "seq").toArrow(), writer.written)

@@ -99,6 +99,7 @@ def test_changes_of_a_table(
     assert found == [{"id": 1, "v": "x"}, {"id": 4, "v": "d"}, {"id": 20, "v": "b"}]
     table = DeltaTable(table_path(str(tmp_path), f"{shop}.t"))
     assert table.transaction_version(str(query.id)) == query.recentProgress[-1]["batchId"]
+    assert sum(one.observedMetrics["changes"]["rows"] for one in query.recentProgress) == 4
 
 
 def test_files_on_the_command_line(

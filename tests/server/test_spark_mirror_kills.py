@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,13 +16,17 @@ pytest.importorskip("deltalake")
 from tests.server.support import random_shop
 from tests.server.support.killed_queries import KilledQuery
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
-from tests.spark.conftest import spark_missing
-from tests.spark.support.kept_tables import check_intervals
+from tests.server.support.streams import begin_log
+from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
+from tests.spark.support.kept_tables import check_intervals, run_once
 from tests.spark.support.killed_mirror import JOBS, POINTS
+from tests.spark.support.spark_python import retried
 from tests.support.servers import Server
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 KILLS = 10
-TRIES = 5
 TRANSACTIONS = 200  # between two kills
 FEW_TRANSACTIONS = 40  # in the short form, which has one kill
 
@@ -30,6 +35,7 @@ FEW_TRANSACTIONS = 40  # in the short form, which has one kill
 def shop(server: Server) -> Iterator[str]:
     if reason := spark_missing():
         pytest.skip(reason)
+    begin_log(server)
     with server.fresh_schema() as schema:
         random_shop.create(server, schema)
         yield schema
@@ -39,22 +45,11 @@ def has_gone_on(query: KilledQuery, begun: int) -> bool:
     return max(query.commits()) > begun
 
 
-def survive(run: Callable[[], None]) -> None:
-    """A run that ends because Spark gives its Python processes ten seconds to start, which a busy machine needs."""
-    for attempt in range(TRIES):
-        try:
-            run()
-            return
-        except AssertionError as error:
-            if attempt == TRIES - 1 or "worker failed to connect back" not in str(error):
-                raise
-
-
-@pytest.mark.long  # Spark is started some 20 times
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
 @pytest.mark.parametrize("job", JOBS)
 def test_killed_at_any_time(
     seed: int,
+    spark: SparkSession,  # noqa: F811
     server: Server,
     shop: str,
     tmp_path: Path,
@@ -82,13 +77,18 @@ def test_killed_at_any_time(
             writer.allowed = writer.made + transactions
             begun = max(query.commits())
             if point:
-                survive(partial(query.run_to_its_death, f"{job}:{point}:2"))
+                retried(partial(query.run_to_its_death, f"{job}:{point}:2"))
             else:
                 is_on = partial(has_gone_on, query, begun)
-                survive(partial(query.run_until, is_on, rng.uniform(0, 5)))
+                retried(partial(query.run_until, is_on, rng.uniform(0, 5)))
             print(f"killed {point or 'at some time'}: micro-batches {query.commits()}", flush=True)
             writer.reach(writer.allowed)
-    survive(partial(query.run_until, query.has_all))
+    if is_long:
+        retried(partial(query.run_until, query.has_all))
+    else:
+        # Spark's session of the test run goes on where the killed one ended: that saves another start of Spark.
+        source = {name: value for name, value in query.source.items() if name != "rowFormat"}
+        retried(partial(run_once, JOBS[job], spark, source, tmp_path / job))
     for table in TABLES:
         expected = source_rows(server, shop, table)
         assert expected

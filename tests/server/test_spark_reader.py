@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,7 @@ from replica.spark.stream_reader import BinlogStreamReader, connection_options
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
 from tests.server.support.spark_readers import ALL, Json, Readers, next_offset, spark_schema
-from tests.server.support.spark_sources import LIVE_SERVERS, insert
+from tests.server.support.spark_sources import LIVE_SERVERS, WAIT, insert, now
 from tests.support.servers import Server
 
 
@@ -42,6 +43,10 @@ def batch(reader: BinlogStreamReader, start: Json, end: Json) -> list[Json]:
     copy = pickle.loads(pickle.dumps(reader))
     rows = [row for one in partitions for found in copy.read(one) for row in found.to_pylist()]
     return sorted(rows, key=lambda row: row.get("seq", row.get("_seq")))
+
+
+def place(offset: Json) -> tuple[str, int]:
+    return offset["file"], offset["position"]
 
 
 def ids(rows: list[Json]) -> list[int]:
@@ -88,6 +93,31 @@ def test_limits_and_an_end(server: Server, readers: Readers, table: str) -> None
     assert 200 <= len(rows) <= 210
     assert max(map(len, found)) <= 40
     assert len(found) >= 5
+
+
+@pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)
+def test_an_end_behind_a_repeated_batch(server: Server, readers: Readers, table: str) -> None:
+    """After a crash a batch is repeated. Trigger.AvailableNow then goes on up to the end of the log."""
+    options = {**ENVELOPE, "maxRowsPerTrigger": 30, "includeTables": table}
+    first = readers(server, **options)
+    limit = first.getDefaultReadLimit()
+    start = first.latestOffset(first.initialOffset(), limit)
+    insert(server, table, 0, 200)
+    end = next_offset(first, start, limit)
+    first.stop()
+    again = readers(server, **options)
+    again.prepareForTriggerAvailableNow()
+    rows = ids(batch(again, start, end))
+    # Everything has been received when Spark asks: nothing is left that would wake the reader up.
+    end_of_log = now(options_of(server, readers.folder))
+    until = time.monotonic() + WAIT
+    while (report := again.reportLatestOffset()) is None or place(report) < place(json.loads(end_of_log)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    while (following := again.latestOffset(end, limit)) != end:
+        rows += ids(batch(again, end, following))
+        end = following
+    assert rows == list(range(200))
 
 
 @pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.spark.support.spark_python import spark_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,8 +38,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     import replica.spark
 
     # Java only writes folders with non-ASCII names, such as tables have, in a UTF-8 locale.
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, SECRET_VARIABLE: SECRET, "LC_ALL": "C.UTF-8"}
     scratch = tmp_path_factory.mktemp("spark")
+    os.environ |= {"PYSPARK_PYTHON": spark_python(scratch), SECRET_VARIABLE: SECRET, "LC_ALL": "C.UTF-8"}
     session = (
         SparkSession.builder.master("local[2]")
         .appName("mysql-replica tests")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from protocol.errors import ConfigurationError
 from protocol.rows.table import Table
 from replica.spark.envelope import envelope_schema
 from replica.spark.source_options import parse_options, parse_size
+from replica.spark.stream_reader import connection_options
 from replica.spark.table_mode import table_schema
 
 
@@ -60,6 +61,12 @@ def test_names_in_any_case() -> None:
     assert options.max_partition_bytes == 1 << 20
 
 
+def test_the_largest_event_is_limited_for_files_and_live_sources() -> None:
+    options = parse_options({"user": "u", "maxEventBytes": "8m"})
+    assert options.settings.max_event_bytes == 8 << 20
+    assert connection_options(options).max_event_bytes == 8 << 20
+
+
 def test_a_table_is_no_pattern() -> None:
     options = parse_options({"path": "/logs", "schemaMode": "TABLE", "table": "shop.a[b]*"})
     assert options.settings.tables == ("shop.a[[]b][*]",)
@@ -84,6 +91,8 @@ def test_a_table_is_no_pattern() -> None:
         ({"path": "/logs", "host": "db"}, "host cannot be given with path"),
         ({"path": "/logs", "endingOffsets": "latest"}, "endingOffsets cannot be given with path"),
         ({"user": "u", "endingOffsets": "earliest"}, "endingOffsets: must be latest or an offset's JSON"),
+        ({"path": "/logs", "maxEventBytes": "100"}, "maxEventBytes: .* from 4096 to"),
+        ({"path": "/logs", "maxEventBytes": "4g"}, "maxEventBytes: .* from 4096 to"),
         ({"path": "/logs", "password": "x"}, "password cannot be given with path"),
         ({"user": "u", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: a whole number of at least 1"),
         ({"user": "u", "password": "a", "passwordEnv": "B"}, "give the password by one of them only"),

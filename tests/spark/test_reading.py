@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from protocol.errors import LostEventsError, ReplicaError, StatementFormatError, UnsupportedEventError
+from protocol.errors import (
+    DecodeError,
+    LostEventsError,
+    ReplicaError,
+    StatementFormatError,
+    UnsupportedEventError,
+)
 from replica.spark.changes import ChangeReader
 from replica.spark.read_task import ReadPlan
 from replica.spool import planner
@@ -24,6 +31,8 @@ from tests.spark.support.planned import JSON_PLAN, compare, plan, read_all
 from tests.support.log_builder import LogBuilder
 
 SIZES = [1 << exponent for exponent in range(12, 31)]
+# The event type that brings the statement of rows, which may be of any size.
+IGNORABLE = 29
 # Unlike open_binlog, which hands out events, rows of the first trees and lost events cannot be passed over here, nor
 # can a JSON diff without its document.
 REFUSED = {
@@ -179,6 +188,20 @@ def test_a_torn_end_and_one_that_grows(tmp_path: Path) -> None:
     rows = read_all(pieces)
     # The rows of the last transaction are there, but not its end.
     assert [row["source"]["outcome"] for row in rows] == ["commit"] * 19 + ["open"]
+
+
+def test_an_event_above_the_limit_is_an_error(tmp_path: Path) -> None:
+    log = LogBuilder()
+    log.transaction([1, 2, 3])
+    log.add(IGNORABLE, b"\0" + b"x" * 10_000)
+    path = tmp_path / "bin.000001"
+    path.write_bytes(log.data)
+    [piece] = plan(path, 1 << 30)
+    for one in (piece, replace(piece, is_whole=True)):
+        assert len(read_all([one])) == 3
+        limited = replace(JSON_PLAN, settings=ReadSettings(max_event_bytes=8192))
+        with pytest.raises(DecodeError, match="max_event_bytes"):
+            read_all([one], limited)
 
 
 def test_a_long_plan_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

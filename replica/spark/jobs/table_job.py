@@ -81,8 +81,9 @@ class TableJob:
         """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
 
         Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. A new
-        job begins at the beginning of the log, or with ``seed``: ``PATH@CHECKPOINT``. Raises ``ConfigurationError``,
-        which names the tables, if the log does not reach back to their CREATE TABLE.
+        job begins at the beginning of the log, or with ``seed``: ``PATH@CHECKPOINT``. The query's progress has the
+        number of row changes in ``observedMetrics["changes"]["rows"]``. Raises ``ConfigurationError``, which names
+        the tables, if the log does not reach back to their CREATE TABLE.
         """
         require_delta()
         from ..source_options import parse_options
@@ -114,7 +115,7 @@ class TableJob:
             else:
                 begin.is_birth = check_log(connection_options(parsed), kept.wants)
             begin.folds_names = folds_names(connection_options(parsed))
-        frame = read_stream(spark, options, target, state)
+        frame = _counted(read_stream(spark, options, target, state))
         writer = frame.writeStream.foreachBatch(_EachBatch(kept, begin, state.checkpoint))
         return start_query(writer, state, pace)
 
@@ -197,6 +198,14 @@ class _EachBatch:
 
         query = query_id(frame, self._checkpoint, self._target.storage)
         run_batch(self._target, self._begin, query, batch, lambda: _items(frame.collect()))
+
+
+def _counted(frame: "DataFrame") -> "DataFrame":
+    """The frame of a stream, whose progress then counts row changes: Spark itself counts items."""
+    from pyspark.sql import functions
+
+    rows = functions.coalesce(functions.sum("row_count"), functions.lit(0))
+    return frame.observe("changes", rows.alias("rows"))
 
 
 def _items(rows: "Iterable[Row]") -> "list[PackedItem]":

@@ -66,5 +66,5 @@ def _create_bucket(endpoint: str, process: subprocess.Popen[bytes], log: Path) -
 
 def driver_environment(cluster: Cluster, folder: Path, **targets: str) -> dict[str, str]:
     """The environment of ``tests.spark.support.killed_query`` on the cluster."""
-    found = {"CLUSTER": json.dumps(cluster.settings(folder / "local"))}
+    found = {"CLUSTER": json.dumps(cluster.settings(folder / "local")), "PYSPARK_PYTHON": cluster.python}
     return found | ({"TARGETS": json.dumps(targets)} if targets else {})

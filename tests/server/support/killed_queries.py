@@ -14,11 +14,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from replica.spark.jobs import changelog
+from replica.spark.jobs.spark_session import Pace, await_queries
 from tests.spark.support.killed_query import FORMATS, last_number
+from tests.spark.support.spark_python import retried
 from tests.support.places import ROOT
 from tests.support.servers import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS = 150
 
@@ -90,12 +96,14 @@ class KilledQuery:
             "rowFormat": "json",
             "heartbeat": 1,
         }
-        self._pairs = [f"{name}={value}" for name, value in (options | more).items()]
+        #: The options of the source.
+        self.source = {name: str(value) for name, value in (options | more).items()}
 
     @contextlib.contextmanager
     def run(self, kill_at: str = "", when: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """A run, which is killed at the end if it is still there. It kills itself only when a file is there."""
-        command = [sys.executable, "-m", self._module, str(self.folder), *self._pairs]
+        pairs = [f"{name}={value}" for name, value in self.source.items()]
+        command = [sys.executable, "-m", self._module, str(self.folder), *pairs]
         environment = os.environ | {"KILL_AT": kill_at or "::0", "LC_ALL": "C.UTF-8", **self._environment}
         if when is not None:
             environment["KILL_WHEN"] = str(when)
@@ -109,6 +117,20 @@ class KilledQuery:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def finish(self, spark: SparkSession) -> None:
+        """Have a session of this process write what ``changelog`` still lacks: that saves a start of Spark."""
+
+        def run() -> None:
+            starts = []
+            for format in FORMATS:
+                target = str(self.folder / format)
+                starts.append(
+                    changelog.start(spark, self.source, target, format=format, pace=Pace(once=True))
+                )
+            await_queries(*starts)
+
+        retried(run)
 
     def run_until(self, is_done: Callable[[], bool], seconds: float = 0.0) -> None:
         """Run it until something is so, and so many seconds longer; then it is killed."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import protocol
 import replica
+from tests.spark.support.spark_python import spark_python
 
 SECONDS = 120
 WORKERS = 2
@@ -64,12 +65,16 @@ def worker_folders() -> list[Path]:
 
 
 class Cluster:
-    """``url`` is the master's; ``shared`` the one folder that driver and workers have in common."""
+    """``url`` is the master's; ``shared`` the one folder that driver and workers have in common.
+
+    ``python`` is there: the ``PYSPARK_PYTHON`` of drivers.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.shared = folder / "shared"
         self.shared.mkdir(parents=True)
+        self.python = spark_python(self.shared)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         port = free_port()
         self.url = f"spark://127.0.0.1:{port}"
@@ -200,7 +205,6 @@ def _environment() -> dict[str, str]:
         "SPARK_HOME": str(pyspark.__path__[0]),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SCALA_VERSION": "2.13",
-        "PYSPARK_PYTHON": sys.executable,
         "LC_ALL": "C.UTF-8",
         "HOME": "/tmp",
     }

@@ -1,8 +1,8 @@
 """A driver of a cluster that reads logs in several ways, one after another, in one session.
 
-    python -m tests.spark.support.cluster_driver SETTINGS READS  ->  a line of JSON for each read
+    python -m tests.spark.support.cluster_driver READS  ->  a line of JSON for each read
 
-SETTINGS is a JSON object with the settings of the session. READS is a list of objects with the ``options`` of the
+``CLUSTER`` has the settings of the session as JSON. READS is a list of objects with the ``options`` of the
 source; ``stream`` is true for a stream, which reads everything that is there into Spark's sink ``memory``.
 """
 
@@ -49,9 +49,9 @@ def summary(frame: DataFrame) -> dict[str, Any]:
     return row.asDict()
 
 
-def main(settings: dict[str, str], reads: list[dict[str, Any]]) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def main(reads: list[dict[str, Any]]) -> None:
     builder = SparkSession.builder
+    settings: dict[str, str] = json.loads(os.environ["CLUSTER"])
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -63,4 +63,4 @@ def main(settings: dict[str, str], reads: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), json.loads(sys.argv[2]))
+    main(json.loads(sys.argv[1]))

@@ -17,18 +17,22 @@ from pyspark.sql import SparkSession
 import replica.spark
 from replica.spark.jobs import history, kept_table, micro_batch, mirror
 from replica.spark.jobs.spark_session import await_queries
+from tests.spark.support.cluster import SHORT_LIVED
 from tests.spark.support.killed_query import POINTS as QUERY_POINTS
 from tests.spark.support.killed_query import Kill, KilledSource
+from tests.spark.support.spark_python import spark_python
 
 JOBS = {"mirror": mirror, "history": history}
 POINTS = (*QUERY_POINTS, "between_commits")
 
 
 def main(folder: Path, *pairs: str) -> None:
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "KILLED_GROUP": str(os.getpgid(0))}
+    os.environ.setdefault("PYSPARK_PYTHON", spark_python(folder / "local"))
+    os.environ["KILLED_GROUP"] = str(os.getpgid(0))
     builder = SparkSession.builder.master("local[2]")
     settings = {
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -39,13 +38,13 @@ from replica.spark.stream_reader import BinlogStreamReader
 from replica.spool import shipping, spool
 from replica.spool.pieces import LogPiece
 from tests.spark.support.cluster import SHORT_LIVED, WORKER_VARIABLE
+from tests.spark.support.spark_python import retried, spark_python
 
 FORMATS: tuple[Literal["parquet", "delta"], ...] = ("parquet", "delta")
 #: The points at which a query may be killed.
 POINTS = ("before_offsets", "after_offsets", "inside_read", "inside_fsync", "after_sink")
 #: Beginning of the name of a file that a task leaves.
 WAITING = "waiting-"
-TRIES = 5
 _WAITING_SECONDS = 60
 
 
@@ -185,7 +184,8 @@ def last_number(folder: Path) -> int:
 
 
 def main(folder: Path, *pairs: str) -> None:
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "KILLED_GROUP": str(os.getpgid(0))}
+    os.environ.setdefault("PYSPARK_PYTHON", spark_python(folder / "local"))
+    os.environ["KILLED_GROUP"] = str(os.getpgid(0))
     builder = SparkSession.builder
     for name, value in settings(folder).items():
         builder = builder.config(name, value)
@@ -197,20 +197,17 @@ def main(folder: Path, *pairs: str) -> None:
         threading.Thread(target=watch_parquet, args=(folder / "parquet",), daemon=True).start()
     source = dict(pair.split("=", 1) for pair in pairs)
     targets = json.loads(os.environ.get("TARGETS", "null")) or {one: str(folder / one) for one in FORMATS}
-    for attempt in range(TRIES):
+
+    def run() -> None:
         queries = []
-        try:
-            for format, target in targets.items():
-                state = state_of(str(folder / format))
-                if "CLUSTER" in os.environ:
-                    source["spoolCache"] = str(folder / format / "_state" / "spool")
-                queries.append(changelog.start(session, source, target, format=format, state=state))
-            await_queries(*queries)
-            return
-        except PySparkException as error:
-            # Spark gives its Python processes ten seconds to start, which a busy machine needs.
-            if attempt == TRIES - 1 or "failed to connect back" not in str(error):
-                raise
+        for format, target in targets.items():
+            state = state_of(str(folder / format))
+            if "CLUSTER" in os.environ:
+                source["spoolCache"] = str(folder / format / "_state" / "spool")
+            queries.append(changelog.start(session, source, target, format=format, state=state))
+        await_queries(*queries)
+
+    retried(run)
 
 
 def settings(folder: Path) -> dict[str, str]:
