@@ -108,7 +108,9 @@ if TYPE_CHECKING:
     from .config.snapshot_status import SnapshotStatus
     from .config.status import StatusHook, StreamStatus
     from .config.tls import TlsMode
+    from .schemas.catalog import Unknown
     from .schemas.change_event import SchemaChangeEvent
+    from .schemas.shape import ColumnShape, Key, Period, Shape
     from .sql.xa import Xid
     from .statistics.collect import LogStatistics
     from .statistics.summaries import (
@@ -200,6 +202,11 @@ __all__ = [
     "SchemaStore",
     "FileSchemaStore",
     "SchemaChangeEvent",
+    "Shape",
+    "ColumnShape",
+    "Key",
+    "Period",
+    "Unknown",
     "StreamStatus",
     "open_metrics",
     "SnapshotStatus",
@@ -259,6 +266,11 @@ _LATER: Final = MappingProxyType(
         "FileSchemaStore": "config.schema_store",
         "SchemaStore": "config.schema_store",
         "SchemaChangeEvent": "schemas.change_event",
+        "Shape": "schemas.shape",
+        "ColumnShape": "schemas.shape",
+        "Key": "schemas.shape",
+        "Period": "schemas.shape",
+        "Unknown": "schemas.catalog",
         "Xid": "sql.xa",
         "Failure": "config.reconnect",
         "ReconnectPolicy": "config.reconnect",

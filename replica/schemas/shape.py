@@ -22,13 +22,17 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r"})
 
 @record(slots=True, frozen=True)
 class ColumnShape:
-    """One column. ``type`` is information_schema's DATA_TYPE; ``geometrycollection`` on every server.
+    """A column, called ``name``. ``type`` is information_schema's DATA_TYPE; ``geometrycollection`` on all servers.
 
     ``numbers``: characters of CHAR and VARCHAR, bytes of BINARY and VARBINARY, bits of BIT, precision and scale of
     DECIMAL, fractional digits of a time where there are any, dimensions of VECTOR; nothing for other types.
     ``charset`` is None for types without. ``nullable`` is None where nothing tells it. ``is_hidden``: the log has the
     column, SELECT * and information_schema do not. ``type`` is empty where only the name is known: a later statement
     gave the column another definition.
+
+    ``labels`` are those of ENUM and SET. ``generated`` is ``"virtual"``, ``"stored"`` or empty. ``unsigned``,
+    ``zerofill``, ``invisible`` and ``compressed`` are the attributes of these names. ``role`` says what a column of
+    MariaDB is for: ``"start"`` and ``"end"`` of a system-versioned row, ``"hash"`` of a unique key; else empty.
     """
 
     name: str
@@ -67,8 +71,9 @@ class ColumnShape:
 
 @record(slots=True, frozen=True)
 class Key:
-    """A key besides the primary key. ``parts``: columns with the length of their prefix, 0 for the whole column.
+    """A key, called ``name``. ``parts``: columns with the length of their prefix, 0 for the whole column.
 
+    ``kind`` is ``"primary"``, ``"unique"``, ``"index"``, ``"fulltext"``, ``"spatial"`` or ``"vector"``.
     An expression has the column ``""``. A key WITHOUT OVERLAPS ends in the end and the start of its period.
     ``is_hash``: MariaDB keeps a hidden column with a hash of the columns. ``is_generated``: the server made the key
     for a FOREIGN KEY; None where that is not known.
@@ -83,7 +88,7 @@ class Key:
 
 @record(slots=True, frozen=True)
 class Period:
-    """An application's period of MariaDB: two columns under one name."""
+    """An application's period of MariaDB, called ``name``: from the column ``start`` to the column ``end``."""
 
     name: str
     start: str
@@ -96,8 +101,8 @@ class Shape:
 
     ``primary`` is the PRIMARY KEY, if there is one. ``keys`` are the others in the server's order; None: the trail of
     their names is lost. ``charset`` is the table's default, None where it is not known. ``engine`` is empty where no
-    statement said it. ``lost``: at least and at most so many columns stand somewhere besides; a later statement
-    dropped or moved them.
+    statement said it. ``periods`` are MariaDB's application periods. ``lost``: at least and at most so many columns
+    stand somewhere besides; a later statement dropped or moved them.
     """
 
     columns: tuple[ColumnShape, ...]

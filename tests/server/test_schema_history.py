@@ -109,4 +109,4 @@ async def test_a_change_of_a_table_is_an_event(server: Server, schema: str, tmp_
 
 
 def names(shape: object) -> list[str] | None:
-    return None if shape is None else [column.name for column in shape.columns]  # type: ignore[attr-defined]
+    return [column.name for column in shape.columns] if isinstance(shape, replica.Shape) else None
