@@ -405,7 +405,8 @@ def connect(
             applied in order, as upserts, they give the exact table. Nothing is locked or written on the source.
             Needs SELECT and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). Without GTIDs, on MySQL 5.6 and on MariaDB
             the stream begins at the start of the current log file, so changes of before the copy come first.
-            ``stop`` waits for the end of the copy. A checkpoint keeps the state of the copy.
+            ``stop`` waits for the end of the copy. A checkpoint keeps the state of the copy. After a
+            ``SnapshotRestartedEvent`` (``tx.voided``) a table is read anew: delete the rows that came before it.
         stop: None (never stop); ``"now"``: the end of the log at connect; a position; a GTID set: when all its
             transactions have arrived; an aware ``datetime``: before the first transaction that began then or later.
             An open transaction is finished first.

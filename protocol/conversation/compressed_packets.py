@@ -18,7 +18,7 @@ from ..constants import MAX_FRAME_PAYLOAD, Capability
 from ..errors import MissingExtraError, ProtocolError, SourceConfigurationError
 from ..records import record
 from ..zstd import load_zstd
-from .packets import HEADER_SIZE, MAX_PAYLOAD, FrameStream
+from .packets import HEADER_SIZE, MAX_PAYLOAD, FrameStream, Item, Read, Walk
 
 CompressionName = Literal["zlib", "zstd", "uncompressed"]
 
@@ -238,6 +238,12 @@ class CompressedFrameStream(FrameStream):
             payloads = super().read_prefixed(prefix)
             if payloads or self._unread is not None or not self._unpack():
                 return payloads
+
+    def read_walked(self, prefix: bytes, walk: Walk[Item], read: Read[Item]) -> tuple[list[Item], int, bytes]:
+        while True:
+            found = super().read_walked(prefix, walk, read)
+            if found[0] or self._unread is not None or not self._unpack():
+                return found
 
     def _unpack(self) -> bool:
         """Make the next packet's frames readable; False while the packet is incomplete."""

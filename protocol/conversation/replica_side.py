@@ -50,7 +50,7 @@ from .messages import (
     ResultSet,
     SslRequest,
 )
-from .packets import MAX_PAYLOAD, FrameStream
+from .packets import MAX_PAYLOAD, FrameStream, Item
 from .phases import (
     BINARY_ROW,
     EVENT,
@@ -176,9 +176,7 @@ class Connection:
         """
         self._check_open()
         if self.phase in (Phase.DUMP, Phase.ROWS):
-            raise RuntimeError(
-                f"next_event() does not work during {self.phase.value}: see next_events(), next_rows()"
-            )
+            raise RuntimeError(f"not during {self.phase.value}: see next_events(), next_rows()")
         try:
             return self._step()
         except ReplicaError as error:
@@ -224,16 +222,18 @@ class Connection:
         self._command(CloseStatement(statement_id).encode(), Phase.READY)
 
     def next_rows(self) -> list[bytes]:
-        """The next complete rows in the binary protocol, about 16 KB at most, each without its first byte (0).
+        """The next complete rows in the binary protocol, about 16 KB at most, each without its first byte (0)."""
+        return self.take_rows(lambda frames: frames.read_prefixed(BINARY_ROW))
 
-        Empty if data is needed or ``rows_ended``. An ERR packet is raised after the rows before it."""
+    def take_rows(self, take: Callable[[FrameStream], list[Item]]) -> list[Item]:
+        """What ``take`` makes of frames of rows; empty if data is needed or ``rows_ended``. An ERR is raised then."""
         self._check_open()
         if self.rows_ended:
             return []
         if self.phase is not Phase.ROWS:
             raise RuntimeError("next_rows() works after RowsBegin only")
         try:
-            return self._frames.read_prefixed(BINARY_ROW) or self._end_of_rows(self._frames.read())
+            return take(self._frames) or self._end_of_rows(self._frames.read())
         except ReplicaError as error:
             self._close_unless_ready(error)
             raise
@@ -402,7 +402,7 @@ class Connection:
             self._end_command()
         return answer
 
-    def _end_of_rows(self, payload: bytes | None) -> list[bytes]:
+    def _end_of_rows(self, payload: bytes | None) -> list[Item]:
         if payload is None:
             return []
         if payload[:1] == bytes([ERR_HEADER]):

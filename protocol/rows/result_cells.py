@@ -110,13 +110,16 @@ def _time(data: bytes) -> timedelta:
     return -value if is_negative else value
 
 
-# Half the time of json.loads, which first looks for an encoding and for spaces.
-_parse_json = json.JSONDecoder().raw_decode
+# A third of the time of json.loads, which first looks for an encoding and for spaces.
+_parse_json = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def _read_json(data: bytes) -> object:
     text = data.decode()
-    value, end = _parse_json(text)
+    try:
+        value, end = _parse_json(text, 0)
+    except StopIteration as error:
+        raise DecodeError("a JSON document is damaged") from error
     if end != len(text):
         raise DecodeError("there is more behind a JSON document")
     return cast("object", value)

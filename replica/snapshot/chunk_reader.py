@@ -8,6 +8,8 @@ a time; what is not read is held back by TCP.
 from collections.abc import AsyncIterator
 from typing import Final
 
+from protocol.conversation.packets import FrameStream
+from protocol.conversation.phases import BINARY_ROW
 from protocol.errors import SourceConfigurationError
 from protocol.rows.result_compiler import Row
 
@@ -105,10 +107,19 @@ class Chunk:
         return self
 
     async def __anext__(self) -> list[Row]:
-        payloads = await self.read_undecoded()
-        if not payloads:
+        rows = await self._session.take_rows(self._take, self._silence)
+        if not rows:
+            self._finish()
             raise StopAsyncIteration
-        return self._select.rows(payloads)
+        return rows
+
+    def _take(self, frames: FrameStream) -> list[Row]:
+        rows, size, last = frames.read_walked(BINARY_ROW, self._select.walk, self._select.rows)
+        if rows:
+            self.rows += len(rows)
+            self.size += size
+            self._last = last
+        return rows
 
     async def read_undecoded(self) -> list[bytes]:
         """The next rows as they came, for ``SelectList.rows`` or ``SelectList.batches``; empty at the end."""

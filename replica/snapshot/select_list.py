@@ -20,6 +20,7 @@ from protocol.rows.result_compiler import (
     ResultReader,
     Row,
     compile_result_reader,
+    compile_row_walker,
     select_order,
 )
 from protocol.rows.table import Table
@@ -62,8 +63,8 @@ class SelectList:
     """The columns of one table, selected in the order in which they are read fastest.
 
     ``sql`` is the text between SELECT and FROM for rows, ``key_sql`` for keys alone. A row tuple has the columns of
-    ``table`` in their order; a hash that MariaDB keeps for a unique key cannot be selected and is ABSENT. ``key`` has
-    the indexes of the key's columns.
+    ``table`` in their order; a hash that MariaDB keeps for a unique key cannot be selected and is ABSENT. ``walk``
+    reads tuples out of the frames in which rows come. ``key`` has the indexes of the key's columns.
     """
 
     def __init__(self, table: Table, shape: Shape, key: Sequence[str], *, is_mariadb: bool) -> None:
@@ -84,6 +85,7 @@ class SelectList:
         self.sql = ", ".join(self._expression(shape.columns[index], index) for index in self._order)
         items = [places.get(index) for index in range(len(table.columns))]
         self._reader = compile_result_reader(columns, items)
+        self.walk = compile_row_walker(columns, items)
         # Keys with their text undecoded, and ENUM and SET as numbers.
         keys = {
             index: ResultColumn(

@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Handshake, ResultSet, TextValue
-from protocol.conversation.phases import NEED_DATA, NeedData, Phase, StartTls
+from protocol.conversation.packets import FrameStream, Item
+from protocol.conversation.phases import BINARY_ROW, NEED_DATA, NeedData, Phase, StartTls
 from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
 from protocol.conversation.results import ColumnDefinition
@@ -162,8 +163,12 @@ class Session:
         Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds, and the server's error if it cannot
         go on.
         """
+        return await self.take_rows(lambda frames: frames.read_prefixed(BINARY_ROW), silence)
+
+    async def take_rows(self, take: Callable[[FrameStream], list[Item]], silence: float) -> list[Item]:
+        """As ``read_rows``, with what ``take`` makes of the frames."""
         while True:
-            rows = self._connection.next_rows()
+            rows = self._connection.take_rows(take)
             if rows:
                 return rows
             if self._connection.rows_ended:

@@ -455,3 +455,24 @@ def test_zlib_is_what_uncompress_reads() -> None:
     """The documented function: a stream with the header and the checksum of zlib."""
     wire = stream_of("zlib").encode(bytes(1000))
     assert zlib.decompress(wire[7:]) == frame(bytes(1000), 0)
+
+
+def leave_all(
+    items: list[bytes], data: bytes, position: int, limit: int, sequence: int, largest: int
+) -> tuple[int, int, int]:
+    """Leaves every frame to be read on its own."""
+    return position, sequence, position
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_payloads_are_made_into_items_across_packets(name: CompressionName) -> None:
+    """Nothing readable is left when none is returned, although packets have still to be unpacked."""
+    stream = stream_of(name)
+    frames = b"".join(frame(b"\0" + b"%d" % number * 9, number) for number in range(20))
+    for number, begin in enumerate(range(0, len(frames), 7)):
+        stream.receive(packed(name, frames[begin : begin + 7], number))
+    items: list[bytes] = []
+    while (found := stream.read_walked(b"\0", leave_all, list))[0]:
+        items += found[0]
+    assert items == [b"%d" % number * 9 for number in range(20)]
+    assert stream.read() is None

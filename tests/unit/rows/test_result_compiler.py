@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.constants import ColumnType
+from protocol.conversation.packets import FrameStream
 from protocol.errors import DecodeError, ProtocolError
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.result_compiler import (
     ROW_DAMAGE,
     ResultReader,
+    Row,
     compile_result_reader,
+    compile_row_walker,
 )
 from tests.support.examples import times
 from tests.support.result_rows import RESULT_KINDS, random_table, result_columns, row, string
@@ -38,6 +41,66 @@ def test_what_was_written_is_read(kinds: list[int], seed: int) -> None:
     assert [[type(value) for value in row] for row in read] == [
         [type(value) for value in row] for row in rows
     ]
+
+
+def framed(payloads: list[bytes]) -> bytes:
+    frames = FrameStream()
+    return b"".join(frames.encode(b"\0" + payload) for payload in payloads)
+
+
+def walked(frames: FrameStream, columns: list[Column]) -> tuple[list[Row], int, bytes]:
+    """All rows that have come, as a chunk reads them."""
+    walk = compile_row_walker(result_columns(columns), range(len(columns)))
+    rows: list[Row] = []
+    size, last = 0, b""
+    while True:
+        found, its_size, its_last = frames.read_walked(b"\0", walk, reader_of(columns))
+        if not found:
+            return rows, size, last
+        rows, size, last = rows + found, size + its_size, its_last
+
+
+@times(2)
+@given(KINDS, st.integers(0, 1 << 64))
+def test_rows_are_read_out_of_their_frames(kinds: list[int], seed: int) -> None:
+    """The bytes come in pieces, and something else comes behind the rows."""
+    rng = random.Random(seed)
+    columns, payloads, rows = random_table(rng, kinds)
+    frames = FrameStream()
+    read: list[Row] = []
+    data = framed(payloads) + bytes([5, 0, 0, len(payloads) & 0xFF]) + b"\xfe\0\0\2\0"
+    size, last = 0, b""
+    while data:
+        cut = rng.randint(1, len(data)) if rng.random() < 0.9 else 1
+        frames.receive(data[:cut])
+        data = data[cut:]
+        found, its_size, its_last = walked(frames, columns)
+        read += found
+        size, last = size + its_size, its_last or last
+    assert read == rows
+    assert (size, last) == (sum(map(len, payloads)), payloads[-1])
+    assert frames.read() == b"\xfe\0\0\2\0"
+
+
+@times(2)
+@given(KINDS, st.integers(0, 1 << 64))
+def test_damaged_rows_in_frames_raise_known_errors(kinds: list[int], seed: int) -> None:
+    """Whatever the reader of payloads raises or reads is raised or read here."""
+    rng = random.Random(seed)
+    columns, payloads, _ = random_table(rng, kinds)
+    number = rng.randrange(len(payloads))
+    damaged = bytearray(payloads[number])
+    damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+    payloads[number] = bytes(damaged[: rng.randint(1, len(damaged))] if rng.random() < 0.3 else damaged)
+    frames = FrameStream()
+    frames.receive(framed(payloads))
+    try:
+        wanted = reader_of(columns)(payloads)
+    except (*ROW_DAMAGE, DecodeError, ProtocolError) as error:
+        with pytest.raises(type(error)):
+            walked(frames, columns)
+    else:
+        assert repr(walked(frames, columns)[0]) == repr(wanted)
 
 
 @times(2)
