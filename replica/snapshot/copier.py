@@ -220,7 +220,7 @@ class Copier:
             if self._copy.follows(name) and table.segments.start == start
         }
         keys = {name: table.key for name, table in copied.items()}
-        touched = await touches_before(self._options, self._source, file, start, keys)
+        touched = await touches_before(self._options, self._source, file, start, keys, self._copy.dialect)
         for name, table in copied.items():
             if self._copy.tables.get(name) is table and table.segments.start == start:
                 table.segments.lay_before(touched[name], Place(file, 4))

@@ -5,6 +5,8 @@ mark (without GTIDs, MySQL 5.6, MariaDB), once after each start in the middle of
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
@@ -16,26 +18,39 @@ from protocol.binlog.events import (
     TransactionPayloadEvent,
 )
 from protocol.constants import DumpFlag
+from protocol.errors import SchemaMismatchError
 from protocol.position import FIRST_POSITION
 
 from ..config.options import Options
 from ..source.column_lookup import ColumnLookup
 from ..source.server_facts import Source, introduce
 from ..source.session import Session
+from ..sql.ddl_reader import read_statement
+from ..sql.dialect import Dialect
+from ..sql.statement_kind import kind_of, sql_mode_of
 from .marks import Place
+from .snapshot_copy import tables_of, waits_for_transactions
 from .touches import Touched, add_touch
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 
 
 async def touches_before(
-    options: Options, source: Source, file: str, end: Place, keys: Mapping[TableId, KeyColumns]
+    options: Options,
+    source: Source,
+    file: str,
+    end: Place,
+    keys: Mapping[TableId, KeyColumns],
+    dialect: Dialect,
 ) -> dict[TableId, Touched]:
     """What the transactions from the beginning of ``file`` up to ``end`` touched in each of these tables.
+
+    A DDL of a table that waited for all its transactions makes their touches void: they are visible. ``dialect`` is
+    that of the statements.
 
     If ``end`` has a GTID set, these are its transactions, wherever they stand in the file. Raises the errors of a
     dump and of decoding.
     """
-    scan = _Scan(end, keys)
+    scan = _Scan(end, keys, dialect)
     lookup = ColumnLookup(options)
     session = await Session.open(options)
     try:
@@ -52,7 +67,9 @@ async def touches_before(
             for raw in events:
                 event = decoder.decode(raw)
                 if isinstance(event, TableMapEvent) and lookup.is_needed(event.table):
-                    decoder.describe(event.table_id, await lookup.columns(event.table))
+                    # Before a DDL the table had other columns: its touches until then will be void.
+                    with suppress(SchemaMismatchError):
+                        decoder.describe(event.table_id, await lookup.columns(event.table))
                 if isinstance(event, TransactionPayloadEvent):
                     scan.feed(list(decoder.payload_events(event)))
                 elif event is not None:
@@ -68,8 +85,9 @@ async def touches_before(
 class _Scan:
     """Collects the touches of transactions before the end."""
 
-    def __init__(self, end: Place, keys: Mapping[TableId, KeyColumns]) -> None:
+    def __init__(self, end: Place, keys: Mapping[TableId, KeyColumns], dialect: Dialect) -> None:
         self._end = end
+        self._dialect = dialect
         self._is_before = True
         self.touched: dict[TableId, Touched] = {table: {} for table in keys}
         self._touches = TransactionTouches(keys, self._add, lambda xid: None, self._note_statement)
@@ -91,4 +109,10 @@ class _Scan:
                     add_touch(self.touched[table], key, touch)
 
     def _note_statement(self, event: QueryEvent) -> None:
-        """A statement: those that alter the table make earlier touches visible, but which do is not asked here."""
+        if not self._is_before or kind_of(event) == "frame":
+            return
+        dialect = replace(self._dialect, sql_mode=sql_mode_of(event))
+        statement = read_statement(event.sql, event.schema, dialect)
+        if waits_for_transactions(statement):
+            for table in tables_of(statement) & self.touched.keys():
+                self.touched[table].clear()

@@ -52,7 +52,8 @@ class SnapshotCopy:
         self._touches = TransactionTouches(
             self._keys, self._add_touches, self._copy_again, self._note_statement
         )
-        self._dialect = Dialect()
+        #: How statements of the log are read.
+        self.dialect = Dialect()
         #: Whether DDL begins the copy of its table anew, for a consumer that cannot apply it.
         self.restarts_after_ddl = False
         # The event that was handed out, and the progress of its table once the consumer is done with it.
@@ -84,10 +85,6 @@ class SnapshotCopy:
         self.tables[table] = TableCopy(KeyColumns((), ()), LOWEST, progress)
         if not progress.is_whole:
             self.tables[table].dropped()
-
-    def set_dialect(self, dialect: Dialect) -> None:
-        """How statements of the log are read."""
-        self._dialect = dialect
 
     def restore(self, state: CopyState) -> None:
         """Take the prepared XA transactions of a checkpoint over; ``add`` takes the tables."""
@@ -173,7 +170,7 @@ class SnapshotCopy:
         if kind == "frame" or not self.tables:
             return
         statement = read_statement(
-            event.sql, event.schema, replace(self._dialect, sql_mode=sql_mode_of(event))
+            event.sql, event.schema, replace(self.dialect, sql_mode=sql_mode_of(event))
         )
         if isinstance(statement, ddl.DropSchema):
             for identity, table in self.tables.items():
@@ -181,7 +178,7 @@ class SnapshotCopy:
                     table.dropped()
                     self._restart_after_ddl(identity)
             return
-        named = _tables_of(statement)
+        named = tables_of(statement)
         for identity in self.tables.keys() & named:
             self._apply(statement, identity)
         if kind == "dml":
@@ -189,7 +186,7 @@ class SnapshotCopy:
 
     def _apply(self, statement: object, identity: TableId) -> None:
         table = self.tables[identity]
-        if isinstance(statement, _EXCLUSIVE) and not getattr(statement, "is_conditional", False):
+        if waits_for_transactions(statement):
             table.altered()
         else:
             table.perhaps_altered()
@@ -283,7 +280,12 @@ def _add_moved(tables: dict[TableId, TableProgress], touching: Touching) -> None
             tables[identity] = tables[identity].with_again(tuple(keys))
 
 
-def _tables_of(statement: object) -> set[TableId]:
+def waits_for_transactions(statement: object) -> bool:
+    """Whether all transactions on the tables of a statement were visible when it ended."""
+    return isinstance(statement, _EXCLUSIVE) and not getattr(statement, "is_conditional", False)
+
+
+def tables_of(statement: object) -> set[TableId]:
     """The tables that a statement changes, new names of renamed ones included."""
     if isinstance(statement, ddl.DropTables | ddl.Unread):
         return set(statement.tables)

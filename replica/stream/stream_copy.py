@@ -24,6 +24,7 @@ from ..source.hosts import first_host
 from ..source.resolve_start import is_same_server
 from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
+from ..sql.dialect import Dialect
 from .batch import Account
 
 
@@ -217,6 +218,9 @@ class StreamCopy:
 
     def _begin_copy(self, source: Source) -> SnapshotCopy:
         self._copy = self._account.copy = SnapshotCopy()
+        self._copy.dialect = Dialect(
+            source.is_mariadb, source.version, 0, source.folds_names, source.explicit_timestamps
+        )
         self._copy.restarts_after_ddl = self._options.snapshot_restarts_after_ddl
         self._copier = Copier(self._options, self._copy, self._place)
         self._source = source
