@@ -220,10 +220,11 @@ class Copier:
             if self._copy.follows(name) and table.segments.start == start
         }
         keys = {name: table.key for name, table in copied.items()}
-        touched = await touches_before(self._options, self._source, file, start, keys, self._copy.dialect)
+        before = await touches_before(self._options, self._source, file, start, keys, self._copy.dialect)
         for name, table in copied.items():
             if self._copy.tables.get(name) is table and table.segments.start == start:
-                table.segments.lay_before(touched[name], Place(file, 4))
+                table.segments.lay_before(before.touched[name], Place(file, 4))
+        self._copy.resolve(before.prepared)
 
     async def _open(self, session: Session, plan: ReadPlan, window: Window) -> None:
         if window.is_locking and window.what != "table":

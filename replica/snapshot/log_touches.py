@@ -20,6 +20,7 @@ from protocol.binlog.events import (
 from protocol.constants import DumpFlag
 from protocol.errors import SchemaMismatchError
 from protocol.position import FIRST_POSITION
+from protocol.records import record
 
 from ..config.options import Options
 from ..source.column_lookup import ColumnLookup
@@ -28,6 +29,7 @@ from ..source.session import Session
 from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
 from ..sql.statement_kind import kind_of, sql_mode_of
+from ..sql.xa import Xid
 from .marks import Place
 from .snapshot_copy import tables_of, waits_for_transactions
 from .touches import Touched, add_touch
@@ -41,7 +43,7 @@ async def touches_before(
     end: Place,
     keys: Mapping[TableId, KeyColumns],
     dialect: Dialect,
-) -> dict[TableId, Touched]:
+) -> "Before":
     """What the transactions from the beginning of ``file`` up to ``end`` touched in each of these tables.
 
     A DDL of a table that waited for all its transactions makes their touches void: they are visible. ``dialect`` is
@@ -75,11 +77,19 @@ async def touches_before(
                 elif event is not None:
                     scan.feed([event])
                 if scan.is_behind(decoder.file, decoder.position):
-                    return scan.touched
+                    return scan.found
     finally:
         await session.aclose()
         await lookup.aclose()
-    return scan.touched
+    return scan.found
+
+
+@record(slots=True)
+class Before:
+    """Touches by table, and those of XA transactions that were prepared and not decided, by their xid."""
+
+    touched: dict[TableId, Touched]
+    prepared: Mapping[Xid, Touching]
 
 
 class _Scan:
@@ -91,6 +101,11 @@ class _Scan:
         self._is_before = True
         self.touched: dict[TableId, Touched] = {table: {} for table in keys}
         self._touches = TransactionTouches(keys, self._add, lambda xid: None, self._note_statement)
+
+    @property
+    def found(self) -> Before:
+        """What has been read so far."""
+        return Before(self.touched, self._touches.prepared)
 
     def feed(self, events: list[Event]) -> None:
         for event in events:

@@ -9,7 +9,7 @@ state     what a checkpoint keeps
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -92,6 +92,22 @@ class SnapshotCopy:
             touching = Touching({table: dict.fromkeys(keys, DOUBTFUL) for table, keys in tables.items()})
             touching.make_doubtful()
             self._touches.prepared[xid] = touching
+
+    def resolve(self, prepared: Mapping[Xid, Touching]) -> None:
+        """Take in the rows of XA transactions whose XA PREPARE came before the place of a checkpoint.
+
+        The checkpoint has their keys only. Where low marks stay at the beginning of the log file, reading such a row
+        again and again would not tell whether the transaction is visible in it.
+        """
+        for xid, touching in prepared.items():
+            mine = self._touches.prepared.get(xid)
+            if mine is None:
+                for table, touched in touching.touched.items():
+                    self.tables[table].segments.resolve(touched)
+                continue
+            for table, keys in mine.touched.items():
+                known = touching.touched.get(table, {})
+                mine.touched[table] = {key: known.get(key, touch) for key, touch in keys.items()}
 
     # Following the stream
 

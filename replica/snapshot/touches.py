@@ -127,6 +127,13 @@ class Segments:
             add_touch(touched, key, touch)
         self._touched[0] = touched
 
+    def resolve(self, known: Mapping[Key, Touch]) -> None:
+        """Replace doubtful touches by these, as far as they say the whole row."""
+        for touched in self._touched:
+            for key, touch in known.items():
+                if key in touched and touched[key].is_doubtful and (touch.row is not None or touch.is_gone):
+                    touched[key] = touch
+
     def restart(self) -> None:
         """Forget all touches: a statement has ended that waited until all of them were visible (DDL of the table)."""
         self._first += len(self._starts)

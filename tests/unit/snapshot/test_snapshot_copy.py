@@ -25,7 +25,7 @@ from replica.snapshot.copy_state import CopyState
 from replica.snapshot.marks import FileMark, GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import MOST_AGAIN, TableProgress
-from replica.snapshot.touches import GONE, Touched
+from replica.snapshot.touches import GONE, Touch, Touched
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.sql.xa import Xid
 from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
@@ -194,6 +194,24 @@ def test_touches_of_a_table_are_kept_until_its_copy_is_complete() -> None:
     assert not copy.follows(IDENTITY)
     copy.settle([query("XA COMMIT X'01',X'',1")])
     assert copy.follows(IDENTITY)
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_rows_of_xa_are_known_again_once_the_log_before_the_checkpoint_was_read(is_decided: bool) -> None:
+    """A low mark that stays at the beginning of the file would leave them doubtful for ever."""
+    copy, place, xid = SnapshotCopy(), Place("binlog.000001", 500), Xid(1, b"\x01", b"")
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), place, TableProgress((b"5",), (b"9",)))
+    copy.restore(CopyState({}, {xid: {IDENTITY: ((1,), (2,))}}))
+    commit = [query("XA COMMIT X'01',X'',1")]
+    if is_decided:
+        copy.settle(commit)
+    row = Touch((1, 2, 3))
+    copy.resolve({xid: Touching({IDENTITY: {(1,): row, (2,): GONE}})})
+    if not is_decided:
+        copy.settle(commit)
+    segments = copy.tables[IDENTITY].segments
+    assert (segments.touch((1,), 0), segments.touch((2,), 0)) == (row, GONE)
+    assert copy.tables[IDENTITY].progress.again == ((1,), (2,))
 
 
 ENDLESS = datetime(2106, 2, 7, 6, 28, 15, 999999, UTC)
