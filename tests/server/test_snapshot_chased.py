@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.server.support.chased_copy import ChasedCopy, Copied
-from tests.server.support.semi_sync_sources import waiting
 from tests.support.servers import Server
 
 SEED = 7
@@ -27,7 +25,6 @@ CASES: dict[str, tuple[str, tuple[str, ...], bool, dict[str, Any]]] = {
     "mysql-5.6 with locks": ("mysql:5.6", (), False, {"snapshot_locking": "rows"}),
     "mysql-9.7 four connections": ("mysql:9.7", (), True, {"snapshot_connections": 4}),
     "mariadb-11.8 four connections": ("mariadb:11.8", (), False, {"snapshot_connections": 4}),
-    "mysql-9.7 semi-synchronous": ("mysql:9.7", (), True, {"semi_sync": True}),
     "mysql-9.7 commits in any order": ("mysql:9.7", ("--binlog-order-commits=OFF",), False, {}),
     "mysql-9.7 minimal images": ("mysql:9.7", ("--binlog-row-image=MINIMAL",), True, {}),
 }
@@ -58,18 +55,8 @@ def test_copy_through_a_kill_and_a_cut(server: Server, schema: str, tmp_path: Pa
 def test_copy_through_kills_and_cuts(extra_server: Callable[..., Server], tmp_path: Path, case: str) -> None:
     name, arguments, keyless, options = CASES[case]
     server = extra_server(name, *arguments)
-    with contextlib.ExitStack() as stack:
-        schema = stack.enter_context(server.fresh_schema())
-        if options.get("semi_sync"):
-            stack.enter_context(waiting(server))
-            # While the consumer is dead, the writers go on.
-            server.query("SET GLOBAL rpl_semi_sync_source_timeout = 1000")
+    with server.fresh_schema() as schema:
         copy = ChasedCopy(
             server, schema, tmp_path / "kept.db", rows=ROWS, seed=SEED, keyless=keyless, options=options
         )
-        copied = copy.run(KILLS, CHUNK)
-        if options.get("semi_sync"):
-            [(_, waited)] = server.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_source_yes_tx'")
-            print(f"{waited} commits waited for the consumer")
-            assert int(waited) > copied.chunks
-    check(copied, KILLS)
+        check(copy.run(KILLS, CHUNK), KILLS)

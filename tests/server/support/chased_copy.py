@@ -198,7 +198,7 @@ class ChasedCopy:
                 continue
             said = news
             number += 1
-            if said["table"] is not None:
+            if said["n"] is not None:
                 writers.at, writers.front = by_name[said["table"]], said["n"]
             if number == cut_at:
                 result.cuts += self._cut()
