@@ -22,7 +22,7 @@ from ..config.schema_store import FileSchemaStore
 from ..files.table_descriptions import RELAY_STORE
 from ..schemas.logged_statements import LogTraits
 from ..schemas.reading import TableReader, traits_of
-from ..schemas.schema_keeper import identity_of, stored_history
+from ..schemas.schema_keeper import identity_of, stored_history, write_unsaved
 from ..schemas.schema_tracker import SchemaTracker
 from ..schemas.shape import Shape
 from ..schemas.timeline import SchemaHistory
@@ -94,13 +94,7 @@ class RelaySchemas:
 
     def save(self) -> None:
         """Write what the file lacks, and sync it. Raises ``CheckpointError``."""
-        if not self._tracker.is_unsaved:
-            return
-        lines, is_whole = self._tracker.take_unsaved()
-        if is_whole:
-            self._store.save(lines)
-        else:
-            self._store.append(lines)
+        write_unsaved(self._tracker, self._store)
 
 
 async def _learn(history: SchemaHistory, reader: TableReader) -> None:

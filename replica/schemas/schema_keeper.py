@@ -9,6 +9,7 @@ for a lock of the source longer than a second: a semi-synchronous source may hol
 """
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from protocol.binlog.events import TableMapEvent
@@ -29,13 +30,14 @@ from ..config.reconnect import is_passing_refusal
 from ..config.schema_store import SUFFIX, FileSchemaStore, SchemaStore
 from ..source.column_lookup import NamelessWarning
 from ..source.dump import Dump
-from ..source.open_dump import Broken, FirstOpening, Identity
+from ..source.open_dump import FirstOpening, Identity
 from ..source.resolve_start import is_same_server
 from ..source.second_connection import SecondConnection
 from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql.quoting import hex_literal
 from ..sql.token_reader import TableName
+from ..transactions.boundary import Progress
 from .catalog import Catalog, Unknown
 from .logged_statements import LogTraits
 from .past_history import history_before
@@ -161,15 +163,15 @@ class SchemaKeeper:
 
     # Going on.
 
-    async def use(self, dump: Dump, broken: Broken) -> None:
-        """The stream goes on with another dump, from the boundary that ``broken`` has."""
+    async def use(self, dump: Dump, progress: Progress, identity: Identity) -> None:
+        """The stream goes on with another dump, from the boundary ``progress`` of the server ``identity``."""
         before, self._source = self._source, dump.source
         self._connection.move(dump.session.options)
         if before is None or is_same_server((before.server_uuid, before.server_id), dump.source):
             return
-        history, progress = self.tracker.history, broken.progress
+        history = self.tracker.history
         boundary: BinlogPosition | None = None
-        is_here = history is not None and history.source == _name_of(broken.identity)
+        is_here = history is not None and history.source == _name_of(identity)
         # Until a transaction has ended on this server, the boundary is a place of the server before it.
         place = progress.file, progress.position
         if progress.file and is_here and place != self._moved_at:
@@ -319,14 +321,24 @@ def _mismatch(
 async def stored_history(store: SchemaStore) -> SchemaHistory | None:
     """The history in a store; None if nothing has been saved. Raises ``CheckpointError`` for anything else."""
     lines = await settled(store.load())
-    if lines is None:
-        return None
+    return None if lines is None else history_of(store, lines)
+
+
+def history_of(store: SchemaStore, lines: Iterable[str]) -> SchemaHistory:
+    """The history in the lines of a store. Raises ``CheckpointError`` for anything else."""
     try:
         return SchemaHistory.from_lines(lines)
     except ConfigurationError as error:
         raise CheckpointError(
             f"{store!r} holds {error}; restore it from a backup, or remove it: the tables are then read anew"
         ) from error
+
+
+def write_unsaved(tracker: SchemaTracker, store: FileSchemaStore) -> None:
+    """Write what the store lacks, and sync it. Raises ``CheckpointError``."""
+    if tracker.is_unsaved:
+        lines, is_whole = tracker.take_unsaved()
+        (store.save if is_whole else store.append)(lines)
 
 
 def _name_of(identity: Identity) -> str:

@@ -10,12 +10,12 @@ from protocol.records import record
 
 from ..config.options import Options
 from ..schemas.shape import Shape
+from ..schemas.table_shapes import read_shapes
 from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
 from .row_keys import key_of
-from .table_shapes import read_shapes
 from .transaction_touches import KeyColumns, TableId
 
 _TABLES: Final = (

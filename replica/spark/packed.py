@@ -27,13 +27,14 @@ from protocol.records import record
 
 from ..arrow.strings import STRING, valid_text
 from ..render.json_lines import time_text
+from ..schemas.proof import nameless
 from ..spool.pieces import LogPiece
 from .changes import PlacedChange
 from .envelope import statement_operation
 from .gather import GatheredRows
 from .table_mode import TableWriter, table_schema
 
-_KEY, _HAS_NAMES, _IS_LOOKED_UP, _SEPARATOR = b"key", b"has_names", b"is_looked_up", "\0"
+_KEY, _HAS_NAMES, _SEPARATOR = b"key", b"has_names", "\0"
 
 # A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL does not use this bit.
 _MARIADB_EXPLICIT: Final = 1 << 24
@@ -72,15 +73,11 @@ class PackedItem:
 
 @record(frozen=True, slots=True)
 class PackedRows:
-    """Rows of one table. ``key`` names the columns of its primary key; unless ``has_names`` columns are @1, @2...
-
-    ``is_looked_up``: the log has no column names, and these were looked up on the source when the rows were received.
-    """
+    """Rows of one table. ``key`` names the columns of its primary key; unless ``has_names`` columns are @1, @2..."""
 
     rows: pa.RecordBatch
     key: tuple[str, ...]
     has_names: bool
-    is_looked_up: bool = False
 
 
 class PackedWriter:
@@ -100,14 +97,7 @@ class PackedWriter:
             op=["rows"],
             schema=[valid_text(table.schema)],
             table=[valid_text(table.name)],
-            rows=[
-                pack(
-                    typed,
-                    key,
-                    has_names=table.names_from is not None,
-                    is_looked_up=table.names_from == "information_schema",
-                )
-            ],
+            rows=[pack(typed, key, has_names=table.names_from is not None and not nameless(table))],
             row_count=[typed.num_rows],
             **_place([first]),
         )
@@ -136,12 +126,11 @@ class PackedWriter:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool, is_looked_up: bool = False) -> bytes:
+def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool) -> bytes:
     """Rows, and the facts of their table, as one Arrow IPC stream; TIME becomes text."""
     metadata = {
         _KEY: _SEPARATOR.join(key).encode(),
         _HAS_NAMES: b"1" if has_names else b"",
-        _IS_LOOKED_UP: b"1" if is_looked_up else b"",
     }
     rows = without_durations(rows)
     rows = rows.replace_schema_metadata(metadata)
@@ -153,7 +142,7 @@ def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool, is_looked
 
 def repack(packed: PackedRows, rows: pa.RecordBatch) -> bytes:
     """Pack some of the rows of a ``PackedRows`` again."""
-    return pack(rows, packed.key, has_names=packed.has_names, is_looked_up=packed.is_looked_up)
+    return pack(rows, packed.key, has_names=packed.has_names)
 
 
 def unpack(data: bytes) -> PackedRows:
@@ -167,7 +156,6 @@ def unpack(data: bytes) -> PackedRows:
         rows.replace_schema_metadata(None),
         names,
         bool(metadata.get(_HAS_NAMES)),
-        bool(metadata.get(_IS_LOOKED_UP)),
     )
 
 

@@ -152,7 +152,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 max_bytes=options.max_bytes or self._sender.batch_bytes,
                 fail_on_data_loss=options.fail_on_data_loss,
                 on_table=self._check_table if self._is_watching else None,
-                table=options.table,
                 spool_bytes=options.max_spool_bytes,
             )
             self._sender.prepare()

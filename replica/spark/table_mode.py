@@ -170,9 +170,8 @@ class TableWriter:
             event = gathered.changes[0].event
             raise SchemaMismatchError(
                 f"the log has no column names of {gathered.table} at {event.file}:{event.position}, so it is not "
-                f"known which of its {len(names)} columns is {', '.join(lost)} -- SET GLOBAL "
-                "binlog_row_metadata=FULL on the source to log the names from now on; read older rows by the column "
-                "names @1, @2..."
+                f"known which of its {len(names)} columns is {', '.join(lost)} -- grant the user SELECT on the table "
+                "(for files: relay.schemas of the relay beside them), or read the rows by the column names @1, @2..."
             )
 
     def _convert(self, gathered: GatheredRows, field: pa.Field, array: pa.Array | None) -> pa.Array:

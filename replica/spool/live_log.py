@@ -10,10 +10,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, QueryEvent, TableMapEvent
+from protocol.binlog.events import Event
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import (
     BinlogNotFoundError,
@@ -47,7 +48,7 @@ from ..source.retry import Retry
 from ..source.server_facts import executed_gtids
 from ..transactions.boundary import Progress
 from .follower import Follower
-from .name_lookup import NameLookup
+from .live_names import LiveNames
 from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
 from .row_counter import RowCounter
@@ -75,15 +76,13 @@ class LiveLog:
         max_bytes: int | None = None,
         fail_on_data_loss: bool = True,
         on_table: Callable[[Table], None] | None = None,
-        table: str | None = None,
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
         self._options = options
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._fail_on_data_loss = fail_on_data_loss
-        self._table = table
         self._layouts = RowLayouts()
-        self._naming = NameLookup(options, on_table)
+        self._names = LiveNames(options, spool_dir, on_table)
         self._is_by_gtid = False
         self._start: Offset | None = None
         self._committed: Offset | None = None
@@ -131,9 +130,12 @@ class LiveLog:
             self._take_up(follower, start)
         else:
             self._spool.clear()
-        if self._table is not None:
-            self._run(self._naming.remember(self._table, start.key, self._spool))
+            if is_new:
+                self._names.clear()
         self._run(self._start_pump())
+        if is_new:
+            # Spark logs the start once this returns: from then on the tables at the start must not be lost.
+            self._wait(lambda: self._names.is_open, None)
 
     def take(self, max_rows: int | None, max_bytes: int | None, timeout: float) -> Offset:
         """The end of the next micro-batch; waits up to ``timeout`` seconds. The log up to there is synced to disk.
@@ -171,7 +173,9 @@ class LiveLog:
 
     def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
         """The pieces of the log between two offsets that have been read."""
-        return self._following()[1].pieces(start, end, max_bytes)
+        pieces = self._following()[1].pieces(start, end, max_bytes)
+        shapes = self._names.shapes(start.key, end.key)
+        return [replace(piece, shapes=shapes) for piece in pieces] if shapes else pieces
 
     def has_reached(self, end: Offset) -> bool:
         """Whether everything before an offset of this source has been read."""
@@ -199,13 +203,14 @@ class LiveLog:
 
     def table(self, name: str) -> Table:
         """A table with its present columns. Raises ``ConfigurationError`` if the source does not show it."""
-        return self._run(self._naming.table(name))
+        return self._run(self._names.table(name))
 
     def commit(self, end: Offset) -> None:
         """Everything before ``end`` is done: remove it from the spool."""
         self._committed = end
         if self._spool is not None:
             self._spool.trim(end)
+            self._names.trim(end)
 
     def close(self) -> None:
         """Stop reading, and release the spool for other processes. May be called repeatedly."""
@@ -251,6 +256,7 @@ class LiveLog:
         decoder = self._decoder(segment.file, segment.position)
         server = (segment.server_uuid, segment.server_id)
         progress.reopen()
+        self._names.take_up(segment.epoch)
         follower.open(
             decoder, progress, server, segment.epoch, has_gtids=segment.has_gtids, is_spooling=False
         )
@@ -296,7 +302,7 @@ class LiveLog:
         if self._pump_task is not None:
             self._pump_task.cancel()
             await asyncio.gather(self._pump_task, return_exceptions=True)
-        await self._naming.aclose()
+        await self._names.aclose()
 
     async def _find(self, start: str) -> Offset:
         if start.lstrip().startswith("{"):
@@ -343,8 +349,8 @@ class LiveLog:
         follower, spool = self._following()
         greeted = await Greeted.open(self._options)
         try:
-            await self._describe()
             dump = await self._open(greeted, follower)
+            await self._describe()
             while True:
                 if self._is_full(follower, spool):
                     await asyncio.sleep(_READ_SECONDS)
@@ -375,18 +381,15 @@ class LiveLog:
 
     def _look(self, event: Event) -> None:
         """Learn from an event about tables: DDL statements and table maps."""
-        follower, spool = self._following()
-        if isinstance(event, QueryEvent):
-            self._naming.statement(event, follower.epoch, spool)
-        elif isinstance(event, TableMapEvent):
-            self._naming.table_map(event, follower.epoch, spool)
-            follower.is_held = self._naming.is_waiting
+        follower, _ = self._following()
+        self._names.look(event, follower.epoch)
+        follower.is_held = self._names.is_waiting
 
     async def _describe(self) -> None:
-        """Look up column names for tables without names, before Spark gets any later part of the log."""
-        follower, spool = self._following()
-        if self._naming.is_waiting:
-            await self._naming.describe(spool)
+        """Ask for the columns of tables that are not known, before Spark gets any later part of the log."""
+        follower, _ = self._following()
+        if self._names.is_waiting:
+            await self._names.ask()
             follower.is_held = False
 
     async def _next_events(self, dump: Dump, follower: Follower) -> list[bytes] | None:
@@ -424,6 +427,9 @@ class LiveLog:
         decoder.checksum_enabled = greeted.has_checksums
         epoch = start.epoch if is_same else start.epoch + 1
         server = (source.server_uuid, source.server_id)
+        await self._names.open(dump, point, start, epoch)
+        with self._news:
+            self._news.notify_all()
         follower.open(decoder, progress, server, epoch, has_gtids=source.has_gtids)
         # While the spool is full nothing is read, for as long as it takes: the source must not close the connection.
         await greeted.session.query(f"SET SESSION net_write_timeout = {_MOST_SECONDS}")

@@ -29,7 +29,7 @@ from ..arrow import RawRowCompiler
 from ..arrow.rawrows import RawRows, RowsLayout
 from ..config.table_filter import table_filter
 from ..files.log_files import LogFile, OpenLogFile, Readable, behind, read_whole
-from .descriptions import Names, described
+from .placed_shapes import PlacedShapes, named
 from .storage import is_uri, open_input
 from .transaction_part import TransactionPart
 
@@ -61,7 +61,7 @@ class LogPiece:
     server_uuid: str | None = None
     gap: str = ""
     may_be_torn: bool = False
-    names: Names = field(default_factory=dict, repr=False, hash=False)
+    shapes: PlacedShapes = field(default_factory=dict, repr=False, hash=False)
     data: bytes | None = field(default=None, repr=False, hash=False)
     uri: str = ""
     part: TransactionPart | None = field(default=None, repr=False, hash=False)
@@ -241,13 +241,13 @@ class PieceReader:
             yield event, end, decoder.payload_offset
 
     def _describe(self, event: TableMapEvent) -> None:
-        """Give a table whose table map has no column names the names that the piece brings."""
-        if event.table.names_from is not None or not self._piece.names:
+        """Give a table whose table map has no column names the names of its place."""
+        if event.table.names_from is not None or not self._piece.shapes:
             return
         place = self._piece.epoch, self._piece.number, event.position
-        descriptions = described(event.table, self._piece.names, place)
-        if descriptions is not None:
-            event.table = self._decoder.describe(event.table_id, descriptions)
+        table = named(event.table, self._piece.shapes, place)
+        if table is not None:
+            event.table = self._decoder.name_table(event.table_id, table)
 
 
 def _next_batch(reader: RawEventReader) -> Sequence[tuple[bytes, int, HeaderFields | None]]:

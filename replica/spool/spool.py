@@ -2,7 +2,7 @@
 
     folder/0000000007.binlog    the magic bytes, a FORMAT_DESCRIPTION, and the log from one place on without a gap
     folder/0000000007.json      that place, and the offset of the stream just before it
-    folder/names                column names that the log does not have
+    folder/schemas              columns of tables, for a log without names: ``live_names``
     folder/lock                 held by the one process that writes here
 
 A segment is a binlog file, which any reader can read. A new segment begins between transactions: when the current one
@@ -26,11 +26,8 @@ from protocol.constants import BINLOG_MAGIC
 from protocol.errors import CheckpointError, SourceChangedError
 from protocol.position import file_number
 from protocol.records import record
-from protocol.rows.description import ColumnDescription
-from protocol.rows.table import Table
 
 from ..config.private_files import make_folder, opener
-from .descriptions import NO_NAMES, Names, dump_names, load_names, since, with_description, with_statement
 from .offsets import Key, Offset
 from .pieces import LogPiece
 from .planner import HeaderWalk
@@ -117,7 +114,6 @@ class Spool:
             self._lock = open(os.path.join(folder, "lock"), "w", opener=opener)  # noqa: SIM115
             self._take_lock()
             self.segments = self._load()
-            self.names = self._load_names()
         except OSError as error:
             raise CheckpointError(f"spoolDir {folder}: {error.strerror or error}") from error
         except CheckpointError:
@@ -195,23 +191,6 @@ class Spool:
             os.fsync(self._file.fileno())
             self._synced = self._written
 
-    @_exclusive
-    def learn(self, table: Table, descriptions: Sequence[ColumnDescription], place: Key) -> None:
-        """Keep a table's column names from a place on; on return they are fsynced."""
-        self._keep_names(with_description(self.names, table, descriptions, place))
-
-    @_exclusive
-    def learn_statement(self, place: Key) -> None:
-        """Note that a statement at this place may have changed tables; on return the note is fsynced."""
-        self._keep_names(with_statement(self.names, place))
-
-    def _keep_names(self, names: Names) -> None:
-        self.names = since(names, self.segments[0].after.key) if self.segments else names
-        path = os.path.join(self._folder, "names")
-        _write_synced(path + ".new", dump_names(self.names))
-        os.replace(path + ".new", path)
-        self._sync_folder()
-
     # Taking up again.
 
     def covers(self, start: Offset) -> bool:
@@ -247,7 +226,6 @@ class Spool:
             self._file.close()
             self._file = None
         self._delete(self.segments)
-        self.names = NO_NAMES
 
     # Reading and trimming.
 
@@ -282,8 +260,7 @@ class Spool:
                 last = segment.head + limit[2] - segment.position
             if last > first:
                 found += _cut(segment, first, last, max_bytes)
-        names = self.names
-        return [replace(piece, names=names) for piece in found] if names else found
+        return found
 
     @_exclusive
     def trim(self, end: Offset) -> None:
@@ -337,13 +314,6 @@ class Spool:
             if numbers[index] != numbers[index - 1] + 1:
                 return found[index:]
         return found
-
-    def _load_names(self) -> Names:
-        path = os.path.join(self._folder, "names")
-        if not os.path.exists(path):
-            return NO_NAMES
-        with open(path, "rb") as file:
-            return load_names(file.read())
 
     def _delete(self, segments: Sequence[Segment]) -> None:
         gone = list(segments)

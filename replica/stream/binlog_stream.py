@@ -411,7 +411,7 @@ class BinlogStream:
         dump, replay = await open_again(self._options, broken)
         self._overdue = overdue_place(dump.session, dump.source, broken.identity, broken.progress)
         try:
-            await self._schemas.use(dump, broken)
+            await self._schemas.use(dump, broken.progress, broken.identity)
             self._delivery.go_on(dump, broken, replay)
         except ReplicaError:
             dump.session.abort()

@@ -42,24 +42,26 @@ def pymysql_tuples(setting: Setting) -> Callable[[], int]:
 
 
 def ours_tuples(setting: Setting) -> Callable[[], int]:
-    from replica.snapshot import chunk_reader, read_plan, table_shapes  # noqa: F401
+    from replica.schemas import table_shapes  # noqa: F401
+    from replica.snapshot import chunk_reader, read_plan  # noqa: F401
 
     return lambda: asyncio.run(_read(setting, in_columns=False))
 
 
 def ours_arrow(setting: Setting) -> Callable[[], int]:
     from replica.arrow import result_rows  # noqa: F401
-    from replica.snapshot import chunk_reader, read_plan, table_shapes  # noqa: F401
+    from replica.schemas import table_shapes  # noqa: F401
+    from replica.snapshot import chunk_reader, read_plan  # noqa: F401
 
     return lambda: asyncio.run(_read(setting, in_columns=True))
 
 
 async def _read(setting: Setting, *, in_columns: bool) -> int:
     from replica.config.options import Options
+    from replica.schemas.table_shapes import read_shapes
     from replica.snapshot.chunk_reader import ChunkReader, prepare_session
     from replica.snapshot.read_plan import ReadPlan
     from replica.snapshot.row_keys import KeyRange
-    from replica.snapshot.table_shapes import read_shapes
     from replica.source.session import Session
     from replica.sql.token_reader import TableName
 

@@ -33,15 +33,6 @@ def shop(server: Server) -> Iterator[str]:
         yield schema
 
 
-@pytest.fixture
-def described(server: Server) -> Iterator[None]:
-    """Names in the log: a table may have changed before its rows are read."""
-    [(before,)] = server.query("SELECT @@GLOBAL.binlog_row_metadata")
-    server.query("SET GLOBAL binlog_row_metadata = 'FULL'")
-    yield
-    server.query(f"SET GLOBAL binlog_row_metadata = '{before}'")
-
-
 def test_random_changes(seed: int, server: Server, shop: str, tmp_path: Path) -> None:
     rng = random.Random(seed)
     random_shop.create(server, shop)
@@ -73,7 +64,6 @@ def equal(run: PlainRun, server: Server, table: str) -> bool:
     return bool(expected)
 
 
-@pytest.mark.usefixtures("described")
 def test_statements(server: Server, shop: str, tmp_path: Path) -> None:
     t, old = f"{shop}.t", f"{shop}.t_old"
     server.query(f"CREATE TABLE {t} (id INT PRIMARY KEY, v VARCHAR(20))")

@@ -172,19 +172,11 @@ def test_a_query_that_lags_behind_a_ddl_is_told_so(
     late.stop()
     passing = readers(server, schemaMode="table", table=table, onSchemaChange="null")
     rows: list[Json] = []
-    if metadata == "FULL":
-        while len(rows) < 2:
-            end = next_offset(passing, start)
-            rows += batch(passing, start, end)
-            start = end
-        assert [(row["id"], row["n"]) for row in rows] == [(1, None), (2, 7)]
-        return
-    # Nothing says which column was which.
-    with pytest.raises(SchemaMismatchError, match="binlog_row_metadata=FULL"):  # noqa: PT012
-        while True:
-            end = next_offset(passing, start)
-            batch(passing, start, end)
-            start = end
+    while len(rows) < 2:
+        end = next_offset(passing, start)
+        rows += batch(passing, start, end)
+        start = end
+    assert [(row["id"], row["n"]) for row in rows] == [(1, None), (2, 7)]
 
 
 @pytest.mark.parametrize("server", LIVE_SERVERS, indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
@@ -14,14 +15,16 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from protocol.constants import ColumnType
 from protocol.errors import CheckpointError, ConfigurationError, SourceChangedError
-from protocol.rows.description import ColumnDescription
+from protocol.rows.column import Column
 from protocol.rows.table import Table
+from replica.schemas.shape import ColumnShape, Shape
 from replica.spark.envelope import envelope_schema
 from replica.spark.read_task import ReadPlan, read_piece
-from replica.spool.descriptions import described, load_names, since, table_of
 from replica.spool.offsets import Offset, parse_offset
 from replica.spool.pieces import LogPiece, ReadSettings
+from replica.spool.placed_shapes import PlacedShapes, between, named
 from replica.spool.spool import Segment, Spool
 from tests.support.log_builder import LogBuilder
 
@@ -253,20 +256,6 @@ def test_what_is_missing_belongs_to_the_batch_it_begins_in(writer: Writer) -> No
     assert [(segment.gap, place) for segment, place in resumed][:1] == [("purged", spool.segments[0].head)]
 
 
-def test_names_are_kept(writer: Writer) -> None:
-    columns = (
-        ColumnDescription("id", "int", "int unsigned", False, None, True),
-        ColumnDescription("d", "date", "date"),
-    )
-    table = table_of("s.t", columns)
-    nameless = Table("s", "t", tuple(table_of("s.t", columns).columns))
-    writer.spool.learn(table, columns, (0, 1, 50))
-    assert described(nameless, writer.again().names, (0, 1, 50)) == columns
-    assert described(nameless, writer.spool.names, (0, 1, 49)) is None
-    assert table.primary_key == ("id",)
-    assert load_names(b"{}") == {}
-
-
 def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
     """It holds all data of the log's tables."""
     before = os.umask(0)
@@ -283,24 +272,28 @@ def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
     writer.spool.close()
 
 
-def test_names_hold_until_a_statement_may_have_changed_them(writer: Writer) -> None:
-    """After the statement, columns of the same types may have other names."""
-    old = (ColumnDescription("a", "int", "int"), ColumnDescription("b", "int", "int"))
-    new, spool = old[::-1], writer.spool
-    table = Table("s", "t", tuple(table_of("s.t", old).columns))
-    spool.learn(table, old, (0, 1, 50))
-    spool.learn_statement((0, 1, 100))
-    assert described(table, spool.names, (0, 1, 99)) == old
-    assert described(table, spool.names, (0, 1, 101)) is None
-    spool.learn(table, new, (0, 1, 120))
-    names = writer.again().names
-    places = [(0, 1, 60), (0, 1, 110), (0, 1, 120), (0, 2, 4), (1, 1, 4)]
-    assert [described(table, names, place) for place in places] == [old, None, new, new, new]
-    # Names from before the spool's first segment are not needed any more.
-    assert since(names, (0, 1, 30)) == names
-    later = since(names, (0, 2, 4))
-    assert described(table, later, (0, 2, 5)) == new
-    assert described(table, later, (0, 1, 60)) is None
+def test_shapes_hold_from_their_place_on() -> None:
+    """Columns of the same types have other names there."""
+    old, new = (Shape(tuple(ColumnShape(name, "int") for name in names)) for names in ("ab", "ba"))
+    shapes: PlacedShapes = {"s.t": (((0, 1, 120), new), ((0, 1, 100), None), ((0, 1, 50), old))}
+    columns = tuple(Column(f"@{number}", ColumnType.LONG, 0, True) for number in (1, 2))
+    table = Table("s", "t", columns)
+
+    def names(of: PlacedShapes, *place: int) -> tuple[str, ...] | None:
+        found = named(table, of, (place[0], place[1], place[2]))
+        return None if found is None else found.column_names
+
+    places = [(0, 1, 49), (0, 1, 50), (0, 1, 99), (0, 1, 110), (0, 1, 120), (0, 2, 4), (1, 1, 4)]
+    expected = [None, ("a", "b"), ("a", "b"), None, ("b", "a"), ("b", "a"), ("b", "a")]
+    assert [names(shapes, *place) for place in places] == expected
+    assert named(Table("s", "t", columns[:1]), shapes, (0, 1, 60)) is None
+    assert named(Table("s", "u", columns), shapes, (0, 1, 60)) is None
+    # A piece has the shapes of its own places.
+    for first, last in itertools.combinations_with_replacement(range(len(places)), 2):
+        part = between(shapes, places[first], places[last])
+        assert [names(part, *place) for place in places[first : last + 1]] == expected[first : last + 1]
+    assert between(shapes, (0, 1, 60), (0, 1, 99)) == {"s.t": (((0, 1, 50), old),)}
+    assert between(shapes, (0, 1, 4), (0, 1, 49)) == {}
 
 
 def test_offsets_are_canonical() -> None:

@@ -125,21 +125,13 @@ class Batch:
             )
         if not packed.has_names:
             raise ConfigurationError(
-                f"{name} has changes at {place} without the names of its columns: SET GLOBAL "
-                "binlog_row_metadata=FULL on the source, or grant SELECT on the table; or exclude it"
+                f"{name} has changes at {place} without the names of its columns: grant the user SELECT on the table "
+                "and begin anew, or exclude it"
             )
         if not packed.key:
             raise ConfigurationError(
                 f"{name} has no primary key at {place}, so its rows cannot be told apart: exclude the table, or add "
                 "a primary key and seed the table anew"
-            )
-        names = {column.lower() for column in packed.rows.schema.names}
-        gone = [column for column in self._state.tables[name].kinds if column.lower() not in names]
-        if packed.is_looked_up and gone:
-            raise SchemaMismatchError(
-                f"{name} has changes at {place} without the names of its columns, and the source has no column "
-                f"{', '.join(gone)} any more, as the table had then: SET GLOBAL binlog_row_metadata=FULL on the "
-                "source, and seed the table anew; or exclude it"
             )
 
     def _add(self, name: str, key: tuple[str, ...], rows: pa.RecordBatch) -> None:

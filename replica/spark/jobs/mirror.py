@@ -12,9 +12,8 @@ does not show a change (a dropped partition, a new column whose values only the 
 primary key. Rows that a foreign key cascades to are followed on MySQL 9.7; other servers do not log them. The target
 has a table from its first row on. Dates that no calendar has are null.
 
-The log should have the column names itself (binlog_row_metadata=FULL). Otherwise the job takes the names that the
-source has when the rows are received, and stops with an error if it lags behind a statement that renames or drops
-columns.
+Column names that the log lacks (no server logs them by default) are those of their place: the job reads the tables
+when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user needs SELECT on the tables.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from replica.config.options import Options
+from replica.schemas.table_shapes import read_shapes
 from replica.snapshot.chunk_reader import ChunkReader, prepare_session
 from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.row_keys import KeyRange
-from replica.snapshot.table_shapes import read_shapes
 from replica.source.session import Session
 from replica.sql.token_reader import TableName
 from tests.support.servers import Server

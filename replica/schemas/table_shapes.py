@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from protocol.conversation.messages import TextValue
 from protocol.wire import utf8_text
 
-from ..schemas.baseline import BaselineQueries, baseline
-from ..schemas.logged_statements import LogTraits
-from ..schemas.shape import Shape
 from ..source.session import Session
 from ..sql.quoting import hex_literal
 from ..sql.token_reader import TableName
+from .baseline import BaselineQueries, baseline
+from .logged_statements import LogTraits
+from .shape import Shape
 
 
 async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[TableName, Shape]:
