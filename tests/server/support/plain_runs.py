@@ -40,6 +40,11 @@ class PlainRun:
         self._offset: Offset | None = None
         self._number = 0
 
+    @property
+    def offset(self) -> Offset | None:
+        """Where the next micro-batch begins."""
+        return self._offset
+
     def run(self, start: str = "earliest", max_rows: int | None = None, max_bytes: int = 1 << 14) -> int:
         """Everything that is there now; returns how many micro-batches that took."""
         options = Options.build(self._server.dsn(), {"heartbeat": 1, "tables": self._patterns})
