@@ -31,6 +31,7 @@ from .table_descriptions import SchemaFile, SchemaLines, relay_store_of
 
 if TYPE_CHECKING:
     from ..arrow import BatchReader, Images
+    from ..schemas.timeline import SchemaHistory
     from ..transactions.transaction import FileTransactions
     from .log_shapes import LogShapes
 
@@ -372,6 +373,17 @@ def _shapes(schema: SchemaFile, keys: LogKeys, selection: Selection) -> "LogShap
         "positional" if schema.is_found else selection.on_schema_mismatch,
         looks_beside=schema.is_found,
     )
+
+
+def relayed_histories(source: LogSource | Iterable[LogSource], keys: LogKeys) -> "list[SchemaHistory]":
+    """The schema histories of files that a relay has written, the later one last; none without its store.
+
+    The first is of the time before the store begins, as the statements of the files tell it. Raises
+    ``ConfigurationError`` for a damaged store, and what reading the files raises.
+    """
+    files = find_log_files(source)
+    shapes = _shapes(_schema(None, None, files), keys, Selection.read({}))
+    return [] if shapes is None else shapes.read_whole(files)
 
 
 def _statements(keys: LogKeys, selection: Selection, files: Sequence[LogFile]) -> Iterator[Event]:

@@ -72,6 +72,19 @@ class LogShapes:
                 )
                 self._past = history_before(history.source, first, catalog, found)
 
+    def read_whole(self, files: Sequence[LogFile]) -> list[SchemaHistory]:
+        """Do what all statements of the files say; the histories of their tables, the later one last.
+
+        None where the trail of all tables is lost. Raises what reading files raises.
+        """
+        self.begin(files, files)
+        number = split_file_name(self._history.head.file)[1]
+        later = [file for file in files if int(split_file_name(file.name)[1] or 0) >= int(number)]
+        for event in self._scan(later) if later else ():
+            self.follow(event)
+        found = [self._past, self._history] if self._lost is None else []
+        return [history for history in found if history is not None]
+
     def follow(self, event: Event) -> None:
         """Do what an event of the files says of tables."""
         if isinstance(event, QueryEvent):

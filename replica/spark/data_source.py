@@ -28,11 +28,13 @@ from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.rows.table import Table
 
 from ..config.private_files import make_folder
-from ..files.binlog_file import KeyFile, open_binlog
+from ..config.table_filter import table_filter
+from ..files.binlog_file import KeyFile, open_binlog, relayed_histories
 from ..files.log_files import LogFile, find_log_files
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.pieces import LogPiece
+from ..spool.placed_shapes import between, shapes_of
 from ..spool.planner import plan_files, shown_progress
 from ..spool.storage import find_stored_logs, is_uri, open_input
 from .envelope import envelope_schema
@@ -118,7 +120,7 @@ class BinlogReader(DataSourceReader):
             pieces = _live_pieces(options, sender)
         else:
             with shown_progress(sys.stderr):
-                pieces = sender.send(plan_files(log_files(options), sender.max_bytes))
+                pieces = sender.send(file_pieces(options, sender.max_bytes))
         return [LogPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -159,6 +161,16 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     else:
         schema, name = table_schema(_table(options), options.images), SOURCE_NAMES[1]
     return schema if options.source_name is None else schema.append(pa.field(name, pa.string()))
+
+
+def file_pieces(options: SourceOptions, max_bytes: int) -> list[LogPiece]:
+    """The pieces of binlog files; if a relay has written them, with the names that its store has for them."""
+    files, settings = log_files(options), options.settings
+    pieces = plan_files(files, max_bytes)
+    paths = [file.path for file in files if file.path is not None and not is_uri(file.path)]
+    histories = relayed_histories(paths, settings.keys()) if paths else []
+    shapes = shapes_of(histories, table_filter(settings.tables, settings.exclude_tables))
+    return [replace(piece, shapes=between(shapes, *piece.places)) for piece in pieces] if shapes else pieces
 
 
 def _live_pieces(options: SourceOptions, sender: PieceSender) -> list[LogPiece]:

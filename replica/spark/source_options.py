@@ -67,7 +67,9 @@ class SourceOptions:
         spool_dir [spoolDir]: the folder in which a stream keeps events until Spark has committed them. A batch makes
             a folder within it, or a temporary one, and does not delete it. As a URI (``file:///mnt/shared/spool``,
             ``s3://bucket/spool``) it is a folder that all machines see: it gets what is too large to be sent with
-            the tasks, and the driver keeps events in [spoolCache].
+            the tasks, and the driver keeps events in [spoolCache]. The spool also has the columns of the tables at
+            each place, for a log without names; without it (on another machine) the tables are read anew, and what
+            DDL took away before has no names.
         spool_cache [spoolCache]: a folder of the driver, if ``spoolDir`` is a URI. Default: a temporary one.
         shared_folders [sharedFolders]: whether executors see the driver's files, under the same paths. Default: with
             a local master only.

@@ -4,8 +4,8 @@
     follower           raw events -> the spool, and the places between transactions where a micro-batch may end
     spool              the segment files on disk
     offsets            places in the log, as Spark's offset log keeps them
-    name_lookup        column names for tables whose log has none, asked of the source
-    descriptions       these names by their places in the log, as the spool keeps them
+    live_names         the schema history of a live log: columns of tables whose log has none
+    placed_shapes      tables' columns by their places in the log, as pieces carry them
     row_counter        the number of rows in an event, for ``maxRowsPerTrigger``
     planner            binlog files -> pieces, cut between transactions
     mapped_file        memory of a mapped file: pages that were read are given back

@@ -51,6 +51,7 @@ from .follower import Follower
 from .live_names import LiveNames
 from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
+from .placed_shapes import between
 from .row_counter import RowCounter
 from .spool import Segment, Spool
 
@@ -126,6 +127,7 @@ class LiveLog:
             look=self._look,
         )
         self._start = self._committed = start
+        self._names.epoch = start.epoch
         if not is_new and self._spool.covers(start):
             self._take_up(follower, start)
         else:
@@ -175,7 +177,9 @@ class LiveLog:
         """The pieces of the log between two offsets that have been read."""
         pieces = self._following()[1].pieces(start, end, max_bytes)
         shapes = self._names.shapes(start.key, end.key)
-        return [replace(piece, shapes=shapes) for piece in pieces] if shapes else pieces
+        return (
+            [replace(piece, shapes=between(shapes, *piece.places)) for piece in pieces] if shapes else pieces
+        )
 
     def has_reached(self, end: Offset) -> bool:
         """Whether everything before an offset of this source has been read."""

@@ -57,7 +57,8 @@ class LiveNames:
         self._on_table = on_table
         # Followed now: the keeper's, or that of an older part of the spool.
         self._tracker = self._keeper.tracker
-        self._epoch = 0
+        #: The server that is followed, or was last.
+        self.epoch = 0
         self._waiting: list[tuple[TableMapEvent, int]] = []
         self._shapes: dict[str, tuple[tuple[Key, Shape | None], ...]] = {}
         # The table maps that were named since the last statement.
@@ -87,7 +88,7 @@ class LiveNames:
         old = os.path.join(self._folder, f"{_STORE}-{epoch}")
         store = FileSchemaStore(old) if os.path.exists(old) else self._store
         lines = store.load()
-        self._epoch, self._tracker = epoch, SchemaTracker(self._options)
+        self.epoch, self._tracker = epoch, SchemaTracker(self._options)
         self._named.clear()
         if lines is not None:
             traits = LogTraits(is_mariadb=False, version=())
@@ -117,9 +118,9 @@ class LiveNames:
 
         Raises ``CheckpointError`` for a store that cannot be used, ``ConnectionLostError``.
         """
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             self._keep_old()
-            self._epoch = epoch
+            self.epoch = epoch
         progress = Progress(boundary.file, boundary.position, boundary.gtids, has_gtids=True)
         if self.is_open:
             await self._keeper.use(dump, progress, boundary.identity)
@@ -136,9 +137,9 @@ class LiveNames:
     def _keep_old(self) -> None:
         path = os.path.join(self._folder, _STORE)
         if os.path.exists(path):
-            shutil.copyfile(path, f"{path}-{self._epoch}.new")
-            os.chmod(f"{path}-{self._epoch}.new", os.stat(path).st_mode)
-            os.replace(f"{path}-{self._epoch}.new", f"{path}-{self._epoch}")
+            shutil.copyfile(path, f"{path}-{self.epoch}.new")
+            os.chmod(f"{path}-{self.epoch}.new", os.stat(path).st_mode)
+            os.replace(f"{path}-{self.epoch}.new", f"{path}-{self.epoch}")
 
     def _note_end(self, boundary: Offset) -> None:
         """All statements up to the end of the spool are in the store: none of that is to be read again."""

@@ -29,11 +29,14 @@ from ..arrow import RawRowCompiler
 from ..arrow.rawrows import RawRows, RowsLayout
 from ..config.table_filter import table_filter
 from ..files.log_files import LogFile, OpenLogFile, Readable, behind, read_whole
+from .offsets import Key
 from .placed_shapes import PlacedShapes, named
 from .storage import is_uri, open_input
 from .transaction_part import TransactionPart
 
 _CHUNK_SIZE: Final = 1 << 17
+# Behind the end of any file.
+_END: Final = 1 << 63
 
 
 @record(frozen=True, slots=True)
@@ -65,6 +68,12 @@ class LogPiece:
     data: bytes | None = field(default=None, repr=False, hash=False)
     uri: str = ""
     part: TransactionPart | None = field(default=None, repr=False, hash=False)
+
+    @property
+    def places(self) -> tuple[Key, Key]:
+        """Where the piece begins and ends in the log."""
+        end = _END if self.is_whole else self.position + self.size
+        return (self.epoch, self.number, self.position), (self.epoch, self.number, end)
 
 
 @record(frozen=True, slots=True)

@@ -1,23 +1,21 @@
 """Shapes of tables by their places in the log, as pieces carry them to the tasks.
 
-A piece has the shapes that table maps without column names need at its place, so a task asks nobody. ``live_names``
-and ``log_names`` take them from a schema history.
+A piece has the shapes that table maps without column names need at its place, so a task asks nobody. They come from a
+schema history: that of the spool (``live_names``), or that of a relay beside its files.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 
 from protocol.rows.table import Table
 
 from ..schemas.proof import first_difference, with_shape
 from ..schemas.shape import Shape
+from ..schemas.timeline import SchemaHistory
 from .offsets import Key
 
 # Table -> its shapes, the newest first, each from a place on; None: its columns are not known there.
 PlacedShapes = Mapping[str, tuple[tuple[Key, Shape | None], ...]]
-
-NO_SHAPES: Final[PlacedShapes] = MappingProxyType({})
 
 
 def named(table: Table, shapes: PlacedShapes, place: Key) -> Table | None:
@@ -27,6 +25,21 @@ def named(table: Table, shapes: PlacedShapes, place: Key) -> Table | None:
             fits = shape is not None and first_difference(shape, table) is None
             return with_shape(table, shape) if shape is not None and fits else None
     return None
+
+
+def shapes_of(
+    histories: Iterable[SchemaHistory], wants_table: Callable[[str, str], bool] | None
+) -> PlacedShapes:
+    """The wanted tables of histories of one log, the later one last; their places are of the epoch 0."""
+    found: dict[str, list[tuple[Key, Shape | None]]] = {}
+    for history in histories:
+        for table, timeline in history.tables.items():
+            if table.name and (wants_table is None or wants_table(table.schema, table.name)):
+                states = found.setdefault(str(table), [])
+                states += (
+                    ((0, *place), state if isinstance(state, Shape) else None) for place, state in timeline
+                )
+    return {table: tuple(sorted(states, key=itemgetter(0))[::-1]) for table, states in found.items()}
 
 
 def between(shapes: PlacedShapes, begin: Key, end: Key) -> PlacedShapes:

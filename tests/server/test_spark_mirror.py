@@ -108,13 +108,11 @@ def test_files_on_the_command_line(
     shop: str,
     tmp_path: Path,
 ) -> None:
-    [(metadata, file)] = [(*mysql97.query("SELECT @@GLOBAL.binlog_row_metadata")[0], log_end(mysql97))]
-    mysql97.query("SET GLOBAL binlog_row_metadata = 'FULL'")
+    file = log_end(mysql97)
     mysql97.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v VARCHAR(100))")
     mysql97.query(f"INSERT INTO {shop}.t VALUES (1, 'a'), (2, 'b')")
     mysql97.query("FLUSH BINARY LOGS")
     mysql97.query(f"DELETE FROM {shop}.t WHERE id = 1")
-    mysql97.query(f"SET GLOBAL binlog_row_metadata = '{metadata}'")
     asyncio.run(BinlogRelay(mysql97.dsn(), tmp_path / "logs", start=f"{file}:4", once=True).run())
     arguments = ["spark", "mirror", str(tmp_path / "logs"), "--tables", f"{shop}.*", "--target"]
     assert main([*arguments, str(tmp_path / "lake"), "--option", "maxPartitionBytes=200"]) == 0
@@ -159,7 +157,7 @@ def test_names_of_tables_in_any_capitals(
     extra_server: Callable[..., Server],
     tmp_path: Path,
 ) -> None:
-    server = extra_server("mariadb:11.8", "--lower-case-table-names=1", "--binlog-row-metadata=FULL")
+    server = extra_server("mariadb:11.8", "--lower-case-table-names=1")
     server.query("CREATE DATABASE Shop")
     server.query("CREATE TABLE Shop.Orders (id INT PRIMARY KEY, a INT)")
     server.query("INSERT INTO SHOP.orders VALUES (1, 1)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,10 +14,13 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from replica.config.options import Options
+from replica.relay import BinlogRelay
+from replica.spark.data_source import file_pieces
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.past_table import PastTable
+from replica.spark.source_options import parse_options
 from replica.spool.live_log import LiveLog
-from tests.server.support.plain_runs import PlainRun
+from tests.server.support.plain_runs import PlainRun, items
 from tests.spark.support.kept_tables import check_intervals, rows_of
 from tests.support.servers import Server
 
@@ -109,6 +113,21 @@ def test_a_driver_is_gone_before_it_has_committed(server: Server, shop: str, tmp
         log.wait_until(end)
     run_all(server, shop, LATER[8:])
     run.run()
+    for table in ("t", "u"):
+        assert kept(run, f"{shop}.{table}") == rows_in(server, f"{shop}.{table}")
+
+
+def test_relayed_files(server: Server, shop: str, tmp_path: Path) -> None:
+    """The relay has read the tables between the statements; its store has names for all files."""
+    logs = str(tmp_path / "logs")
+    asyncio.run(BinlogRelay(server.dsn(), logs, once=True).run())
+    run_all(server, shop, LATER)
+    asyncio.run(BinlogRelay(server.dsn(), logs, once=True).run())
+    run = PlainRun(server, tmp_path, CurrentTable, f"{shop}.*")
+    options = parse_options({"path": logs, "includeTables": f"{shop}.*", "schemaMode": "packed"})
+    pieces = file_pieces(options, 500)
+    assert len(pieces) > 3
+    run.apply(list(items(pieces, (f"{shop}.*",))))
     for table in ("t", "u"):
         assert kept(run, f"{shop}.{table}") == rows_in(server, f"{shop}.{table}")
 
