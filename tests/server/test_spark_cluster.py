@@ -95,7 +95,6 @@ def ids(rows: pa.Table) -> list[int]:
     return [json.loads(after)["id"] for _, after in found]
 
 
-@pytest.mark.long
 def test_every_row_comes_once_though_worker_and_driver_are_killed(
     seed: int,
     spark: SparkSession,  # noqa: F811

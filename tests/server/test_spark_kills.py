@@ -38,7 +38,6 @@ KILLS = {
     "delta:after_sink:2": "offsets are open",
 }
 ATTEMPTS = 10
-SERVERS = ["mysql:9.7", pytest.param("mariadb:11.8", marks=pytest.mark.long)]
 # It may take several runs to kill the query there: no code of this project runs at that point.
 _BY_CHANCE = "parquet:after_sink:1"
 
@@ -54,7 +53,7 @@ def tables(server: Server) -> Iterator[list[str]]:
         yield names
 
 
-@pytest.mark.parametrize("server", SERVERS, indirect=True)
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_every_row_comes_once(
     seed: int,
     spark: SparkSession,  # noqa: F811
@@ -121,7 +120,9 @@ def kill_at_random(query: KilledQuery, rng: random.Random) -> None:
         query.run_until(lambda: query.commits() != before, rng.uniform(0, 6))
 
 
-@pytest.mark.parametrize("server", SERVERS, indirect=True)
+@pytest.mark.parametrize(
+    "server", ["mysql:9.7", pytest.param("mariadb:11.8", marks=pytest.mark.long)], indirect=True
+)
 def test_a_query_killed_before_its_first_batch_is_done_loses_nothing(
     spark: SparkSession,  # noqa: F811
     server: Server,
