@@ -40,7 +40,7 @@ async def main(file: str, dsn: str, keys: str, options: str) -> None:
             said = {
                 "place": place,
                 "table": last.table.name if last else None,
-                "n": last.after["n"] if last and last.after else None,
+                "n": last.after.get("n") if last and last.after else None,
                 "chunks": status.chunks,
                 "corrected": status.chunks_corrected,
                 "complete": is_complete,
