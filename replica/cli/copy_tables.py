@@ -164,7 +164,9 @@ class _CopyProgress:
 
 def copy_text(status: "SnapshotStatus", rate: float) -> str:
     """Such as "25%, 0:45 left, 3 of 5 tables, 1,200,000 of about 4,800,000 rows, 80,000/s"."""
-    left = f"{clock_text((status.estimate - status.rows) / rate)} left, " if rate > 0 else ""
+    # The first rows say nothing of the time that is left.
+    is_known = rate > 0 and status.rows * 100 >= status.estimate
+    left = f"{clock_text((status.estimate - status.rows) / rate)} left, " if is_known else ""
     tables = f"{status.tables_complete} of {status.tables} tables"
     rows = f"{status.rows:,} of about {status.estimate:,} rows"
     return f"{status.rows / max(status.estimate, 1):.0%}, {left}{tables}, {rows}, {rate:,.0f}/s"

@@ -30,6 +30,8 @@ def test_progress() -> None:
     whole = "25%, 0:45 left, 3 of 5 tables, 1,200,000 of about 4,800,000 rows, 80,000/s"
     assert copy_text(STATUS, 80_000) == whole
     assert len(whole) < 80
+    first = replace(STATUS, rows=2)
+    assert copy_text(first, 2) == "0%, 3 of 5 tables, 2 of about 4,800,000 rows, 2/s"
     empty = replace(STATUS, rows=0, estimate=0)
     assert copy_text(empty, 0) == "0%, 3 of 5 tables, 0 of about 0 rows, 0/s"
 
