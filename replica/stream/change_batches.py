@@ -15,6 +15,7 @@ from protocol.binlog.row_changes import Change
 from protocol.errors import ConfigurationError, ReplicaError
 from protocol.position import Checkpoint
 from protocol.records import record
+from protocol.rows.table import Table
 
 from ..transactions.transaction import Transaction, Transactions
 
@@ -25,13 +26,15 @@ class ChangeBatch:
 
     ``changes`` are the changes as ``Transaction.collect`` returns them: committed ones, without those that were
     rolled back to a savepoint. ``ddl`` are statements that come before the changes: DDL, TRUNCATE, account
-    management. A transaction with such a statement is a batch of its own, mostly without changes. ``checkpoint`` is
+    management. A transaction with such a statement is a batch of its own, mostly without changes. ``voided`` is the
+    table whose rows so far are void, because its copy begins anew here: a batch of its own, too. ``checkpoint`` is
     the place after the batch: store it together with the rows, and each row is there exactly once.
     """
 
     changes: list[Change]
     ddl: tuple[QueryEvent, ...]
     checkpoint: Checkpoint
+    voided: Table | None = None
 
 
 @record(frozen=True, slots=True)
@@ -60,6 +63,11 @@ def check_limits(max_rows: object, max_seconds: object) -> None:
         )
 
 
+def _stands_alone(tx: Transaction) -> bool:
+    """Whether the user must see more of the transaction than its changes."""
+    return bool(tx.ddl) or tx.voided is not None
+
+
 class Batches:
     """The changes of a stream in batches; made by ``BinlogStream.batches``.
 
@@ -76,6 +84,7 @@ class Batches:
         self._max_seconds: float | None = None
         self._changes: list[Change] = []
         self._ddl: tuple[QueryEvent, ...] = ()
+        self._voided: Table | None = None
         # A transaction that has been read in part, or as a whole if it is left for the next batch.
         self._open: Transaction | None = None
         # A failure behind the transactions of the last batch.
@@ -124,13 +133,17 @@ class Batches:
 
     @property
     def _is_begun(self) -> bool:
-        return bool(self._changes or self._ddl)
+        return bool(self._changes) or self._is_alone
+
+    @property
+    def _is_alone(self) -> bool:
+        return bool(self._ddl) or self._voided is not None
 
     def _give(self) -> ChangeBatch:
         is_behind = self._open is None and self._error is None
         checkpoint = self._place.behind() if is_behind else self._place.before()
-        batch = ChangeBatch(self._changes, self._ddl, checkpoint)
-        self._changes, self._ddl, self._given = [], (), checkpoint
+        batch = ChangeBatch(self._changes, self._ddl, checkpoint, self._voided)
+        self._changes, self._ddl, self._voided, self._given = [], (), None, checkpoint
         return batch
 
     async def _fill(self, timer: asyncio.Timeout) -> None:
@@ -139,7 +152,7 @@ class Batches:
             if self._open is None:
                 self._open = await anext(self._transactions)
             room = self._max_rows - len(self._changes) if self._is_begun else None
-            if not await self._open.gather(room) or (self._is_begun and self._open.ddl):
+            if not await self._open.gather(room) or (self._is_begun and _stands_alone(self._open)):
                 return
             await self._add(self._open)
             self._open = None
@@ -147,7 +160,7 @@ class Batches:
                 timer.reschedule(asyncio.get_running_loop().time() + self._max_seconds)
 
     def _is_full(self) -> bool:
-        return bool(self._ddl) or len(self._changes) >= self._max_rows or self._place.is_awaited()
+        return self._is_alone or len(self._changes) >= self._max_rows or self._place.is_awaited()
 
     async def _add(self, tx: Transaction) -> None:
         """Add a transaction that was read to its end; nothing is awaited for it any more."""
@@ -156,10 +169,10 @@ class Batches:
             raise StopAsyncIteration
         # A transaction that a failover cut off, and that the new source does not have, never was.
         changes = await tx.collect() if tx.outcome != "restarted" else []
-        if changes or tx.ddl:
+        if changes or _stands_alone(tx):
             # The last event of the transaction is not done yet, so this is the place before it.
             self.held = self.held or self._place.before()
             self._changes += changes
-            self._ddl = tx.ddl
+            self._ddl, self._voided = tx.ddl, tx.voided
         elif not self._is_begun:
             self.held = None

@@ -8,86 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
-import signal
 import socketserver
 import sqlite3
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.places import ROOT
 from tests.support.servers import Server
 
-from .support.streams import MYSQL97_AND_MARIADB118, SECONDS
+from .support.example_programs import EXAMPLES, eventually, running, work
+from .support.streams import MYSQL97_AND_MARIADB118
 
-EXAMPLES = ROOT / "tests" / "examples"
-_KILLS = 4
 _BOTH = pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
-
-
-class Program:
-    """An example as a process, to be killed and started again. From ``begun`` on it misses nothing."""
-
-    def __init__(self, name: str, arguments: list[str], begun: Callable[[], bool]) -> None:
-        self._command = [sys.executable, str(EXAMPLES / name), *arguments]
-        self._begun = begun
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command)
-        eventually(self._has_begun)
-
-    def _has_begun(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, "it has ended by itself"
-        return self._begun()
-
-    def stop(self, number: int = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait()
-
-
-@contextlib.contextmanager
-def running(name: str, arguments: list[str], begun: Callable[[], bool]) -> Iterator[Program]:
-    program = Program(name, arguments, begun)
-    program.start()
-    try:
-        yield program
-    finally:
-        program.stop()
-
-
-def work(
-    server: Server, schema: str, program: Program, seed: int, statements: Callable[[int], list[str]]
-) -> None:
-    """Transactions 0 to 199, during which the program is killed some times, at any place."""
-    rng = random.Random(seed)
-    kills = set(rng.sample(range(200), _KILLS))
-    with server.connect(database=schema, autocommit=False) as connection, connection.cursor() as cursor:
-        for number in range(200):
-            for statement in statements(number):
-                cursor.execute(statement)
-            connection.commit()
-            if number in kills:
-                time.sleep(rng.choice([0, 0.02, 0.3]))
-                program.stop()
-                program.start()
 
 
 class Memcached(socketserver.ThreadingTCPServer):
@@ -334,4 +270,4 @@ def test_mirror_to_sqlite(server: Server, schema: str, seed: int, tmp_path: Path
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("[a-z]*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(path: Path) -> None:
-    assert path.read_text().count("\n") < 60
+    assert path.read_text().count("\n") < 80
