@@ -52,21 +52,22 @@ class JetStream:
                     raise RuntimeError(f"NATS: {answer['error']}")
                 return dict(answer)
             elif words[0] in (b"HMSG", b"-ERR"):
-                raise RuntimeError(f"NATS: {line!r}: is JetStream enabled?")
-        raise RuntimeError("NATS closed the connection")
+                break
+        raise RuntimeError(f"NATS: {line!r}: is JetStream enabled?")
 
 
 def main(dsn: str, address: str, target: str, checkpoint: str, tables: str) -> None:
     nats = JetStream(address)
-    window = {"duplicate_window": 24 * 3600 * 10**9}
-    options = {"name": target, "subjects": [f"{target}.>"], **window}
+    day = 24 * 3600 * 10**9
+    options = {"name": target, "subjects": [f"{target}.>"], "duplicate_window": day}
     nats.publish([(f"$JS.API.STREAM.CREATE.{target}", "", options)])
     store = replica.FileCheckpointStore(checkpoint)
     with replica.sync.connect(dsn, tables=tables, start="snapshot", checkpoints=store) as stream:
         for tx in stream.transactions():
             changes = tx.collect()
-            # The place behind a transaction, or behind a chunk of the copy, is one of its own.
-            place = hashlib.sha256(json.dumps(tx.checkpoint.to_dict()).encode()).hexdigest()
+            place = str(tx.gtid or f"{tx.checkpoint.file}:{tx.checkpoint.position}")
+            if tx.outcome == "snapshot":  # chunks of the copy have no place of their own, but a state
+                place = hashlib.sha256(json.dumps(tx.checkpoint.to_dict()).encode()).hexdigest()
             messages: list[tuple[str, str, object]] = []
             for number, change in enumerate(changes):
                 row = {"op": change.op, "before": change.before, "after": change.after}
