@@ -18,12 +18,11 @@ class JetStream:
     """As much of a client as this needs: publishes, and waits for the answers of the server."""
 
     def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
+        self._socket = socket.create_connection(address.rpartition(":")[::2])
         self.close = self._socket.close
         self._lines = self._socket.makefile("rb")
         self._inbox = f"_INBOX.{hashlib.sha256(repr(self._socket).encode()).hexdigest()}"
-        options = json.dumps({"verbose": False, "headers": True, "no_responders": True})
+        options = '{"headers": true, "no_responders": true, "verbose": false}'
         self._socket.sendall(f"CONNECT {options}\r\nSUB {self._inbox} 1\r\n".encode())
 
     def publish(self, messages: list[tuple[str, str, object]]) -> list[dict[str, object]]:
@@ -58,8 +57,7 @@ class JetStream:
 
 def main(dsn: str, address: str, target: str, checkpoint: str, tables: str) -> None:
     nats = JetStream(address)
-    day = 24 * 3600 * 10**9
-    options = {"name": target, "subjects": [f"{target}.>"], "duplicate_window": day}
+    options = {"name": target, "subjects": [f"{target}.>"], "duplicate_window": 86400 * 10**9}
     nats.publish([(f"$JS.API.STREAM.CREATE.{target}", "", options)])
     store = replica.FileCheckpointStore(checkpoint)
     with replica.sync.connect(dsn, tables=tables, start="snapshot", checkpoints=store) as stream:
