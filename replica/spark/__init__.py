@@ -17,6 +17,7 @@ Options (``replica.spark.source_options.SourceOptions`` describes each; case doe
     rowFormat, includeDdl           envelope: rows as variant (default) or json; statements as rows, too
     table, images                   table mode: ``shop.orders``; after (default) or both images
     onSchemaChange                  table mode, when the columns change: fail (default), ignore, null
+    onSchemaMismatch                when column names are lost: error (default), or positional: @1, @2...
     onStatement                     statements that changed rows unseen: fail (default), ignore
     startingOffsets                 earliest, latest (default) or an offset's JSON; a live source only
     startingTimestamp               or startingGtidSet: other ways to say where a live source's log is read from

@@ -59,7 +59,8 @@ class SourceOptions:
     A live source:
         connection: these options of ``replica.connect``: ``host``, ``port``, ``user``, ``unixSocket``, ``tls``,
             ``tlsCa``, ``tlsCert``, ``tlsKey``, ``serverPublicKeyPath``, ``getServerPublicKey``,
-            ``enableCleartextPlugin``, ``heartbeat``, ``connectTimeout``, ``serverId``. The password is in
+            ``enableCleartextPlugin``, ``heartbeat``, ``connectTimeout``, ``serverId``, ``onSchemaMismatch``
+            (``error``; ``positional``: columns whose names are lost are ``@1``, ``@2``...). The password is in
             ``password``, in the environment variable that [passwordEnv] names or in the file [passwordFile].
         starting: where a new query begins: [startingOffsets] ``earliest``, ``latest`` (default, also of a batch) or
             an offset's JSON; [startingTimestamp] a time in ISO 8601 with its zone; [startingGtidSet].
@@ -300,6 +301,7 @@ _CONNECTION: Final[Mapping[str, str]] = MappingProxyType(
         "heartbeat": "heartbeat",
         "connectTimeout": "connect_timeout",
         "serverId": "server_id",
+        "onSchemaMismatch": "on_schema_mismatch",
     }
 )
 _STARTING: Final = ("startingOffsets", "startingTimestamp", "startingGtidSet")

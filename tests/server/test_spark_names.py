@@ -13,14 +13,18 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
+from protocol.errors import SchemaMismatchError
 from replica.config.options import Options
 from replica.relay import BinlogRelay
 from replica.spark.data_source import file_pieces
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.past_table import PastTable
+from replica.spark.packed import unpack
 from replica.spark.source_options import parse_options
+from replica.spark.stream_reader import connection_options
 from replica.spool.live_log import LiveLog
 from tests.server.support.plain_runs import PlainRun, items
+from tests.server.support.streams import end_of_log
 from tests.spark.support.kept_tables import check_intervals, rows_of
 from tests.support.servers import Server
 
@@ -139,3 +143,32 @@ def test_a_new_job_reads_a_log_with_ddl(server: Server, shop: str, tmp_path: Pat
     run.run()
     for table in ("t", "u"):
         assert kept(run, f"{shop}.{table}") == rows_in(server, f"{shop}.{table}")
+
+
+def test_names_that_are_lost(server: Server, shop: str, tmp_path: Path) -> None:
+    """A start in the past, behind the CREATE TABLE: what DDL took away since is an error, or a column ``@2``."""
+    server.query("FLUSH BINARY LOGS")
+    start = f"{end_of_log(server).file}:4"
+    run_all(server, shop, LATER[:2])
+    run_all(server, shop, ["ALTER TABLE t DROP b"])
+    source = {"host": server.host, "port": str(server.port), "user": server.replica_user}
+    source |= {"password": server.replica_password, "includeTables": f"{shop}.*", "heartbeat": "1"}
+
+    def names(folder: str, **given: str) -> list[str]:
+        options = connection_options(parse_options(source | given))
+        with closing(LiveLog(options, str(tmp_path / folder))) as log:
+            begin, end = log.find(start), log.end()
+            log.follow(begin, is_new=True)
+            pieces = log.pieces(begin, log.reach(end), 1 << 20)
+        [rows] = [item.rows for item in items(pieces, (f"{shop}.*",)) if item.op == "rows"]
+        assert rows is not None
+        found = unpack(rows)
+        assert not found.has_names
+        return [str(name) for name in found.rows.schema.names[:5]]
+
+    with pytest.raises(SchemaMismatchError, match="on_schema_mismatch"):
+        names("strict")
+    found = names("lenient", onSchemaMismatch="positional")
+    assert "@" in "".join(found)
+    known = dict(enumerate(("id", "a", "b", "e", "n")))
+    assert all(name in (known[number], f"@{number + 1}") for number, name in enumerate(found))
