@@ -220,15 +220,23 @@ class _ShapeBefore:
         """DROP, CHANGE, MODIFY and RENAME COLUMN, all at once: names may be swapped."""
         changes: dict[int, ColumnShape | None] = {}
         names: dict[str, str] = {}
+        conditional: set[str] = set()
         dropped: dict[str, bool] = {}
-        for clause in self._clauses:
+        for clause in sorted(self._clauses, key=_is_conditional):
             if isinstance(clause, ddl.DropColumn):
                 dropped[fold(clause.name)] = clause.is_conditional
             elif isinstance(clause, ddl.ChangeColumn | ddl.RenameColumn):
                 new = clause.column.name if isinstance(clause, ddl.ChangeColumn) else clause.new_name
+                place = self._place(new)
+                if clause.is_conditional and fold(new) in names:
+                    # Another clause gave a column this name, so this one found none, unless that one is conditional.
+                    if place is not None and fold(new) in conditional:
+                        changes[place] = None
+                    continue
                 # Keys name lost columns, too.
                 names[fold(new)] = clause.name
-                place = self._place(new)
+                if clause.is_conditional:
+                    conditional.add(fold(new))
                 if place is not None:
                     changes[place] = self._before_change(clause, self._columns[place])
                 elif not self._most and not clause.is_conditional:
@@ -348,6 +356,10 @@ class _ShapeBefore:
         self._periods = ()
         if isinstance(clause, ddl.AddPeriod):
             self._unsure_of_null([clause.period.start, clause.period.end])
+
+
+def _is_conditional(clause: ddl.AlterClause) -> bool:
+    return isinstance(clause, ddl.ChangeColumn | ddl.RenameColumn) and clause.is_conditional
 
 
 _MOST_KEYS: Final = 64

@@ -96,6 +96,10 @@ def test_one_step_back(statements: list[str], expected: str) -> None:
         ("MODIFY COLUMN IF EXISTS b BIGINT", "a int, b NULL?"),
         ("CHANGE COLUMN IF EXISTS c b BIGINT", "a int + 1..1"),
         ("RENAME COLUMN IF EXISTS c TO b", "a int + 1..1"),
+        # The column that is modified is not there: b is what c is called from now on.
+        ("RENAME COLUMN c TO b, MODIFY COLUMN IF EXISTS b BIGINT", "a int, c int"),
+        ("MODIFY COLUMN IF EXISTS b BIGINT, RENAME COLUMN c TO b", "a int, c int"),
+        ("CHANGE COLUMN IF EXISTS c b BIGINT, MODIFY COLUMN IF EXISTS b BIGINT", "a int + 1..1"),
         ("DROP SYSTEM VERSIONING", "a int, b int + 0..2"),
     ],
 )
