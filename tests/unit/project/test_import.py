@@ -35,10 +35,12 @@ def test_reading_a_file_loads_no_network_and_no_ciphers(tmp_path: Path) -> None:
     path.write_bytes(numbered_log().data)
     script = f"""if True:
         import sys
+        # An editable install has the interpreter load some of them at its start.
+        before = set(sys.modules)
         import replica
         with replica.open_binlog({str(path)!r}, tables="s.*", start={numbered_log().offsets[6]}) as log:
             events = list(log)
-        print(len(events), *[name for name in {NOT_FOR_FILES} if name in sys.modules])
+        print(len(events), *[name for name in {NOT_FOR_FILES} if name in sys.modules and name not in before])
     """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     assert done.stdout.split() == [str(len(numbered_log().offsets) - 5)]
