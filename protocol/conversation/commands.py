@@ -211,10 +211,13 @@ class SemiSyncAck:
 
     @classmethod
     def parse(cls, payload: bytes) -> "SemiSyncAck":
-        """Read the acknowledgement."""
+        """Read the acknowledgement; ``ProtocolError`` without a file."""
         reader = command_reader(payload, SEMI_SYNC_MAGIC)
         position = reader.uint(8)
-        return cls(decode_text(reader.rest()), position)
+        file = decode_text(reader.rest())
+        if not file:
+            raise ProtocolError("an acknowledgement names no file")
+        return cls(file, position)
 
     def encode(self) -> bytes:
         """The payload of this acknowledgement."""

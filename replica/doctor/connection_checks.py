@@ -90,7 +90,7 @@ def check_timeouts(facts: Facts) -> Iterator[Finding]:
         message = "off: a dead connection is not noticed"
         yield Finding("heartbeat", "warning", message, stream_option("heartbeat=30"))
     name = "net_write_timeout"
-    seconds = int(facts.variable(name) or _NET_WRITE_TIMEOUT)
+    seconds = facts.number(name) or _NET_WRITE_TIMEOUT
     if seconds >= _NET_WRITE_TIMEOUT:
         yield Finding(name, "ok", f"{seconds} s")
         return
@@ -134,18 +134,18 @@ def _enabled_semi_sync(facts: Facts, variable: str) -> Finding:
     name = "semi_sync"
     prefix = variable.removesuffix("_enabled")
     timeout = f"{prefix}_timeout"
-    milliseconds = facts.variable(timeout)
-    if milliseconds is None:
+    milliseconds = facts.number(timeout)
+    if facts.variable(timeout) is None:
         # A BinlogServer: it serves files, and commits nothing.
         return Finding(name, "ok", f"{variable} is ON")
-    seconds = int(milliseconds) / 1000
+    seconds = milliseconds / 1000
     limit = f"a commit waits at most {seconds:g} s ({timeout}), then the source falls back to asynchronous"
     if seconds < _SHORT_SEMI_SYNC_TIMEOUT:
         remedies = set_variable(facts, timeout, str(_SEMI_SYNC_TIMEOUT))
         return Finding(name, "warning", f"{timeout} is short: {limit}", remedies)
     if facts.status.get(f"{prefix}_status", "").upper() != "OFF":
         return Finding(name, "ok", f"{variable} is ON: {limit}")
-    replicas = int(facts.status.get(f"{prefix}_clients") or 0)
+    replicas = facts.number(f"{prefix}_clients")
     if not replicas:
         message = f"{variable} is ON: {limit}, as it has now: no semi-synchronous replica is connected"
         return Finding(name, "ok", message)
@@ -154,5 +154,5 @@ def _enabled_semi_sync(facts: Facts, variable: str) -> Finding:
         "warning",
         f"{prefix}_status is OFF with semi-synchronous replicas connected ({replicas}): the source has fallen back "
         f"to asynchronous, as an acknowledgement took longer than {seconds:g} s ({timeout})",
-        set_variable(facts, timeout, str(2 * int(milliseconds))),
+        set_variable(facts, timeout, str(2 * milliseconds)),
     )

@@ -65,7 +65,7 @@ def check_copy_log(facts: Facts) -> Iterator[Finding]:
     rows = sum(table.rows for table in facts.tables.copied)
     size = size_text(sum(table.size for table in facts.tables.copied))
     what = f"the selected tables have about {rows:,} rows ({size})"
-    limit = int(facts.variable("max_binlog_total_size") or 0)
+    limit = facts.number("max_binlog_total_size")
     variable, seconds = retention(facts)
     if limit:
         message = f"{what}, and the source keeps {limit} bytes of its log: a copy during which more is written fails"

@@ -123,6 +123,11 @@ class Facts:
         """The value of the first of these that the source knows."""
         return next((self.variables[name] for name in names if name in self.variables), None)
 
+    def number(self, name: str) -> int:
+        """The value of a variable or of a status variable that is a number; 0 without one."""
+        text = self.variables.get(name) or self.status.get(name) or ""
+        return int(text) if text.isdecimal() else 0
+
 
 async def collect(session: Session, options: Options, *, chosen_id: bool) -> Facts:
     """Ask for all facts. Raises ``ConnectionLostError``; a query that the source refuses is a fact, not an error."""

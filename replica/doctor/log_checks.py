@@ -70,7 +70,7 @@ def check_logged_updates(facts: Facts) -> Iterator[Finding]:
 def check_retention(facts: Facts) -> Iterator[Finding]:
     """How long binlog files are kept: a stream that was away for longer cannot resume."""
     name = "retention"
-    size = int(facts.variable("max_binlog_total_size") or 0)
+    size = facts.number("max_binlog_total_size")
     if size:
         yield Finding(
             name,

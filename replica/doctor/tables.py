@@ -15,7 +15,7 @@ from protocol.records import record
 from ..config.options import Options
 from ..config.table_filter import is_exact, table_filter
 from ..source.hosts import first_host
-from ..source.session import Session
+from ..source.session import Session, read_value
 from ..sql.quoting import hex_literal, identifier
 
 _SYSTEM: Final = "NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
@@ -132,7 +132,13 @@ async def _look(session: Session, options: Options) -> Tables:
                 key = _with_schema(found["key"], name)
                 cascades.append(Cascade(name, found["name"], key, found["rules"].strip()))
     copied = [
-        CopiedTable(str(name), engine or "", int(rows or 0), int(size or 0), has_key == "1")
+        CopiedTable(
+            str(name),
+            engine or "",
+            read_value(int, rows or "0", _COPIED),
+            read_value(int, size or "0", _COPIED),
+            has_key == "1",
+        )
         for name, engine, rows, size, has_key in await _selected_rows(session, options, _COPIED, 6)
     ]
     return Tables(tuple(keyless), tuple(cascades), tuple(copied))

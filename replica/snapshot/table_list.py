@@ -12,7 +12,7 @@ from ..config.options import Options
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.server_facts import Source
-from ..source.session import Session
+from ..source.session import Session, read_value
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
 from .row_keys import key_of
@@ -54,7 +54,7 @@ async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed
     """All tables that the user may see and the filter wants, in the order of their names; no views."""
     rows = await session.query(_TABLES)
     listed = [
-        Listed(str(schema), str(name), str(engine or ""), int(str(estimate or 0)))
+        Listed(str(schema), str(name), str(engine or ""), read_value(int, estimate or "0", _TABLES))
         for schema, name, engine, estimate in rows
     ]
     wanted = [one for one in listed if wants is None or wants(one.schema, one.name)]
