@@ -38,7 +38,6 @@ def check(copied: Copied, kills: int) -> None:
     assert copied.violations == []
     assert copied.differences == []
     assert copied.kills == kills
-    assert copied.corrected * 10 >= copied.chunks
     assert copied.largest_checkpoint < 4096
 
 
@@ -59,4 +58,7 @@ def test_copy_through_kills_and_cuts(extra_server: Callable[..., Server], tmp_pa
         copy = ChasedCopy(
             server, schema, tmp_path / "kept.db", rows=ROWS, seed=SEED, keyless=keyless, options=options
         )
-        check(copy.run(KILLS, CHUNK), KILLS)
+        copied = copy.run(KILLS, CHUNK)
+        check(copied, KILLS)
+        # Three writers that pause, as in the short form, may miss every window; eight that do not, do not.
+        assert copied.corrected * 10 >= copied.chunks
