@@ -277,6 +277,7 @@ def open_binlog(
             the statements of the files between it and the rows tell the rest, forward and backward.
         schemas: a schema store, such as ``FileSchemaStore("shop.schemas")``: what tables were at each place. The
             statements of the files lead on from its end.
+            A ``SchemaChangeEvent`` comes behind each statement that changes a table, from where the store begins.
             With neither, files that a relay has written have the names of its store beside them (``relay.schemas``);
             columns that this store does not know are ``@1``, ``@2``... ``schema={}`` does without it.
         on_schema_mismatch: what to do if columns are not known, or count or types do not fit the log: ``"error"``
@@ -358,7 +359,7 @@ def _schema(
         raise ConfigurationError(f"schemas: {schemas!r} is empty: a stream with schemas= writes it")
     from ..schemas.timeline import SchemaHistory
 
-    return SchemaFile({}, {}, SchemaHistory.from_lines(lines))
+    return SchemaFile({}, {}, SchemaHistory.from_lines(lines), tells_changes=True)
 
 
 def _shapes(schema: SchemaFile, keys: LogKeys, selection: Selection) -> "LogShapes | None":
@@ -372,6 +373,7 @@ def _shapes(schema: SchemaFile, keys: LogKeys, selection: Selection) -> "LogShap
         partial(_statements, keys, selection),
         "positional" if schema.is_found else selection.on_schema_mismatch,
         looks_beside=schema.is_found,
+        tells_changes=schema.tells_changes,
     )
 
 

@@ -76,6 +76,8 @@ class LogEvents:
         self._range = log_range
         self._schema = schema
         self._shapes = shapes
+        # What the event that was described last changes in tables.
+        self._changes: Sequence[Event] = ()
         self._columns = columns
         self._torn = torn
         self._keys = keys
@@ -210,6 +212,7 @@ class LogEvents:
                     event = self._decode(*located)
                     if event is not None:
                         events.append(event)
+                        events += self._changes
             else:
                 self.decoder.decode_batch(batch, events)
         except ReplicaError as error:
@@ -247,8 +250,11 @@ class LogEvents:
         self._prepare(reader)
         try:
             for event in self._decode_payload(raw, reader.event_position):
-                if log_range.admits(event) and isinstance(event, self.wanted) and self._is_shown(event):
-                    yield event
+                changes = self._changes
+                if log_range.admits(event):
+                    if isinstance(event, self.wanted) and self._is_shown(event):
+                        yield event
+                    yield from (change for change in changes if isinstance(change, self.wanted))
                 # A compressed transaction ends with its last inner event.
                 if not log_range.is_over and type(event) is not TransactionPayloadEvent:
                     log_range.follow(event, reader.position)
@@ -307,7 +313,9 @@ class LogEvents:
     def _describe(self, event: Event) -> None:
         """Describe a table whose map has no names by the user's ``schema`` or the schema history."""
         if self._shapes is not None:
-            self._shapes.follow(event)
+            changes = self._shapes.follow(event, self.wants_table)
+            # They have no bytes, which ``next_raw`` gives.
+            self._changes = [] if self._is_raw_wanted else changes
         if type(event) is TableMapEvent and event.table.names_from is None:
             name = str(event.table)
             columns = self._schema.get(name)

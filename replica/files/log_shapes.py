@@ -19,7 +19,8 @@ from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
 from protocol.rows.table import Table
 
 from ..config.selection import SchemaMismatch
-from ..schemas.catalog import Catalog, Unknown
+from ..schemas.catalog import Catalog, TableChange, Unknown
+from ..schemas.change_event import SchemaChangeEvent, seen_changes
 from ..schemas.logged_statements import LogTraits, statement_of
 from ..schemas.past_history import LoggedStatement, history_before
 from ..schemas.proof import first_difference, nameless, with_shape
@@ -38,9 +39,19 @@ class LogShapes:
     """Follows one reading of files. It changes ``history``, and asks no server."""
 
     def __init__(
-        self, history: SchemaHistory, scan: Scan, on_mismatch: SchemaMismatch, *, looks_beside: bool = False
+        self,
+        history: SchemaHistory,
+        scan: Scan,
+        on_mismatch: SchemaMismatch,
+        *,
+        looks_beside: bool = False,
+        tells_changes: bool = False,
     ) -> None:
-        """``looks_beside``: files that were not given, and lie beside those that were, are scanned, too."""
+        """``looks_beside``: files that were not given, and lie beside those that were, are scanned, too.
+
+        ``tells_changes``: users get a ``SchemaChangeEvent`` behind a statement.
+        """
+        self._tells_changes = tells_changes
         self._history = history
         # What statements of the files tell of the time before the history begins.
         self._past: SchemaHistory | None = None
@@ -81,26 +92,30 @@ class LogShapes:
         number = split_file_name(self._history.head.file)[1]
         later = [file for file in files if int(split_file_name(file.name)[1] or 0) >= int(number)]
         for event in self._scan(later) if later else ():
-            self.follow(event)
+            self.follow(event, None)
         found = [self._past, self._history] if self._lost is None else []
         return [history for history in found if history is not None]
 
-    def follow(self, event: Event) -> None:
-        """Do what an event of the files says of tables."""
+    def follow(self, event: Event, wants_table: Callable[[str, str], bool] | None) -> list[SchemaChangeEvent]:
+        """Do what an event of the files says of tables; what that changes in wanted tables, if users are told."""
         if isinstance(event, QueryEvent):
-            self._apply(LoggedStatement(self._end(event), statement_of(event, self._traits)))
-        elif isinstance(event, FormatDescriptionEvent):
+            changes = self._apply(LoggedStatement(self._end(event), statement_of(event, self._traits)))
+            return seen_changes(event, changes, wants_table) if self._tells_changes else []
+        if isinstance(event, FormatDescriptionEvent):
             self._traits = self._traits_of(event)
             self._is_relay_log = False
         elif isinstance(event, RotateEvent) and event.header.flags & ARTIFICIAL:
             self._is_relay_log = True
+        return []
 
-    def _apply(self, logged: LoggedStatement) -> None:
-        for table in [change.table for change in self._history.apply(logged.statement, logged.end)]:
+    def _apply(self, logged: LoggedStatement) -> list[TableChange]:
+        changes = self._history.apply(logged.statement, logged.end)
+        for table in [change.table for change in changes]:
             # Only a schema store tells lower_case_table_names; the statement may be about the table of small letters.
             folded = TableName(table.schema.lower(), table.name.lower())
             if folded != table and self._history.catalog.get(folded) is not None:
                 self._history.set_at(folded, logged.end, Unknown(f"{table} may be {folded}, and was changed"))
+        return changes
 
     def named(self, event: TableMapEvent) -> Table | None:
         """The table with the names of its place; None if there are none, and that is no error.

@@ -33,13 +33,15 @@ class SchemaFile:
     """A schema file by table: ``columns`` for every place, and the names of ``generated`` columns.
 
     ``history`` has the tables by place, if the file says of which: then ``columns`` are none. ``is_found``: nobody
-    named the file, it lies beside the binlog files.
+    named the file, it lies beside the binlog files. ``tells_changes``: users get a ``SchemaChangeEvent`` behind each
+    statement that changes a table.
     """
 
     columns: Mapping[str, Sequence[ColumnDescription]]
     generated: Mapping[str, frozenset[str]]
     history: "SchemaHistory | None" = None
     is_found: bool = False
+    tells_changes: bool = False
 
 
 def relay_store_of(files: Sequence[LogFile]) -> str | None:

@@ -1,4 +1,6 @@
-"""``SchemaChangeEvent``: what a statement of the log did to a table. A stream hands it out behind the statement."""
+"""``SchemaChangeEvent``: what a statement of the log did to a table. It is handed out behind the statement."""
+
+from collections.abc import Callable, Iterable
 
 from protocol.binlog.events import Event, QueryEvent
 from protocol.records import record
@@ -16,7 +18,7 @@ class SchemaChangeEvent(Event):
     statement. A RENAME is two events: one without ``after`` and with ``renamed_to``, one without ``before`` and with
     ``renamed_from`` (``schema.name``). This is no event of the log; ``file`` and ``position`` are those of the
     statement's event. A stream that starts in the past without a store (``schemas=``) has none for statements that
-    come before the first table without names.
+    come before the first table without names. Files have them with ``open_binlog(..., schemas=...)``.
     """
 
     schema: str = ""
@@ -33,7 +35,28 @@ class SchemaChangeEvent(Event):
         return f"{self.schema}.{self.name}"
 
 
-def schema_change(event: QueryEvent, change: TableChange) -> SchemaChangeEvent:
+def seen_changes(
+    event: QueryEvent, changes: Iterable[TableChange], wants_table: Callable[[str, str], bool] | None
+) -> list[SchemaChangeEvent]:
+    """The events of a statement: for tables that are wanted, and changes that rows show."""
+    return [
+        _schema_change(event, change)
+        for change in changes
+        if change.table.name
+        and (wants_table is None or wants_table(change.table.schema, change.table.name))
+        and _is_seen(change)
+    ]
+
+
+def _is_seen(change: TableChange) -> bool:
+    """Whether the change concerns more than keys and options that no row shows."""
+    before, after = change.before, change.after
+    if not isinstance(before, Shape) or not isinstance(after, Shape):
+        return before != after
+    return before.columns != after.columns or before.primary_key != after.primary_key
+
+
+def _schema_change(event: QueryEvent, change: TableChange) -> SchemaChangeEvent:
     """The event for one table of a statement."""
     made, gone = change.renamed_from, change.renamed_to
     return SchemaChangeEvent(

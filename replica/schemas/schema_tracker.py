@@ -20,8 +20,8 @@ from protocol.rows.table import Table
 from ..config.options import Options
 from ..config.table_filter import table_filter
 from ..sql.token_reader import TableName
-from .catalog import Catalog, TableChange
-from .change_event import SchemaChangeEvent, schema_change
+from .catalog import Catalog
+from .change_event import SchemaChangeEvent, seen_changes
 from .logged_statements import LogTraits, statement_of
 from .proof import first_difference, nameless, with_shape
 from .shape import Shape
@@ -89,11 +89,7 @@ class SchemaTracker:
         changes = history.apply(statement_of(event, self._traits), end)
         if is_new:
             self._unsaved += history.change_lines(changes)
-        return [
-            schema_change(event, change)
-            for change in changes
-            if change.table.name and self._wants(change.table) and _is_seen(change)
-        ]
+        return seen_changes(event, changes, self._wants_table)
 
     def reach(self, file: str, position: int) -> None:
         """All statements before a place have been followed. The store is told in each file, and each 16 MB in it."""
@@ -167,14 +163,3 @@ class SchemaTracker:
     def renew(self) -> None:
         """The whole history must be saved again."""
         self._is_new = self.history is not None
-
-    def _wants(self, table: TableName) -> bool:
-        return self._wants_table is None or self._wants_table(table.schema, table.name)
-
-
-def _is_seen(change: TableChange) -> bool:
-    """Whether the change concerns more than keys and options that no row shows."""
-    before, after = change.before, change.after
-    if not isinstance(before, Shape) or not isinstance(after, Shape):
-        return before != after
-    return before.columns != after.columns or before.primary_key != after.primary_key

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import replica
-from protocol.binlog.events import WriteRowsEvent
+from protocol.binlog.events import QueryEvent, WriteRowsEvent
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.position import BinlogPosition
+from replica import SchemaChangeEvent
 from replica.schemas.shape import Shape
 from replica.schemas.timeline import SchemaHistory
 from tests.server.support.schema_oracle import DdlRun
@@ -104,6 +105,50 @@ def test_the_tables_of_the_beginning(recorded: Recorded) -> None:
         assert rows_of(log) == recorded.rows
     with replica.open_binlog(recorded.files, schema=recorded.store(0)) as log:
         assert rows_of(log) == recorded.rows
+
+
+def test_changes_of_tables_are_events(recorded: Recorded) -> None:
+    """As in a stream, behind each statement; only for whoever gives the store."""
+    schema = recorded.run.schemas[0]
+    with replica.open_binlog(recorded.files, schemas=Lines(recorded.lines(0))) as log:
+        events = list(log)
+    changes = [event for event in events if isinstance(event, SchemaChangeEvent)]
+    names = [(event.name, names_of(event.before), names_of(event.after)) for event in changes]
+    assert names == [
+        ("t", None, ("id", "a", "e")),
+        ("t", ("id", "a", "e"), ("id", "b", "a", "e")),
+        ("t", ("id", "b", "a", "e"), ("id", "b", "c", "e")),
+        ("t", ("id", "b", "c", "e"), None),
+        ("u", None, ("id", "b", "c", "e")),
+        ("t", None, ("id", "n")),
+        ("u", ("id", "b", "c", "e"), ("f", "id", "b", "c", "e")),
+        ("u", ("f", "id", "b", "c", "e"), ("id", "b", "c", "e")),
+    ]
+    assert changes[3].renamed_to == f"{schema}.u"
+    for change in changes:
+        number = next(number for number, event in enumerate(events) if event is change)
+        before = [event for event in events[:number] if not isinstance(event, SchemaChangeEvent)][-1]
+        assert isinstance(before, QueryEvent)
+        assert (before.position, before.sql) == (change.position, change.sql)
+    lines = Lines(recorded.lines(0))
+    with replica.open_binlog(
+        recorded.files, schemas=lines, events=SchemaChangeEvent, tables="other.*"
+    ) as log:
+        assert list(log) == []
+    lines = Lines(recorded.lines(0))
+    start = str(recorded.run.snapshots[5].position)
+    chosen = {"events": SchemaChangeEvent, "tables": f"{schema}.*", "start": start}
+    with replica.open_binlog(recorded.files, schemas=lines, **chosen) as log:  # type: ignore[arg-type]
+        assert [(event.name, names_of(event.after)) for event in log] == [  # type: ignore[attr-defined]
+            ("u", ("f", "id", "b", "c", "e")),
+            ("u", ("id", "b", "c", "e")),
+        ]
+    with replica.open_binlog(recorded.files, schema=recorded.store(0)) as log:
+        assert not [event for event in log if isinstance(event, SchemaChangeEvent)]
+
+
+def names_of(shape: object) -> tuple[str, ...] | None:
+    return None if shape is None else columns_of(shape)
 
 
 def test_a_start_behind_the_place(recorded: Recorded) -> None:
