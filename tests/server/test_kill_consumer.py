@@ -32,6 +32,25 @@ _LIFE_SECONDS = 1.2
 _WORK_SECONDS = 0.1
 
 
+class Pace:
+    """Lets the writer write the same number of transactions each time: single ones may have any number of changes."""
+
+    def __init__(self, writer: Writer, shares: int) -> None:
+        self._writer = writer
+        self._ends = [transaction.end for transaction in writer.workload.transactions]
+        self._step = len(self._ends) // shares
+        assert self._step, f"the workload has {len(self._ends)} transactions only"
+        self._given = 0
+        writer.limit = 0
+
+    def write_more(self) -> None:
+        self._given += self._step
+        self._writer.limit = self._ends[self._given - 1]
+
+    def write_all(self) -> None:
+        self._writer.limit = self._ends[-1]
+
+
 class Consumers:
     """Consumer processes, one after another, of the same directory.
 
@@ -59,15 +78,15 @@ class Consumers:
                 await process.wait()
         await self._kill(process, kept)
 
-    async def start_and_kill_at_work(self, writer: Writer, share: int, seconds: float) -> None:
-        """Kill a consumer so many seconds after it has kept changes, while ``share`` more are being written."""
+    async def start_and_kill_at_work(self, pace: Pace, seconds: float) -> None:
+        """Kill a consumer so many seconds after it has kept changes, while more are being written."""
         kept = self._keeper.count(self._directory)
         process = await self.start()
         await until(
             lambda: process.returncode is not None or self._keeper.count(self._directory) > kept,
             seconds=SECONDS,
         )
-        writer.limit += share
+        pace.write_more()
         await asyncio.sleep(seconds)
         await self._kill(process, kept)
 
@@ -111,19 +130,18 @@ async def test_a_consumer_is_killed(
     consumers = Consumers(kind, server, schema, changes, tmp_path)
     # Each consumer finds a share of the changes, and while every other one is at work another share is written. The
     # rest is written after the last kill, so that no consumer is ever finished.
-    share = changes // (3 * kills)
-    writer.limit = 0
+    pace = Pace(writer, 3 * kills)
     with contextlib.ExitStack() as stack:
         stack.callback(writer.stop)
         async with asyncio.timeout(kills * SECONDS):
             writing = asyncio.create_task(asyncio.to_thread(writer.run))
             for number in range(kills):
-                writer.limit += share
+                pace.write_more()
                 if number % 2:
                     await consumers.start_and_kill(rng.uniform(0.1, _LIFE_SECONDS))
                 else:
-                    await consumers.start_and_kill_at_work(writer, share, rng.uniform(0, _WORK_SECONDS))
-            writer.limit = changes
+                    await consumers.start_and_kill_at_work(pace, rng.uniform(0, _WORK_SECONDS))
+            pace.write_all()
             await writing
             await consumers.run()
     print("killed at work", consumers.killed_at_work)
