@@ -146,8 +146,9 @@ class TableCopy:
     def begin_anew(self, place: Place) -> TableProgress:
         """The progress once the consumer knows, at ``place``, that the copy begins anew; touches count from there.
 
-        Those of a table whose copy was complete were not kept.
+        Those of a table whose copy was complete were not kept. Windows in flight wait for touches of the old place.
         """
+        self.void()
         self.segments = Segments(place)
         self._covering = 0
         return replace(self.progress, is_void=False)

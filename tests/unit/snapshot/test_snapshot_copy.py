@@ -154,6 +154,25 @@ def test_a_table_whose_copy_begins_anew_is_read_after_the_consumer_knows() -> No
     assert window.take_low(GtidMark(GtidSet(GTIDS)))
 
 
+def test_windows_in_flight_do_not_outlive_a_copy_that_begins_anew() -> None:
+    """They would wait for ever for touches of the place at which the copy began before."""
+    copy, place = SnapshotCopy(), Place("binlog.000003", 500, GtidSet(GTIDS))
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), Place("binlog.000003", 400, GtidSet(GTIDS)))
+    table = copy.tables[IDENTITY]
+    table.progress = table.progress.with_again([(1,)])
+    [keys, bound] = [window for _, window in copy.windows(place, 2)]
+    assert (keys.what, bound.what) == ("keys", "bound")
+    table.progress = table.progress.with_again([(number,) for number in range(MOST_AGAIN + 1)])
+    event = copy.deliver(place)
+    assert isinstance(event, SnapshotRestartedEvent)
+    assert keys.is_void
+    assert bound.is_void
+    copy.settle([event])
+    [(_, window)] = copy.windows(place, 1)
+    assert window.what == "bound"
+    assert window.take_low(GtidMark(GtidSet(GTIDS)))
+
+
 @pytest.mark.parametrize("sql", ["ALTER TABLE shop.t ADD x INT", "DROP DATABASE shop", "TRUNCATE shop.t"])
 def test_ddl_begins_a_copy_anew_if_the_consumer_cannot_apply_it(sql: str) -> None:
     for restarts in (False, True):
