@@ -82,10 +82,15 @@ class Consumers:
         """Kill a consumer so many seconds after it has kept changes, while more are being written."""
         kept = self._keeper.count(self._directory)
         process = await self.start()
-        await until(
-            lambda: process.returncode is not None or self._keeper.count(self._directory) > kept,
-            seconds=SECONDS,
-        )
+        try:
+            await until(
+                lambda: process.returncode is not None or self._keeper.count(self._directory) > kept,
+                seconds=SECONDS,
+            )
+        except TimeoutError:
+            # It would be a replica of this server for all later tests.
+            process.kill()
+            raise
         pace.write_more()
         await asyncio.sleep(seconds)
         await self._kill(process, kept)
