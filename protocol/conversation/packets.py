@@ -144,13 +144,10 @@ class FrameStream:
             self._read_small(prefix, payloads)
             # The fast loop leaves payloads of several frames, gaps in the numbers, other prefixes, and a frame
             # within 8 bytes of the end.
-            payload = self._read_payload()
+            payload = self._read_without(prefix)
             if payload is None:
                 break
-            if not payload.startswith(prefix):
-                self._unread = payload
-                break
-            payloads.append(payload[len(prefix) :])
+            payloads.append(payload)
         return payloads
 
     def read_walked(
@@ -167,16 +164,23 @@ class FrameStream:
         while self._unread is None and (self._size > goal or not items):
             walked, found = self._walk(walk, items, len(prefix))
             size, last = size + walked, found or last
-            payload = self._read_payload()
+            payload = self._read_without(prefix)
             if payload is None:
                 break
-            if not payload.startswith(prefix):
-                self._unread = payload
-                break
-            last = payload[len(prefix) :]
+            last = payload
             size += len(last)
             items += read([last])
         return items, size, last
+
+    def _read_without(self, prefix: bytes) -> bytes | None:
+        """The next payload without its prefix; None if more data is needed, or it has another one: then it waits."""
+        payload = self._read_payload()
+        if payload is None:
+            return None
+        if not payload.startswith(prefix):
+            self._unread = payload
+            return None
+        return payload[len(prefix) :]
 
     def _walk(self, walk: "Walk[Item]", items: list[Item], prefix: int) -> tuple[int, bytes]:
         if self._size < self._wanted or self._parts or self._restarts:

@@ -42,7 +42,7 @@ _PERIOD: Final = tuple(
 
 
 class ColumnLookup:
-    """Descriptions of tables, fetched over a second connection at first use, and cached until the next DDL."""
+    """Descriptions of tables, fetched over a second connection at first use, and cached."""
 
     def __init__(self, options: Options) -> None:
         self._connection = SecondConnection(options)
@@ -64,23 +64,10 @@ class ColumnLookup:
         return table.names_from is None and table not in self._nameless
 
     def settle(self, table: Table) -> None:
-        """Do not look this table up again before the next DDL: no names were found, or they did not fit."""
+        """Do not look this table up again: no names were found, or they did not fit."""
         if len(self._nameless) >= TABLES_KEPT:
             self._nameless.pop()
         self._nameless.add(table)
-
-    def forget(self) -> None:
-        """Forget all columns: a statement of the log may have changed tables."""
-        self._known.clear()
-        self._nameless.clear()
-
-    def move(self, options: Options) -> None:
-        """From now on ask the host of these options, where the log now comes from."""
-        self._connection.move(options)
-
-    def abort(self) -> None:
-        """Close the connection at once; a pending lookup raises ``ConnectionLostError``."""
-        self._connection.abort()
 
     async def aclose(self) -> None:
         """Close the connection and wait until it is closed."""

@@ -19,7 +19,7 @@ from tests.faults.consumer import (
     DatabaseKeeper,
     FileKeeper,
 )
-from tests.faults.waiting import until
+from tests.faults.waiting import ended, until
 from tests.faults.workload import Identity, Workload, first_difference
 from tests.faults.writer import Writer
 from tests.support.servers import Server
@@ -102,13 +102,7 @@ class Consumers:
         self.killed_at_work += self._keeper.count(self._directory) > kept
 
     async def run(self) -> None:
-        process = await self.start()
-        try:
-            assert await process.wait() == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        await ended(await self.start())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.waiting import until
+from tests.faults.waiting import ended, until
 from tests.server.support.ddl_runs import Running, difference
 from tests.server.support.schema_consumer import DATABASE, FILE, Kept, read
 from tests.server.support.streams import PASSWORD, SECONDS, user_of
@@ -39,13 +39,8 @@ def count(kind: str, directory: Path) -> int:
 async def run(*arguments: str) -> None:
     """A consumer that ends at the end of the log."""
     process = await consumer(*arguments, "now")
-    try:
-        async with asyncio.timeout(SECONDS * 4):
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with asyncio.timeout(SECONDS * 4):
+        await ended(process)
 
 
 @pytest.mark.parametrize(
