@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -39,6 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
         derandomize=not config.getoption("long"),
     )
     hypothesis.settings.load_profile("untimed")
+    # A shell lets programs in the background ignore Ctrl-C, and what they start with them: tests send it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A process beside others is told the terminal's size, which programs that tests start would take for theirs.
     if "PYTEST_XDIST_WORKER" in os.environ:
         for name in ("COLUMNS", "LINES"):

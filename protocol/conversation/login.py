@@ -5,6 +5,7 @@ neither frames nor phases: ``replica_side`` sends the answers, and reads OK and 
 """
 
 import hmac
+from collections.abc import Mapping
 from typing import Final
 
 from ..constants import Capability
@@ -20,7 +21,16 @@ from .client_plugins import (
     create_plugin,
     first_plugin,
 )
-from .messages import AUTH_MORE_DATA_HEADER, EOF_HEADER, AuthMoreData, AuthSwitchRequest, Handshake, Ok
+from .compressed_packets import ZSTD_LEVEL
+from .messages import (
+    AUTH_MORE_DATA_HEADER,
+    EOF_HEADER,
+    AuthMoreData,
+    AuthSwitchRequest,
+    Handshake,
+    HandshakeResponse,
+    Ok,
+)
 
 # Capabilities without which the two sides cannot talk; every server since 4.1 has them.
 _REQUIRED: Final = Capability.PROTOCOL_41 | Capability.SECURE_CONNECTION
@@ -85,6 +95,21 @@ class Login:
         self._nonce = handshake.auth_data[:NONCE_SIZE]
         self._plugin = create_plugin(self.plugin_name, credentials)
         self.response = self._plugin.start(handshake.auth_data)
+
+    def first(
+        self, capabilities: Capability, user: str, database: str, attributes: Mapping[str, str]
+    ) -> bytes:
+        """The handshake response."""
+        response = HandshakeResponse(
+            capabilities,
+            user,
+            self.response,
+            database,
+            self.plugin_name,
+            attributes,
+            zstd_level=ZSTD_LEVEL,
+        )
+        return response.encode()
 
     def receive(self, payload: bytes) -> bytes | None:
         """The answer to a packet that is neither OK nor ERR; None if there is nothing to send.

@@ -7,9 +7,8 @@ and ``next_event()`` returns what has happened so far:
     next_events()
 
 Rows that stream: send_prepare() -> Prepared, send_execute() -> RowsBegin -> next_rows() until ``rows_ended``.
-
-The state machine decides only on the order of messages: messages parse themselves, plugins prove the password,
-and events stay raw bytes for the decoder. It never waits, retries or reads a clock.
+It decides only on the order of messages: messages parse themselves, plugins prove the password, and events stay raw
+bytes for the decoder. It never waits, retries or reads a clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,6 @@ from .commands import (
     encode_text,
 )
 from .compressed_packets import (
-    ZSTD_LEVEL,
     CompressedFrameStream,
     CompressionName,
     choose_compression,
@@ -45,7 +43,6 @@ from .messages import (
     OK_HEADER,
     Err,
     Handshake,
-    HandshakeResponse,
     Ok,
     ResultSet,
     SslRequest,
@@ -111,8 +108,7 @@ class Connection:
         self.has_sent_password = False
         #: The compression after the login, known once the greeting has come.
         self.compression: CompressionName = "uncompressed"
-        #: Set before the dump is requested if the source has accepted a semi-synchronous replica: each event then has
-        #: two more bytes in front, which are removed.
+        #: Set before the dump is requested if the source takes acknowledgements: each event then has two more bytes.
         self.semi_sync = False
         #: The last event of the list that next_events() returned has to be answered with send_semi_sync_ack().
         self.ack_requested = False
@@ -154,6 +150,7 @@ class Connection:
         self._tls_requested = False
         self._answer: QueryAnswer | PrepareAnswer | ResultHead | OkAnswer | None = None
         self._error: ReplicaError | None = None
+        self._sent_ahead = 0  # statements behind the one that is being answered
 
     def __repr__(self) -> str:
         return f"<Connection of {self._user!r} in phase {self.phase.name}>"
@@ -177,6 +174,11 @@ class Connection:
         self._check_open()
         if self.phase in (Phase.DUMP, Phase.ROWS):
             raise RuntimeError(f"not during {self.phase.value}: see next_events(), next_rows()")
+        if self._sent_ahead and self.phase is Phase.READY:
+            self._sent_ahead -= 1
+            # The statement itself has gone out: this counts its frame.
+            self._query(b"")
+            self._outgoing.pop()
         try:
             return self._step()
         except ReplicaError as error:
@@ -201,9 +203,13 @@ class Connection:
 
     def send_query(self, sql: str) -> None:
         """Send COM_QUERY; next_event() returns Ok or ResultSet."""
-        self._command(Query(sql).encode(), Phase.QUERY)
-        self._frames.max_payload = MAX_ANSWER
-        self._answer = QueryAnswer(self._capabilities)
+        self._query(Query(sql).encode())
+
+    def send_queries(self, statements: Sequence[str]) -> None:
+        """Send COM_QUERY for each statement at once; next_event() returns or raises one answer after another."""
+        self.send_query(statements[0])
+        self._outgoing += [self._new_frames().encode(Query(sql).encode()) for sql in statements[1:]]
+        self._sent_ahead = len(statements) - 1
 
     def send_prepare(self, sql: str) -> None:
         """Send COM_STMT_PREPARE for a statement without parameters; next_event() returns Prepared."""
@@ -222,7 +228,7 @@ class Connection:
         self._command(CloseStatement(statement_id).encode(), Phase.READY)
 
     def next_rows(self) -> list[bytes]:
-        """The next complete rows in the binary protocol, about 16 KB at most, each without its first byte (0)."""
+        """The next complete rows in the binary protocol, about 32 KB at most, each without its first byte (0)."""
         return self.take_rows(lambda frames: frames.read_prefixed(BINARY_ROW))
 
     def take_rows(self, take: Callable[[FrameStream], list[Item]]) -> list[Item]:
@@ -272,7 +278,7 @@ class Connection:
         self._frames.limit_events(self._max_event_bytes)
 
     def next_events(self) -> list[bytes]:
-        """The next complete raw events, about 16 KB at most; empty if data is needed or ``dump_ended`` is true.
+        """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.
 
         A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
         after the events before it. The list ends early with an event that sets ``ack_requested``.
@@ -351,17 +357,7 @@ class Connection:
             get_server_public_key=self.get_server_public_key,
         )
         self._login = Login(self.handshake, credentials, self._fingerprint)
-        self._send(
-            HandshakeResponse(
-                self._capabilities,
-                self._user,
-                self._login.response,
-                self._database or "",
-                self._login.plugin_name,
-                self._attributes,
-                zstd_level=ZSTD_LEVEL,
-            ).encode()
-        )
+        self._send(self._login.first(self._capabilities, self._user, self._database or "", self._attributes))
 
     def _on_tls(self, payload: bytes) -> ConnectionEvent:
         raise ProtocolError("the server sent data in clear while the transport was being changed to TLS")
@@ -442,6 +438,11 @@ class Connection:
         self.phase = phase
         self._frames.start_command()
         self._send(payload)
+
+    def _query(self, payload: bytes) -> None:
+        self._command(payload, Phase.QUERY)
+        self._frames.max_payload = MAX_ANSWER
+        self._answer = QueryAnswer(self._capabilities)
 
     def _end_command(self) -> None:
         self.phase = Phase.READY

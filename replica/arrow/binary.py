@@ -5,6 +5,8 @@ wanted values, costs nothing to make. Taking its even values copies each wanted 
 slicing in Python takes 200.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -39,6 +41,13 @@ def variable_array(
     """An array of values of these lengths, which lie in ``data`` without gaps."""
     buffers = [valid_bits(valid), offset_buffer(lengths), data]
     return pa.Array.from_buffers(arrow_type, len(lengths), buffers)
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """An array of texts without surrogates. Not made by ``pa.array``, which imports pandas if it is there: 0.2 s."""
+    encoded = [text.encode() for text in texts]
+    lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
+    return variable_array(pa.string(), lengths, pa.py_buffer(b"".join(encoded)), None)
 
 
 def gather(places: Places) -> Gathered:

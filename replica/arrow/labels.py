@@ -12,6 +12,7 @@ from protocol.rows.column import Column
 from protocol.values.readers import enum_label, set_labels
 
 from .arrays import ArrowColumn, Losses, numbers_array
+from .binary import text_array
 from .buffer import Positions, Unsigned
 from .numbers import index, indexes
 from .places import Places
@@ -47,7 +48,7 @@ def _labelled(column: Column, text_of: Callable[[int, Sequence[str]], str]) -> A
         for value in values:
             if value not in texts:
                 texts[value] = valid_text(text_of(value, labels))
-        distinct = pa.array([texts[value] for value in values], STRING)
+        distinct = text_array([texts[value] for value in values])
         return distinct.take(numbers_array(which, places.valid))
 
     return ArrowColumn(STRING, convert)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from .arrays import fixed_array
-from .binary import variable_array
+from .binary import text_array, variable_array
 from .buffer import Positions
 from .strings import STRING, valid_text
 
@@ -30,8 +30,9 @@ class ConstantTexts:
         if array is None or len(array) < size:
             if len(self._arrays) >= _CONSTANTS_KEPT:
                 self._arrays.clear()
-            scalar = pa.scalar(None if text is None else valid_text(text), STRING)
-            array = self._arrays[text] = pa.repeat(scalar, size)
+            array = self._arrays[text] = (
+                pa.nulls(size, STRING) if text is None else text_array([valid_text(text)] * size)
+            )
         return array.slice(0, size)
 
 

@@ -122,8 +122,7 @@ def _shape(table: _Listed, made: dict[tuple[str | None, ...], ColumnShape]) -> S
     has_explicit_period = any(column.role == "start" for column in columns)
     primary, keys = _keys(table, rows, columns)
     hidden = hidden_period() if table.table_type == "SYSTEM VERSIONED" and not has_explicit_period else []
-    # In which order the hashes stand is not told, nor what was nullable when they were made.
-    hidden += hash_columns(columns, [None for key in keys if key.is_hash])
+    hidden += hash_columns(columns, sum(key.is_hash for key in keys))
     return Shape((*columns, *hidden), primary, keys, _table_charset(table.collation), table.engine)
 
 

@@ -17,18 +17,21 @@ def _period_column(name: str, role: Role) -> ColumnShape:
     return ColumnShape(name, "timestamp", (6,), nullable=False, role=role, is_hidden=True)
 
 
-def hash_columns(columns: Sequence[ColumnShape], nullable: Sequence[bool | None]) -> list[ColumnShape]:
-    """Of unique keys over a hash; ``nullable`` says of each whether it may be NULL."""
+def hash_columns(columns: Sequence[ColumnShape], count: int) -> list[ColumnShape]:
+    """Of unique keys over a hash.
+
+    Whether they may be NULL is not said: that is as the key's columns were when the key was made.
+    """
     taken = {column.name.lower() for column in columns}
     made: list[ColumnShape] = []
     number = 0
-    for value in nullable:
+    for _ in range(count):
         number += 1
         while f"db_row_hash_{number}" in taken:
             number += 1
         made.append(
             ColumnShape(
-                f"DB_ROW_HASH_{number}", "bigint", unsigned=True, nullable=value, role="hash", is_hidden=True
+                f"DB_ROW_HASH_{number}", "bigint", unsigned=True, nullable=None, role="hash", is_hidden=True
             )
         )
     return made

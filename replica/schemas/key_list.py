@@ -47,11 +47,11 @@ _BYTES: Final[Mapping[str, int]] = {
 
 
 class SettledKeys(NamedTuple):
-    """The primary key, and the others in the server's order; whether each column with a hash may be NULL."""
+    """The primary key, and the others in the server's order; how many of them have a column with a hash."""
 
     primary: Key | None
     others: tuple[Key, ...] | None
-    hashes: tuple[bool, ...]
+    hashes: int
 
 
 class KeyList:
@@ -161,7 +161,7 @@ class KeyList:
         if left is None:
             if needs_hash:
                 raise UnknownShapeError("a unique key over a hash beside keys whose trail is lost")
-            return SettledKeys(primary, None, ())
+            return SettledKeys(primary, None, 0)
         nullable = {name for name, column in by_name.items() if column.nullable is not False}
         early = nullable | {name.lower() for name in late}
         settled: list[Key] = []
@@ -174,7 +174,7 @@ class KeyList:
         return SettledKeys(
             primary,
             tuple(settled[place] for place in order),
-            tuple(null for key, null in zip(settled, nulls, strict=True) if key.is_hash),
+            sum(key.is_hash for key in settled),
         )
 
 

@@ -38,7 +38,7 @@ def history_before(
     behind = [undo(before, logged.statement, named) for logged in reversed(statements)][::-1]
     history = _followed(source, begin, before, statements, behind)
     touched = {table for states in behind for table in states}
-    wrong = {table for table in touched if _contradict(history.catalog.get(table), catalog.get(table))}
+    wrong = {table for table in touched if contradict(history.catalog.get(table), catalog.get(table))}
     if wrong:
         before = Catalog(before.tables, before.schemas)
         for table in wrong:
@@ -76,7 +76,7 @@ def _is_doubtful(state: State) -> bool:
     return state is not None and not (isinstance(state, Shape) and state.is_whole)
 
 
-def _contradict(made: State, known: State) -> bool:
+def contradict(made: State, known: State) -> bool:
     """Whether a table cannot be what the statements made of it."""
     if isinstance(made, Unknown) or isinstance(known, Unknown):
         return False

@@ -3,35 +3,48 @@
     low mark -> information_schema -> high mark -> the statements of the log between the marks
 
 What is read is valid at the high mark, if no statement between the marks is about it; else it is read again. Low is
-``gtid_executed`` where there are GTIDs of MySQL, else the end of the log: 8.0 and later write a statement into the
-log before information_schema shows what it did. It keeps no history, and knows no stream.
+``gtid_executed`` where there are GTIDs of MySQL, else the end of the log; MySQL 8.0 and later without GTIDs then
+finish the statements before it (``finished_changes``). It keeps no history, and knows no stream.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from protocol.binlog.events import Event, GtidEvent, MariadbGtidEvent, QueryEvent
+from protocol.binlog.events import (
+    Event,
+    GtidEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    PreviousGtidsEvent,
+    QueryEvent,
+)
 from protocol.binlog.query_status import is_unfinished_alter
 from protocol.conversation.messages import TextValue
 from protocol.errors import ConfigurationError, ProtocolError
-from protocol.gtid import AnyGtidSet, GtidSet
-from protocol.position import BinlogPosition
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
+from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.records import record
 from protocol.wire import utf8_text
 
 from ..config.schema_store import SHOW_HISTORY
+from ..config.table_filter import table_filter
 from ..source.log_scan import LogScan
 from ..source.resolve_start import log_end
 from ..source.server_facts import Source, executed_gtids, owned_gtids
 from ..source.session import Session
+from ..sql.token_reader import TableName
 from .baseline import BaselineQueries, Row, baseline
 from .catalog import Catalog, Unknown
+from .finished_changes import tables_in_change
 from .logged_statements import LogTraits, statement_of
 from .past_history import LoggedStatement
 from .timeline import SchemaHistory
 from .touched import Touched, touched_by
 
 _ATTEMPTS: Final = 5
+
+# Whether a scan is over at an event, which ends at the place.
+_IsOver = Callable[[Event, BinlogPosition], bool]
 
 
 @record(slots=True, frozen=True)
@@ -63,6 +76,7 @@ class TableReader:
         queries = BaselineQueries.of(self._traits, where)
         for _ in range(_ATTEMPTS):
             low = await self._low_mark()
+            locked = await self._in_change(queries)
             rows = [
                 await self._rows(sql, columns)
                 for sql, columns in (
@@ -77,7 +91,7 @@ class TableReader:
             touched = await self._touched_since(low, high)
             if not touched:
                 break
-        for table in touched.among(catalog.tables):
+        for table in {*locked, *touched.among(catalog.tables)} & catalog.tables.keys():
             catalog.set(table, Unknown(f"{table} was changed while it was read, at {high}"))
         return Reading(catalog, high)
 
@@ -103,21 +117,24 @@ class TableReader:
     ) -> list[LoggedStatement]:
         """The statements of the log from a place, or outside a GTID set, to another place.
 
-        With a GTID set as ``end``: to the first transaction that is not in it.
+        With a GTID set as ``end``: to the first transaction that is not in it and has none that is in it behind it.
+        A set that grew on another server need not be a beginning of this log: the source leaves out the transactions
+        of the set wherever they stand, and nobody would follow their statements. Statements before ``begin``, in its
+        file, may be among them.
         """
         found: list[LoggedStatement] = []
+        if not isinstance(end, BinlogPosition):
+            begin = BinlogPosition(begin.file, FIRST_POSITION) if isinstance(begin, BinlogPosition) else begin
+        is_over = _past_position(end) if isinstance(end, BinlogPosition) else _past_transactions(end)
 
         def visit(event: Event, file: str, position: int) -> bool:
-            if not isinstance(end, BinlogPosition):
-                if isinstance(event, GtidEvent | MariadbGtidEvent) and event.gtid not in end:  # type: ignore[operator]
-                    return True
-            elif BinlogPosition(file, position) > end:
+            if is_over(event, BinlogPosition(file, position)):
                 return True
             if isinstance(event, QueryEvent) and not is_unfinished_alter(event.status_variables):
                 found.append(
                     LoggedStatement(BinlogPosition(file, position), statement_of(event, self._traits))
                 )
-            return isinstance(end, BinlogPosition) and BinlogPosition(file, position) == end
+            return False
 
         await self._scan.statements(begin, visit, end if isinstance(end, BinlogPosition) else None)
         return found
@@ -128,6 +145,19 @@ class TableReader:
         if self._source.has_gtids and not self._source.is_mariadb:
             gtid_set = await executed_gtids(self._session, self._source)
         return _LowMark(end, gtid_set)
+
+    async def _in_change(self, queries: BaselineQueries) -> list[TableName]:
+        """Wanted tables that information_schema may show as they were before the low mark."""
+        source = self._source
+        if source.has_gtids or source.version < (8,) or source.is_relay:
+            return []
+        options = self._session.options
+        wants_table = table_filter(options.tables, options.exclude_tables)
+        rows = await self._rows(queries.tables, 3)
+        names = [TableName(schema or "", name or "") for schema, name, kind in rows if kind == "BASE TABLE"]
+        return await tables_in_change(
+            self._session, [name for name in names if wants_table is None or wants_table(*name)]
+        )
 
     async def _touched_since(self, low: "_LowMark", high: BinlogPosition) -> Touched:
         if low.end == high and await self._is_committed(low):
@@ -146,6 +176,30 @@ class TableReader:
 
     async def _rows(self, sql: str, columns: int) -> list[list[str | None]]:
         return [[_text(value) for value in row] for row in await self._session.query(sql, columns)]
+
+
+def _past_position(end: BinlogPosition) -> _IsOver:
+    return lambda event, place: place > end
+
+
+def _past_transactions(wanted: AnyGtidSet) -> _IsOver:
+    """Tells the first transaction outside a GTID set once all of the set have gone by."""
+    seen: Any = type(wanted)()
+    known: Any = wanted
+
+    def is_over(event: Event, place: BinlogPosition) -> bool:
+        nonlocal seen
+        if isinstance(event, PreviousGtidsEvent):
+            seen |= event.gtid_set
+        elif isinstance(event, MariadbGtidListEvent):
+            seen = MariadbGtidSet([*seen, *event.gtids])
+        elif isinstance(event, GtidEvent | MariadbGtidEvent):
+            if event.gtid not in known and known <= seen:
+                return True
+            seen.add(event.gtid)
+        return False
+
+    return is_over
 
 
 @record(slots=True, frozen=True)

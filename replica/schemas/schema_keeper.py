@@ -21,7 +21,7 @@ from protocol.errors import (
     ServerError,
 )
 from protocol.gtid import AnyGtidSet
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.rows.table import Table
 
 from ..config.checkpoint import FileCheckpointStore, settled
@@ -30,12 +30,12 @@ from ..config.reconnect import is_passing_refusal
 from ..config.schema_store import SUFFIX, FileSchemaStore, SchemaStore
 from ..source.column_lookup import NamelessWarning
 from ..source.dump import Dump
+from ..source.log_scan import LogScan
 from ..source.open_dump import FirstOpening, Identity
 from ..source.resolve_start import is_same_server
 from ..source.second_connection import SecondConnection
 from ..source.server_facts import Source
 from ..source.session import Session
-from ..sql.quoting import hex_literal
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .catalog import Catalog, Unknown
@@ -43,6 +43,7 @@ from .logged_statements import LogTraits
 from .past_history import history_before
 from .proof import first_difference
 from .reading import TableReader, traits_of
+from .reconciliation import Reconciliation, only_tables
 from .schema_tracker import SchemaTracker
 from .shape import Shape
 from .timeline import SchemaHistory, State
@@ -50,7 +51,7 @@ from .touched import touched_by
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# The store is written anew when so many lines were added to it.
+# The store is written anew when so many lines were added to it, without what the source's log no longer has.
 _MOST_ADDED: Final = 2000
 
 
@@ -68,6 +69,7 @@ class SchemaKeeper:
             self._store = FileSchemaStore(beside.path + SUFFIX)
         self._traits = LogTraits(is_mariadb=False, version=())
         self._connection = SecondConnection(options, "SET SESSION lock_wait_timeout = 1")
+        self._reconciliation = Reconciliation(self.tracker, self._connection)
         self._source: Source | None = None
         # The boundary at which the stream came from another server.
         self._moved_at = ("", 0)
@@ -104,12 +106,14 @@ class SchemaKeeper:
             )
         start = _start(opening, stored, source)
         if history is not None and start is not None:
-            await self._follow_gap(reader, history, start)
+            left_out = await self._follow_gap(reader, history, start)
             self.tracker.use(self._traits, history)
-            self._added = len(history.tables)
+            self.tracker.unseen = left_out
         else:
             self.tracker.use(self._traits, await self._read_all(reader))
         await self.save()
+        if history is not None:
+            self._added = sum(len(timeline) - 1 for timeline in history.tables.values())
 
     async def _load(self) -> SchemaHistory | None:
         return None if self._store is None else await stored_history(self._store)
@@ -130,10 +134,13 @@ class SchemaKeeper:
 
     async def _follow_gap(
         self, reader: TableReader, history: SchemaHistory, start: BinlogPosition | AnyGtidSet
-    ) -> None:
-        """Follow the log from where the store ends to where the stream begins."""
+    ) -> list[BinlogPosition]:
+        """Follow the log from where the store ends to where the stream begins.
+
+        Returns the places of statements that may stand behind it: transactions of a GTID set are left out there.
+        """
         if isinstance(start, BinlogPosition) and start <= history.head:
-            return
+            return []
         try:
             found = await reader.statements(history.head, start)
         except ServerError as error:
@@ -142,10 +149,13 @@ class SchemaKeeper:
                 f"cannot be read ({error}); give the store that belongs to the checkpoint, or remove it: the tables "
                 "are then read anew"
             ) from error
-        for logged in found:
+        new = [logged for logged in found if logged.end > history.head]
+        for logged in new:
             history.apply(logged.statement, logged.end)
         if isinstance(start, BinlogPosition):
             history.advance(start)
+            return []
+        return [logged.end for logged in new]
 
     async def _read_all(self, reader: TableReader) -> SchemaHistory | None:
         """All tables as they are now; None if the source does not tell. Whoever needs names asks again."""
@@ -165,6 +175,7 @@ class SchemaKeeper:
 
     async def use(self, dump: Dump, progress: Progress, identity: Identity) -> None:
         """The stream goes on with another dump, from the boundary ``progress`` of the server ``identity``."""
+        await self._reconciliation.wait_ended()
         before, self._source = self._source, dump.source
         self._connection.move(dump.session.options)
         if before is None or is_same_server((before.server_uuid, before.server_id), dump.source):
@@ -187,11 +198,23 @@ class SchemaKeeper:
 
     def abort(self) -> None:
         """Close the second connection at once."""
+        self._reconciliation.abort()
         self._connection.abort()
 
     async def aclose(self) -> None:
         """Close the second connection and wait until it is closed."""
+        await self._reconciliation.wait_ended()
         await self._connection.aclose()
+
+    @property
+    def is_comparison_due(self) -> bool:
+        """Whether tables were changed since they were last compared with the source's information_schema."""
+        return self._reconciliation.is_due
+
+    def compare(self) -> None:
+        """The log is at its end, as it seems: compare changed tables with the source, beside the stream."""
+        if self._source is not None and self.is_comparison_due:
+            self._reconciliation.begin(self._source)
 
     # Names.
 
@@ -207,6 +230,7 @@ class SchemaKeeper:
         name, place = self.tracker.name_of(event.table), BinlogPosition(event.file, event.position)
         if name in self._nameless or not self._options.row_values:
             return None
+        await self._reconciliation.wait_ended()
         try:
             async with self._connection.session() as session:
                 found = await self._ask(session, event, name, place)
@@ -261,9 +285,7 @@ class SchemaKeeper:
         self, reader: TableReader, history: SchemaHistory, name: TableName, place: BinlogPosition
     ) -> bool:
         """Read one table as it is now, and what the log did to it since. Returns whether the source shows it."""
-        reading = await reader.read(
-            f" AND TABLE_SCHEMA = {hex_literal(name.schema)} AND TABLE_NAME = {hex_literal(name.name)}"
-        )
+        reading = await reader.read(only_tables([name]))
         shape: State = reading.catalog.get(name)
         if shape is None:
             return False
@@ -290,7 +312,8 @@ class SchemaKeeper:
 
     async def _write(self, lines: list[str], *, is_whole: bool) -> None:
         assert self._store is not None
-        if not is_whole and self._added > _MOST_ADDED:
+        if not is_whole and self._added + len(lines) > _MOST_ADDED:
+            await self._forget_purged()
             self.tracker.renew()
             lines, is_whole = self.tracker.take_unsaved()
         self._added = 0 if is_whole else self._added + len(lines)
@@ -299,6 +322,17 @@ class SchemaKeeper:
         except ReplicaError:
             self.tracker.renew()
             raise
+
+    async def _forget_purged(self) -> None:
+        """Forget what no checkpoint needs: it would have to begin in a file that the source no longer has."""
+        history, source = self.tracker.history, self._source
+        assert history is not None
+        assert source is not None
+        try:
+            first = await LogScan(self._connection.options, source).first_file()
+            history.prune(BinlogPosition(first, FIRST_POSITION))
+        except ReplicaError as error:
+            _LOGGER.debug("nothing of %r is forgotten: %s", self._store, error)
 
 
 def _mismatch(

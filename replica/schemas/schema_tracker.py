@@ -41,6 +41,10 @@ class SchemaTracker:
         self.history: SchemaHistory | None = None
         # How many statements have been followed.
         self.statements = 0
+        # Places at which the history changes without a statement that the stream sees, in order.
+        self.unseen: list[BinlogPosition] = []
+        # Wanted tables that they have changed and that were not compared with the source since.
+        self.changed: set[TableName] = set()
         # Where the first dump of this server began.
         self.begin: BinlogPosition | None = None
         # The tables at the beginning of a dump whose first place is not known yet, and the source's identity.
@@ -58,6 +62,8 @@ class SchemaTracker:
         self._traits, self.history, self._awaiting = traits, history, None
         self._reached = self._told = ("", 0)
         self._unsaved.clear()
+        self.changed.clear()
+        self.unseen.clear()
         self._is_new = history is not None
 
     def move(self, traits: LogTraits, source: str, catalog: Catalog) -> None:
@@ -66,6 +72,8 @@ class SchemaTracker:
         self.begin = None
         self._reached = self._told = ("", 0)
         self._unsaved.clear()
+        self.changed.clear()
+        self.unseen.clear()
 
     def begin_at(self, file: str, position: int) -> None:
         """The dump begins at this place, or before it without a statement between them."""
@@ -89,7 +97,24 @@ class SchemaTracker:
         changes = history.apply(statement_of(event, self._traits), end)
         if is_new:
             self._unsaved += history.change_lines(changes)
-        return seen_changes(event, changes, self._wants_table)
+        seen = seen_changes(event, changes, self._wants_table)
+        self.changed.update(
+            TableName(change.schema, change.name) for change in seen if change.after is not None
+        )
+        return seen
+
+    def passes_unseen(self, file: str, position: int) -> bool:
+        """Whether the stream has come to a change that it does not see: tables are other ones from here on."""
+        place = BinlogPosition(file, position)
+        passed = sum(unseen <= place for unseen in self.unseen)
+        del self.unseen[:passed]
+        return passed > 0
+
+    @property
+    def reached(self) -> BinlogPosition | None:
+        """The place before which all statements have been followed; None before the first."""
+        file, position = self._reached
+        return BinlogPosition(file, position) if file else None
 
     def reach(self, file: str, position: int) -> None:
         """All statements before a place have been followed. The store is told in each file, and each 16 MB in it."""

@@ -33,7 +33,9 @@ _STATEMENTS: Final = frozenset(
         EventType.QUERY,
         EventType.MARIADB_QUERY_COMPRESSED,
         EventType.GTID,
+        EventType.PREVIOUS_GTIDS,
         EventType.MARIADB_GTID,
+        EventType.MARIADB_GTID_LIST,
     )
 )
 
@@ -146,7 +148,7 @@ class LogScan:
     async def statements(
         self, start: BinlogPosition | GtidSet, visit: _Visitor, end: BinlogPosition | None = None
     ) -> None:
-        """Pass statements and GTIDs to ``visit``, from a place on, or all of transactions outside a GTID set.
+        """Pass statements, GTIDs and sets of them to ``visit``, from a place on or all of transactions outside a set.
 
         Other events are not decoded: that reads about as fast as the source sends. At ``end`` it is over.
         """

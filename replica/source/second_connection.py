@@ -29,6 +29,11 @@ class SecondConnection:
         """Whether the server that answered last is MariaDB; False before the first question."""
         return self._session is not None and self._session.handshake.is_mariadb
 
+    @property
+    def options(self) -> Options:
+        """The options with the host that is asked."""
+        return self._options
+
     def move(self, options: Options) -> None:
         """From now on ask the host of these options."""
         if options.address != self._options.address and self._session is not None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from protocol.conversation.compressed_packets import CompressionName
@@ -19,7 +19,7 @@ from protocol.conversation.phases import BINARY_ROW, NEED_DATA, NeedData, Phase,
 from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
 from protocol.conversation.results import ColumnDefinition
-from protocol.errors import ConnectionLostError, ProtocolError, SourceSilentError
+from protocol.errors import ConnectionLostError, ProtocolError, ServerError, SourceSilentError
 from protocol.wire import utf8_text
 
 from ..config.options import Options
@@ -27,6 +27,8 @@ from .transport import Transport
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LONGEST_SHOWN: Final = 100
+# Statements on their way; neither side's socket buffer is filled by them.
+_SENT_AT_ONCE: Final = 100
 
 _Value = TypeVar("_Value")
 
@@ -125,6 +127,20 @@ class Session:
             raise ProtocolError(f"{len(answer.columns)} columns answer {sql!r}, and {columns} were asked for")
         return [row[:columns] for row in answer.rows]
 
+    async def query_each(self, statements: Sequence[str]) -> list[list[tuple[TextValue, ...]] | ServerError]:
+        """Run many statements, and wait for the network once per 100 of them; the rows or the refusal of each."""
+        answers: list[list[tuple[TextValue, ...]] | ServerError] = []
+        for start in range(0, len(statements), _SENT_AT_ONCE):
+            group = statements[start : start + _SENT_AT_ONCE]
+            self._connection.send_queries(group)
+            for _ in group:
+                try:
+                    answer = await self._answer(self._options.connect_timeout)
+                    answers.append(answer.rows if isinstance(answer, ResultSet) else [])
+                except ServerError as error:
+                    answers.append(error)
+        return answers
+
     async def query_row(self, sql: str) -> tuple[TextValue, ...]:
         """Run a statement whose answer is one row; anything else is a ``ProtocolError``."""
         rows = await self.query(sql)
@@ -158,7 +174,7 @@ class Session:
         return begin.columns
 
     async def read_rows(self, silence: float) -> list[bytes]:
-        """Wait for complete rows and return some 16 KB of them, undecoded; empty after the last one.
+        """Wait for complete rows and return some 32 KB of them, undecoded; empty after the last one.
 
         Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds, and the server's error if it cannot
         go on.
@@ -231,7 +247,7 @@ class Session:
         return self._connection.dump_ended
 
     def next_events(self) -> list[bytes]:
-        """The next complete raw events received, some 16 KB of many; may be empty."""
+        """The next complete raw events received, some 32 KB of many; may be empty."""
         return self._connection.next_events()
 
     async def wait(self, limit: float | None) -> bool:

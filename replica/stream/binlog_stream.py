@@ -37,6 +37,8 @@ from .stream_copy import StreamCopy
 from .stream_state import Upkeep
 
 _LOGGER: Final = logging.getLogger(__name__)
+# After so many seconds without a byte the log seems to be at its end.
+_IDLE: Final = 1.0
 
 
 class BinlogStream:
@@ -454,9 +456,13 @@ class BinlogStream:
             return
         stop = self._delivery.stop
         left = None if stop is None else stop.seconds_left(dump.source.now)
-        limits = [limit for limit in (left, self._upkeep.limit()) if limit is not None]
+        idle = _IDLE if self._schemas.is_comparison_due else None
+        limits = [limit for limit in (left, self._upkeep.limit(), idle) if limit is not None]
         self._upkeep.waits(dump.session)
+        received = dump.session.bytes_received
         await dump.wait(min(limits, default=None))
+        if dump.session.bytes_received == received:
+            self._schemas.compare()
         if stop is not None and left is not None and not stop.seconds_left(dump.source.now):
             # The time of the stop has come: now its place in the log can be found.
             self._delivery.settle_stop(await settle(stop, dump.session.options, dump.source))

@@ -305,12 +305,12 @@ class Delivery:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
         events, kept = self._take_described()
         if not events and self._is_special(self._raws[self._next]):
-            raw = self._raws[self._next]
             self._next += 1
-            return self._decode_special(raw)
+            return self._decode_special(self._raws[self._next - 1])
         try:
             while self._next < len(self._raws):
-                self._next = self._decoder.decode_run(self._raws, self._next, events, kept)
+                run = self._names.run(self._raws, self._next)
+                self._next = self._decoder.decode_run(run, self._next, events, kept)
                 self._names.follow(events)
                 self._names.reach()
                 if not self._decoder.takes_description():

@@ -3,7 +3,9 @@
 ``Delivery`` calls it for each run of decoded events, before later events are decoded. It awaits nothing.
 """
 
-from protocol.binlog.decoder import EventDecoder
+from collections.abc import Sequence
+
+from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import Event, QueryEvent, RotateEvent, TableMapEvent
 
 from ..schemas.change_event import SchemaChangeEvent
@@ -16,7 +18,7 @@ class PlaceNames:
 
     def __init__(self, tracker: SchemaTracker) -> None:
         self._tracker = tracker
-        self._decoder = EventDecoder()
+        self._decoder = BatchDecoder()
         self._followed = 0
         # What statements of the next batch change in wanted tables, by the place of the statement.
         self._changes: dict[tuple[str, int], list[SchemaChangeEvent]] = {}
@@ -26,7 +28,7 @@ class PlaceNames:
         """Whether ``with_changes`` has something to add."""
         return bool(self._changes)
 
-    def open(self, decoder: EventDecoder) -> None:
+    def open(self, decoder: BatchDecoder) -> None:
         """Go on with another decoder."""
         self._decoder, self._followed = decoder, 0
 
@@ -53,7 +55,14 @@ class PlaceNames:
 
     def reach(self) -> None:
         """All events before the decoder's place have been followed."""
-        self._tracker.reach(self._decoder.file, self._decoder.position)
+        tracker, file, position = self._tracker, self._decoder.file, self._decoder.position
+        tracker.reach(file, position)
+        if tracker.unseen and tracker.passes_unseen(file, position):
+            self._decoder.forget_tables()
+
+    def run(self, raws: Sequence[bytes], begin: int) -> Sequence[bytes]:
+        """The raw events that may be decoded at once from number ``begin`` on: only one where names may change."""
+        return raws[: begin + 1] if self._tracker.unseen else raws
 
     def gives(self, event: Event) -> bool:
         """Give a table map the names that the schema history has for its place. Returns whether it has them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from protocol.constants import MAX_FRAME_PAYLOAD, Capability
-from protocol.conversation.commands import BinlogDumpGtid, Quit, RegisterReplica, SemiSyncAck
+from protocol.conversation.commands import BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
 from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import (
     AuthMoreData,
@@ -351,6 +351,22 @@ def test_one_command_at_a_time() -> None:
     client, _ = dumping()
     with pytest.raises(RuntimeError):
         client.next_event()
+
+
+def test_statements_that_are_sent_at_once() -> None:
+    client, source = ready()
+    statements = [f"SELECT {number}" for number in range(4)]
+    client.send_queries(statements)
+    assert [Query.parse(source.read_command()).sql for _ in statements] == statements
+    for answer in (Ok(1), Err(1146, "42S02", "no such table"), Ok(2), Ok(3)):
+        source.frames.sequence = 1
+        source.send(answer)
+    assert client.next_event() == Ok(1)
+    with pytest.raises(ServerError, match="no such table"):
+        client.next_event()
+    assert [client.next_event() for _ in range(2)] == [Ok(2), Ok(3)]
+    assert client.next_event() is NEED_DATA
+    ask(client, source)
 
 
 def test_quit() -> None:

@@ -1,0 +1,199 @@
+"""Tables read while statements change them, and compared once the log is at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import replica
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
+from protocol.position import BinlogPosition
+from replica import FileSchemaStore
+from replica.config.options import Options
+from replica.schemas import schema_keeper
+from replica.schemas.reading import TableReader
+from replica.schemas.reconciliation import only_tables
+from replica.schemas.shape import Shape
+from replica.source.server_facts import ask
+from replica.source.session import Session
+from replica.sql.token_reader import TableName
+from tests.server.support.streams import (
+    PASSWORD,
+    SECONDS,
+    begin_log,
+    end_of_log,
+    executed,
+    user_of,
+)
+from tests.support.servers import Server
+from tests.support.socket_source import until
+
+NO_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+READINGS = 400
+
+
+@contextlib.contextmanager
+def renaming(server: Server, table: TableName) -> Iterator[None]:
+    """The names of two columns are exchanged again and again."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        with server.connect() as connection, connection.cursor() as cursor:
+            # A pause now and then leaves a reading room.
+            while not is_over.wait(0.004):
+                cursor.execute(f"ALTER TABLE {table} RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("gtids", [(), NO_GTIDS], ids=["GTID", "default"])
+async def test_a_reading_is_right_for_its_place(
+    gtids: tuple[str, ...], extra_server: Callable[..., Server]
+) -> None:
+    """MySQL logs a statement before information_schema shows what it did."""
+    server = extra_server("mysql:9.7", *gtids)
+    with server.fresh_schema() as schema:
+        table = TableName(schema, "t")
+        server.query(f"CREATE TABLE {table} (a INT, b INT)")
+        begin = end_of_log(server)
+        found: list[tuple[BinlogPosition, str]] = []
+        session = await Session.open(Options.build(server.dsn(), {"tables": f"{schema}.*"}))
+        try:
+            source = await ask(session)
+            reader = TableReader(session, source)
+            with renaming(server, table):
+                for _ in range(READINGS):
+                    reading = await reader.read(only_tables([table]))
+                    state = reading.catalog.get(table)
+                    if isinstance(state, Shape):
+                        found.append((reading.place, state.columns[0].name))
+            statements = await reader.statements(begin, end_of_log(server))
+        finally:
+            await session.aclose()
+    ends = [logged.end for logged in statements]
+    assert len(ends) > READINGS / 4
+    # The reader gives up on a table that never rests.
+    assert len(found) > READINGS / 4
+    wrong = [place for place, name in found if name != "ab"[bisect.bisect_right(ends, place) % 2]]
+    assert wrong == []
+
+
+def without(now: str, after: str, before: str) -> AnyGtidSet:
+    """The transactions of ``now`` without those between ``before`` and ``after``."""
+    whole, early = parse_gtid_set(now), parse_gtid_set(before)
+    if isinstance(whole, GtidSet):
+        return whole - (GtidSet(after) - GtidSet(before))
+    assert isinstance(early, MariadbGtidSet)
+    return MariadbGtidSet([*early, *(gtid for gtid in whole if gtid.domain_id == 7)])
+
+
+async def test_statements_that_the_source_leaves_out_are_followed(
+    server: Server, schema: str, tmp_path: Path
+) -> None:
+    """A GTID set with a gap (MySQL), or of one domain behind another (MariaDB): what it has stands behind the gap."""
+    table = f"{schema}.t"
+    server.query(f"CREATE TABLE {table} (a INT, b INT)")
+    store = FileSchemaStore(tmp_path / "schemas")
+    with user_of(server) as user:
+        options: dict[str, Any] = {"tables": f"{schema}.*", "schemas": store, "stop": "now"}
+        dsn = server.dsn(user, PASSWORD)
+        async with replica.connect(dsn, **options) as stream:
+            async for _ in stream:
+                pass
+        before = executed(server)
+        server.query(f"INSERT INTO {table} VALUES (1, 2)")
+        after = executed(server)
+        with server.connect() as connection, connection.cursor() as cursor:
+            if server.family == "mariadb":
+                cursor.execute("SET gtid_domain_id = 7")
+            cursor.execute(f"ALTER TABLE {table} CHANGE a b INT, CHANGE b a INT")
+        start = without(executed(server), after, before)
+        server.query(f"INSERT INTO {table} VALUES (3, 4)")
+        rows = []
+        async with replica.connect(dsn, **(options | {"start": start})) as stream:
+            async for event in stream:
+                if isinstance(event, replica.WriteRowsEvent):
+                    rows += [change.after for change in event.changes()]
+    assert rows == [{"a": 1, "b": 2}, {"b": 3, "a": 4}]
+
+
+async def test_a_statement_that_was_not_logged_is_noticed(
+    server: Server, schema: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind the next statement that is logged, once the log is at its end."""
+    caplog.set_level(logging.WARNING)
+    server.query(f"CREATE TABLE {schema}.t (a INT, b INT)")
+    rows: list[dict[str, Any]] = []
+    async with replica.connect(server.dsn(), tables=f"{schema}.*") as stream:
+
+        async def read() -> None:
+            async for event in stream:
+                if isinstance(event, replica.WriteRowsEvent):
+                    rows.extend(dict(change.after or {}) for change in event.changes())
+
+        task = asyncio.create_task(read())
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET sql_log_bin = 0")
+            cursor.execute(f"ALTER TABLE {schema}.t CHANGE a b INT, CHANGE b a INT")
+            cursor.execute("SET sql_log_bin = 1")
+            cursor.execute(f"ALTER TABLE {schema}.t COMMENT 'x', ADD c INT")
+        tracker = stream._schemas.tracker
+        async with asyncio.timeout(SECONDS):
+            await until(lambda: tracker.statements > 0 and not tracker.changed)
+            server.query(f"INSERT INTO {schema}.t VALUES (1, 2, 3)")
+            await until(lambda: bool(rows) or task.done())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert rows == [{"b": 1, "a": 2, "c": 3}]
+    [record] = [record for record in caplog.records if "not logged" in record.getMessage()]
+    assert f"other columns of {schema}.t" in record.getMessage()
+
+
+async def test_what_no_checkpoint_needs_is_forgotten(
+    server: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_keeper, "_MOST_ADDED", 10)
+    server.query(f"CREATE TABLE {schema}.t (a INT)")
+    store = FileSchemaStore(tmp_path / "schemas")
+
+    async def follow(start: object = None) -> replica.Checkpoint:
+        options: dict[str, Any] = {"schemas": store, "stop": "now", "start": start or "now"}
+        async with replica.connect(server.dsn(), tables=f"{schema}.*", **options) as stream:
+            async for _ in stream:
+                pass
+            assert stream.checkpoint is not None
+            return stream.checkpoint
+
+    place = await follow()
+    for number in range(30):
+        server.query(f"ALTER TABLE {schema}.t CHANGE a{number or ''} a{number + 1} INT")
+    place = await follow(place)
+    assert len(known_places(store, schema)) > 20
+    begin_log(server)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.query, f"ALTER TABLE {schema}.t CHANGE a60 z INT")
+        for number in range(30, 60):
+            server.query(f"ALTER TABLE {schema}.t CHANGE a{number} a{number + 1} INT")
+    await follow(place)
+    assert 2 < len(known_places(store, schema)) < 45
+
+
+def known_places(store: FileSchemaStore, schema: str) -> list[BinlogPosition]:
+    """The places at which the table's shape has changed, as the store has them."""
+    lines = store.load()
+    assert lines is not None
+    return schema_keeper.history_of(store, lines).places_of(TableName(schema, "t"))
