@@ -112,7 +112,7 @@ class BinlogRelay:
         self._session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None
         self._closing = asyncio.Event()
-        self._retry = Retry(options.reconnect, self._closing, _LOGGER)
+        self._retry = Retry(options, self._closing, _LOGGER)
         self._connections = 0
         self._synced_at = 0.0
         self._state: RelayState = "new"

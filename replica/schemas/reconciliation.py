@@ -14,6 +14,7 @@ from typing import Final
 
 from protocol.errors import ReplicaError
 
+from ..config.log_facts import log_facts
 from ..source.second_connection import SecondConnection
 from ..source.server_facts import Source
 from ..sql.quoting import hex_literal
@@ -105,6 +106,9 @@ def _settle(history: SchemaHistory, name: TableName, now: State) -> bool:
             "come under wrong names",
             reason,
             last,
+            extra=log_facts(
+                "names-corrected", table=name, binlog_file=last.file, binlog_position=last.position
+            ),
         )
         history.set_at(name, last, Unknown(reason))
         last = history.head

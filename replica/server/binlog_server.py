@@ -21,6 +21,7 @@ from protocol.conversation.server_plugins import Account, StoredPassword, create
 from protocol.conversation.source_side import NATIVE_PASSWORD, Acceptor
 from protocol.errors import AuthenticationError, ConfigurationError, ProtocolError
 
+from ..config.log_facts import log_facts
 from ..files.log_files import LogSource
 from ..statistics.layout import printable
 from .answers import Client
@@ -261,7 +262,8 @@ class BinlogServer:
         except (ProtocolError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError):
                 self._failed.failed(host)
-            _LOGGER.info("%s: %s", host, printable(str(error)))
+            text = printable(str(error))
+            _LOGGER.info("%s: %s", host, text, extra=log_facts("client-refused", client=host, error=text))
             await peer.say_goodbye(self._login_timeout)
         except (ClientGoneError, TimeoutError, asyncio.CancelledError):
             pass

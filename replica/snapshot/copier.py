@@ -11,6 +11,7 @@ from typing import Final
 
 from protocol.errors import ConnectionLostError, ReplicaError, SchemaMismatchError, ServerError
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..source.server_facts import Source
@@ -151,7 +152,8 @@ class Copier:
         elif isinstance(error, ConnectionLostError) or (
             isinstance(error, ServerError) and is_passing_refusal(error)
         ):
-            _LOGGER.info("reading %s.%s: %s -- trying again", *table, error)
+            facts = log_facts("read-again", source=self._options.address, table=".".join(table), error=error)
+            _LOGGER.info("reading %s.%s: %s -- trying again", *table, error, extra=facts)
             await asyncio.sleep(_RETRY_PAUSE)
         else:
             raise error

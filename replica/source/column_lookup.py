@@ -13,6 +13,7 @@ from protocol.rows.description import ColumnDescription
 from protocol.rows.table import Table
 from protocol.wire import utf8_text
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..sql.quoting import hex_literal
@@ -125,6 +126,7 @@ class NamelessWarning:
                 "once, for the first such table. binlog_row_metadata=FULL on the source puts names into the log",
                 table,
                 reason,
+                extra=log_facts("names-unknown", table=table, reason=reason),
             )
 
 

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from protocol.errors import ConfigurationError, ConnectionLostError, ReplicaError, ServerError
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 
@@ -38,7 +39,10 @@ async def first_host(options: Options, use: Callable[[Options], Awaitable[_Resul
             failures.append((one.address, error))
         else:
             for address, reason in failures:
-                _LOGGER.warning("%s cannot be used: %s -- continuing with %s", address, reason, one.address)
+                facts = log_facts("host-skipped", source=address, error=reason, next_source=one.address)
+                _LOGGER.warning(
+                    "%s cannot be used: %s -- continuing with %s", address, reason, one.address, extra=facts
+                )
             return result
     raise _none_left(failures)
 

@@ -10,14 +10,17 @@ import logging
 
 from protocol.errors import ReplicaError
 
+from ..config.log_facts import log_facts
+from ..config.options import Options
 from ..config.reconnect import FailureCount, ReconnectPolicy
 
 
 class Retry:
     """Decides after each lost connection whether to try again. ``closing`` ends every wait."""
 
-    def __init__(self, policy: ReconnectPolicy, closing: asyncio.Event, logger: logging.Logger) -> None:
-        self._policy = policy
+    def __init__(self, options: Options, closing: asyncio.Event, logger: logging.Logger) -> None:
+        self._policy: ReconnectPolicy = options.reconnect
+        self._address = options.address
         self._closing = closing
         self._logger = logger
         self._failures = FailureCount()
@@ -33,7 +36,10 @@ class Retry:
         delay = self._policy.delay(failure)
         self._at = asyncio.get_running_loop().time() + delay
         log = self._logger.info if failure.attempt else self._logger.warning
-        log("%s -- trying again in %.1f s", error, delay)
+        facts = log_facts(
+            "connection-lost", source=self._address, error=error, attempt=failure.attempt, delay=delay
+        )
+        log("%s -- trying again in %.1f s", error, delay, extra=facts)
 
     async def wait(self) -> None:
         """Wait until the next try; returns at once when ``closing`` is set. A cancelled wait may be repeated."""

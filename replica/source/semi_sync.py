@@ -10,6 +10,7 @@ from typing import Final
 from protocol.errors import SourceConfigurationError
 from protocol.position import FIRST_POSITION, Checkpoint
 
+from ..config.log_facts import log_facts
 from ..transactions.boundary import Progress
 from .resolve_start import is_same_server
 from .server_facts import Source
@@ -54,7 +55,8 @@ async def offer(session: Session, source: Source, *, is_first: bool) -> None:
         remedy = "; ".join((*installing(source), f"SET GLOBAL {_variable(source)} = ON"))
         if is_first:
             raise SourceConfigurationError(f"{problem} -- as an administrator: {remedy}")
-        _LOGGER.warning("%s -- as an administrator: %s", problem, remedy)
+        facts = log_facts("semi-sync-off", source=session.options.address)
+        _LOGGER.warning("%s -- as an administrator: %s", problem, remedy, extra=facts)
         return
     name, is_on = enabled
     if not is_on:
@@ -62,6 +64,7 @@ async def offer(session: Session, source: Source, *, is_first: bool) -> None:
             "semi_sync: %s is OFF, so the source's commits do not wait -- as an administrator: SET GLOBAL %s = ON",
             name,
             name,
+            extra=log_facts("semi-sync-off", source=session.options.address),
         )
     await session.query(_ASK)
     session.expect_semi_sync()

@@ -22,6 +22,7 @@ from protocol.conversation.results import ColumnDefinition
 from protocol.errors import ConnectionLostError, ProtocolError, ServerError, SourceSilentError
 from protocol.wire import utf8_text
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from .transport import Transport
 
@@ -325,6 +326,7 @@ class Session:
                 "machine in the middle could read the password -- set tls='verify-identity' (or 'verify-ca') and "
                 "tls_ca. This is logged once",
                 address,
+                extra=log_facts("password-exposed", source=address),
             )
 
     async def _prompt(self, send: Callable[[str], None], sql: str) -> ConnectionEvent:

@@ -332,7 +332,7 @@ class LiveLog:
 
     async def _pump(self) -> None:
         """Read until an error is raised that is not temporary."""
-        retry = Retry(self._options.reconnect, asyncio.Event(), _LOGGER)
+        retry = Retry(self._options, asyncio.Event(), _LOGGER)
         try:
             while True:
                 try:

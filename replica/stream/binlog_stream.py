@@ -16,9 +16,9 @@ from protocol.binlog.events import Event, TableMapEvent
 from protocol.errors import CheckpointError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.status import StreamState, StreamStatus
-from ..config.table_filter import unmatched_text
 from ..schemas.schema_keeper import SchemaKeeper
 from ..source.dump import Dump
 from ..source.open_dump import Broken, open_again, open_first
@@ -35,6 +35,7 @@ from .handlers import AnyEvent, Handlers, Result
 from .lasting_work import LastingWork
 from .stream_copy import StreamCopy
 from .stream_state import Upkeep
+from .unmatched_patterns import warn_of_unmatched
 
 _LOGGER: Final = logging.getLogger(__name__)
 # After so many seconds without a byte the log seems to be at its end.
@@ -78,7 +79,7 @@ class BinlogStream:
         self._overdue: tuple[str, int] | None = None
         self._work = LastingWork()
         self._closing = asyncio.Event()
-        self._retry = Retry(options.reconnect, self._closing, _LOGGER)
+        self._retry = Retry(options, self._closing, _LOGGER)
         self._error: ReplicaError | None = None
         place = StreamPlace(
             self._checkpoint_before,
@@ -103,7 +104,7 @@ class BinlogStream:
             if kind is None:
                 raise
             # The exception that ended the loop matters more than one of a store or a hook.
-            _LOGGER.error("%s", error)
+            _LOGGER.error("%s", error, extra=self._facts("close-failed", error=error))
 
     def __aiter__(self) -> Self:
         self._grouping.check_without_batches()
@@ -426,7 +427,10 @@ class BinlogStream:
         self._break_off()
         assert self._broken is not None
         marker, self._broken = self._delivery.restart(self._broken, reason)
-        _LOGGER.warning("transaction %s is delivered again from its beginning: %s", marker.gtid, reason)
+        facts = self._facts("transaction-restarted", gtid=marker.gtid, reason=reason)
+        _LOGGER.warning(
+            "transaction %s is delivered again from its beginning: %s", marker.gtid, reason, extra=facts
+        )
         return marker
 
     # Work between batches
@@ -435,19 +439,15 @@ class BinlogStream:
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
         self._closing.set()
         self._account.finish_handed()
-        self._warn_of_unmatched()
+        warn_of_unmatched(self._delivery.wants_table, self._options.address)
         self._batch = iter(())
         if self._dump is not None and self._dump.session.ack_requested:
             await self._confirm(self._dump)
         self._abort()
         raise StopAsyncIteration
 
-    def _warn_of_unmatched(self) -> None:
-        """Log a warning for each pattern of ``tables`` that matched no table while a table of a similar name came."""
-        wants_table = self._delivery.wants_table
-        for pattern, nearest in wants_table.unmatched() if wants_table is not None else ():
-            if nearest is not None:
-                _LOGGER.warning("%s", unmatched_text(pattern, nearest, "the log that was read"))
+    def _facts(self, event: str, **facts: object) -> dict[str, object]:
+        return log_facts(event, source=self._options.address, **facts)
 
     async def _read(self, dump: Dump) -> None:
         """Wait for more of the log until another duty is due."""

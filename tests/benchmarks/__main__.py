@@ -151,9 +151,9 @@ def _measure(results: Results, log: Log, readers: Sequence[str], rounds: int) ->
 
 
 def _live(pool: ServerPool, results: Results, logs: Sequence[Log], rounds: int) -> None:
-    """Our own readers of the same log from the file and live, also over TLS and compressed, by processor time."""
+    """Our own readers of the same log from the file and live, by processor time; the variants of live, too."""
     server = serving_server(pool, logs)
-    readers = (report.FROM_FILE, report.LIVE, report.OVER_TLS, report.WITH_ZLIB)
+    readers = (report.FROM_FILE, report.LIVE, report.IN_SYNC, report.OVER_TLS, report.WITH_ZLIB)
     for log in logs:
         _note(f"live and file: {log.name}")
         for number in range(rounds):

@@ -68,6 +68,23 @@ def ours_live(setting: Setting) -> tuple[int, Moment]:
     return _live(setting)
 
 
+def ours_live_in_sync(setting: Setting) -> tuple[int, Moment]:
+    """Without asyncio: ``for event in stream``."""
+    _import_lazy("replica.stream", "replica.sync")
+    from replica import BinlogPosition, RowsEvent
+    from replica.sync import connect
+
+    began = now()
+    rows = 0
+    start, end = (BinlogPosition(setting["binlog"], place) for place in (4, setting["end"]))
+    options = _login(setting) | {"tls": "disabled"}
+    with connect(**options, start=start, stop=end) as stream:
+        for event in stream:
+            if isinstance(event, RowsEvent):
+                rows += len(event.rows)  # type: ignore[attr-defined]
+    return rows, began
+
+
 def ours_live_over_tls(setting: Setting) -> tuple[int, Moment]:
     return _live(setting, tls="required")
 
@@ -222,6 +239,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
             import_ours,
             ours_from_file,
             ours_live,
+            ours_live_in_sync,
             ours_live_over_tls,
             ours_live_with_zlib,
             ours_in_columns,

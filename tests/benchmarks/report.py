@@ -27,9 +27,10 @@ TOOL_FILE = "mysqlbinlog -v (file)"
 # What is run on a log but is no contest: names of the readers.
 NOTHING, IMPORT, FILTER, WALK = "nothing", "import_ours", "ours_without_tables", "header_walk"
 COLUMNS, TUPLES = "ours_in_columns", "ours_in_tuples"
-FROM_FILE, LIVE, OVER_TLS, WITH_ZLIB = (
+FROM_FILE, LIVE, IN_SYNC, OVER_TLS, WITH_ZLIB = (
     "ours_from_file",
     "ours_live",
+    "ours_live_in_sync",
     "ours_live_over_tls",
     "ours_live_with_zlib",
 )
@@ -104,10 +105,12 @@ def _live_and_file(logs: tuple[str, ...], what: str) -> Goal:
 
 
 def _live_and_file_by_cpu(logs: tuple[str, ...], what: str, bound: float) -> Goal:
-    def ratio(results: Results, log: str) -> float:
-        return results.cpu_seconds(log, LIVE) / results.cpu_seconds(log, FROM_FILE)
+    title = f"live / file by processor time, {what}"
+    return Goal(title, logs, (LIVE, FROM_FILE), _by_cpu(LIVE, FROM_FILE), bound, False)
 
-    return Goal(f"live / file by processor time, {what}", logs, (LIVE, FROM_FILE), ratio, bound, False)
+
+def _by_cpu(slower: str, faster: str) -> Callable[[Results, str], float]:
+    return lambda results, log: results.cpu_seconds(log, slower) / results.cpu_seconds(log, faster)
 
 
 def _versus_tool(log: str, bound: float) -> Goal:
@@ -148,6 +151,14 @@ GOALS = (
     _live_and_file_by_cpu(("small",), "small", 1.3),
     _live_and_file_by_cpu(
         tuple(name for name in _SIX if name != "small"), "the worst of the other five", 1.15
+    ),
+    Goal(
+        "without asyncio / with it by processor time, the worst of six",
+        _SIX,
+        (IN_SYNC, LIVE),
+        _by_cpu(IN_SYNC, LIVE),
+        1.15,
+        False,
     ),
     Goal(
         "bulk, live: MB resident beyond the interpreter's own",
