@@ -8,8 +8,6 @@ copy failed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +23,7 @@ from replica.snapshot.touches import Segments
 from replica.snapshot.transaction_touches import Touching, TransactionTouches
 from replica.sql.xa import Xid
 from tests.server.support.copied_tables import Kept, Writers, make_table
-from tests.server.support.semi_sync_sources import waiting
+from tests.server.support.semi_sync_sources import acknowledged_slowly, waiting
 from tests.server.support.streams import SECONDS, stream_of
 from tests.support.servers import Server, ServerPool
 
@@ -154,33 +152,3 @@ async def _consume(
             if status is not None and status.complete:
                 return tx.checkpoint
     raise AssertionError("the stream has ended")
-
-
-@contextlib.contextmanager
-def acknowledged_slowly(source: Server) -> Iterator[None]:
-    """A replica acknowledges each transaction after 20 ms, in a thread of its own."""
-    is_there = threading.Event()
-    loop = asyncio.new_event_loop()
-
-    async def acknowledge() -> None:
-        async with stream_of(source, semi_sync=True, tables="none.none") as stream:
-            is_there.set()
-            async for event in stream:
-                if isinstance(event, replica.XidEvent | replica.QueryEvent):
-                    await asyncio.sleep(0.02)
-
-    task = loop.create_task(acknowledge())
-
-    def run() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        assert is_there.wait(SECONDS)
-        yield
-    finally:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        loop.close()

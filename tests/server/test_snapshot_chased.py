@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.support.chased_copy import ChasedCopy, Copied
+from tests.server.support.semi_sync_sources import acknowledged_slowly, waiting
 from tests.support.servers import Server
 
 SEED = 7
@@ -53,10 +54,26 @@ def test_copy_through_a_kill_and_a_cut(server: Server, schema: str, tmp_path: Pa
 @pytest.mark.parametrize("case", CASES)
 def test_copy_through_kills_and_cuts(extra_server: Callable[..., Server], tmp_path: Path, case: str) -> None:
     name, arguments, keyless, options = CASES[case]
-    server = extra_server(name, *arguments)
+    copy_chased(extra_server(name, *arguments), tmp_path, keyless=keyless, options=options)
+
+
+@pytest.mark.long
+def test_copy_from_a_source_that_waits_for_acknowledgements(
+    extra_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """Streams have each transaction 20 ms before tables show it."""
+    server = extra_server("mysql:9.7")
+    with waiting(server), acknowledged_slowly(server):
+        copy_chased(server, tmp_path, keyless=True, options={})
+        [(_, waited)] = server.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_source_yes_tx'")
+        print(f"{waited} transactions waited for their acknowledgement")
+        assert int(waited) > ROWS // 100
+
+
+def copy_chased(server: Server, path: Path, *, keyless: bool, options: dict[str, Any]) -> None:
     with server.fresh_schema() as schema:
         copy = ChasedCopy(
-            server, schema, tmp_path / "kept.db", rows=ROWS, seed=SEED, keyless=keyless, options=options
+            server, schema, path / "kept.db", rows=ROWS, seed=SEED, keyless=keyless, options=options
         )
         copied = copy.run(KILLS, CHUNK)
         check(copied, KILLS)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import replica
 from tests.faults.container import kill_dumps
-from tests.server.support.streams import SECONDS
+from tests.server.support.streams import SECONDS, stream_of
 from tests.support.servers import Server
 
 # Long enough that no test reaches the timeout by accident.
@@ -100,3 +102,33 @@ def waiting_source(server: Server, schema: str) -> Iterator[Source]:
         source = Source(server, schema)
         source.missed_before = source.status("no_tx")
         yield source
+
+
+@contextlib.contextmanager
+def acknowledged_slowly(source: Server) -> Iterator[None]:
+    """A replica acknowledges each transaction after 20 ms, in a thread of its own."""
+    is_there = threading.Event()
+    loop = asyncio.new_event_loop()
+
+    async def acknowledge() -> None:
+        async with stream_of(source, semi_sync=True, tables="none.none") as stream:
+            is_there.set()
+            async for event in stream:
+                if isinstance(event, replica.XidEvent | replica.QueryEvent):
+                    await asyncio.sleep(0.02)
+
+    task = loop.create_task(acknowledge())
+
+    def run() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert is_there.wait(SECONDS)
+        yield
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        loop.close()
