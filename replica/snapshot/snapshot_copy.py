@@ -77,8 +77,10 @@ class SnapshotCopy:
         if previous is not None:
             previous.void()
             progress = progress or previous.progress.anew()
-        self._known[table] = self._keys[table] = key
         self.tables[table] = TableCopy(key, start, progress)
+        self._known[table] = key
+        if key.names or progress is None or not progress.is_read:
+            self._follow(table)
 
     def add_ended(self, table: TableId, progress: TableProgress) -> None:
         """Take over a table that is complete, or that does not exist any more."""
@@ -89,7 +91,9 @@ class SnapshotCopy:
     def restore(self, state: CopyState) -> None:
         """Take the prepared XA transactions of a checkpoint over; ``add`` takes the tables."""
         for xid, tables in state.prepared.items():
-            touching = Touching({table: dict.fromkeys(keys, DOUBTFUL) for table, keys in tables.items()})
+            touching = Touching(
+                {table: dict.fromkeys(keys, DOUBTFUL) for table, keys in tables.items()}, is_prepared=True
+            )
             touching.make_doubtful()
             self._touches.prepared[xid] = touching
 
@@ -117,7 +121,8 @@ class SnapshotCopy:
         if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in events):
             (table, progress), self._handed = self._handed, None
             self._set(self.tables[table], progress)
-            if progress.is_whole:
+            if progress.is_whole or (progress.is_read and not self.tables[table].key.names):
+                # The rows of a table without a key reach the consumer from here on.
                 self._keys.pop(table, None)
 
     def hides(self, event: Event) -> bool:
@@ -129,7 +134,7 @@ class SnapshotCopy:
         return table is not None and not table.key.names and not table.progress.is_read
 
     def follows(self, table: TableId) -> bool:
-        """Whether touches of the table are kept: from the beginning of its copy to its end."""
+        """Whether touches of the table are kept: from the beginning of its copy to its end, or to its only chunk."""
         return table in self._keys
 
     def void(self) -> None:
@@ -156,12 +161,28 @@ class SnapshotCopy:
     def _add_touches(self, touching: Touching) -> None:
         for identity, touched in touching.touched.items():
             table = self.tables[identity]
-            if not table.progress.is_whole:
+            if self._lacks(touching, identity, table.progress):
+                table.restart()
+                self._follow(identity)
+            elif not table.progress.is_whole:
                 table.segments.add(touched)
         for identity, keys in touching.moved.items():
             table = self.tables[identity]
-            if not table.progress.is_whole and table.key.names:
-                self._set(table, table.progress.with_again(tuple(keys)))
+            if table.key.names and not table.progress.is_whole:
+                touched = touching.touched[identity]
+                moved = table.progress.with_moved(keys, touched, is_reading=table.is_reading)
+                self._set(table, moved)
+
+    def _lacks(self, touching: Touching, identity: TableId, progress: TableProgress) -> bool:
+        """Whether the copy of a table has to begin anew because a transaction that has ended misses rows of it.
+
+        With a key the consumer has these rows from the stream, and chunks lack them. Without a key the rows were
+        hidden from it, because the table was still to be read; if it is, what was read did not show them.
+        """
+        table = self.tables[identity]
+        if table.is_dropped or not touching.misses(identity):
+            return False
+        return not progress.is_whole if table.key.names else progress.is_read
 
     def _set(self, table: TableCopy, progress: TableProgress) -> None:
         if progress.upto is None and table.progress.upto is not None and not progress.is_read:
@@ -174,12 +195,17 @@ class SnapshotCopy:
         for identity, table in self.tables.items():
             if not table.is_dropped:
                 table.restart()
-                self._follow_again(identity)
+                self._follow(identity)
 
-    def _follow_again(self, table: TableId) -> None:
-        """Keep touches of a table whose copy begins anew, if its key is known. Else its plan tells the key."""
-        if table in self._known:
-            self._keys[table] = self._known[table]
+    def _follow(self, table: TableId) -> None:
+        """Keep touches of a table whose copy begins, if its key is known. Else its plan tells the key."""
+        if table not in self._known:
+            return
+        if table not in self._keys:
+            # Rows that they have of this table passed before.
+            prepared = self._touches.prepared
+            self._touches.prepared = {xid: touching.missing(table) for xid, touching in prepared.items()}
+        self._keys[table] = self._known[table]
 
     def _note_statement(self, event: QueryEvent) -> None:
         kind = kind_of(event)
@@ -211,7 +237,7 @@ class SnapshotCopy:
     def _restart_after_ddl(self, identity: TableId) -> None:
         if self.restarts_after_ddl:
             self.tables[identity].restart()
-            self._follow_again(identity)
+            self._follow(identity)
 
     def _check_statement(self, event: QueryEvent) -> None:
         text, default = event.sql.casefold(), event.schema.casefold()
@@ -251,7 +277,7 @@ class SnapshotCopy:
                 return SnapshotRowsEvent(
                     _header(), place.file, place.position, 0, delivery.table, 0, b"", delivery.rows
                 )
-            if table.is_complete():
+            if table.is_complete() and not self._awaits(identity, table):
                 progress = table.progress
                 self._handed = identity, TableProgress(rows=progress.rows, is_read=True, is_whole=True)
                 shown = table.table or Table(*identity, ())
@@ -260,9 +286,11 @@ class SnapshotCopy:
                 )
         return None
 
-    def is_due(self, place: Place) -> bool:
-        """Whether a window with rows waits for the stream."""
-        return any(table.in_flight or table.is_complete() for table in self.tables.values())
+    def _awaits(self, identity: TableId, table: TableCopy) -> bool:
+        """Whether a prepared XA transaction has rows that only its end brings to the consumer, by another read."""
+        if table.is_dropped or table.key.names:
+            return False
+        return any(touching.misses(identity) for touching in self._touches.prepared.values())
 
     # Checkpoints
 
@@ -273,7 +301,7 @@ class SnapshotCopy:
         if ahead:
             restarts: list[Xid] = []
             touches = self._touches.copy(
-                lambda touching: _add_moved(tables, touching), restarts.append, lambda event: None
+                lambda touching: self._end_ahead(tables, touching), restarts.append, lambda event: None
             )
             touches.follow(ahead)
             if restarts:
@@ -287,13 +315,17 @@ class SnapshotCopy:
             xid: {table: tuple(touched) for table, touched in touching.touched.items()}
             for xid, touching in touches.prepared.items()
         }
-        return CopyState(tables, prepared, self.has_all)
+        shown = {identity: progress.from_place() for identity, progress in tables.items()}
+        return CopyState(shown, prepared, self.has_all)
 
-
-def _add_moved(tables: dict[TableId, TableProgress], touching: Touching) -> None:
-    for identity, keys in touching.moved.items():
-        if not tables[identity].is_whole:
-            tables[identity] = tables[identity].with_again(tuple(keys))
+    def _end_ahead(self, tables: dict[TableId, TableProgress], touching: Touching) -> None:
+        for identity in touching.touched:
+            if self._lacks(touching, identity, tables[identity]):
+                tables[identity] = tables[identity].anew()
+        for identity, keys in touching.moved.items():
+            if not tables[identity].is_whole and self.tables[identity].key.names:
+                touched = touching.touched[identity]
+                tables[identity] = tables[identity].with_moved(keys, touched, is_reading=False)
 
 
 def waits_for_transactions(statement: object) -> bool:

@@ -6,7 +6,7 @@ has been delivered. Chunks are read ahead of their delivery and delivered in ord
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import field, replace
 
 from protocol.records import record
@@ -19,6 +19,8 @@ from .window import Bound, Window
 
 #: More keys than this are not read one by one: the table is copied again from its beginning.
 MOST_AGAIN = 200
+#: So many keys are kept of a table whose copy has not begun.
+NEWEST_AGAIN = 50
 #: How many chunks of one table are read and not yet delivered.
 _AHEAD = 4
 
@@ -51,6 +53,29 @@ class TableProgress:
         if len(again) > MOST_AGAIN:
             return self.anew()
         return replace(self, again=tuple(again)) if len(again) != len(self.again) else self
+
+    def with_moved(
+        self, keys: Iterable[Key], touched: Container[Key], *, is_reading: bool
+    ) -> "TableProgress":
+        """The same with rows that a transaction has moved to these keys. ``touched``: all keys that it touched.
+
+        The consumer may not have such a row, and then the log does not give it: it is read by its key. It has all
+        rows once the last chunk has been delivered, but for those that are to be read again. As long as the largest
+        key is unknown and ``is_reading`` is false, moved rows are read with all the others, if they are visible by
+        then. A low mark that is the beginning of a file does not tell that, so the newest are read by their keys.
+        """
+        if self.upto is None and not self.is_read and not is_reading:
+            before = dict.fromkeys(self.again)
+            moved = dict.fromkeys(keys)
+            newest = (*(key for key in before if key not in moved), *moved)[-NEWEST_AGAIN:]
+            return replace(self, again=newest) if newest != self.again else self
+        if self.is_read and not any(key in touched for key in self.again):
+            return self
+        return self.with_again(tuple(keys))
+
+    def from_place(self) -> "TableProgress":
+        """The progress for a copy that goes on from a checkpoint, where nothing is being read."""
+        return self.with_moved((), (), is_reading=False)
 
 
 @record(slots=True)
@@ -99,6 +124,11 @@ class TableCopy:
         """How many windows are open, or hold rows that were not delivered."""
         return len(self._chunks) + (self._again is not None)
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether the largest key or a chunk is being read, or waits for the stream."""
+        return bool(self._chunks)
+
     # Reading
 
     def next_window(self, place: Place) -> Window | None:
@@ -112,7 +142,7 @@ class TableCopy:
         return window
 
     def _window(self, progress: TableProgress) -> Window | None:
-        if self._again is None and progress.again:
+        if self._again is None and progress.again and (progress.upto is not None or progress.is_read):
             self._again = Window("keys", self.segments, None, None, progress.again)
             return self._again
         if progress.is_read or len(self._chunks) >= _AHEAD:

@@ -35,6 +35,8 @@ from .touches import DOUBTFUL, GONE, Key, Row, Touch, Touched, add_touch, change
 
 #: Schema and name of a table.
 TableId = tuple[str, str]
+#: The key as which all rows of a table count that has no key. Of another table: its rows are not known.
+WHOLE_TABLE: Final[Key] = ()
 
 # The end of the period of current rows in MariaDB: the largest TIMESTAMP, with a sign and (11.5) without one; or the
 # largest number of a transaction.
@@ -51,7 +53,7 @@ _ENDLESS: Final = frozenset(
 class KeyColumns:
     """The key by which a table is copied: names of its columns, and their places among all columns, from 0 on.
 
-    Without columns the table has no usable key: then all its rows count as one key, ``()``. ``end`` and
+    Without columns the table has no usable key: then all its rows count as one key, ``WHOLE_TABLE``. ``end`` and
     ``end_ordinal`` are the end of the period of a system-versioned table, which tells rows of the past from current
     rows; None and -1 for other tables.
     """
@@ -93,18 +95,33 @@ class KeyColumns:
 
 @record(slots=True)
 class Touching:
-    """What one transaction touched, by table. ``moved``: keys that rows got by an update of their key."""
+    """What one transaction touched, by table. ``moved``: keys that rows got by an update of their key.
+
+    ``is_prepared``: an XA transaction, which may end long after its rows came.
+    """
 
     touched: dict[TableId, Touched] = field(default_factory=dict)
     moved: dict[TableId, dict[Key, None]] = field(default_factory=dict)
+    is_prepared: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.touched)
 
+    def misses(self, table: TableId) -> bool:
+        """Whether rows of a table are missing here, or the consumer did not get them: see ``WHOLE_TABLE``."""
+        return self.is_prepared and WHOLE_TABLE in self.touched.get(table, ())
+
+    def missing(self, table: TableId) -> "Touching":
+        """The same, as a transaction whose rows of a table were not followed."""
+        touched = {**self.touched.get(table, {}), WHOLE_TABLE: DOUBTFUL}
+        return Touching({**self.touched, table: touched}, self.moved, self.is_prepared)
+
     def make_doubtful(self) -> None:
         """The log does not tell which of the changes stand: read all their rows again."""
         for table, touched in self.touched.items():
-            self.moved.setdefault(table, {}).update(dict.fromkeys(touched))
+            self.moved.setdefault(table, {}).update(
+                dict.fromkeys(key for key in touched if key != WHOLE_TABLE)
+            )
             self.touched[table] = dict.fromkeys(touched, DOUBTFUL)
 
 
@@ -163,7 +180,7 @@ class TransactionTouches:
             return
         touched = self._open.touched.setdefault(identity, {})
         if not key_columns.names:
-            touched[()] = DOUBTFUL
+            touched[WHOLE_TABLE] = DOUBTFUL
             return
         notes = _Notes(
             key_columns.indexes(table), touched, identity, self._open, key_columns.end_index(table)
@@ -188,6 +205,7 @@ class TransactionTouches:
         if event.one_phase:
             self._end()
             return
+        self._open.is_prepared = True
         # Without rows too: its XA COMMIT is then known to bring nothing.
         self.prepared[Xid(event.format_id, event.gtrid, event.bqual)] = self._open
         self._open = Touching()

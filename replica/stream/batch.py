@@ -16,6 +16,7 @@ from protocol.position import FIRST_POSITION
 from protocol.records import record
 
 from ..schemas.change_event import SchemaChangeEvent
+from ..snapshot.copy_state import CopyState
 from ..snapshot.snapshot_copy import SnapshotCopy
 from ..transactions.boundary import Progress, place_behind
 from ..transactions.replay import FILE_EVENTS, Delivered
@@ -104,6 +105,9 @@ class Account:
         self._decoder: EventDecoder | None = None
         # The initial copy of tables, which follows all events that are done; None without one.
         self.copy: SnapshotCopy | None = None
+        # The copy's state as a checkpoint last had it: the same for most transactions.
+        self._state: CopyState | None = None
+        self._state_text = ""
         self._has_moved = False
         self._take(_NOTHING)
 
@@ -185,7 +189,10 @@ class Account:
             return None
         _ = self.progress
         ahead = self._batch.events[self._settled : self._done(self._handed)] if is_behind else ()
-        return self.copy.state(ahead).to_text()
+        state = self.copy.state(ahead)
+        if state != self._state:
+            self._state, self._state_text = state, state.to_text()
+        return self._state_text
 
     @property
     def counters(self) -> Counters:

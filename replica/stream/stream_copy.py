@@ -245,11 +245,16 @@ class StreamCopy:
     async def _check_keys(self, session: Session, source: Source, plans: Iterable[ReadPlan]) -> None:
         """Raise for a table without a key if there is no way to read all of it exactly at one place of the log."""
         keyless = [plan.table for plan in plans if not plan.key_names]
-        if not keyless or self._options.snapshot_locking == "rows" or await has_exact_gtids(session, source):
+        if not keyless or self._options.snapshot_locking == "rows":
             return
+        where = "without GTIDs, on MySQL 5.6 and on MariaDB"
+        if await has_exact_gtids(session, source):
+            if self._place().gtid_set is not None:
+                return
+            where = "in a stream that was started at a file and a position"
         raise ConfigurationError(
-            f"{keyless[0]} has no key by which it can be copied: without GTIDs, on MySQL 5.6 and on MariaDB set "
-            "snapshot_locking='rows', add a primary key, or leave the table out with exclude_tables="
+            f"{keyless[0]} has no key by which it can be copied: {where} set snapshot_locking='rows', add a primary "
+            "key, or leave the table out with exclude_tables="
         )
 
     def _check_found(self, listed: Iterable[Listed]) -> None:

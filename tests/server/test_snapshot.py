@@ -14,7 +14,13 @@ import pytest
 import replica
 from replica import SnapshotCompleteEvent, SnapshotRowsEvent
 from tests.server.support.copied_tables import Kept, Writers, make_table
-from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of
+from tests.server.support.streams import (
+    MYSQL97_AND_MARIADB118,
+    SECONDS,
+    end_of_log,
+    executed,
+    stream_of,
+)
 from tests.support.servers import Server
 
 ROWS = 6000
@@ -265,6 +271,49 @@ async def test_xa_that_was_prepared_before_the_copy_began(server: Server, schema
     assert kept.differences(server, schema, "t") == []
 
 
+@pytest.mark.parametrize("is_resumed", [False, True], ids=["at once", "resumed"])
+@pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize(
+    ("server", "locking"),
+    [("mysql:9.7", "none"), ("mysql:9.7", "rows"), ("mariadb:11.8", "rows")],
+    indirect=["server"],
+)
+async def test_xa_that_is_prepared_before_a_table_without_a_key_is_read(
+    server: Server, schema: str, locking: str, ends: str, is_resumed: bool
+) -> None:
+    """Its rows are in the log before the read, and hidden; its commit comes after the read, which has none of it."""
+    server.query(f"CREATE TABLE {schema}.nokey (a INT) ENGINE=InnoDB")
+    server.query(f"INSERT INTO {schema}.nokey VALUES (1), (1), (2)")
+    start = executed(server) if locking == "none" else end_of_log(server)
+    # Reads with locks wait for the transaction.
+    seen = "snapshot" if locking == "none" else "prepared"
+    kept, xid, decided = Kept({"nokey": ()}), f"'{schema}'", False
+    options: dict[str, Any] = {"tables": f"{schema}.*", "snapshot_locking": locking}
+    with server.connect() as session, session.cursor() as cursor:
+        cursor.execute(f"XA START {xid}")
+        cursor.execute(f"INSERT INTO {schema}.nokey VALUES (1), (7)")
+        cursor.execute(f"DELETE FROM {schema}.nokey WHERE a = 2")
+        cursor.execute(f"XA END {xid}")
+        cursor.execute(f"XA PREPARE {xid}")
+        # Its stop waits for the end of the copy.
+        async with asyncio.timeout(SECONDS), stream_of(server, start=start, stop="now", **options) as stream:
+            await stream.snapshot(f"{schema}.nokey")
+            async for tx in stream.transactions():
+                await kept.take(tx)
+                checkpoint = tx.checkpoint
+                if tx.outcome == seen and not decided:
+                    cursor.execute(f"XA {ends} {xid}")
+                    decided = True
+                    if is_resumed:
+                        break
+    assert decided
+    server.query(f"INSERT INTO {schema}.nokey VALUES (9)")
+    await follow_to_end(server, checkpoint, kept, **options)
+    values = [entry["row"]["a"] for entry in kept.rows["nokey"].values() for _ in range(entry["count"])]
+    assert kept.violations == []
+    assert sorted(values) == [a for (a,) in server.query(f"SELECT a FROM {schema}.nokey ORDER BY a")]
+
+
 @pytest.mark.parametrize("server", ["mysql:5.6", "mariadb:11.8"], indirect=True)
 async def test_a_table_without_a_key_needs_a_way_to_be_exact(server: Server, schema: str) -> None:
     server.query(f"CREATE TABLE {schema}.nokey (a INT)")
@@ -273,3 +322,19 @@ async def test_a_table_without_a_key_needs_a_way_to_be_exact(server: Server, sch
     ):
         async with stream_of(server, start="snapshot", tables=f"{schema}.*"):
             pass
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+async def test_a_table_without_a_key_needs_a_stream_that_knows_its_gtids(server: Server, schema: str) -> None:
+    """Else its low mark is the beginning of the file, which knows of touches that lie long behind."""
+    server.query(f"CREATE TABLE {schema}.nokey (a INT)")
+
+    async def copy() -> None:
+        options: dict[str, Any] = {"start": end_of_log(server), "stop": "now", "tables": f"{schema}.*"}
+        async with asyncio.timeout(SECONDS), stream_of(server, **options) as stream:
+            await stream.snapshot(f"{schema}.nokey")
+            async for _ in stream:
+                pass
+
+    with pytest.raises(replica.ConfigurationError, match="started at a file and a position set"):
+        await copy()

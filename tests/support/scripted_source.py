@@ -55,6 +55,7 @@ class Case:
     low: str = "gtid"
     is_ordered: bool = True
     kills: int = 1
+    has_key: bool = True
 
 
 def log_of(scripts: tuple[Script, ...], order: tuple[int, ...] | None = None) -> tuple[Entry, ...]:

@@ -160,7 +160,8 @@ class World:
     def _begin(self, state: CopyState | None) -> None:
         self.copy = SnapshotCopy()
         progress = None if state is None else state.tables[IDENTITY]
-        self.copy.add(IDENTITY, KeyColumns(("id",), (0,)), self.place(), progress)
+        key = KeyColumns(("id",), (0,)) if self.case.has_key else KeyColumns((), ())
+        self.copy.add(IDENTITY, key, self.place(), progress)
         if state is not None:
             self.copy.restore(state)
 
@@ -208,7 +209,8 @@ class World:
         """The consumer gets the next transaction, and is done with it."""
         number, entry = self.delivered, self.case.entries[self.delivered]
         script = self.case.scripts[entry.script]
-        changes = [change for event in self.events[number] for change in changes_of(event)]
+        shown = [event for event in self.events[number] if not self.copy.hides(event)]
+        changes = [change for event in shown for change in changes_of(event)]
         self.delivered += 1
         self.copy.settle(self.events[number])
         if entry.part == "prepare":
@@ -313,6 +315,9 @@ class World:
         if window.what == "bound":
             window.take_rows(TABLE, (0,), [], bound(ordered[-1]) if ordered else None)
             return
+        if window.what == "table":
+            window.take_rows(TABLE, (), [self.view[key] for key in ordered], None)
+            return
         if window.what == "keys":
             rows: list[Any] = [self.view[key] for (key,) in window.wanted if key in self.view]
             window.take_rows(TABLE, (0,), rows, None)
@@ -331,7 +336,8 @@ class World:
         other.copy = SnapshotCopy()
         windows: dict[int, Window] = {}
         other.copy.tables[IDENTITY] = _clone_table(self.copy.tables[IDENTITY], windows)
-        other.copy._keys[IDENTITY] = other.copy.tables[IDENTITY].key
+        other.copy._known, other.copy._keys = dict(self.copy._known), dict(self.copy._keys)
+        other.copy._touches._tables = other.copy._keys
         other.copy._touches.prepared = dict(self.copy._touches.prepared)
         if self.window is not None:
             # A window that is void belongs to no table any more.
@@ -361,6 +367,7 @@ class World:
             tuple(_window(one, segments._first) for one in windows),
             None if self.window is None else _window(self.window, segments._first),
             tuple(self.copy._touches.prepared),
+            self.copy.follows(IDENTITY),
         )
 
 

@@ -13,6 +13,7 @@ from protocol.binlog.events import (
     QueryEvent,
     UpdateRowsEvent,
     WriteRowsEvent,
+    XaPrepareEvent,
     XidEvent,
 )
 from protocol.constants import ColumnType
@@ -24,7 +25,7 @@ from protocol.rows.table import Table
 from replica.snapshot.copy_state import CopyState
 from replica.snapshot.marks import FileMark, GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
-from replica.snapshot.table_copy import MOST_AGAIN, TableProgress
+from replica.snapshot.table_copy import MOST_AGAIN, NEWEST_AGAIN, TableProgress
 from replica.snapshot.touches import GONE, Touch, Touched
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.sql.xa import Xid
@@ -159,14 +160,14 @@ def test_windows_in_flight_do_not_outlive_a_copy_that_begins_anew() -> None:
     copy, place = SnapshotCopy(), Place("binlog.000003", 500, GtidSet(GTIDS))
     copy.add(IDENTITY, KeyColumns(("id",), (0,)), Place("binlog.000003", 400, GtidSet(GTIDS)))
     table = copy.tables[IDENTITY]
-    table.progress = table.progress.with_again([(1,)])
-    [keys, bound] = [window for _, window in copy.windows(place, 2)]
-    assert (keys.what, bound.what) == ("keys", "bound")
+    table.progress = TableProgress((b"1",), (b"9",), ((1,),))
+    [keys, chunk] = [window for _, window in copy.windows(place, 2)]
+    assert (keys.what, chunk.what) == ("keys", "chunk")
     table.progress = table.progress.with_again([(number,) for number in range(MOST_AGAIN + 1)])
     event = copy.deliver(place)
     assert isinstance(event, SnapshotRestartedEvent)
     assert keys.is_void
-    assert bound.is_void
+    assert chunk.is_void
     copy.settle([event])
     [(_, window)] = copy.windows(place, 1)
     assert window.what == "bound"
@@ -213,6 +214,64 @@ def test_touches_of_a_table_are_kept_until_its_copy_is_complete() -> None:
     assert not copy.follows(IDENTITY)
     copy.settle([query("XA COMMIT X'01',X'',1")])
     assert copy.follows(IDENTITY)
+
+
+def test_moved_rows_of_a_table_that_waits_are_few_in_a_checkpoint() -> None:
+    """They come with its chunks. Only those that moved last may not be visible when it begins."""
+    copy, place = SnapshotCopy(), Place("binlog.000001", 4)
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), place)
+    for number in range(MOST_AGAIN + 1):
+        moved = UpdateRowsEvent(*AT, 1, TABLE, 0, b"", [((number, 2, 3), (number + 1000, 2, 3))])
+        copy.settle([query("BEGIN"), moved, XidEvent(*AT, 1)])
+    progress = copy.tables[IDENTITY].progress
+    assert progress.again == tuple((number + 1000,) for number in range(MOST_AGAIN + 1))[-NEWEST_AGAIN:]
+    assert not progress.is_void
+    assert [window.what for _, window in copy.windows(place, 9)] == ["bound"]
+
+
+def test_a_table_without_a_key_is_complete_when_prepared_transactions_have_ended() -> None:
+    """Its rows of XA were hidden from the consumer: once they are committed, the table is read again."""
+    for word, events in {"COMMIT": [SnapshotRestartedEvent], "ROLLBACK": [SnapshotCompleteEvent]}.items():
+        copy, place = SnapshotCopy(), Place("binlog.000001", 4)
+        copy.add(IDENTITY, KeyColumns((), ()), place)
+        row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(1, 2, 3)])
+        copy.settle([query("XA START X'01',X'',1"), row, XaPrepareEvent(*AT, False, 1, b"\x01", b"")])
+        text = copy.state().to_text()
+        copy.tables[IDENTITY].progress = TableProgress(rows=3, is_read=True)
+        assert copy.deliver(place) is None
+        assert copy.is_active
+        decided = query(f"XA {word} X'01',X'',1")
+        assert copy.state([decided]).tables[IDENTITY].is_void is (word == "COMMIT")
+        copy.settle([decided])
+        assert [type(copy.deliver(place))] == events
+        # Also behind a kill.
+        resumed = SnapshotCopy()
+        resumed.add(IDENTITY, KeyColumns((), ()), place, TableProgress(rows=3, is_read=True))
+        assert not resumed.follows(IDENTITY)
+        resumed.restore(CopyState.from_text(text))
+        assert resumed.deliver(place) is None
+        resumed.settle([decided])
+        assert [type(resumed.deliver(place))] == events
+
+
+@pytest.mark.parametrize("progress", [TableProgress(), TableProgress((b"5",), (b"9",), rows=5)])
+def test_a_table_begins_anew_when_xa_ends_that_was_prepared_before_it_was_added(
+    progress: TableProgress,
+) -> None:
+    """Its rows were not followed: a chunk of that time may show them or not."""
+    copy, place = SnapshotCopy(), Place("binlog.000001", 4)
+    row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(1, 2, 3)])
+    copy.settle([query("XA START X'01',X'',1"), row, XaPrepareEvent(*AT, False, 1, b"\x01", b"")])
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), place)
+    copy.tables[IDENTITY].progress = progress
+    assert CopyState.from_text(copy.state().to_text()) == copy.state()
+    copy.settle([query("XA COMMIT X'01',X'',1")])
+    assert copy.tables[IDENTITY].progress.is_void
+    # What is whole does not begin anew: the consumer had the rows, and no chunk is read.
+    copy.tables[IDENTITY].progress = whole = TableProgress(rows=5, is_read=True, is_whole=True)
+    copy.settle([query("XA START X'01',X'',1"), row, XaPrepareEvent(*AT, False, 1, b"\x01", b"")])
+    copy.settle([query("XA COMMIT X'01',X'',1")])
+    assert copy.tables[IDENTITY].progress == whole
 
 
 @pytest.mark.parametrize("is_decided", [False, True])

@@ -41,6 +41,8 @@ CASES = [
     case("deleted and made again", DELETE, INSERT),
     case("a key moves into the part that was read", MOVE_DOWN, UPDATE),
     case("a key moves on", MOVE_UP, Script((("update", 4, 14),))),
+    case("a moved key moves again", MOVE_DOWN, Script((("move", 0, 6),))),
+    small("moved twice, low mark by file", Script((("move", 1, 0),)), Script((("move", 0, 6),)), low="file"),
     case("XA", XA, order=(0, 0)),
     case("XA with another between", XA, DELETE, order=(0, 1, 0), kills=0),
     case("XA rolled back", XA_BACK, order=(0, 0)),
@@ -51,6 +53,10 @@ CASES = [
     case("minimal: deleted and made again", DELETE, INSERT, image="MINIMAL"),
     case("minimal: a key moves", MOVE_DOWN, UPDATE, image="MINIMAL"),
     case("minimal: XA", XA, order=(0, 0), image="MINIMAL"),
+    case("without a key", UPDATE, DELETE, has_key=False),
+    case("without a key: XA", XA, order=(0, 0), has_key=False),
+    case("without a key: XA rolled back", XA_BACK, order=(0, 0), has_key=False),
+    case("without a key: XA with another between", XA, DELETE, order=(0, 1, 0), has_key=False),
 ]
 
 
@@ -102,6 +108,12 @@ def test_xa_that_counts_at_prepare_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     steps = {**transaction_touches._STEPS, XaPrepareEvent: prepare}
     monkeypatch.setattr(transaction_touches, "_STEPS", steps)
     assert explore(by_name("XA")).violation
+
+
+def test_hidden_rows_of_xa_that_are_not_read_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared before a table without a key was read, and committed after it."""
+    monkeypatch.setattr(Touching, "misses", lambda self, table: False)
+    assert explore(by_name("without a key: XA")).violation
 
 
 def test_minimal_images_that_are_not_read_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
