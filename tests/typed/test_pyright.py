@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from tests.support.places import ROOT
 
 FOLDER = Path(__file__).parent
+PYRIGHT = Path(sys.executable).with_name("pyright")
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
+@pytest.mark.skipif(not PYRIGHT.exists(), reason="pyright is not installed")
 def test_pyright(tmp_path: Path) -> None:
     mistakes = FOLDER / "planted_mistakes.py"
     # Without the comments for mypy, which pyright would heed.
@@ -25,7 +27,7 @@ def test_pyright(tmp_path: Path) -> None:
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     shutil.copy(FOLDER / "user_programs.py", tmp_path)
     done = subprocess.run(
-        ["pyright", "--outputjson", "-p", tmp_path], capture_output=True, text=True, check=False
+        [PYRIGHT, "--outputjson", "-p", tmp_path], capture_output=True, text=True, check=False
     )
     errors = [one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"]
     found = {(Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in errors}
