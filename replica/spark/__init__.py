@@ -43,7 +43,8 @@ What runs where: the driver connects to the source and plans; it keeps received 
 committed them. Executors decode. With a local master they read the driver's files. On a cluster the driver sends them
 up to 16 MB of the log with the tasks of a batch, and writes more to ``spoolDir`` if that is a URI of a folder that
 all machines see (``file:///mnt/shared/spool``, ``s3://bucket/spool``). Files in an object store are read by
-executors, one task each. A large transaction is cut and read by many tasks.
+executors, one task each. A large transaction is cut and read by many tasks. With such a URI a query may go on with
+its driver on another machine: it fetches the log from the source again, and column names of the past from the URI.
 
 What the progress of a streaming query shows: ``numInputRows`` counts rows; ``mirror`` and ``history`` count them in
 ``observedMetrics["changes"]["rows"]`` (not under Spark Connect), as their streams pack many rows into one.

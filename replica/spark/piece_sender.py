@@ -17,10 +17,12 @@ from protocol.errors import CheckpointError
 from ..spool.offsets import Key
 from ..spool.pieces import LogPiece
 from ..spool.shipping import SHIPPED_BYTES, ObjectFolder, ship
-from ..spool.storage import is_uri
+from ..spool.storage import StoredFile, is_uri
 from .cut_inside import cut_inside
 from .source_options import SourceOptions
 
+#: The name of the copy of a schema history.
+SCHEMAS: Final = "schemas"
 _PRIVATE: Final = 0o700
 
 
@@ -96,3 +98,11 @@ def spool_folder(options: SourceOptions) -> str:
     if found.st_uid != os.getuid():
         raise CheckpointError(f"spoolCache {path}: the folder belongs to another user -- give another one")
     return path
+
+
+def schemas_copy(options: SourceOptions) -> StoredFile | None:
+    """Where a stream's schema history has a copy for a driver on another machine: in ``spoolDir``, if it is a URI."""
+    folder = options.spool_dir
+    if folder is None or not is_uri(folder):
+        return None
+    return StoredFile(f"{folder.rstrip('/')}/{SCHEMAS}", options.settings.storage)

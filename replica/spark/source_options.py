@@ -69,8 +69,8 @@ class SourceOptions:
             a folder within it, or a temporary one, and does not delete it. As a URI (``file:///mnt/shared/spool``,
             ``s3://bucket/spool``) it is a folder that all machines see: it gets what is too large to be sent with
             the tasks, and the driver keeps events in [spoolCache]. The spool also has the columns of the tables at
-            each place, for a log without names; without it (on another machine) the tables are read anew, and what
-            DDL took away before has no names.
+            each place, for a log without names; a URI has a copy of them, for a driver on another machine. Without
+            them the tables are read anew, and what DDL took away before has no names.
         spool_cache [spoolCache]: a folder of the driver, if ``spoolDir`` is a URI. Default: a temporary one.
         shared_folders [sharedFolders]: whether executors see the driver's files, under the same paths. Default: with
             a local master only.

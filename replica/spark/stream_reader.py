@@ -29,7 +29,7 @@ from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.storage import is_uri
 from .partition import LogPartition
-from .piece_sender import PieceSender, spool_folder
+from .piece_sender import PieceSender, schemas_copy, spool_folder
 from .read_task import ReadPlan, read_piece
 from .source_options import SourceOptions
 from .table_mode import own_columns, schema_difference, table_schema
@@ -153,6 +153,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 fail_on_data_loss=options.fail_on_data_loss,
                 on_table=self._check_table if self._is_watching else None,
                 spool_bytes=options.max_spool_bytes,
+                schemas_copy=schemas_copy(options),
             )
             self._sender.prepare()
         return self._live

@@ -5,6 +5,7 @@
     spool              the segment files on disk
     offsets            places in the log, as Spark's offset log keeps them
     live_names         the schema history of a live log: columns of tables whose log has none
+    copied_names       that history where ``spoolDir`` is a URI: with a copy for a driver on another machine
     placed_shapes      tables' columns by their places in the log, as pieces carry them
     row_counter        the number of rows in an event, for ``maxRowsPerTrigger``
     planner            binlog files -> pieces, cut between transactions

@@ -54,6 +54,7 @@ from .pieces import LogPiece, RowLayouts
 from .placed_shapes import between
 from .row_counter import RowCounter
 from .spool import Segment, Spool
+from .storage import StoredFile
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -78,12 +79,13 @@ class LiveLog:
         fail_on_data_loss: bool = True,
         on_table: Callable[[Table], None] | None = None,
         spool_bytes: int = SPOOL_BYTES,
+        schemas_copy: StoredFile | None = None,
     ) -> None:
         self._options = options
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._fail_on_data_loss = fail_on_data_loss
         self._layouts = RowLayouts()
-        self._names = LiveNames(options, spool_dir, on_table)
+        self._names = LiveNames(options, spool_dir, on_table, schemas_copy)
         self._is_by_gtid = False
         self._start: Offset | None = None
         self._committed: Offset | None = None
@@ -128,7 +130,7 @@ class LiveLog:
         )
         self._start = self._committed = start
         self._names.epoch = start.epoch
-        if not is_new and self._spool.covers(start):
+        if not is_new and self._names.fetch(self._spool.segments) and self._spool.covers(start):
             self._take_up(follower, start)
         else:
             self._spool.clear()

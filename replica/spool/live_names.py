@@ -1,6 +1,6 @@
 """Column names of a live log that has none: its schema history, kept in the spool, and the shapes for the pieces.
 
-    folder/schemas        the history of the server that is followed
+    folder/schemas        the history of the server that is followed; ``copied_names``: a copy for another machine
     folder/schemas-0      that of the server before (epoch 0), as long as the spool has its log
 
 A statement is followed and saved before the spool has it; so the history knows all tables of the spool's log, also
@@ -12,11 +12,11 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from protocol.binlog.events import Event, QueryEvent, TableMapEvent
+from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent, TableMapEvent
 from protocol.constants import STATEMENT_FRAME
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, Checkpoint, file_number
@@ -26,7 +26,7 @@ from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
 from ..schemas.logged_columns import logged_table
 from ..schemas.logged_statements import LogTraits
-from ..schemas.schema_keeper import SchemaKeeper, history_of, write_unsaved
+from ..schemas.schema_keeper import SchemaKeeper, history_of, identity_of, write_unsaved
 from ..schemas.schema_tracker import SchemaTracker
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
@@ -37,8 +37,11 @@ from ..source.resolve_start import StartPoint
 from ..source.session import Session
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
+from .copied_names import CopiedSchemaStore
 from .offsets import Key, Offset
 from .placed_shapes import PlacedShapes, between
+from .spool import Segment
+from .storage import StoredFile
 
 _STORE: Final = "schemas"
 # So many tables are not named anew at each of their table maps.
@@ -49,9 +52,16 @@ _OLD_STORE: Final = re.compile(rf"{_STORE}-(\d+)")
 class LiveNames:
     """The names of one stream's tables. ``on_table`` sees each table map's table, with its names; it may raise."""
 
-    def __init__(self, options: Options, folder: str, on_table: Callable[[Table], None] | None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        folder: str,
+        on_table: Callable[[Table], None] | None,
+        copy: StoredFile | None = None,
+    ) -> None:
         self._folder = folder
-        self._store = FileSchemaStore(os.path.join(folder, _STORE))
+        path = os.path.join(folder, _STORE)
+        self._store = FileSchemaStore(path) if copy is None else CopiedSchemaStore(path, copy)
         self._options = replace(options, schemas=self._store, checkpoints=None)
         self._keeper = SchemaKeeper(self._options)
         self._on_table = on_table
@@ -79,9 +89,22 @@ class LiveNames:
 
     def clear(self) -> None:
         """The spool's content is of another query."""
+        if isinstance(self._store, CopiedSchemaStore):
+            self._store.clear()
         for name in [_STORE, *self._old_stores()]:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._folder, name))
+
+    def fetch(self, segments: Iterable[Segment]) -> bool:
+        """Take the copy if a driver on another machine has gone on; returns whether it serves these segments, too.
+
+        Raises ``CheckpointError`` for a copy that cannot be read or used.
+        """
+        if not (isinstance(self._store, CopiedSchemaStore) and self._store.fetch()):
+            return True
+        source = history_of(self._store, self._store.load() or ()).source
+        old = set(self._old_stores().values())
+        return all(segment.epoch in old or _server(segment) == source for segment in segments)
 
     def take_up(self, epoch: int) -> None:
         """The next events are from the spool. Raises ``CheckpointError`` for a store that cannot be read."""
@@ -126,7 +149,8 @@ class LiveNames:
             await self._keeper.use(dump, progress, boundary.identity)
             return
         if self._tracker is not self._keeper.tracker:
-            self._note_end(boundary)
+            # All statements up to the end of the spool are in the store.
+            self._note_end(boundary.file, boundary.position)
         stored = Checkpoint(
             boundary.file, boundary.position, boundary.gtid_set, boundary.server_uuid, boundary.server_id
         )
@@ -141,11 +165,11 @@ class LiveNames:
             os.chmod(f"{path}-{self.epoch}.new", os.stat(path).st_mode)
             os.replace(f"{path}-{self.epoch}.new", f"{path}-{self.epoch}")
 
-    def _note_end(self, boundary: Offset) -> None:
-        """All statements up to the end of the spool are in the store: none of that is to be read again."""
+    def _note_end(self, file: str, position: int) -> None:
+        """The store has all statements before this place: that part of the log is not to be read again."""
         history = self._tracker.history
-        if history is not None and boundary.file:
-            place = BinlogPosition(boundary.file, boundary.position)
+        if history is not None and file:
+            place = BinlogPosition(file, position)
             if place > history.head:
                 history.advance(place)
                 self._store.append([history.head_line()])
@@ -169,6 +193,9 @@ class LiveNames:
                 tracker.follow(event)
         if tracker is self._keeper.tracker:
             write_unsaved(tracker, self._store)
+            if isinstance(event, FormatDescriptionEvent):
+                # A driver with an empty disk begins where Spark is. The source may have purged the files before.
+                self._note_end(event.file, event.position)
 
     def _table_map(self, event: TableMapEvent, epoch: int) -> None:
         table = event.table
@@ -232,6 +259,13 @@ class LiveNames:
             )
         [shape] = shapes.values()
         return logged_table(schema, table, shape, is_mariadb=session.handshake.is_mariadb)
+
+
+def _server(segment: Segment) -> str:
+    """How a history names the server that a segment is of."""
+    return identity_of(
+        Checkpoint(segment.file, segment.position, None, segment.server_uuid, segment.server_id)
+    )
 
 
 def _place(event: Event, epoch: int) -> Key:

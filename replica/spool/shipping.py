@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pyarrow.fs import FileSelector, LocalFileSystem
+import pyarrow as pa
+from pyarrow.fs import FileSelector
 
 from protocol.errors import CheckpointError, ConfigurationError
 
 from .offsets import Key
 from .pieces import LogPiece
-from .storage import file_system
+from .storage import file_system, write_whole
 
 #: So many bytes travel with the pieces of a batch, and so large may a piece be.
 SHIPPED_BYTES: Final = 16 << 20
@@ -76,12 +77,7 @@ class ObjectFolder:
                 raise CheckpointError(f"spoolDir {self.uri}: {error}") from error
 
     def _write(self, name: str, piece: LogPiece) -> None:
-        path = f"{self._path}/{name}"
-        # An object store shows an object when it is whole; a folder shows each byte.
-        is_local = isinstance(self._system, LocalFileSystem)
-        written = f"{self._path}/.{name}" if is_local else path
-        with open(piece.path, "rb", buffering=0) as file, self._system.open_output_stream(written) as target:
-            file.seek(piece.start)
+        def copy(target: pa.NativeFile) -> None:
             left = piece.size
             while left:
                 data = file.read(min(left, _COPIED_BYTES))
@@ -89,8 +85,10 @@ class ObjectFolder:
                     raise CheckpointError(f"{piece.path} has lost its last {left} bytes")
                 target.write(data)
                 left -= len(data)
-        if is_local:
-            self._system.move(written, path)
+
+        with open(piece.path, "rb", buffering=0) as file:
+            file.seek(piece.start)
+            write_whole(self._system, f"{self._path}/{name}", copy)
 
 
 def ship(pieces: Sequence[LogPiece], objects: ObjectFolder | None) -> list[LogPiece]:

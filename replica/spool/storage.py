@@ -7,15 +7,15 @@ process. A path without a scheme is a file of this machine, and not the business
 
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType, S3FileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
 
-from protocol.errors import ConfigurationError
+from protocol.errors import CheckpointError, ConfigurationError
 
 from ..files.log_files import LogFile, base_name, log_order
 
@@ -53,6 +53,54 @@ def file_system(uri: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigurationError(f"{parts.scheme}://{parts.netloc}: {error}") from error
     return found, path
+
+
+class StoredFile:
+    """A small file at a URI, which is written as a whole: a reader finds what was there before, or all of it."""
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        self.uri = uri
+        self._system, self._path = file_system(uri, options)
+
+    def read(self) -> bytes | None:
+        """All bytes; None if there is no such file. Raises ``CheckpointError`` if it cannot be read."""
+        try:
+            with self._system.open_input_stream(self._path, compression=None) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CheckpointError(f"{self.uri}: {error}") from error
+
+    def write(self, data: bytes) -> None:
+        """Replace the file. Raises ``CheckpointError`` if that fails."""
+        try:
+            write_whole(self._system, self._path, lambda target: target.write(data))
+        except OSError as error:
+            raise CheckpointError(f"{self.uri}: {error}") from error
+
+    def delete(self) -> None:
+        """Delete the file if it is there. Raises ``CheckpointError`` if that fails."""
+        try:
+            self._system.delete_file(self._path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise CheckpointError(f"{self.uri}: {error}") from error
+
+
+def write_whole(system: FileSystem, path: str, write: Callable[[pa.NativeFile], object]) -> None:
+    """Write a file that nobody sees before it is whole; its folder is made if there is none. Raises ``OSError``."""
+    folder, _, name = path.rpartition("/")
+    # An object store shows an object when it is whole, and needs no folders; a disk shows each byte.
+    is_disk = isinstance(system, LocalFileSystem)
+    written = f"{folder}/.{name}" if is_disk else path
+    if is_disk:
+        system.create_dir(folder, recursive=True)
+    with system.open_output_stream(written) as target:
+        write(target)
+    if is_disk:
+        system.move(written, path)
 
 
 def open_input(uri: str, options: Mapping[str, str]) -> pa.NativeFile:

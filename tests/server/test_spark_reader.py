@@ -26,7 +26,7 @@ from replica.spark.source_options import parse_options
 from replica.spark.stream_reader import BinlogStreamReader, connection_options
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
-from tests.server.support.spark_readers import ALL, Json, Readers, next_offset, spark_schema
+from tests.server.support.spark_readers import ALL, Json, Readers, batch, next_offset, spark_schema
 from tests.server.support.spark_sources import LIVE_SERVERS, WAIT, insert, now
 from tests.support.servers import Server
 
@@ -35,14 +35,6 @@ from tests.support.servers import Server
 def readers(tmp_path: Path) -> Iterator[Readers]:
     with closing(Readers(tmp_path / "spool")) as readers:
         yield readers
-
-
-def batch(reader: BinlogStreamReader, start: Json, end: Json) -> list[Json]:
-    """The rows of a micro-batch, read in what another process has of the reader."""
-    partitions = reader.partitions(start, end)
-    copy = pickle.loads(pickle.dumps(reader))
-    rows = [row for one in partitions for found in copy.read(one) for row in found.to_pylist()]
-    return sorted(rows, key=lambda row: row.get("seq", row.get("_seq")))
 
 
 def place(offset: Json) -> tuple[str, int]:
