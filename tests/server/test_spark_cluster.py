@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import os
 import random
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,23 +24,23 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
 from replica.spool.storage import file_system
-from tests.server.support.clusters import BUCKET, driver_environment
+from tests.server.support.clusters import BUCKET, driver_environment, run_driver
 from tests.server.support.killed_queries import KilledQuery, Writer
-from tests.server.support.spark_sources import insert, now, options_of
+from tests.server.support.spark_sources import insert, insert_at_once, now, options_of
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
-from tests.spark.support.cluster import Cluster
-from tests.spark.support.killed_query import FORMATS, WAITING
+from tests.spark.support.cluster import WORKERS, Cluster
+from tests.spark.support.killed_query import FORMATS, INSIDE_READ, POINTS, WAITING, WAITS
 from tests.spark.support.numbered_log import ROWS_PER_EVENT, write_numbered
-from tests.support.places import ROOT
+from tests.spark.support.sink_files import sink_files
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS, FEW_ROWS = 4_000, 2_000
+ROWS, FEW_ROWS = 40_000, 2_000
+RANDOM_KILLS = 10
 #: So many rows of 4 kB are more than what travels with tasks.
 LARGE = 8_000
-SECONDS = 200
 
 
 @contextlib.contextmanager
@@ -69,24 +68,9 @@ def shared(cluster: Cluster, tmp_path: Path) -> Path:
 
 
 def parquet_rows(folder: Path) -> pa.Table:
-    """The rows of the files that Spark's sink has committed, as Spark reads them."""
-    names: set[str] = set()
-    for path in (folder / "_spark_metadata").iterdir():
-        if path.name[0] != ".":
-            entries = [json.loads(line) for line in path.read_text().splitlines()[1:]]
-            names |= {entry["path"].removeprefix("file://") for entry in entries if entry["action"] == "add"}
+    """The rows of the files that Spark's sink has committed."""
     schema = pa.schema([("seq", pa.decimal128(38, 0)), ("after", pa.string())])
-    return ds.dataset(sorted(names), schema=schema, format="parquet").to_table()
-
-
-def insert_at_once(server: Server, table: str, rows: int, size: int) -> None:
-    """One transaction with the numbers from 0 on, each with a text of that size."""
-    with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
-        for first in range(0, rows, 1000):
-            values = ",".join(f"({number},'')" for number in range(first, min(first + 1000, rows)))
-            cursor.execute(f"INSERT INTO {table} VALUES {values}")
-        cursor.execute(f"UPDATE {table} SET v = REPEAT('x', {size})")
-        connection.commit()
+    return ds.dataset(sink_files(folder), schema=schema, format="parquet").to_table()
 
 
 def ids(rows: pa.Table) -> list[int]:
@@ -118,37 +102,64 @@ def test_every_row_comes_once_though_worker_and_driver_are_killed(
             writer.reach(FEW_ROWS // 2)
             with query.run(f"{rng.choice(FORMATS)}:inside_read:1") as process:
                 kill_a_reading_worker(query, process, cluster)
-                begun = min(query.commits())
-                query.wait(process, lambda: min(query.commits()) > begun)
+                await_commits(query, process)
             writer.reach(FEW_ROWS)
         query.finish(spark)
         check(shared, writer.written)
 
 
-@pytest.mark.long  # several drivers, one after another
+@pytest.mark.long  # some ten minutes: each driver takes twenty seconds to start
 @pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 def test_every_row_comes_once(
     seed: int, server: Server, tables: list[str], cluster: Cluster, shared: Path, tmp_path: Path
 ) -> None:
-    """The driver is killed between planning and reading; then the worker that reads."""
+    """The driver is killed at each of its points, and at random; so is each worker."""
     rng = random.Random(seed)
     query = KilledQuery(
         server,
         shared,
         tables,
         environment=driver_environment(cluster, tmp_path),
-        maxRowsPerTrigger=1500,
+        maxRowsPerTrigger=500,
         startingOffsets=now(options_of(server, tables)),
     )
-    format = rng.choice(FORMATS)
+    kills: list[str | int] = [f"{rng.choice(FORMATS)}:{point}:2" for point in POINTS if point != INSIDE_READ]
+    kills += [*range(WORKERS), *[""] * RANDOM_KILLS]
+    rng.shuffle(kills)
     with Writer(server, tables, rng) as writer:
-        writer.reach(ROWS // 2)
-        query.run_to_its_death(f"{format}:after_offsets:2")
-        with query.run(f"{format}:inside_read:1") as process:
-            kill_a_reading_worker(query, process, cluster)
-            writer.reach(ROWS)
-            query.wait(process, query.has_all)
+        for number, kill in enumerate(kills, 1):
+            writer.allowed = ROWS * number // len(kills)
+            began = time.monotonic()
+            if isinstance(kill, int):
+                with query.run(f"{rng.choice(FORMATS)}:{INSIDE_READ}:1") as process:
+                    kill_a_reading_worker(query, process, cluster, kill)
+                    await_commits(query, process)
+            elif kill:
+                query.run_to_its_death(kill)
+            else:
+                kill_all_at_random(query, cluster, rng)
+            print(
+                f"{number}: {kill if kill != '' else 'random'}, written {writer.written}, "
+                f"committed {query.commits()}, {time.monotonic() - began:.0f} s"
+            )
+        writer.reach(ROWS)
+    query.run_until(query.has_all)
     check(shared, writer.written)
+
+
+def kill_all_at_random(query: KilledQuery, cluster: Cluster, rng: random.Random) -> None:
+    """Kill each worker at some time, and then the driver: in one of five cases while that starts."""
+    with query.run() as process:
+        begun = query.commits()
+        if rng.random() < 0.8:
+            query.wait(process, lambda: query.commits() != begun)
+        for worker in rng.sample(range(WORKERS), WORKERS):
+            time.sleep(rng.uniform(0, 4))
+            assert process.poll() is None, query.output()
+            cluster.kill_worker(worker)
+            cluster.start_worker(worker)
+        time.sleep(rng.uniform(0, 4))
+        assert process.poll() is None, query.output()
 
 
 def check(folder: Path, count: int) -> None:
@@ -157,8 +168,19 @@ def check(folder: Path, count: int) -> None:
     assert ids(DeltaTable(folder / "delta").to_pyarrow_table(columns=["after", "seq"])) == list(range(count))
 
 
-def kill_a_reading_worker(query: KilledQuery, process: subprocess.Popen[bytes], cluster: Cluster) -> None:
-    """Kill the worker of the first task that reads; the query goes on with the other one, and with a new one."""
+def await_commits(query: KilledQuery, process: subprocess.Popen[bytes]) -> None:
+    """Wait until each format has committed a micro-batch more."""
+    begun = min(query.commits())
+    query.wait(process, lambda: min(query.commits()) > begun)
+
+
+def kill_a_reading_worker(
+    query: KilledQuery, process: subprocess.Popen[bytes], cluster: Cluster, wanted: int | None = None
+) -> None:
+    """Kill a worker whose task reads: the first one, or the wanted one."""
+    for path in query.folder.glob(f"{WAITING}*"):
+        path.unlink()
+    (query.folder / WAITS).write_text("0 1" if wanted is None else str(wanted))
     query.wait(process, lambda: bool(list(query.folder.glob(f"{WAITING}*"))))
     [waiting] = query.folder.glob(f"{WAITING}*")
     number = int(waiting.name.removeprefix(WAITING))
@@ -225,7 +247,8 @@ def test_batches_and_streams_of_what_only_the_driver_sees(
         live |= {"startingOffsets": now(live), "maxBytesPerTrigger": "20k", "sourceName": "a"}
         insert(mysql97, table, 0, 1000)
         found = run_driver(
-            driver_environment(cluster, tmp_path),
+            cluster,
+            tmp_path,
             {"options": {"path": str(small)}},
             {"options": {"path": str(tmp_path / "*.0*")}},
             {"options": {"path": str(large)} | spool},
@@ -246,17 +269,3 @@ def test_batches_and_streams_of_what_only_the_driver_sees(
 def rows_of(events: int) -> dict[str, int]:
     count = events * ROWS_PER_EVENT
     return {"rows": count, "places": count, "total": events * sum(range(ROWS_PER_EVENT))}
-
-
-def run_driver(environment: dict[str, str], *reads: dict[str, Any]) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.spark.support.cluster_driver", json.dumps(reads)]
-    done = subprocess.run(
-        ["timeout", str(SECONDS), *command],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-    )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr[-4000:]}"
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -11,13 +11,16 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.spark.conftest import spark_missing
 from tests.spark.support.cluster import Cluster, cluster_missing, free_port, running_cluster
+from tests.support.places import ROOT
 
 SECONDS = 60
+_DRIVER_SECONDS = 900
 BUCKET = "lake"
 
 
@@ -68,3 +71,21 @@ def driver_environment(cluster: Cluster, folder: Path, **targets: str) -> dict[s
     """The environment of ``tests.spark.support.killed_query`` on the cluster."""
     found = {"CLUSTER": json.dumps(cluster.settings(folder / "local")), "PYSPARK_PYTHON": cluster.python}
     return found | ({"TARGETS": json.dumps(targets)} if targets else {})
+
+
+def run_driver(cluster: Cluster, folder: Path, *reads: dict[str, Any]) -> list[dict[str, Any]]:
+    """Have one driver do all that: see ``tests.spark.support.cluster_driver``."""
+    command = [sys.executable, "-m", "tests.spark.support.cluster_driver", json.dumps(reads)]
+    done = subprocess.run(
+        ["timeout", str(_DRIVER_SECONDS), *command],
+        cwd=ROOT,
+        env=os.environ | driver_environment(cluster, folder),
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    # Without the lines of Java's stacks, which hide what happened.
+    errors = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("\tat "))
+    assert done.returncode == 0, f"{done.stdout}{errors[-8000:]}"
+    print(done.stdout)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

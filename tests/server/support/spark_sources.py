@@ -23,6 +23,16 @@ def insert(server: Server, table: str, first: int, count: int, *, per_transactio
             connection.commit()
 
 
+def insert_at_once(server: Server, table: str, rows: int, size: int) -> None:
+    """One transaction with the numbers from 0 on, each with a text of that size."""
+    with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+        for first in range(0, rows, 1000):
+            values = ",".join(f"({number},'')" for number in range(first, min(first + 1000, rows)))
+            cursor.execute(f"INSERT INTO {table} VALUES {values}")
+        cursor.execute(f"UPDATE {table} SET v = REPEAT('x', {size})")
+        connection.commit()
+
+
 def purge(server: Server) -> None:
     """Have the source forget all of its log but a new file; it does not while it still sends the old ones."""
     server.query("FLUSH BINARY LOGS")

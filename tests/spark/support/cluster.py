@@ -130,6 +130,8 @@ class Cluster:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(local),
+            # Both workers have the same address, and do not see each other's disk all the same.
+            "spark.shuffle.readHostLocalDisk": "false",
         }
 
     def _start(self, name: str, command: list[str], **variables: str) -> None:

@@ -3,7 +3,9 @@
     python -m tests.spark.support.cluster_driver READS  ->  a line of JSON for each read
 
 ``CLUSTER`` has the settings of the session as JSON. READS is a list of objects with the ``options`` of the
-source; ``stream`` is true for a stream, which reads everything that is there into Spark's sink ``memory``.
+source; ``stream`` is true for a stream, which reads everything that is there into Spark's sink ``memory``;
+``changelog`` is the format of a changelog, which writes everything that is there to ``target``; the changes of a live
+source with the checkpoint in ``state``.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import SparkSession
 
 import replica.spark
+from replica.spark.jobs import changelog as changelogs
+from replica.spark.jobs.spark_session import Pace, await_queries, state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,8 +34,8 @@ def read(session: SparkSession, options: dict[str, str], stream: bool = False) -
     """The number of rows and of places in the log, and the sum of the first column."""
     options = {"rowFormat": "json"} | options
     if not stream:
-        return summary(session.read.format("mysql-binlog").options(**options).load())
-    writer = session.readStream.format("mysql-binlog").options(**options).load().writeStream
+        return summary(numbered(session.read.format("mysql-binlog").options(**options).load()))
+    writer = numbered(session.readStream.format("mysql-binlog").options(**options).load()).writeStream
     query = writer.format("memory").queryName("rows").trigger(availableNow=True).start()
     assert query.awaitTermination(SECONDS)
     if failure := query.exception():
@@ -39,11 +44,34 @@ def read(session: SparkSession, options: dict[str, str], stream: bool = False) -
     return summary(session.table("rows")) | {"latest": progress[-1]["sources"][0]["latestOffset"]}
 
 
+def numbered(frame: DataFrame) -> DataFrame:
+    """A little of each row: Spark's sink ``memory`` keeps all rows in the driver."""
+    return frame.selectExpr("seq", f"{_NUMBER} AS number")
+
+
+def write(
+    session: SparkSession,
+    options: dict[str, str],
+    changelog: Literal["parquet", "delta"],
+    target: str,
+    state: str = "",
+) -> dict[str, Any]:
+    """Nothing is told of what a changelog has written."""
+    if "path" in options:
+        changelogs.load(session, options, target, format=changelog)
+        return {}
+    query = changelogs.start(
+        session, options, target, format=changelog, state=state_of(target, state), pace=Pace(once=True)
+    )
+    await_queries(query)
+    return {}
+
+
 def summary(frame: DataFrame) -> dict[str, Any]:
     frame.createOrReplaceTempView("changes")
     session = frame.sparkSession
     row = session.sql(
-        f"SELECT count(*) AS rows, count(DISTINCT seq) AS places, sum({_NUMBER}) AS total FROM changes"
+        "SELECT count(*) AS rows, count(DISTINCT seq) AS places, sum(number) AS total FROM changes"
     ).first()
     assert row is not None
     return row.asDict()
@@ -58,7 +86,9 @@ def main(reads: list[dict[str, Any]]) -> None:
     session.sparkContext.setLogLevel("ERROR")
     replica.spark.register(session)
     for one in reads:
-        print(json.dumps(read(session, **one)), flush=True)
+        started = time.monotonic()
+        print(json.dumps((write if "changelog" in one else read)(session, **one)), flush=True)
+        print(f"{time.monotonic() - started:.1f} s", flush=True)
     session.stop()
 
 

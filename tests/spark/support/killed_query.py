@@ -7,8 +7,9 @@ for the third time, the process, its JVM, and Spark's Python processes are kille
 a file, the kill waits until that file exists. ``KilledReader``, which Spark gets in place of the real reader, has the
 points; the product has no code for this.
 
-``CLUSTER`` has the settings of a cluster's driver as JSON. There ``inside_read`` is for a worker: the first task that
-comes to it leaves a file with its worker's number in FOLDER, which executors see, and waits to be killed.
+``CLUSTER`` has the settings of a cluster's driver as JSON. There ``inside_read`` is for a worker: a task that comes
+to it when the file ``WAITS`` in FOLDER, which executors see, names its worker, leaves a file with the worker's number
+there, and waits to be killed.
 ``TARGETS`` has the targets by format as JSON; without it they are FOLDER/parquet and FOLDER/delta.
 """
 
@@ -42,9 +43,10 @@ from tests.spark.support.spark_python import retried, spark_python
 
 FORMATS: tuple[Literal["parquet", "delta"], ...] = ("parquet", "delta")
 #: The points at which a query may be killed.
-POINTS = ("before_offsets", "after_offsets", "inside_read", "inside_fsync", "after_sink")
-#: Beginning of the name of a file that a task leaves.
-WAITING = "waiting-"
+INSIDE_READ = "inside_read"
+POINTS = ("before_offsets", "after_offsets", INSIDE_READ, "inside_fsync", "after_sink")
+#: The file with the numbers of the workers of which one is to wait; the beginning of the name of what it leaves.
+WAITS, WAITING = "waits", "waiting-"
 _WAITING_SECONDS = 60
 
 
@@ -97,19 +99,21 @@ class KilledReader(BinlogStreamReader):
         for batch in super().read(partition):
             yield batch
             if folder is None:
-                self.reads.reach(self.format, "inside_read")
+                self.reads.reach(self.format, INSIDE_READ)
             else:
                 wait_to_be_killed(Path(folder))
 
 
 def wait_to_be_killed(folder: Path) -> None:
-    """Say once which worker this is, and wait."""
+    """Where the file ``WAITS`` names this worker, say once which one this is, and wait."""
+    worker = os.environ[WORKER_VARIABLE]
     try:
-        with open(folder / "waits", "x"):
-            pass
-    except FileExistsError:
+        if worker not in (folder / WAITS).read_text().split():
+            return
+        (folder / WAITS).unlink()
+    except FileNotFoundError:
         return
-    (folder / f"{WAITING}{os.environ[WORKER_VARIABLE]}").touch()
+    (folder / f"{WAITING}{worker}").touch()
     time.sleep(_WAITING_SECONDS)
 
 
@@ -214,7 +218,7 @@ def settings(folder: Path) -> dict[str, str]:
     """The settings of the session."""
     if "CLUSTER" in os.environ:
         found: dict[str, str] = json.loads(os.environ["CLUSTER"])
-        if os.environ["KILL_AT"].split(":")[1] == "inside_read":
+        if os.environ["KILL_AT"].split(":")[1] == INSIDE_READ:
             found["spark.executorEnv.WAITING_FOLDER"] = str(folder)
         return found
     return {
