@@ -31,9 +31,9 @@ from replica.spark.jobs.spark_session import (
     State,
     absolute,
     await_queries,
+    batch_of,
     open_session,
     our_errors,
-    read_batch,
     read_stream,
     require_delta,
     session_for,
@@ -88,8 +88,8 @@ def load(
 ) -> None:
     """Write the changes of files, or of a live source's log as it is now, to a target that does not exist yet."""
     spark, target = open_session(spark), absolute(target)
-    with our_errors():
-        frame = with_day(read_batch(spark, _for_format(source, format), target))
+    with our_errors(), batch_of(spark, _for_format(source, format), target) as changes:
+        frame = with_day(changes)
         if format == "delta":
             from replica.spark.jobs.delta_append import create_table
 

@@ -233,11 +233,29 @@ def read_stream(spark: "SparkSession", source: Mapping[str, str], target: str, s
     )
 
 
-def read_batch(spark: "SparkSession", source: Mapping[str, str], target: str) -> "DataFrame":
-    """The changes of files (option ``path``), or of a live source's log as it is now."""
+@contextlib.contextmanager
+def batch_of(spark: "SparkSession", source: Mapping[str, str], target: str) -> Iterator["DataFrame"]:
+    """The changes of files (option ``path``), or of a live source's log as it is now.
+
+    What executors need of the driver's files goes through the target if it is much; it is deleted at the end.
+    """
     if replica.spark.is_local(spark):
-        return spark.read.format(_FORMAT).options(**source).load()
-    return _load(spark.read, source, lambda: spool_of(target, None, is_local=False))
+        yield spark.read.format(_FORMAT).options(**source).load()
+        return
+    spool = f"{spool_of(target, None, is_local=False)}/{uuid.uuid4().hex}"
+    try:
+        yield _load(spark.read, source, lambda: spool)
+    finally:
+        _delete_folder(spool, storage_of(source))
+
+
+def _delete_folder(uri: str, storage: Mapping[str, str]) -> None:
+    from ...spool.storage import file_system
+
+    system, path = file_system(uri, storage)
+    # It may be that it was never made; what cannot be deleted fails no job.
+    with contextlib.suppress(OSError):
+        system.delete_dir(path)
 
 
 def _load(

@@ -27,10 +27,10 @@ from .spark_session import (
     State,
     absolute,
     await_queries,
+    batch_of,
     open_session,
     our_errors,
     query_id,
-    read_batch,
     read_stream,
     require_delta,
     session_for,
@@ -141,8 +141,7 @@ class TableJob:
         check_free(target, kept.storage)
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
-        with our_errors():
-            frame = read_batch(spark, options, target)
+        with our_errors(), batch_of(spark, options, target) as frame:
             for number, items in enumerate(_by_partition(frame)):
                 wanted = items if planted is None else list(behind(planted, items))
                 run_batch(kept, begin, _FILES_QUERY, number, partial(list, wanted))
