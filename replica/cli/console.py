@@ -25,6 +25,7 @@ class Console:
     def __init__(self, output: BinaryIO, errors: TextIO) -> None:
         self.output = output
         self.errors = errors
+        self._progress: Progress | None = None
 
     @classmethod
     def standard(cls) -> "Console":
@@ -35,10 +36,17 @@ class Console:
 
     def note(self, text: str) -> None:
         """A message of one line on standard error."""
+        if self._progress is not None:
+            self._progress.clear()
         line = " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
         # The text may contain messages of a source.
         self.errors.write(f"{PROGRAM}: {printable(line)}\n")
         self.errors.flush()
+
+    def progress(self, total: int | None, *, is_shown: bool = True) -> "Progress":
+        """A progress line on standard error, if that is a terminal. Messages erase it first."""
+        self._progress = Progress(self.errors, total, is_shown and self.errors.isatty())
+        return self._progress
 
     def close_output(self) -> None:
         """The reader of the pipe has gone: discard buffered output."""

@@ -12,7 +12,7 @@ from protocol.errors import ConfigurationError
 
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, patterns
 from .command import Command
-from .console import Console, Progress, clock_text
+from .console import Console, clock_text
 
 if TYPE_CHECKING:
     from ..config.options import Options
@@ -136,7 +136,7 @@ class _CopyProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._is_terminal = console.errors.isatty()
-        self._line = Progress(console.errors, None, self._is_terminal)
+        self._line = console.progress(None)
         self._begun = self._last = time.monotonic()
         self._first: int | None = None
 

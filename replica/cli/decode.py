@@ -101,8 +101,7 @@ def _run(options: Namespace, console: Console) -> int:
             open_files(options, options.files, schema=options.schema, cells=getattr(renderer, "cells", None))
         )
         # No progress line on a terminal that shows the output itself.
-        is_shown = console.errors.isatty() and not output.isatty()
-        progress = Progress(console.errors, log.bytes_total, is_shown)
+        progress = console.progress(log.bytes_total, is_shown=not output.isatty())
         try:
             _render(log, renderer, progress)
         finally:

@@ -131,7 +131,7 @@ def _check_page(path: str) -> None:
 
 def _count_files(options: Namespace, statistics: LogStatistics, console: Console) -> None:
     with open_files(options, options.source, row_values=False, on_schema_mismatch="positional") as log:
-        progress = Progress(console.errors, log.bytes_total, console.errors.isatty())
+        progress = console.progress(log.bytes_total)
         counted = -1
         try:
             while statistics.events != counted:
@@ -149,7 +149,7 @@ def _count_source(options: Namespace, statistics: LogStatistics, console: Consol
     from ..stream.binlog_stream import BinlogStream
     from .service import follow_until_stopped
 
-    progress = Progress(console.errors, None, console.errors.isatty())
+    progress = console.progress(None)
     given: dict[str, object] = {
         "start": options.start or ("now" if options.follow else "earliest"),
         "stop": options.stop or (None if options.follow else "now"),

@@ -407,6 +407,20 @@ def test_the_progress_line_on_a_narrow_terminal(clock: list[float], monkeypatch:
     assert errors.getvalue() == f"\r2.5 MB of 10.0 MB (\r{' ' * 19}\r"
 
 
+def test_a_message_erases_the_progress_line(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = io.StringIO()
+    monkeypatch.setattr(errors, "isatty", lambda: True)
+    console = Console(io.BytesIO(), errors)
+    console.note("before it")
+    progress = console.progress(None)
+    progress.show("half")
+    console.note("connected again")
+    progress.show("done")
+    progress.clear()
+    messages = "mysql-replica: before it\n\rhalf\r    \rmysql-replica: connected again\n"
+    assert errors.getvalue() == f"{messages}\rdone\r    \r"
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_process_without_output(log: Path, closed: str) -> None:
     command = f"{shlex.quote(sys.executable)} -m replica decode {shlex.quote(str(log))} {closed}"
