@@ -111,20 +111,21 @@ class _Scan:
         for event in events:
             if isinstance(event, GtidEvent | MariadbGtidEvent) and self._end.gtid_set is not None:
                 self._is_before = event.gtid in self._end.gtid_set  # type: ignore[operator]
-        self._touches.follow(events)
+        if self._is_before:
+            # Not behind it: an XA transaction that was prepared before the end may be decided by now.
+            self._touches.follow(events)
 
     def is_behind(self, file: str, position: int) -> bool:
         """Whether all transactions before the end have been read."""
         return self._end.gtid_set is None and Place(file, position).has_reached(self._end)
 
     def _add(self, touching: Touching) -> None:
-        if self._is_before:
-            for table, touched in touching.touched.items():
-                for key, touch in touched.items():
-                    add_touch(self.touched[table], key, touch)
+        for table, touched in touching.touched.items():
+            for key, touch in touched.items():
+                add_touch(self.touched[table], key, touch)
 
     def _note_statement(self, event: QueryEvent) -> None:
-        if not self._is_before or kind_of(event) == "frame":
+        if kind_of(event) == "frame":
             return
         dialect = replace(self._dialect, sql_mode=sql_mode_of(event))
         statement = read_statement(event.sql, event.schema, dialect)

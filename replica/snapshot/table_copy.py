@@ -6,14 +6,14 @@ has been delivered. Chunks are read ahead of their delivery and delivered in ord
 """
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import field, replace
 
 from protocol.records import record
 from protocol.rows.table import Table
 
 from .marks import Place
-from .touches import Corrected, Key, Row, Segments, correct, correct_wanted
+from .touches import Corrected, Key, Moved, Row, Segments, correct, correct_wanted
 from .transaction_touches import KeyColumns
 from .window import Bound, Window
 
@@ -54,9 +54,7 @@ class TableProgress:
             return self.anew()
         return replace(self, again=tuple(again)) if len(again) != len(self.again) else self
 
-    def with_moved(
-        self, keys: Iterable[Key], touched: Container[Key], *, is_reading: bool
-    ) -> "TableProgress":
+    def with_moved(self, moved: Moved, touched: Container[Key], *, is_reading: bool) -> "TableProgress":
         """The same with rows that a transaction has moved to these keys. ``touched``: all keys that it touched.
 
         The consumer may not have such a row, and then the log does not give it: it is read by its key. It has all
@@ -66,16 +64,32 @@ class TableProgress:
         """
         if self.upto is None and not self.is_read and not is_reading:
             before = dict.fromkeys(self.again)
-            moved = dict.fromkeys(keys)
             newest = (*(key for key in before if key not in moved), *moved)[-NEWEST_AGAIN:]
             return replace(self, again=newest) if newest != self.again else self
-        if self.is_read and not any(key in touched for key in self.again):
-            return self
-        return self.with_again(tuple(keys))
+        if self.is_read:
+            return self.with_again(_moved_on(self.again, moved, touched))
+        return self.with_again(tuple(moved))
 
     def from_place(self) -> "TableProgress":
         """The progress for a copy that goes on from a checkpoint, where nothing is being read."""
-        return self.with_moved((), (), is_reading=False)
+        return self.with_moved({}, (), is_reading=False)
+
+
+def _moved_on(again: Sequence[Key], moved: Moved, touched: Container[Key]) -> Sequence[Key]:
+    """Keys to which rows have moved from keys that are to be read again."""
+    if not again or not moved:
+        return ()
+    known, is_touched = dict.fromkeys(again), any(key in touched for key in again)
+    left = dict(moved)
+    while found := [
+        key
+        for key, before in left.items()
+        if (is_touched if not before else any(one in known for one in before))
+    ]:
+        for key in found:
+            known[key] = None
+            del left[key]
+    return tuple(known)
 
 
 @record(slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 from protocol.records import record
 from protocol.rows.column import ABSENT
 
-from .marks import LOWEST, LowMark, Place
+from .marks import LOWEST, FileMark, LowMark, Place
 
 Row = tuple[object, ...]
 Key = tuple[object, ...]
@@ -77,6 +77,7 @@ def laid_over(row: Row, part: Part) -> Row:
 
 
 Touched = dict[Key, Touch]
+Moved = dict[Key, tuple[Key, ...]]
 
 
 def add_touch(touched: Touched, key: Key, touch: Touch) -> None:
@@ -95,6 +96,8 @@ class Segments:
         self._first = 0
         self._starts = [start]
         self._touched: list[Touched] = [{}]
+        # Whether low marks are beginnings of files.
+        self._is_coarse = False
 
     def __len__(self) -> int:
         return sum(map(len, self._touched))
@@ -115,7 +118,9 @@ class Segments:
             add_touch(newest, key, touch)
 
     def cut(self, place: Place) -> None:
-        """Begin a new segment at this place, behind all touches so far."""
+        """Begin a new segment at this place, behind all touches so far, unless no low mark tells it from the last."""
+        if self._is_coarse and place.file == self._starts[-1].file:
+            return
         if self._touched[-1]:
             self._starts.append(place)
             self._touched.append({})
@@ -141,6 +146,7 @@ class Segments:
 
     def covering(self, low: LowMark) -> int | None:
         """The newest segment before whose beginning everything is visible; None if there is none yet."""
+        self._is_coarse = isinstance(low, FileMark)
         for number in range(len(self._starts) - 1, -1, -1):
             start = self._starts[number]
             if start is LOWEST or low.holds(start):

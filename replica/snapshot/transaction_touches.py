@@ -31,7 +31,7 @@ from protocol.values.jsonb_diff import JsonDiff
 
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, statement_xid
 from ..transactions.replay import TransactionRestarted
-from .touches import DOUBTFUL, GONE, Key, Row, Touch, Touched, add_touch, changed, part_of, written
+from .touches import DOUBTFUL, GONE, Key, Moved, Row, Touch, Touched, add_touch, changed, part_of, written
 
 #: Schema and name of a table.
 TableId = tuple[str, str]
@@ -95,13 +95,16 @@ class KeyColumns:
 
 @record(slots=True)
 class Touching:
-    """What one transaction touched, by table. ``moved``: keys that rows got by an update of their key.
+    """What one transaction touched, by table.
+
+    ``moved``: keys that rows got by an update of their key, each with the keys that these rows had before. It also
+    has keys of which the log does not tell a row; they have none before if that may be any key of the transaction.
 
     ``is_prepared``: an XA transaction, which may end long after its rows came.
     """
 
     touched: dict[TableId, Touched] = field(default_factory=dict)
-    moved: dict[TableId, dict[Key, None]] = field(default_factory=dict)
+    moved: dict[TableId, Moved] = field(default_factory=dict)
     is_prepared: bool = False
 
     def __bool__(self) -> bool:
@@ -119,9 +122,8 @@ class Touching:
     def make_doubtful(self) -> None:
         """The log does not tell which of the changes stand: read all their rows again."""
         for table, touched in self.touched.items():
-            self.moved.setdefault(table, {}).update(
-                dict.fromkeys(key for key in touched if key != WHOLE_TABLE)
-            )
+            moved = self.moved.setdefault(table, {})
+            moved.update((key, ()) for key in touched if key != WHOLE_TABLE)
             self.touched[table] = dict.fromkeys(touched, DOUBTFUL)
 
 
@@ -263,6 +265,10 @@ class _Notes:
     def add(self, key: Key, touch: Touch) -> None:
         add_touch(self.touched, key, touch)
 
+    def add_moved(self, old: Key, new: Key) -> None:
+        moved = self.touching.moved.setdefault(self.table, {})
+        moved[new] = (*moved.get(new, ()), old)
+
 
 def _note_written(event: WriteRowsEvent, notes: _Notes) -> None:
     for row in event.rows:
@@ -290,10 +296,10 @@ def _note_updated(event: UpdateRowsEvent, notes: _Notes) -> None:
             notes.add(old, GONE)
             notes.add(new, written(after))
             # The consumer may not have the row, and then an update does not give it.
-            notes.touching.moved.setdefault(notes.table, {})[new] = None
+            notes.add_moved(old, new)
         elif _has_diffs(after):
             notes.add(old, DOUBTFUL)
-            notes.touching.moved.setdefault(notes.table, {})[old] = None
+            notes.add_moved(old, old)
         else:
             notes.add(old, changed(after))
 

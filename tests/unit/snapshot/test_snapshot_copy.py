@@ -26,7 +26,7 @@ from replica.snapshot.copy_state import CopyState
 from replica.snapshot.marks import FileMark, GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import MOST_AGAIN, NEWEST_AGAIN, TableProgress
-from replica.snapshot.touches import GONE, Touch, Touched
+from replica.snapshot.touches import GONE, Moved, Segments, Touch, Touched
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.sql.xa import Xid
 from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
@@ -227,6 +227,28 @@ def test_moved_rows_of_a_table_that_waits_are_few_in_a_checkpoint() -> None:
     assert progress.again == tuple((number + 1000,) for number in range(MOST_AGAIN + 1))[-NEWEST_AGAIN:]
     assert not progress.is_void
     assert [window.what for _, window in copy.windows(place, 9)] == ["bound"]
+
+
+def test_moved_rows_of_a_table_that_is_read_are_followed_from_rows_to_be_read_again() -> None:
+    """The consumer has all others. If each moved row were read again, the copy would not end as long as rows move."""
+    read = TableProgress((b"9",), (b"9",), ((1,),), is_read=True)
+    moved: Moved = {(3,): ((2,),), (2,): ((7,), (1,)), (9,): ((8,),), (6,): ()}
+    assert set(read.with_moved(moved, {(8,): GONE}, is_reading=False).again) == {(1,), (2,), (3,)}
+    assert read.with_moved({(6,): ()}, {(1,): GONE}, is_reading=False).again == ((1,), (6,))
+    done = TableProgress((b"9",), (b"9",), is_read=True)
+    assert done.with_moved(moved, {(1,): GONE}, is_reading=False) is done
+
+
+def test_low_marks_by_file_need_one_segment_for_each_file() -> None:
+    """Else each chunk would look its rows up in as many segments as there were windows before it."""
+    for mark, expected in ((GtidMark(GtidSet(GTIDS)), 4), (FileMark("binlog.000001"), 2)):
+        segments = Segments(Place("binlog.000001", 4))
+        segments.covering(mark)
+        for file, position in (("binlog.000001", 500), ("binlog.000001", 600), ("binlog.000002", 700)):
+            segments.add({(position,): GONE})
+            segments.cut(Place(file, position))
+        assert len(segments._starts) == expected
+        assert segments.covering(FileMark("binlog.000003")) == expected - 1
 
 
 def test_a_table_without_a_key_is_complete_when_prepared_transactions_have_ended() -> None:

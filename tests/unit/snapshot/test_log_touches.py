@@ -1,0 +1,58 @@
+"""What the log before a copy's start says: of transactions before that place only, wherever they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from protocol.binlog.events import (
+    Event,
+    GtidEvent,
+    MariadbGtidEvent,
+    WriteRowsEvent,
+    XaPrepareEvent,
+    XidEvent,
+)
+from protocol.gtid import AnyGtidSet, Gtid, GtidSet, MariadbGtid, MariadbGtidSet
+from replica.snapshot.log_touches import _Scan
+from replica.snapshot.marks import Place
+from replica.snapshot.touches import Touch
+from replica.snapshot.transaction_touches import KeyColumns
+from replica.sql.dialect import Dialect
+from replica.sql.xa import Xid
+from tests.support.grouped_events import AT
+from tests.support.scripted_source import FILE, IDENTITY, SOURCE, TABLE, query
+
+
+def mysql_gtid(number: int) -> Event:
+    return GtidEvent(*AT, 0, gtid=Gtid(SOURCE, number))
+
+
+def mariadb_gtid(number: int) -> Event:
+    return MariadbGtidEvent(*AT, MariadbGtid(0, 1, number), 0)
+
+
+def prepared(xid: bytes, key: int) -> list[Event]:
+    row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(key, 2, 3)])
+    return [query(f"XA START X'{xid.hex()}',X'',1"), row, XaPrepareEvent(*AT, False, 1, xid, b"")]
+
+
+@pytest.mark.parametrize(
+    ("gtid", "end"),
+    [(mysql_gtid, GtidSet(f"{SOURCE}:1-2")), (mariadb_gtid, MariadbGtidSet("0-1-2"))],
+    ids=["mysql", "mariadb"],
+)
+def test_xa_that_is_decided_behind_the_end_is_found_as_prepared(
+    gtid: Callable[[int], Event], end: AnyGtidSet
+) -> None:
+    """Else its rows stay doubtful, and are read again and again where low marks are beginnings of files."""
+    scan = _Scan(Place(FILE, 500, end), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect())
+    scan.feed([gtid(1), query("BEGIN"), WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(7, 2, 3)]), XidEvent(*AT, 1)])
+    scan.feed([gtid(2), *prepared(b"\x01", 8)])
+    scan.feed([gtid(3), query("XA COMMIT X'01',X'',1")])
+    scan.feed([gtid(4), *prepared(b"\x02", 8)])
+    found = scan.found
+    assert found.touched == {IDENTITY: {(7,): Touch((7, 2, 3), is_new=True)}}
+    assert list(found.prepared) == [Xid(1, b"\x01", b"")]
+    assert found.prepared[Xid(1, b"\x01", b"")].touched == {IDENTITY: {(8,): Touch((8, 2, 3), is_new=True)}}
