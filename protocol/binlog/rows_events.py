@@ -17,6 +17,7 @@ from ..rows.cells import Cell, CellTable
 from ..rows.column import Column, labels_size
 from ..rows.compiler import COMPILING_BYTES, Image, RowCompiler, RowReader, forget_source, reader_size
 from ..rows.row_interpreter import (
+    ImageSteps,
     Step,
     ValueFunctions,
     count_rows,
@@ -71,6 +72,9 @@ _INFLATED = frozenset({ColumnType.MARIADB_VARCHAR_COMPRESSED, ColumnType.MARIADB
 # 100 bytes each, and their bitmaps.
 _COMPILED_BYTES: Final = 64 << 20
 _COUNTERS: Final = 1 << 14
+# Images with at most so many columns have their steps kept, so many for each layout.
+_FEW_COLUMNS: Final = 4
+_IMAGES_KEPT: Final = 16
 _LAYOUTS_BYTES: Final = 16 << 20
 _LAYOUT_SIZE: Final = 1500
 _SIZE_PER_COLUMN: Final = 120
@@ -101,6 +105,7 @@ class Layout:
     """How the rows of a table are stored and shown: tables that differ in names only share one, with its readers.
 
     ``is_wide``: events below ``LARGE_EVENT`` can have too many row tuples; see ``RowReaders._limited``.
+    ``is_readable``: no column is of a type that cannot be read.
     ``cells`` has the cell of each logged column, ``_NO_CELL`` for columns that cannot be read; ``columns`` are the
     columns of the first such table. ``selected`` are the indexes of the columns in row tuples, ``json`` those of the
     JSON columns, ``required`` those of NOT NULL columns.
@@ -113,8 +118,22 @@ class Layout:
     json: tuple[int, ...]
     is_inflated: bool
     is_wide: bool
+    is_readable: bool
     formats: dict[RowsFormat, KnownImages] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    # Steps of images of few columns, by their bitmaps: those of a primary key, as a rule.
+    images: dict[bytes, ImageSteps] = field(default_factory=dict)
+
+    def image(self, bitmap: bytes) -> ImageSteps:
+        """The steps of an image."""
+        found = self.images.get(bitmap)
+        if found is None:
+            found = image_steps(bitmap, self.steps)
+            if len(found.steps) <= _FEW_COLUMNS:
+                if len(self.images) >= _IMAGES_KEPT:
+                    self.images.clear()
+                self.images[bitmap] = found
+        return found
 
     def count(self, bitmap: bytes) -> int:
         """The number of columns in an image."""
@@ -309,7 +328,8 @@ class RowReaders:
             is_inflated = not _INFLATED.isdisjoint(column.type for column in columns)
             row = _TUPLE_BYTES + _ITEM_BYTES * len(selected)
             is_wide = LARGE_EVENT * row > _TUPLES_FACTOR * self._max_event_bytes
-            layout = Layout(columns, cells, selected, required, json, is_inflated, is_wide)
+            is_readable = _NO_CELL not in cells
+            layout = Layout(columns, cells, selected, required, json, is_inflated, is_wide, is_readable)
             size = _LAYOUT_SIZE + _SIZE_PER_COLUMN * len(columns) + 2 * labels_size(columns)
             self._layouts.keep((kinds, required, selected), layout, size)
         return layout
@@ -342,12 +362,12 @@ class RowReaders:
     # Interpreted
 
     def _interpreted(self, layout: Layout, rows_format: RowsFormat, bitmaps: Sequence[bytes]) -> RowReader:
-        if _NO_CELL in layout.cells:
+        if not layout.is_readable:
             for bitmap in bitmaps:
                 self._check_readable(layout, layout.present(bitmap))
         if not layout.steps:
             layout.steps = self._steps(layout)
-        images = [image_steps(bitmap, layout.steps) for bitmap in bitmaps]
+        images = [layout.image(bitmap) for bitmap in bitmaps]
         if rows_format.is_partial:
             images[1] = image_steps(bitmaps[1], self._diff_steps(layout), len(layout.json))
         return interpreted_reader(images, len(layout.selected), self._cells.apply_diff)
@@ -422,7 +442,7 @@ class RowReaders:
         skips: list[Step] = [(0, self._functions.of(cell).skip, 0) for cell in layout.cells]
         images = [image_steps(bitmap, skips) for bitmap in bitmaps]
         if rows_format.is_partial:
-            images[1] = replace(images[1], diff_bytes=bitmap_size(len(layout.json)))
+            images[1] = images[1]._replace(diff_bytes=bitmap_size(len(layout.json)))
         count = count_rows(images, data, position, end)
         if count * self._tuple_bytes(layout, bitmaps) > _TUPLES_FACTOR * self._max_event_bytes:
             raise DecodeError(

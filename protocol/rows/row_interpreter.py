@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..records import record
 from ..wire import bitmap_size
@@ -92,8 +92,7 @@ class ValueFunctions:
         return FunctionType(code, writer.namespace)
 
 
-@record(frozen=True, slots=True)
-class ImageSteps:
+class ImageSteps(NamedTuple):
     """One image of an event: the size of its NULL bitmap, and the steps of the columns that it holds, in order.
 
     ``diff_bytes`` is the number of bytes of diff bits; None if the image has none.
