@@ -76,6 +76,32 @@ def test_the_mirrored_shop_is_the_one_of_the_log(spark: SparkSession, tmp_path: 
     }
 
 
+def test_java_is_started_for_a_short_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The session of the command; what starts a JVM is left out."""
+    settings: dict[str, str] = {}
+
+    class Builder:
+        def appName(self, name: str) -> Builder:
+            return self
+
+        def config(self, key: str, value: str) -> Builder:
+            settings[key] = value
+            return self
+
+        def getOrCreate(self) -> None:
+            raise ConfigurationError("no session here")
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", Builder())
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert pipeline.main([str(tmp_path)]) == 1
+    assert "no session here" in capsys.readouterr().err
+    assert settings["spark.master"] == "local[2]"
+    assert "TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]
+
+
 def test_a_table_as_text() -> None:
     table = pa.table({"id": [1, 22, 3], "name": ["Zoë", None, "x" * 60]})
     assert pipeline.text_table(table).splitlines() == [

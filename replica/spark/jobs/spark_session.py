@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _STATE_FOLDER: Final = "_state"
 _NO_SOURCE: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_SETTINGS: Final[Mapping[str, str]] = _NO_SOURCE
 _SPOOL: Final = "spool"
 # The sessions of Spark Connect, which has no SparkContext.
 _CONNECT: Final = "pyspark.sql.connect."
@@ -174,12 +175,16 @@ def require_delta() -> None:
 
 
 def open_session(
-    session: "SparkSession | None" = None, *, name: str = "mysql-replica", master: str | None = None
+    session: "SparkSession | None" = None,
+    *,
+    name: str = "mysql-replica",
+    master: str | None = None,
+    settings: Mapping[str, str] = _NO_SETTINGS,
 ) -> "SparkSession":
     """The given session, else the active one, else a new one; each gets the source ``mysql-binlog``.
 
     ``spark-submit`` configures a new session. Without it the master is ``master`` or ``local[*]``, which only this
-    machine can reach. Raises ``MissingExtraError`` without PySpark.
+    machine can reach. A new session has these ``settings``, too. Raises ``MissingExtraError`` without PySpark.
     """
     require_spark()
     from pyspark.sql import SparkSession
@@ -187,7 +192,7 @@ def open_session(
     found = session or SparkSession.getActiveSession()
     if found is None:
         builder = SparkSession.builder.appName(name)
-        settings = dict(_SETTINGS)
+        settings = {**_SETTINGS, **settings}
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             _prepare_environment()
             master = master or "local[*]"
@@ -212,13 +217,15 @@ def _prepare_environment() -> None:
 
 
 @contextlib.contextmanager
-def session_for(name: str, master: str | None = None) -> Iterator["SparkSession"]:
+def session_for(
+    name: str, master: str | None = None, settings: Mapping[str, str] = _NO_SETTINGS
+) -> Iterator["SparkSession"]:
     """``open_session`` for the time of a command. A session that was active before stays open."""
     require_spark()
     from pyspark.sql import SparkSession
 
     before = SparkSession.getActiveSession()
-    session = open_session(before, name=name, master=master)
+    session = open_session(before, name=name, master=master, settings=settings)
     try:
         yield session
     finally:
