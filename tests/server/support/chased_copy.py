@@ -99,7 +99,8 @@ class ChasedCopy:
         result, rng = Copied(), random.Random(self.seed)
         options = {"tables": f"{self.schema}.*", "snapshot_chunk_rows": chunk_rows, **self.options}
         writers = ChasingWriters(self.server, self.schema, self.tables, 2 * self.rows, pause=self.pause)
-        share = max(2, len(self.tables) * self.rows // chunk_rows // (kills + 1))
+        # So many chunks for each life, a quarter left over: else chance may complete the copy before the last kill.
+        share = max(2, len(self.tables) * self.rows * 3 // 4 // chunk_rows // (kills + 1))
         is_complete, has_altered = False, not self.with_ddl
         with self._watched() as backlog, writers.run(self.writers, self.seed):
             writers.backlog = backlog

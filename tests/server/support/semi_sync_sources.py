@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import replica
 from tests.faults.container import kill_dumps
-from tests.server.support.streams import SECONDS, stream_of
+from tests.server.support.streams import SECONDS
 from tests.support.servers import Server
 
 # Long enough that no test reaches the timeout by accident.
@@ -106,15 +106,19 @@ def waiting_source(server: Server, schema: str) -> Iterator[Source]:
 
 @contextlib.contextmanager
 def acknowledged_slowly(source: Server) -> Iterator[None]:
-    """A replica acknowledges each transaction after 20 ms, in a thread of its own."""
+    """A replica acknowledges each transaction after 20 ms, in a thread of its own.
+
+    Its user is another than that of the streams of a test, which may cut all connections of these.
+    """
     is_there = threading.Event()
     loop = asyncio.new_event_loop()
 
     async def acknowledge() -> None:
-        async with stream_of(source, semi_sync=True, tables="none.none") as stream:
+        dsn = source.dsn("root", source.root_password)
+        async with replica.connect(dsn, semi_sync=True, tables="none.none") as stream:
             is_there.set()
             async for event in stream:
-                if isinstance(event, replica.XidEvent | replica.QueryEvent):
+                if isinstance(event, replica.XidEvent):
                     await asyncio.sleep(0.02)
 
     task = loop.create_task(acknowledge())
