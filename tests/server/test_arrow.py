@@ -60,7 +60,7 @@ def file_of(server: Server) -> Iterator[io.BytesIO]:
     yield file
     server.query("FLUSH BINARY LOGS")
     [(basename,)] = server.query("SELECT @@log_bin_basename")
-    file.write(server.exec("cat", f"{basename.rpartition('/')[0]}/{name}"))
+    file.write(server.read_file(f"{basename.rpartition('/')[0]}/{name}"))
     file.seek(0)
 
 

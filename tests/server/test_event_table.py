@@ -88,7 +88,7 @@ def test_it_is_the_table_of_the_server(
     server.query("FLUSH BINARY LOGS")
     [(basename,)] = server.query("SELECT @@log_bin_basename")
     path = tmp_path / str(name)
-    path.write_bytes(server.exec("cat", f"{basename.rpartition('/')[0]}/{name}"))
+    path.write_bytes(server.read_file(f"{basename.rpartition('/')[0]}/{name}"))
     client = "mysql" if server.family == "mysql" else "mariadb"
     command = (
         client,

@@ -68,7 +68,7 @@ async def test_the_servers_key_is_fetched_given_or_missing(
     mysql97: Server, tmp_path: Path, plugin: str
 ) -> None:
     path = tmp_path / "public_key.pem"
-    path.write_bytes(mysql97.exec("cat", "/var/lib/mysql/public_key.pem"))
+    path.write_bytes(mysql97.read_file("/var/lib/mysql/public_key.pem"))
     plain: dict[str, Any] = {"tls": "disabled", "get_server_public_key": False}
     with user_of(mysql97, how=f"WITH {plugin} BY") as user:
         with pytest.raises(replica.AuthenticationError, match=r"2061.*not encrypted.*three ways"):

@@ -61,7 +61,7 @@ def recorded(server: Server, schema: str) -> tuple[str, bytes]:
     file = end_of_log(server).file
     work(server, schema)
     server.query("FLUSH BINARY LOGS")
-    return file, server.exec("cat", f"{_DATA}/{file}")
+    return file, server.read_file(f"{_DATA}/{file}")
 
 
 def test_a_file(server: Server, schema: str) -> None:
@@ -102,7 +102,7 @@ def test_lag_behind_another_server(server: Server, schema: str) -> None:
         )
         cursor.execute(f"INSERT INTO {schema}.t VALUES (1)")
     server.query(f"INSERT INTO {schema}.t VALUES (2)")
-    content = server.exec("cat", f"{_DATA}/{file}")
+    content = server.read_file(f"{_DATA}/{file}")
     statistics = LogStatistics()
     with replica.open_binlog(io.BytesIO(content), row_values=False) as log:
         statistics.add_all(log)

@@ -386,7 +386,7 @@ def test_the_text_is_the_tools(
     request: pytest.FixtureRequest,
 ) -> None:
     path = _log(server, workload, schema, tmp_path, seed)
-    log = server.exec("cat", path)
+    log = server.read_file(path)
     if server.name == "mysql:5.6":
         server = request.getfixturevalue("mysql97")
         path = _copied(log, server)
@@ -407,7 +407,7 @@ def test_geometry_is_printed_where_the_tool_gives_up(
     """mysqlbinlog 9.7 drops the rest of an event at its first GEOMETRY; we print it as strings are printed."""
     path = _log(server, Workload(_geometry()), schema, tmp_path, seed)
     assert b"@2=!! Don't know how to handle column type=255 meta=4 (0004)\n" in _tool_output(server, path)
-    text = _rendered(server.exec("cat", path))
+    text = _rendered(server.read_file(path))
     rows = server.query(f"SELECT id, HEX(g) FROM {schema}.shapes ORDER BY id")
     for number, stored in rows[:-1]:
         value = quote_mysql(bytes.fromhex(stored))

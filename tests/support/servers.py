@@ -38,6 +38,7 @@ REPLICA_PASSWORD = "repl-Secret_1"
 # The first start of an official image makes its data directory: that, and not ours, is what takes this long.
 START_SECONDS = 180
 START_ATTEMPTS = 3
+READ_ATTEMPTS = 5
 POLL_SECONDS = 0.05
 OWNER_LABEL = "mysql-replica.tests"
 
@@ -143,6 +144,14 @@ class Server:
                 f"{command} in {self.name}: exit code {result.exit_code}: {errors or output!r}"
             )
         return output or b""
+
+    def read_file(self, path: str) -> bytes:
+        """A file inside the container that is not empty: Docker can lose what a short command wrote."""
+        for _ in range(READ_ATTEMPTS):
+            content = self.exec("cat", path)
+            if content:
+                return content
+        raise RuntimeError(f"{path} in {self.name} is empty")
 
     @contextlib.contextmanager
     def fresh_schema(self) -> Iterator[str]:

@@ -127,7 +127,7 @@ class DdlRun:
             for name, *_ in self.query("SHOW BINARY LOGS"):
                 if name is not None and first <= name <= last:
                     path = Path(folder) / name
-                    path.write_bytes(self.server.exec("cat", f"{Path(base or '').parent}/{name}"))
+                    path.write_bytes(self.server.read_file(f"{Path(base or '').parent}/{name}"))
                     yield path
 
 

@@ -65,7 +65,7 @@ def names_of_logs(source: Server) -> list[str]:
 
 def stored(source: Server, name: str) -> bytes:
     """A file of a server's data directory."""
-    return source.exec("cat", f"{_DATA}/{name}")
+    return source.read_file(f"{_DATA}/{name}")
 
 
 def copy_log(source: Server, folder: Path) -> list[str]:

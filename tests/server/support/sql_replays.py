@@ -31,7 +31,7 @@ class Log:
         self._server.query("FLUSH BINARY LOGS")
         [(basename,)] = self._server.query("SELECT @@log_bin_basename")
         path = self._folder / str(self._name)
-        path.write_bytes(self._server.exec("cat", f"{basename.rpartition('/')[0]}/{self._name}"))
+        path.write_bytes(self._server.read_file(f"{basename.rpartition('/')[0]}/{self._name}"))
         return path
 
 
