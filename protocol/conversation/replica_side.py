@@ -7,8 +7,8 @@ and ``next_event()`` returns what has happened so far:
     next_events()
 
 Rows that stream: send_prepare() -> Prepared, send_execute() -> RowsBegin -> next_rows() until ``rows_ended``.
-It decides only on the order of messages: messages parse themselves, plugins prove the password, and events stay raw
-bytes for the decoder. It never waits, retries or reads a clock.
+The state machine decides only on the order of messages: messages parse themselves, plugins prove the password,
+and events stay raw bytes for the decoder. It never waits, retries or reads a clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence

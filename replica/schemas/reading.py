@@ -123,9 +123,13 @@ class TableReader:
         file, may be among them.
         """
         found: list[LoggedStatement] = []
-        if not isinstance(end, BinlogPosition):
-            begin = BinlogPosition(begin.file, FIRST_POSITION) if isinstance(begin, BinlogPosition) else begin
-        is_over = _past_position(end) if isinstance(end, BinlogPosition) else _past_transactions(end)
+        if isinstance(end, BinlogPosition):
+            last, is_over = end, _past_position(end)
+        else:
+            last, is_over = None, _past_transactions(end)
+            if isinstance(begin, BinlogPosition):
+                # The GTIDs before it stand at the beginning of its file.
+                begin = BinlogPosition(begin.file, FIRST_POSITION)
 
         def visit(event: Event, file: str, position: int) -> bool:
             if is_over(event, BinlogPosition(file, position)):
@@ -136,7 +140,7 @@ class TableReader:
                 )
             return False
 
-        await self._scan.statements(begin, visit, end if isinstance(end, BinlogPosition) else None)
+        await self._scan.statements(begin, visit, last)
         return found
 
     async def _low_mark(self) -> "_LowMark":

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from protocol.errors import ReplicaError
 from replica.spark.jobs import changelog
 from replica.spark.jobs.spark_session import Pace, await_queries, read_stream, state_of
-from tests.server.support.streams import begin_log
+from tests.server.support.spark_sources import two_tables
 from tests.spark.conftest import spark, spark_missing  # noqa: F401 -- the one session of the test run
 from tests.support.places import ROOT
 from tests.support.servers import Server
@@ -34,11 +34,7 @@ SECONDS = 900
 
 @pytest.fixture
 def tables(mysql97: Server) -> Iterator[list[str]]:
-    begin_log(mysql97)
-    with mysql97.fresh_schema() as schema:
-        names = [f"{schema}.orders", f"{schema}.or ders"]
-        for name in names:
-            mysql97.query(f"CREATE TABLE {quoted(name)} (id INT PRIMARY KEY, v VARCHAR(100))")
+    with two_tables(mysql97, ("orders", "or ders"), 100) as names:
         yield names
 
 

@@ -23,8 +23,7 @@ from pyarrow.fs import FileSelector
 from replica.relay import BinlogRelay
 from replica.spool.storage import NO_STORAGE, file_system
 from tests.server.support.clusters import BUCKET, run_driver
-from tests.server.support.spark_sources import insert, insert_at_once, now, options_of
-from tests.server.support.streams import begin_log
+from tests.server.support.spark_sources import insert, insert_at_once, now, options_of, two_tables
 from tests.spark.support.cluster import Cluster
 from tests.spark.support.sink_files import sink_files
 from tests.support.servers import Server
@@ -62,11 +61,7 @@ def place(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> S
 
 @pytest.fixture
 def tables(server: Server) -> Iterator[list[str]]:
-    begin_log(server)
-    with server.fresh_schema() as schema:
-        names = [f"{schema}.t", f"{schema}.u"]
-        for name in names:
-            server.query(f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR({_TEXT_BYTES}))")
+    with two_tables(server, ("t", "u"), _TEXT_BYTES) as names:
         yield names
 
 

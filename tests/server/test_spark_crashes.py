@@ -17,7 +17,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.server.support.killed_queries import SECONDS, KilledQuery, Writer
-from tests.server.support.spark_sources import LIVE_SERVERS, insert, purge
+from tests.server.support.spark_sources import LIVE_SERVERS, insert
+from tests.server.support.streams import begin_log
 from tests.spark.support.killed_query import POINTS
 from tests.support.servers import Server
 
@@ -113,7 +114,7 @@ def test_the_log_is_purged_between_crash_and_replay(
     insert(server, table, 0, 400)
     query.run_to_its_death("plain:after_offsets:2")
     assert len(query.ids()) < 400
-    purge(server)
+    begin_log(server)
     insert(server, table, 400, 400)
     query.run_until(query.has_all)
     assert query.ids() == list(range(800))
@@ -122,7 +123,7 @@ def test_the_log_is_purged_between_crash_and_replay(
     query.run_to_its_death("plain:after_offsets:2")
     done = len(query.ids())
     assert 800 <= done < 1200
-    purge(server)
+    begin_log(server)
     for path in query.spool():
         path.unlink()
     with query.run() as process:

@@ -21,7 +21,8 @@ from replica.spark.read_task import ReadPlan, read_piece
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
 from replica.spool.pieces import LogPiece, ReadSettings
-from tests.server.support.spark_sources import LIVE_SERVERS, WAIT, insert, purge
+from tests.server.support.spark_sources import LIVE_SERVERS, WAIT, insert
+from tests.server.support.streams import begin_log
 from tests.support.servers import Server
 
 #: The number of rows after which a full spool has made the source wait.
@@ -155,7 +156,7 @@ def test_a_purged_log(server: Server, logs: Logs, table: str) -> None:
     insert(server, table, 0, 50)
     batches = take_until(log, start, log.end())
     logs.crash(log)
-    purge(server)
+    begin_log(server)
     insert(server, table, 50, 50)
     with_spool = logs()
     with_spool.follow(start)

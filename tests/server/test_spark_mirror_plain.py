@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +20,7 @@ from replica.spark.jobs.past_table import PastTable
 from tests.server.support import random_shop
 from tests.server.support.plain_runs import PlainRun
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.server.support.streams import begin_log
 from tests.spark.support.kept_tables import check_intervals, rows_of
 from tests.support.servers import Server
 
@@ -131,8 +131,7 @@ def test_where_a_log_begins(server: Server, shop: str) -> None:
     server.query(f"CREATE TABLE {shop}.a (id INT PRIMARY KEY)")
     check()
     time.sleep(1.1)
-    server.query("FLUSH BINARY LOGS")
-    purge(server)
+    begin_log(server)
     server.query(f"CREATE TABLE {shop}.b (id INT PRIMARY KEY)")
     with pytest.raises(ConfigurationError, match=rf"CREATE TABLE of {shop}\.a: .*--seed"):
         check()
@@ -142,14 +141,3 @@ def test_where_a_log_begins(server: Server, shop: str) -> None:
         check()
     server.query(f"DROP TABLE {shop}.a")
     assert check() is False
-
-
-def purge(server: Server) -> None:
-    """Have the source forget all of its log but a new file; it does not while somebody reads the old ones."""
-    until = time.monotonic() + 60
-    files: Any = ()
-    while len(files) != 1:
-        assert time.monotonic() < until, files
-        files = server.query("SHOW BINARY LOGS")
-        server.query(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
-        time.sleep(0.1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
+from tests.server.support.streams import begin_log
 from tests.support.servers import Server
 
 LIVE_SERVERS = ["mysql:9.7", "mariadb:11.8"]
@@ -33,14 +34,14 @@ def insert_at_once(server: Server, table: str, rows: int, size: int) -> None:
         connection.commit()
 
 
-def purge(server: Server) -> None:
-    """Have the source forget all of its log but a new file; it does not while it still sends the old ones."""
-    server.query("FLUSH BINARY LOGS")
-    until = time.monotonic() + WAIT
-    while len(files := server.query("SHOW BINARY LOGS")) > 1:
-        assert time.monotonic() < until, files
-        server.query(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
-        time.sleep(0.1)
+@contextmanager
+def two_tables(server: Server, names: tuple[str, str], text_bytes: int) -> Iterator[list[str]]:
+    """Tables with an id and a text, in a schema of their own, as ``schema.table``; the log begins before them."""
+    begin_log(server)
+    with server.fresh_schema() as schema:
+        for name in names:
+            server.query(f"CREATE TABLE `{schema}`.`{name}` (id INT PRIMARY KEY, v VARCHAR({text_bytes}))")
+        yield [f"{schema}.{name}" for name in names]
 
 
 def options_of(server: Server, tables: list[str]) -> dict[str, str]:
