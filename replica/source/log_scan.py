@@ -4,11 +4,12 @@ Each search is a dump that ends at the end of the log (server id 0 and the flag 
 has a connection of its own, because a connection can do nothing after a dump. Rows are never decoded.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, FormatDescriptionEvent, RotateEvent
+from protocol.binlog.events import Event, FormatDescriptionEvent, GtidEvent, RotateEvent
 from protocol.constants import EVENT_END_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
 from protocol.errors import BinlogNotFoundError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet
@@ -21,6 +22,9 @@ from .session import Session
 
 # A source that has every file that it is asked for is none: logs of a year with a file each minute have half as many.
 _MOST_FILES: Final = 1 << 20
+# Seconds between two dumps of a log whose end is not sent yet: a sync takes milliseconds.
+_FIRST_PAUSE: Final = 0.002
+_LONGEST_PAUSE: Final = 0.2
 
 # Gets each event with the file and the position after it; returns True to end the scan.
 _Visitor = Callable[[Event, str, int], bool]
@@ -123,7 +127,7 @@ class LogScan:
             progress.follow(event, file, end)
             return False
 
-        await self.walk(position.file, visit)
+        await self.walk(position.file, visit, end=position)
         return progress.gtid_set
 
     async def first_file(self) -> str:
@@ -150,7 +154,7 @@ class LogScan:
     ) -> None:
         """Pass statements, GTIDs and sets of them to ``visit``, from a place on or all of transactions outside a set.
 
-        Other events are not decoded: that reads about as fast as the source sends. At ``end`` it is over.
+        Other events are not decoded: that reads about as fast as the source sends. It is over at ``end``, not before.
         """
         await self.walk(start, visit, _STATEMENTS, end)
 
@@ -163,31 +167,65 @@ class LogScan:
     ) -> None:
         """Pass every event except rows to ``visit``, from the start of a file or a place to the end of the log.
 
-        ``kinds``: only events of these types, and those that tell the file and the checksums.
+        ``kinds``: only events of these types, and those that tell the file and the checksums. ``end``: the log up to
+        there is waited for, at most ``connect_timeout`` seconds, then ``ProtocolError``. With sync_binlog=1, the
+        default, MySQL sends a transaction when it is synced, and says before that the log ends behind it
+        (sql/binlog.cc, ``update_binlog_end_pos``).
         """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._options.connect_timeout
+        pause = _FIRST_PAUSE
+        while (begin := await self._dump(start, visit, kinds, end)) is not None:
+            if loop.time() > give_up:
+                raise ProtocolError(
+                    f"the source says that its log ends at {end}, and sends it no further than {begin}"
+                )
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            start = begin
+
+    async def _dump(
+        self,
+        start: str | BinlogPosition | GtidSet,
+        visit: _Visitor,
+        kinds: frozenset[bytes] | None,
+        end: BinlogPosition | None,
+    ) -> BinlogPosition | GtidSet | None:
+        """One dump. If it ended before ``end``: where to go on, behind all that was passed to ``visit``."""
         session = await Session.open(self._options)
         try:
             decoder = EventDecoder(mariadb=self._source.is_mariadb)
             decoder.checksum_enabled = await introduce(session, self._source, self._options)
             flags = DumpFlag.NON_BLOCK | self._source.dump_flags
+            passed: GtidSet | None = None
             if isinstance(start, GtidSet):
                 session.start_dump_gtid(start.encode(), 0, flags)
+                passed = start | GtidSet()
             else:
                 if isinstance(start, BinlogPosition):
                     decoder.file, decoder.position = start.file, start.position
                 else:
                     decoder.file = start
                 session.start_dump(decoder.file, decoder.position, 0, flags)
+            reached = decoder.position
             while events := await session.read_events(self._options.connect_timeout):
                 for raw in events:
                     if raw[4:5] not in ROW_CODES and (kinds is None or raw[4:5] in kinds):
                         event = decoder.decode(raw)
                         if event is not None and visit(event, decoder.file, decoder.position):
-                            return
-                    if end is not None and decoder.file == end.file and _end_of(raw) == end.position:
-                        return
+                            return None
+                        if passed is not None and isinstance(event, GtidEvent):
+                            passed.add(event.gtid)
+                    # The end of an event in its header is modulo 2**32; events that are in no file have none.
+                    behind = _end_of(raw)
+                    reached = reached + (behind - reached) % (1 << 32) if behind else decoder.position
+                    if end is not None and decoder.file == end.file and reached == end.position:
+                        return None
         finally:
             await session.aclose()
+        if end is None or BinlogPosition(decoder.file, reached) >= end:
+            return None
+        return BinlogPosition(decoder.file, decoder.position) if passed is None else passed
 
 
 def _end_of(raw: bytes) -> int:

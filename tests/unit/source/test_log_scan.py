@@ -1,0 +1,92 @@
+"""Scans of a log, against a source that says where its log ends before it sends it: MySQL with sync_binlog=1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from protocol.binlog.events import Event, QueryEvent
+from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
+from protocol.errors import ProtocolError
+from protocol.gtid import GtidSet
+from protocol.position import FIRST_POSITION, BinlogPosition
+from replica.config.options import Options
+from replica.source.hosts import first_host
+from replica.source.log_scan import LogScan
+from replica.source.server_facts import ask
+from replica.source.session import Session
+from tests.support.raw_events import query
+from tests.support.resumed_streams import from_gtids, from_position
+from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql
+from tests.support.socket_source import FILE, SocketSource, serving
+
+Dump = BinlogDump | BinlogDumpGtid
+
+
+def statements(count: int) -> Log:
+    log = Log()
+    for number in range(1, count + 1):
+        gtid(log, number).add(query(f"statement {number}"))
+    return log
+
+
+def synced_by_and_by(whole: Log, events: Callable[[Log], Callable[[Dump], list[bytes]]]) -> SocketSource:
+    """Each dump ends one transaction behind the one before."""
+    source = mysql(whole, variables=GTIDS_ON, ends_dump=True)
+
+    def sent(dump: Dump) -> list[bytes]:
+        part = Log()
+        part.raw = whole.raw[: 2 * len(source.dumps)]
+        return events(part)(dump)
+
+    source.events_for = sent
+    return source
+
+
+async def scanned(source: SocketSource, start: BinlogPosition | GtidSet, end: BinlogPosition) -> list[str]:
+    found: list[str] = []
+
+    def visit(event: Event, file: str, position: int) -> bool:
+        if isinstance(event, QueryEvent):
+            found.append(event.sql)
+        return False
+
+    options = Options.build(source.dsn, {"connect_timeout": 0.3})
+    session = await first_host(options, Session.open)
+    try:
+        scan = LogScan(session.options, await ask(session))
+        await scan.statements(start, visit, end)
+    finally:
+        await session.aclose()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("start", "events"),
+    [(BinlogPosition(FILE, FIRST_POSITION), from_position), (GtidSet(""), from_gtids)],
+    ids=["position", "GTIDs"],
+)
+async def test_a_log_that_is_not_sent_yet_is_waited_for(
+    start: BinlogPosition | GtidSet, events: Callable[[Log], Callable[[Dump], list[bytes]]]
+) -> None:
+    log = statements(4)
+    async with serving(synced_by_and_by(log, events)) as source:
+        found = await scanned(source, start, BinlogPosition(FILE, log.position))
+        assert found == [f"statement {number}" for number in range(1, 5)]
+        assert len(source.dumps) > 3
+
+
+async def test_a_log_that_never_comes_is_an_error() -> None:
+    log = statements(2)
+    async with serving(mysql(log, events_for=from_position(log), ends_dump=True)) as source:
+        with pytest.raises(ProtocolError, match=f"ends at {FILE}:9999, and sends it no further than"):
+            await scanned(source, BinlogPosition(FILE, FIRST_POSITION), BinlogPosition(FILE, 9999))
+
+
+async def test_a_dump_that_begins_at_the_end_is_over() -> None:
+    log = statements(2)
+    end = BinlogPosition(FILE, log.position)
+    async with serving(mysql(log, events_for=from_position(log), ends_dump=True)) as source:
+        assert await scanned(source, end, end) == []
+        assert len(source.dumps) == 1
