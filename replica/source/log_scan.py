@@ -177,9 +177,7 @@ class LogScan:
         pause = _FIRST_PAUSE
         while (begin := await self._dump(start, visit, kinds, end)) is not None:
             if loop.time() > give_up:
-                raise ProtocolError(
-                    f"the source says that its log ends at {end}, and sends it no further than {begin}"
-                )
+                raise ProtocolError(f"{end} cannot be reached: the source sends its log up to {begin} only")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             start = begin
