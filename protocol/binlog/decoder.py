@@ -458,22 +458,23 @@ class EventDecoder:
         if known is not None:
             # The fast path for all events of a table except the first: RowReaders.reader() without a Reader.
             start = _AFTER_TABLE_ID + known.prefix_size
-            read_rows = known.by_prefix.get(raw[_AFTER_TABLE_ID:start])
-            if read_rows is not None and start <= end <= LARGE_EVENT and not rows_format.is_compressed:
+            if start <= end <= LARGE_EVENT and not rows_format.is_compressed:
+                read_rows = known.by_prefix.get(raw[_AFTER_TABLE_ID:start])
                 try:
-                    rows = read_rows(raw, start, end)
+                    rows = (read_rows or known.read_rare)(raw, start, end)
                 except (IndexError, struct.error) as error:
                     raise TruncatedError("the data ends inside a row") from error
-                event = _new(rows_format.event_class)
-                event.header_fields = header
-                event.file = file
-                event.position = position
-                event.table_id = table_id
-                event.table = mapped.table
-                event.rows_flags = flags
-                event.extra = b""
-                event.rows = rows
-                return event
+                if rows is not None:
+                    event = _new(rows_format.event_class)
+                    event.header_fields = header
+                    event.file = file
+                    event.position = position
+                    event.table_id = table_id
+                    event.table = mapped.table
+                    event.rows_flags = flags
+                    event.extra = b""
+                    event.rows = rows
+                    return event
         body = Reader(raw, _AFTER_TABLE_ID, end)
         extra, read_rows = self._row_readers.reader(mapped, rows_format, body)
         if rows_format.is_compressed:

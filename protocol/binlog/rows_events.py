@@ -7,6 +7,7 @@ versions 1 and 2 in the same way.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, Final
 
 from ..constants import MAX_EVENT_SIZE, ColumnType, EventType
@@ -15,7 +16,7 @@ from ..records import record
 from ..rows.bounded_cache import BoundedCache
 from ..rows.cells import Cell, CellTable
 from ..rows.column import Column, labels_size
-from ..rows.compiler import COMPILING_BYTES, Image, RowCompiler, RowReader, forget_source, reader_size
+from ..rows.compiler import Image, RowCompiler, RowReader, forget_source, reader_size
 from ..rows.row_interpreter import (
     ImageSteps,
     Step,
@@ -23,10 +24,12 @@ from ..rows.row_interpreter import (
     count_rows,
     image_steps,
     interpreted_reader,
+    number_code,
 )
 from ..rows.table import Table
 from ..wire import Reader, bitmap_size, bits_set
 from .events import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+from .rare_images import ImageCounters, RareReader, no_rare_reader, rare_reader
 
 RowsEventClass = type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsEvent]
 
@@ -68,24 +71,21 @@ ROWS_FORMATS: dict[int, RowsFormat] = {
 # Stands for a column that cannot be read.
 _NO_CELL = Cell("None")
 _INFLATED = frozenset({ColumnType.MARIADB_VARCHAR_COMPRESSED, ColumnType.MARIADB_BLOB_COMPRESSED})
-# Memory for the row readers of one decoder: compiled functions and the layouts of tables. Counters of images take
-# 100 bytes each, and their bitmaps.
+# Memory for the row readers of one decoder: compiled functions and the layouts of tables.
 _COMPILED_BYTES: Final = 64 << 20
-_COUNTERS: Final = 1 << 14
 # Images with at most so many columns have their steps kept, so many for each layout.
 _FEW_COLUMNS: Final = 4
 _IMAGES_KEPT: Final = 16
 _LAYOUTS_BYTES: Final = 16 << 20
-_LAYOUT_SIZE: Final = 1500
-_SIZE_PER_COLUMN: Final = 120
+_LAYOUT_SIZE: Final = 2500
+_SIZE_PER_COLUMN: Final = 150
 #: Rows events of more bytes are not read on the fast path: ``RowReaders.reader`` looks at them more closely.
 LARGE_EVENT: Final = 1 << 20
 # A row tuple, and each of its items.
 _TUPLE_BYTES: Final = 64
 _ITEM_BYTES: Final = 8
-# So many times ``max_event_bytes`` the row tuples of an event may take, without their values, and the compiler.
+# So many times ``max_event_bytes`` the row tuples of an event may take, without their values.
 _TUPLES_FACTOR: Final = 4
-_COMPILING_FACTOR: Final = 2
 
 
 @record(slots=True, eq=False)
@@ -94,10 +94,14 @@ class KnownImages:
 
     ``prefix_size`` is the number of these bytes in events without extra row information. Readers are also stored
     under the bytes after that information, because it may differ from event to event (partition ids).
+    ``read_rare`` reads the rows of images that are not compiled; counters of their bytes name these images ``mark``,
+    and keep nothing else of a table.
     """
 
     prefix_size: int = 0
     by_prefix: dict[bytes, RowReader] = field(default_factory=dict)
+    read_rare: RareReader = no_rare_reader
+    mark: object = field(default_factory=object)
 
 
 @record(slots=True, eq=False)
@@ -212,8 +216,11 @@ class RowReaders:
         self._max_event_bytes = max_event_bytes
         self._functions = ValueFunctions()
         self._layouts: BoundedCache[Hashable, Layout] = BoundedCache(_LAYOUTS_BYTES)
-        # The bytes of rows of images that are not compiled, by a hash of the images. Others may take their place.
-        self._counters: list[tuple[KnownImages, bytes, int] | None] = [None] * _COUNTERS
+        # None: all images are compiled at once.
+        self._counters: ImageCounters | None = None
+        least = self._compiler.bytes_before_compiling
+        if least is not None:
+            self._counters = ImageCounters(least, max_event_bytes)
         # Compiled readers in the order of their compilation.
         self._compiled: BoundedCache[RowReader, _Compiled] = BoundedCache(_COMPILED_BYTES, self._forget)
         # Rises with each reader that has to make room for another: then only more frequent images are compiled.
@@ -236,21 +243,22 @@ class RowReaders:
         start = body.position
         extra = read_extra(rows_format, body)
         key = self._key(mapped, rows_format, body)
+        prefix = key if extra else body.data[start : body.position]
         read_rows = known.by_prefix.get(key)
         if read_rows is None or body.remaining > LARGE_EVENT:
             size = bitmap_size(len(layout.cells))
             last = key[len(key) - size :]
             images = [key[-2 * size : -size or len(key)], last] if rows_format.has_two_images else [last]
             if read_rows is None:
-                read_rows = self._find(layout, rows_format, known, key, images, body.remaining)
+                if not extra:
+                    known.prefix_size = len(prefix)
+                read_rows = self._find(layout, rows_format, known, (key, prefix), images, body.remaining)
             if body.remaining > LARGE_EVENT and not rows_format.is_compressed:
                 self._check_tuples(layout, rows_format, images, body.data, body.position, body.end)
-        if not extra and key in known.by_prefix:
-            prefix = body.data[start : body.position]
+        if prefix not in known.by_prefix and key in known.by_prefix:
             known.prefix_size = len(prefix)
-            if prefix not in known.by_prefix:
-                known.by_prefix[prefix] = read_rows
-                self._compiled[read_rows].keys.append(prefix)
+            known.by_prefix[prefix] = read_rows
+            self._compiled[read_rows].keys.append(prefix)
         return extra, read_rows
 
     def _key(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> bytes:
@@ -270,14 +278,20 @@ class RowReaders:
         layout: Layout,
         rows_format: RowsFormat,
         known: KnownImages,
-        key: bytes,
+        keys: tuple[bytes, bytes],
         images: Sequence[bytes],
         size: int,
     ) -> RowReader:
-        """An interpreted reader for images that are new or rare, and a compiled one, which is kept, for others."""
+        """An interpreted reader for images that are new or rare, and a compiled one, which is kept, for others.
+
+        ``keys`` are the bytes from the number of columns on, and the whole prefix of an event without extra row
+        information.
+        """
         columns = sum(map(layout.count, images))
-        if columns and self._is_rare(known, key, size, columns):
-            return self._limited(layout, rows_format, images, self._interpreted(layout, rows_format, images))
+        key, prefix = keys
+        counters = self._counters
+        if columns and counters is not None and counters.is_rare(known.mark, prefix, size, columns):
+            return self._interpreted(layout, rows_format, known, prefix, images)
         compiled = self._compiler.reader(*self._images(layout, rows_format, images))
         read_rows = self._limited(layout, rows_format, images, compiled)
         known.by_prefix[key] = read_rows
@@ -286,26 +300,15 @@ class RowReaders:
         )
         return read_rows
 
-    def _is_rare(self, known: KnownImages, key: bytes, size: int, columns: int) -> bool:
-        """Whether too few bytes of rows with these images have come for compiling them; ``size`` more come now."""
-        least = self._compiler.bytes_before_compiling
-        if least is None:
-            return False
-        place = hash((id(known), key)) % _COUNTERS
-        counter = self._counters[place]
-        if counter is not None and counter[0] is known and counter[1] == key:
-            size += counter[2]
-        self._counters[place] = known, key, size
-        # Twice the bytes once half of the compiled readers have been replaced, and so on.
-        pressure = 1 + 2 * self._forgotten // max(len(self._compiled), 1)
-        too_wide = columns * COMPILING_BYTES > _COMPILING_FACTOR * self._max_event_bytes
-        return too_wide or size < least * columns * pressure
-
     def _forget(self, reader: RowReader, stored: _Compiled) -> None:
         for key in stored.keys:
             stored.known.by_prefix.pop(key, None)
         forget_source(stored.function)
         self._forgotten += 1
+        least = self._compiler.bytes_before_compiling
+        if self._counters is not None and least is not None:
+            # Twice the bytes once half of the compiled readers have been replaced, and so on.
+            self._counters.least = least * (1 + 2 * self._forgotten // max(len(self._compiled), 1))
 
     def _weigh(self, reader: RowReader) -> None:
         """A compiled reader has become larger."""
@@ -361,16 +364,36 @@ class RowReaders:
 
     # Interpreted
 
-    def _interpreted(self, layout: Layout, rows_format: RowsFormat, bitmaps: Sequence[bytes]) -> RowReader:
+    def _interpreted(
+        self,
+        layout: Layout,
+        rows_format: RowsFormat,
+        known: KnownImages,
+        prefix: bytes,
+        bitmaps: Sequence[bytes],
+    ) -> RowReader:
+        """The reader of one event; later ones without limits of their own come to ``known.read_rare``."""
         if not layout.is_readable:
             for bitmap in bitmaps:
                 self._check_readable(layout, layout.present(bitmap))
         if not layout.steps:
             layout.steps = self._steps(layout)
-        images = [layout.image(bitmap) for bitmap in bitmaps]
+        makers = [layout.image] * len(bitmaps)
         if rows_format.is_partial:
-            images[1] = image_steps(bitmaps[1], self._diff_steps(layout), len(layout.json))
-        return interpreted_reader(images, len(layout.selected), self._cells.apply_diff)
+            makers[1] = partial(image_steps, columns=self._diff_steps(layout), diff_count=len(layout.json))
+        images = [image(bitmap) for image, bitmap in zip(makers, bitmaps, strict=True)]
+        width, apply_diff = len(layout.selected), self._cells.apply_diff
+        has_limits = layout.is_inflated or layout.is_wide or rows_format.is_compressed
+        if len(prefix) == known.prefix_size and layout.is_readable and not has_limits and self._counters:
+            known.read_rare = rare_reader(
+                tuple(makers),
+                prefix,
+                len(bitmaps[0]),
+                width,
+                apply_diff,
+                partial(self._counters.is_rare, known.mark),
+            )
+        return self._limited(layout, rows_format, bitmaps, interpreted_reader(images, width, apply_diff))
 
     def _steps(self, layout: Layout) -> list[Step]:
         """The steps of all columns; those that are not selected have the place after the last one."""
@@ -380,14 +403,14 @@ class RowReaders:
             functions = self._functions.of(cell)
             is_selected = index in places
             read = functions.read if is_selected else functions.skip
-            steps.append((places.get(index, len(places)), read, 0))
+            steps.append((places.get(index, len(places)), read, 0, number_code(cell)))
         return steps
 
     def _diff_steps(self, layout: Layout) -> list[Step]:
         bits = {index: 1 << place for place, index in enumerate(layout.json)}
         return [
-            (place, self._functions.of(layout.cells[index]), bits.get(index, 0))
-            for index, (place, _, _) in enumerate(layout.steps)
+            (place, self._functions.of(layout.cells[index]), bits.get(index, 0), code)
+            for index, (place, _, _, code) in enumerate(layout.steps)
         ]
 
     # Limits
@@ -439,7 +462,9 @@ class RowReaders:
         """Raise ``DecodeError`` if the event's row tuples take much more memory than ``max_event_bytes``."""
         if end - position <= self._safe_size(layout, bitmaps):
             return
-        skips: list[Step] = [(0, self._functions.of(cell).skip, 0) for cell in layout.cells]
+        skips: list[Step] = [
+            (0, self._functions.of(cell).skip, 0, number_code(cell)) for cell in layout.cells
+        ]
         images = [image_steps(bitmap, skips) for bitmap in bitmaps]
         if rows_format.is_partial:
             images[1] = images[1]._replace(diff_bytes=bitmap_size(len(layout.json)))
