@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileSelector, FileSystem
 
 from replica.relay import BinlogRelay
+from replica.spark.jobs import changelog
 from replica.spool.storage import NO_STORAGE, file_system
 from tests.server.support.clusters import BUCKET, run_driver
 from tests.server.support.spark_sources import insert, insert_at_once, now, options_of, two_tables
@@ -47,6 +48,16 @@ class Store:
         system, path = file_system(self.uri, self.options)
         found = system.get_file_info(FileSelector(path, recursive=True))
         return [info.path for info in found if info.base_name.endswith(".piece")]
+
+    def files(self, target: str) -> tuple[FileSystem, list[str]]:
+        """The Parquet files of a changelog. Spark itself writes to a disk: a batch of files has no list there."""
+        system, path = file_system(target, self.options)
+        if self.options:
+            return system, [name.removeprefix("s3://") for name in changelog.files(target, self.options)]
+        is_stream = (Path(path) / "_spark_metadata").exists()
+        return system, sink_files(Path(path)) if is_stream else [
+            str(name) for name in Path(path).rglob("*.parquet")
+        ]
 
 
 @pytest.fixture
@@ -83,10 +94,7 @@ def test_every_row_comes_once(
     tmp_path: Path,
     pytestconfig: pytest.Config,
 ) -> None:
-    """Parquet and Delta of ``changelog``, a stream into a sink of Spark, and the same from files of the driver.
-
-    Spark itself writes the Parquet: without more jars only to a disk.
-    """
+    """Parquet and Delta of ``changelog``, a stream into a sink of Spark, and the same from files of the driver."""
     large = _LARGE if pytestconfig.getoption("long") else _LESS
     live = options_of(server, tables)
     start = now(live)
@@ -98,7 +106,7 @@ def test_every_row_comes_once(
     common = {"storageOptions": json.dumps(place.options)} if place.options else {}
     live |= common | {"startingOffsets": start, "rowFormat": "json"}
     files = common | {"rowFormat": "json", "path": str(tmp_path / "logs"), "includeTables": ",".join(tables)}
-    delta, parquet = f"{place.uri}/delta", cluster.shared / f"{tmp_path.name}-parquet"
+    delta, parquet = f"{place.uri}/delta", f"{place.uri}/parquet"
 
     def spool(name: str) -> dict[str, str]:
         return {"spoolDir": f"{place.uri}/spools/{name}", "spoolCache": str(tmp_path / "spools" / name)}
@@ -106,7 +114,7 @@ def test_every_row_comes_once(
     shared_state = f"{cluster.shared}/{tmp_path.name}-state"
     reads: list[dict[str, Any]] = [
         {"options": live | spool("delta"), "changelog": "delta", "target": delta.removeprefix("file://")},
-        {"options": live | spool("parquet"), "changelog": "parquet", "target": str(parquet)},
+        {"options": live | spool("parquet"), "changelog": "parquet", "target": parquet},
         {"options": live | spool("stream"), "stream": True},
         {"options": files | spool("files")},
         {"options": files, "changelog": "delta", "target": f"{delta.removeprefix('file://')}-files"},
@@ -124,13 +132,13 @@ def test_every_row_comes_once(
     # Nobody knows when a batch of Spark will not be read again, so its objects stay; jobs delete theirs.
     assert [path for path in place.spooled() if "/spools/files/" in path]
     assert not [path for path in place.spooled() if "-files/" in path]
-    assert not [path for path in cluster.shared.rglob("*.piece") if "-parquet-files" in str(path)]
     assert (stream, batch) == (expected, expected)
     for target in (delta, f"{delta}-files"):
         check(DeltaTable(target, storage_options=place.options).to_pyarrow_table(columns=_COLUMNS), large)
     schema = pa.schema([("op", pa.string()), ("after", pa.string()), ("seq", pa.decimal128(38, 0))])
-    for paths in (sink_files(parquet), f"{parquet}-files"):
-        check(ds.dataset(paths, schema=schema, format="parquet").to_table(), large)
+    for target in (parquet, f"{parquet}-files"):
+        system, paths = place.files(target)
+        check(ds.dataset(paths, schema=schema, format="parquet", filesystem=system).to_table(), large)
 
 
 def check(rows: pa.Table, large: int) -> None:

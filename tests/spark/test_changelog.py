@@ -20,8 +20,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from protocol.errors import CheckpointError, ConfigurationError
 from replica.spark.jobs import changelog, delta_append
-from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table, split
+from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table
 from replica.spark.jobs.file_sink import check_file_sink
+from replica.spark.jobs.partitioned_files import split
 from replica.spark.jobs.spark_session import state_of
 from tests.spark.support.generated_log import write_generated
 from tests.support.log_builder import LogBuilder

@@ -8,11 +8,13 @@
 The columns are those of the envelope and ``day``, the day of ``ts`` in UTC; folders are
 ``schema=.../table=.../day=...``. A stream writes each change exactly once, however often it is killed. Parquet
 written by a stream must be read through Spark, which knows the files that its sink has committed; a Delta table has a
-log of its own for any reader. In Delta, rows are JSON text.
+log of its own for any reader. Parquet on ``s3://`` is written without Hadoop's client for S3, and
+``changelog.files`` names its committed files for other readers. In Delta, and in Parquet on S3, rows are JSON text.
 """
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from protocol.errors import ConfigurationError
@@ -50,6 +52,7 @@ Format = Literal["parquet", "delta"]
 
 PARTITIONS: Final = ("schema", "table", "day")
 _SECONDS_A_DAY: Final = 86_400
+_NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def start(
@@ -68,7 +71,7 @@ def start(
     """
     spark, target = open_session(spark), absolute(target)
     state = state or state_of(target, source=source)
-    frame = with_day(read_stream(spark, _for_format(source, format), target, state))
+    frame = with_day(read_stream(spark, _for_format(source, format, target), target, state))
     storage = storage_of(source)
     if format == "delta":
         from replica.spark.jobs.delta_append import AppendToDelta
@@ -79,6 +82,13 @@ def start(
     from replica.spark.jobs.file_sink import check_file_sink
 
     check_file_sink(target, state, storage)
+    if _is_on_s3(target):
+        from replica.spark.jobs.parquet_append import append
+
+        def append_batch(changes: "DataFrame", batch: int) -> None:
+            append(changes, target, PARTITIONS, storage, batch)
+
+        return start_query(frame.writeStream.foreachBatch(append_batch), state, pace)
     writer = frame.writeStream.format("parquet").partitionBy(*PARTITIONS)
     return start_query(writer, state, pace, path=target)
 
@@ -88,14 +98,33 @@ def load(
 ) -> None:
     """Write the changes of files, or of a live source's log as it is now, to a target that does not exist yet."""
     spark, target = open_session(spark), absolute(target)
-    with our_errors(), batch_of(spark, _for_format(source, format), target) as changes:
+    with our_errors(), batch_of(spark, _for_format(source, format, target), target) as changes:
         frame = with_day(changes)
         if format == "delta":
             from replica.spark.jobs.delta_append import create_table
 
             create_table(frame, target, PARTITIONS, storage_of(source))
+        elif _is_on_s3(target):
+            from replica.spark.jobs.parquet_append import create
+
+            create(frame, target, PARTITIONS, storage_of(source))
         else:
             frame.write.partitionBy(*PARTITIONS).parquet(target)
+
+
+def files(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> list[str]:
+    """The URIs of the Parquet files of a target on S3, for readers other than Spark; ``storage`` as in ``start``.
+
+    Others in its folder may be those of a task that was killed.
+    """
+    from replica.spark.jobs.parquet_append import committed_files
+
+    return committed_files(target, storage)
+
+
+def _is_on_s3(target: str) -> bool:
+    """Whether this project writes the Parquet: Spark's own sink needs Hadoop's client for S3 (``s3a://``)."""
+    return target.startswith("s3://")
 
 
 def with_day(frame: "DataFrame") -> "DataFrame":
@@ -107,17 +136,19 @@ def with_day(frame: "DataFrame") -> "DataFrame":
     return frame.withColumn("day", functions.date_from_unix_date(days))
 
 
-def _for_format(source: Mapping[str, str], format: Format) -> dict[str, str]:
+def _for_format(source: Mapping[str, str], format: Format, target: str) -> dict[str, str]:
     if any(name.lower() == "schemamode" and value.lower() != "envelope" for name, value in source.items()):
         raise ConfigurationError(
             "schemaMode: a changelog needs schemaMode=envelope, as it has rows of any table: leave the option out"
         )
-    if format != "delta":
+    if format == "delta":
+        require_delta()
+    elif not _is_on_s3(target):
         return dict(source)
-    require_delta()
     given = {name.lower(): value for name, value in source.items()}
     if given.get("rowformat", "json").lower() != "json":
-        raise ConfigurationError("rowFormat: must be json for a Delta table, or left out")
+        kind = "a Delta table" if format == "delta" else "Parquet on s3://"
+        raise ConfigurationError(f"rowFormat: must be json for {kind}, or left out")
     return {"rowFormat": "json", **source}
 
 
@@ -135,7 +166,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(options: Namespace, note: Note) -> None:
     # Mistakes in the options are reported before a JVM starts.
-    source = _for_format(source_options(options), options.format)
+    source = _for_format(source_options(options), options.format, options.target)
     state, pace = state_from(options, options.target, source), pace_from(options)
     with session_for("mysql-replica changelog", options.master) as spark:
         if "path" in source:

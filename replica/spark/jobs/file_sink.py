@@ -15,12 +15,13 @@ from protocol.errors import CheckpointError
 from ...spool.storage import NO_STORAGE, file_system
 from .spark_session import State, local_path
 
-_SINK_LOG: Final = "_spark_metadata"
+#: The folder of the sink's commits, within the target.
+SINK_LOG: Final = "_spark_metadata"
 
 
 def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_STORAGE) -> None:
     """Raises ``CheckpointError`` unless the files in ``target`` were written by the query with this ``state``."""
-    written = _last_batch(f"{target}/{_SINK_LOG}", storage)
+    written = _last_batch(f"{target}/{SINK_LOG}", storage)
     committed = _last_batch(f"{state.checkpoint}/commits", storage)
     # If a query was killed between writing and committing, the sink is one ahead.
     if written not in (committed, committed + 1):

@@ -1,0 +1,200 @@
+"""The Parquet files of one task of Spark: one for each partition of a table, in folders by the partition's values.
+
+    rows of any partitions -> PartitionedFiles.add -> files -> WrittenFiles, which the driver commits
+
+A file counts when a commit names it: ``delta_append`` and ``parquet_append`` commit. No Spark session is needed.
+"""
+
+import contextlib
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
+from pyspark.sql.datasource import WriterCommitMessage
+
+from protocol.records import record
+
+# The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
+_HELD_BYTES: Final = 64 << 20
+_OPEN_FILES: Final = 100
+# The longest partition value in a folder name for people.
+_PATH_TEXT: Final = 100
+# What Hive and Spark write for NULL, and the characters that they escape (Spark's ExternalCatalogUtils).
+_DEFAULT: Final = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+# The column whose minimum and maximum the table's log has for each file.
+_TIME: Final = "ts"
+
+Values = tuple[str | None, ...]
+
+
+@record(slots=True)
+class WrittenFile:
+    """A file of one partition of the table; ``stats`` is the JSON text for the table's log."""
+
+    path: str
+    size: int
+    values: Values
+    stats: str
+
+
+@dataclass
+class WrittenFiles(WriterCommitMessage):
+    """The files that a task has written."""
+
+    files: list[WrittenFile]
+
+
+def written_files(messages: list[WriterCommitMessage | None]) -> Iterator[WrittenFile]:
+    """The files of all tasks."""
+    for message in messages:
+        if isinstance(message, WrittenFiles):
+            yield from message.files
+
+
+def delete_written(filesystem: FileSystem, messages: list[WriterCommitMessage | None]) -> None:
+    """Delete the files of all tasks, as far as possible."""
+    for file in written_files(messages):
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(file.path)
+
+
+@record(slots=True)
+class _OpenFile:
+    """An open file of one partition of the table, and the rows that wait to be written to it."""
+
+    path: str
+    values: Values
+    writer: pq.ParquetWriter
+    batches: list[pa.RecordBatch]
+    stats: "_Stats"
+
+
+def readable(value: str | None) -> str:
+    """A folder name for people; readers take the value of a partition from the commit."""
+    return _DEFAULT if not value else re.sub(r"[^A-Za-z0-9_.-]", "_", value)[:_PATH_TEXT]
+
+
+def escaped(value: str | None) -> str:
+    """A folder name that readers of Hive's partitions, such as Spark and pyarrow, take the value from."""
+    return _DEFAULT if not value else _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value)
+
+
+class PartitionedFiles:
+    """The open files of one task, one for each partition of the table; ``folder_name`` names a partition's value."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        partitions: tuple[str, ...],
+        folder_name: Callable[[str | None], str] = readable,
+    ) -> None:
+        self._filesystem = filesystem
+        self._folder_name = folder_name
+        self._partitions = partitions
+        self._open: dict[Values, _OpenFile] = {}
+        self._held = 0
+        self._done: list[WrittenFile] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows of any partitions."""
+        for values, part in split(batch, self._partitions):
+            file = self._open.get(values) or self._begin(values, part.schema)
+            file.batches.append(part)
+            self._held += part.nbytes
+        if len(self._open) > _OPEN_FILES:
+            self._close_all()
+        elif self._held > _HELD_BYTES:
+            self._write_all()
+
+    def finish(self) -> list[WrittenFile]:
+        """Write the remaining rows. Returns all files of the task."""
+        self._close_all()
+        return self._done
+
+    def _begin(self, values: Values, schema: pa.Schema) -> _OpenFile:
+        folders = [
+            f"{name}={self._folder_name(value)}" for name, value in zip(self._partitions, values, strict=True)
+        ]
+        path = "/".join([*folders, f"part-{uuid.uuid4()}.parquet"])
+        if isinstance(self._filesystem, SubTreeFileSystem) and isinstance(
+            self._filesystem.base_fs, LocalFileSystem
+        ):
+            # An object store needs no folders, and Delta's file system makes them.
+            self._filesystem.create_dir("/".join(folders), recursive=True)
+        writer = pq.ParquetWriter(path, schema, filesystem=self._filesystem, compression="zstd")
+        file = self._open[values] = _OpenFile(path, values, writer, [], _Stats())
+        return file
+
+    def _write_all(self) -> None:
+        for file in self._open.values():
+            if file.batches:
+                rows = pa.Table.from_batches(file.batches)
+                file.batches.clear()
+                file.stats.add(rows)
+                file.writer.write_table(rows)
+        self._held = 0
+
+    def _close_all(self) -> None:
+        self._write_all()
+        for file in self._open.values():
+            file.writer.close()
+            size = self._filesystem.get_file_info(file.path).size
+            self._done.append(WrittenFile(file.path, size, file.values, file.stats.text()))
+        self._open.clear()
+
+
+@record(slots=True)
+class _Stats:
+    """The statistics by which readers skip a file: the number of rows, and the times of its first and last change.
+
+    ``seq`` is not among them: readers take numbers in JSON for floats, and would skip files by a rounded number.
+    """
+
+    rows: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Count these rows."""
+        self.rows += rows.num_rows
+        found = pc.min_max(rows[_TIME]).as_py()
+        low, high = found["min"], found["max"]
+        if low is not None:
+            self.first = low if self.first is None else min(self.first, low)
+            self.last = high if self.last is None else max(self.last, high)
+
+    def text(self) -> str:
+        """The statistics as JSON for the table's log, where times have milliseconds."""
+        stats: dict[str, object] = {"numRecords": self.rows}
+        if self.first is not None and self.last is not None:
+            stats["minValues"] = {_TIME: _milliseconds(self.first)}
+            stats["maxValues"] = {_TIME: _milliseconds(self.last + timedelta(microseconds=999))}
+        return json.dumps(stats)
+
+
+def _milliseconds(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
+    """Split a batch by the values of some columns: the values as text, and the part without these columns."""
+    columns = [batch[name].cast(pa.string()).dictionary_encode(null_encoding="encode") for name in names]
+    rest = batch.drop_columns(list(names))
+    codes = np.zeros(batch.num_rows, np.int64)
+    for column in columns:
+        codes = codes * len(column.dictionary) + column.indices.to_numpy()
+    for code in np.unique(codes):
+        rows = np.flatnonzero(codes == code)
+        values = tuple(column[rows[0]].as_py() for column in columns)
+        # Most batches have rows of one table and one day only.
+        yield values, rest if len(rows) == batch.num_rows else rest.take(pa.array(rows))
