@@ -1,5 +1,6 @@
 """Row changes of one table, in the order of the log -> the changes of each key. Pure Arrow, no Spark and no Delta.
 
+    separated     rows -> rows of one key each: an update that moves a key deletes one and inserts another
     complete      rows of MINIMAL images -> whole rows: missing columns have the values of the row before
     key_events    rows -> the events of keys: an update that changes the key deletes one and creates another
     last_events   -> the last event of each key, for ``mirror``
@@ -28,6 +29,8 @@ Numbers = npt.NDArray[np.int64]
 ReadRows = Callable[[pa.Table], pa.Table]
 
 _NOWHERE: Final = -1
+#: The facts beside the columns and ``_before`` that this module needs.
+KEPT_FACTS: Final = ("_op", "_seq", "_ts", "_absent")
 
 
 def column_names(rows: pa.Table) -> list[str]:
@@ -180,6 +183,57 @@ def _tuples(rows: pa.Table, names: Sequence[str]) -> list[Key]:
     return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
 
+# Keys that move.
+
+
+def moved(rows: pa.Table, key: Sequence[str]) -> Numbers:
+    """The numbers of the rows that are updates of the key."""
+    before = rows["_before"].combine_chunks()
+    is_moved = np.zeros(rows.num_rows, np.bool_)
+    for name in key:
+        differs = pc.not_equal(rows[name].combine_chunks(), pc.struct_field(before, name))
+        is_moved |= _flags(pc.fill_null(differs, True))
+    return np.flatnonzero(is_moved & _flags(pc.equal(rows["_op"], "update")))
+
+
+def separated(name: str, rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows, with a deletion and an insert for each update that changes the key, unless it lacks columns.
+
+    Raises ``SchemaMismatchError`` for rows whose key is not known.
+    """
+    check_keys(name, rows, key)
+    numbers = moved(rows, key)
+    numbers = numbers[_flags(rows["_absent"].is_null())[numbers]]
+    if not len(numbers):
+        return rows
+    is_split = np.zeros(rows.num_rows, np.bool_)
+    is_split[numbers] = True
+    olds = rows.take(pa.array(numbers))
+    before = olds["_before"].combine_chunks()
+    for column in key:
+        olds = _replaced(olds, column, pc.struct_field(before, column))
+    olds = _replaced(olds, "_op", pa.repeat(pa.scalar("delete"), len(numbers)))
+    olds = _replaced(olds, "_before", pa.nulls(len(numbers), before.type))
+    news = _replaced(rows, "_op", pc.if_else(pa.array(is_split), "insert", rows["_op"]))
+    # The old key is deleted before the new one is created.
+    order = np.argsort(np.concatenate([np.arange(rows.num_rows) * 2 + 1, numbers * 2]), kind="stable")
+    return pa.concat_tables([news, olds]).take(pa.array(order))
+
+
+def _replaced(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), values)
+
+
+def check_keys(name: str, rows: pa.Table, key: Sequence[str]) -> None:
+    """Raises ``SchemaMismatchError`` for rows whose key is not known."""
+    before = rows["_before"].combine_chunks()
+    is_update = _flags(pc.equal(rows["_op"], "update"))
+    for column in key:
+        _check_known(name, column, rows[column], None)
+        _check_known(name, column, pc.struct_field(before, column), is_update)
+
+
 # The events of keys.
 
 
@@ -202,30 +256,22 @@ class KeyEvents:
 
 def key_events(name: str, rows: pa.Table, key: Sequence[str]) -> KeyEvents:
     """The events of keys that the rows cause. Raises ``SchemaMismatchError`` for rows whose key is not known."""
-    names = list(key)
-    keys = rows.select(names)
+    check_keys(name, rows, key)
+    keys = rows.select(list(key))
     before = rows["_before"].combine_chunks()
-    is_update = _flags(pc.equal(rows["_op"], "update"))
-    is_moved = np.zeros(rows.num_rows, np.bool_)
-    olds = []
-    for column in names:
-        old = pc.struct_field(before, column)
-        _check_known(name, column, rows[column], None)
-        _check_known(name, column, old, is_update)
-        olds.append(old)
-        is_moved |= is_update & _flags(pc.fill_null(pc.not_equal(rows[column].combine_chunks(), old), True))
-    moved = np.flatnonzero(is_moved)
+    moving = moved(rows, key)
     numbers = np.arange(rows.num_rows)
     is_deletion = _flags(pc.equal(rows["_op"], "delete"))
-    if not len(moved):
+    if not len(moving):
         return KeyEvents(keys.combine_chunks(), numbers, is_deletion)
-    old_keys = pa.Table.from_arrays(olds, schema=keys.schema).take(pa.array(moved))
+    olds = [pc.struct_field(before, column) for column in key]
+    old_keys = pa.Table.from_arrays(olds, schema=keys.schema).take(pa.array(moving))
     # The old key is deleted before the new one is created.
-    order = np.argsort(np.concatenate([numbers * 2 + 1, moved * 2]), kind="stable")
+    order = np.argsort(np.concatenate([numbers * 2 + 1, moving * 2]), kind="stable")
     both = KeyEvents(
         pa.concat_tables([keys, old_keys]).combine_chunks(),
-        np.concatenate([numbers, moved]),
-        np.concatenate([is_deletion, np.ones(len(moved), np.bool_)]),
+        np.concatenate([numbers, moving]),
+        np.concatenate([is_deletion, np.ones(len(moving), np.bool_)]),
     )
     return both.take(order)
 

@@ -19,6 +19,9 @@ from deltalake.exceptions import TableNotFoundError
 from protocol.errors import CheckpointError
 from protocol.records import record
 
+from ..packed import PackedItem
+from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
+
 FOLDER: Final = "_state/tables"
 _SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("value", pa.string()), ("data", pa.binary())]
@@ -51,20 +54,30 @@ class TableState:
         return next((one for one in sorted(known) if one.lower() == name.lower()), name)
 
 
+@record(frozen=True, slots=True)
+class PreparedRows:
+    """Rows of one table in a prepared XA transaction."""
+
+    table: str
+    key: tuple[str, ...]
+    schema: pa.Schema
+    part: Part
+
+
 @record(slots=True)
 class JobState:
     """The state of a job.
 
     ``tables`` has the known tables. ``schemas`` has the schemas that the log itself created or dropped, ``absent``
-    the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id, as pairs of
-    table and packed rows. ``is_birth``: the log begins with the server's first binlog file. ``folds_names``: the
-    server stores table names in lower case (lower_case_table_names=1).
+    the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id. ``is_birth``:
+    the log begins with the server's first binlog file. ``folds_names``: the server stores table names in lower case
+    (lower_case_table_names=1).
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
     schemas: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
-    prepared: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
+    prepared: dict[str, list[PreparedRows]] = field(default_factory=dict)
     is_birth: bool = False
     folds_names: bool = False
 
@@ -82,15 +95,20 @@ class JobState:
         for name in sorted(self.absent):
             yield "absent", name, "", None
         for xa, parts in sorted(self.prepared.items()):
-            for number, (name, data) in enumerate(parts):
-                yield "xa", xa, json.dumps([number, name]), data
+            for number, rows in enumerate(parts):
+                about = [number, rows.table, rows.key, schema_to_text(rows.schema), part_to_json(rows.part)]
+                yield "xa", xa, json.dumps(about), None
+
+    def files(self) -> set[str]:
+        """The files of parts that are still needed."""
+        return {rows.part.path for parts in self.prepared.values() for rows in parts}
 
     @classmethod
     def from_rows(cls, rows: list[_Row]) -> "JobState":
         """The reverse of ``rows``."""
         state = cls()
         parts = []
-        for kind, name, value, data in rows:
+        for kind, name, value, _ in rows:
             if kind == "log" and name == "folds_names":
                 state.folds_names = json.loads(value)
             elif kind == "log":
@@ -98,12 +116,13 @@ class JobState:
             elif kind == "table":
                 state.tables[name] = TableState(**json.loads(value))
             elif kind == "xa":
-                number, table = json.loads(value)
-                parts.append((name, number, table, data or b""))
+                number, table, key, schema, part = json.loads(value)
+                rows_ = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))
+                parts.append((name, number, rows_))
             else:
                 (state.schemas if kind == "schema" else state.absent).add(name)
-        for xa, _, table, packed in sorted(parts):
-            state.prepared.setdefault(xa, []).append((table, packed))
+        for xa, _, prepared in sorted(parts, key=lambda one: one[:2]):
+            state.prepared.setdefault(xa, []).append(prepared)
         return state
 
 
@@ -132,7 +151,26 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
             f"{target}: the tables here belong to another query -- give its state, or another target"
         )
     columns = [column.to_pylist() for column in table.to_pyarrow_table().columns]
-    return JobState.from_rows(list(zip(*columns, strict=True))), done
+    rows = list(zip(*columns, strict=True))
+    return JobState.from_rows(_with_parts(rows, target, storage)), done
+
+
+def _with_parts(rows: list[_Row], target: str, storage: Mapping[str, str]) -> list[_Row]:
+    """The state with prepared rows in files: version 0.1.0 had them in the state itself."""
+    if all(row[3] is None for row in rows):
+        return rows
+    found: list[_Row] = []
+    file = StagingFile(target, storage)
+    for kind, xa, value, data in rows:
+        if data is not None:
+            number, name = json.loads(value)
+            rows_ = file.stage(PackedItem("rows", None, None, data, 0, "", 0, None)).rows
+            assert rows_ is not None
+            part = part_to_json(rows_.prepared[xa])
+            value = json.dumps([number, name, rows_.key, schema_to_text(rows_.schema), part])
+        found.append((kind, xa, value, None))
+    file.close()
+    return found
 
 
 def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ killed between any two commits. The two kinds of kept tables are in ``current_ta
 
 import contextlib
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -15,21 +16,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.records import record
 
 from ...spool.storage import NO_STORAGE, file_system, is_uri
-from ...sql.quoting import quoted
 from ..json_text import decimal_texts
 from .changes_per_key import column_names
+from .column_values import constant
+from .leaf_files import INDEXED, folder
+from .leaf_merge import LeafTable
+from .leaves import Group, LeafFile, groups, is_past, leaf_file, tag, united
+from .merges import Merge, Merged
+from .staging import Part
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
 #: The id of the application transaction of a seed's commit.
 PLANTED: Final = "seed"
 _CHUNK_ROWS: Final = 1 << 16
+_INDEXED: Final = "delta.dataSkippingNumIndexedCols"
+# When there are so many files of past states that are so small, they become one.
+_SMALL_FILES: Final = 16
+_SMALL_BYTES: Final = 16 << 20
 _DIGITS_OF_DOUBLE: Final = 15
 
 Convert = Callable[[pa.Table], pa.Table]
@@ -50,13 +61,14 @@ class Step:
             return False
         return batch > self.batch or (table.transaction_version(f"{self.query}/step") or 0) >= self.number
 
-    def properties(self) -> CommitProperties:
-        """The properties of the step's commit."""
+    def properties(self, retries: int | None = None) -> CommitProperties:
+        """The properties of the step's commit, which is tried again so many times (default: as deltalake does)."""
         return CommitProperties(
+            max_commit_retries=retries,
             app_transactions=[
                 Transaction(self.query, self.batch),
                 Transaction(f"{self.query}/step", self.number),
-            ]
+            ],
         )
 
 
@@ -80,12 +92,6 @@ class KeptTable(ABC):
             self.table = self._reopened()
 
     # The differences between the kinds of tables.
-
-    @abstractmethod
-    def apply(
-        self, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, str | None], step: Step
-    ) -> None:
-        """Apply changes, in the order of the log; ``conform`` must have been called for their columns."""
 
     @abstractmethod
     def clear(self, micros: int, step: Step) -> None:
@@ -191,6 +197,68 @@ class KeptTable(ABC):
             raise
         self.table = self._reopened()
 
+    # Leaves.
+
+    def planned(self, key: Sequence[str], defaults: Mapping[str, str | None], parts: Iterable[Part]) -> Merge:
+        """The merge of these changes into the table as it is now; ``conform`` must have been called for them."""
+        table = self.open()
+        schema = pa.schema(table.schema().to_arrow())
+        about = LeafTable(
+            self.name,
+            self.path,
+            tuple(key),
+            schema,
+            is_history=not self.drops_columns,
+            defaults=defaults,
+            indexed=int(table.metadata().configuration.get(_INDEXED, INDEXED)),
+        )
+        found = list(self._files([schema.field(name) for name in key]))
+        parts = tuple(parts)
+        rows = groups(file for file in found if not is_past(file.path))
+        if any(part.moves is None for part in parts):
+            rows = united(rows, None)
+        else:
+            rows = united(rows, [move for part in parts for move in part.moves or ()])
+        past = [file for file in found if is_past(file.path) and file.size < _SMALL_BYTES]
+        joins = (Group((), tuple(past)),) if len(past) >= _SMALL_FILES else ()
+        return Merge(about, tuple(rows), parts, joins)
+
+    def _files(self, key: Sequence[pa.Field]) -> Iterator[LeafFile]:
+        """The files of the table."""
+        said = tag(key)
+        # Delta's statistics of other types are not exact.
+        first = key[0].name if pa.types.is_integer(key[0].type) else None
+        found = pa.table(self.open().get_add_actions(flatten=True))
+        names = ["path", "size_bytes", "num_records", f"min.{first}", f"max.{first}"]
+        columns = [found[name].to_pylist() if name in found.column_names else None for name in names]
+        nothing = [None] * found.num_rows
+        for path, size, rows, low, high in zip(*(column or nothing for column in columns), strict=True):
+            is_bounded = first is not None and low is not None and high is not None
+            yield leaf_file(path, size, rows or 0, said, (low, high) if is_bounded else None)
+
+    def replace_files(self, merged: Merged, step: Step) -> bool:
+        """Commit the outcome of ``planned``. Returns False if the table has changed since: plan anew."""
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(file.path, True, now, file.size, {}) for file in merged.removed
+        ]
+        actions += [AddAction(file.path, file.size, {}, now, True, file.stats) for file in merged.added]
+        table = self.open()
+        try:
+            # With a retry the commit would be accepted beside a commit that has replaced the same files.
+            table.create_write_transaction(
+                actions, "append", table.schema(), [], commit_properties=step.properties(retries=0)
+            )
+        except CommitFailedError:
+            self.table = self._reopened()
+            system = folder(self.path, self.storage)
+            for file in merged.added:
+                with contextlib.suppress(OSError):
+                    system.delete_file(file.path)
+            return self.is_taken(step)
+        self.table = self._reopened()
+        return True
+
     def rename_column(self, name: str, new_name: str, step: Step) -> None:
         """Rename a column. A column that has the new name already is replaced: it was dropped earlier."""
         self.rewrite(lambda rows: self.renamed(rows, name, new_name), step)
@@ -215,25 +283,6 @@ class KeptTable(ABC):
     def seeded(self, rows: pa.Table) -> pa.Table:
         """The rows of a seed in the form of this kind of table."""
         return rows
-
-    def read_rows(self, keys: pa.Table, *, is_current: bool = False) -> pa.Table:
-        """The rows with these keys. ``is_current``: only the current states of a history."""
-        names = keys.schema.names
-        first = keys[names[0]].combine_chunks()
-        dataset = self.open().to_pyarrow_dataset()
-        # The filter skips files by the range of their keys. pyarrow can only compare integers with Delta's ranges.
-        chosen = pc.field(names[0]).isin(first) if pa.types.is_integer(first.type) else None
-        parts = []
-        for batch in dataset.to_batches(filter=chosen):
-            part = pa.Table.from_batches([batch])
-            part = part.filter(pc.is_in(part[names[0]], first))
-            parts.append(part.filter(part["is_current"]) if is_current else part)
-        found = pa.concat_tables(parts) if parts else dataset.schema.empty_table()
-        if len(names) == 1:
-            return found
-        found = found.append_column("_n", pa.array(range(found.num_rows), pa.int64()))
-        kept = found.select([*names, "_n"]).join(keys, names, join_type="left semi")
-        return found.take(kept["_n"].combine_chunks()).drop_columns(["_n"])
 
     def _create(self, wanted: Mapping[str, pa.DataType]) -> None:
         schema = pa.schema([*wanted.items(), *self.own_fields])
@@ -344,43 +393,13 @@ def has_wide_decimals(kinds: Iterable[pa.DataType]) -> bool:
 
     Delta's log has the range of a column in each file as doubles. By a rounded range, MERGE and queries would skip
     the file of a row such as 18446744073709551615 (a BIGINT UNSIGNED), and MERGE would add the row once more. So new
-    tables with such columns get no ranges. A MERGE by such keys uses no ranges either, as a seed and rewritten tables
-    may have them.
+    tables with such columns get no ranges.
     """
     return any(pa.types.is_decimal(kind) and kind.precision > _DIGITS_OF_DOUBLE for kind in kinds)
 
 
 def _statistics(schema: pa.Schema) -> dict[str, str]:
-    return {"delta.dataSkippingNumIndexedCols": "0"} if has_wide_decimals(schema.types) else {}
-
-
-def same_key(key: Iterable[str]) -> str:
-    """The predicate of a MERGE by these columns."""
-    return " AND ".join(f"target.{name} = source.{name}" for name in (quoted(name, '"') for name in key))
-
-
-def constant(table: str, column: str, text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """The value of a default in SQL text. Raises ``SchemaMismatchError`` if it cannot be read as this type."""
-    if text is None:
-        return pa.scalar(None, kind)
-    try:
-        if pa.types.is_boolean(kind) or pa.types.is_list(kind):
-            raise pa.ArrowInvalid("no literal")
-        return pa.array([text], pa.string()).cast(kind)[0]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaMismatchError(
-            f"{table}: the default {text!r} of column {column} cannot be read as {kind}: seed the table anew"
-        ) from error
-
-
-def constants(table: str, schema: pa.Schema, texts: Mapping[str, str | None]) -> dict[str, pa.Scalar]:
-    """The values of columns' defaults, without those that cannot be read."""
-    found = {}
-    for name, text in texts.items():
-        if name in schema.names:
-            with contextlib.suppress(SchemaMismatchError):
-                found[name] = constant(table, name, text, schema.field(name).type)
-    return found
+    return {_INDEXED: "0"} if has_wide_decimals(schema.types) else {}
 
 
 def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:

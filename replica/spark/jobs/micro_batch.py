@@ -1,7 +1,7 @@
 """One micro-batch -> steps of kept tables, in the order of the log, for ``mirror`` and ``history``.
 
-    packed rows -> by table -> KeptTable.apply        without rolled back rows; prepared rows at their XA COMMIT
-    statements  -> ddl -> steps of single tables      all rows before them are written first
+    packed rows -> files of parts -> by table -> merges    without rolled back rows; prepared rows at XA COMMIT
+    statements  -> ddl -> steps of single tables           all rows before them are merged first
 
 One stream has the rows of all tables, typed on the executors and packed (``replica.spark.packed``). JSON would lose
 types, and a stream for each table would read the log once for each. A micro-batch is one range of the log, with which
@@ -9,36 +9,45 @@ each table advances in steps. A step is a commit in Delta with the number of the
 table has it. The steps depend on the log alone, so a micro-batch that is run again takes the same ones. The state for
 later micro-batches is written last (``job_state``).
 
-The driver holds a micro-batch: ``maxBytesPerTrigger`` (default 64m), or one larger transaction.
+The driver holds statements, and where the rows of each table are; executors write the rows (``staging``) and merge
+them (``merges``).
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from protocol.errors import ConfigurationError, LostEventsError, SchemaMismatchError
+from protocol.errors import CheckpointError, ConfigurationError, LostEventsError, SchemaMismatchError
 from protocol.records import record
 
 from ...sql import ddl
 from ...sql.xa import statement_xid
-from ..packed import PackedItem, PackedRows, repack, unpack
+from ..packed import PackedItem
 from . import job_state
 from .changed_values import changes_values
 from .changes_per_key import column_names
 from .coverage import SYSTEM_SCHEMAS
-from .job_state import JobState, TableState
+from .job_state import JobState, PreparedRows, TableState
 from .kept_table import KeptTable, Step, table_path
+from .merge_tasks import merge
+from .staging import Part, Staged, StagedRows, StagingFile, delete_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOGGER: Final = logging.getLogger(__name__)
 # deltalake releases Python's lock; more threads are not faster.
 _THREADS: Final = 4
+# A merge is planned so many times before the writers beside it are an error.
+_ATTEMPTS: Final = 20
 
+_One = TypeVar("_One")
+_Result = TypeVar("_Result")
 TableKind = Callable[[str, str, Mapping[str, str]], KeptTable]
 
 
@@ -46,13 +55,14 @@ TableKind = Callable[[str, str, Mapping[str, str]], KeptTable]
 class Target:
     """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``.
 
-    ``storage`` has the storage options of the path.
+    ``storage`` has the storage options of the path. Without ``spark`` all is done in this process.
     """
 
     path: str
     kind: TableKind
     wants: Callable[[str], bool]
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spark: "SparkSession | None" = field(default=None, repr=False)
 
     def table(self, name: str) -> KeptTable:
         """A table of the target."""
@@ -61,11 +71,21 @@ class Target:
 
 @record(slots=True)
 class _Waiting:
-    """Rows of one table that wait to be written."""
+    """Rows of one table that wait to be merged."""
 
     key: tuple[str, ...]
     schema: pa.Schema
-    batches: list[pa.RecordBatch] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+
+
+@record(frozen=True, slots=True)
+class _Merging:
+    """A table that is being merged, by this step."""
+
+    table: KeptTable
+    waiting: _Waiting
+    defaults: Mapping[str, str | None]
+    step: Step
 
 
 class Batch:
@@ -80,11 +100,12 @@ class Batch:
         self._tables: dict[str, KeptTable] = {}
         self._steps: dict[str, int] = {}
 
-    def run(self, items: Iterable[PackedItem]) -> None:
+    def run(self, items: Iterable[Staged]) -> None:
         """Process all items, in the order of the log."""
-        for item in items:
-            if item.op == "rows":
-                self._rows(item)
+        for staged in items:
+            item = staged.item
+            if staged.rows is not None:
+                self._rows(item, staged.rows)
             elif item.op == "gap":
                 raise LostEventsError(
                     f"{item.sql}: the tables of {self._target.path} would lack these changes: seed them anew"
@@ -93,81 +114,80 @@ class Batch:
                 self._statement(item)
             else:
                 self._xa_end(item)
-        self._flush()
+        self._flush(*self._waiting)
 
     # Rows.
 
-    def _rows(self, item: PackedItem) -> None:
+    def _rows(self, item: PackedItem, rows: StagedRows) -> None:
         name = f"{item.schema}.{item.table}"
         if item.schema in SYSTEM_SCHEMAS:
             # The server's own tables, such as those that loading time zones writes.
             return
-        assert item.rows is not None
-        packed = unpack(item.rows)
-        self._check(name, packed, item)
-        outcomes = packed.rows.column("_outcome")
-        found = pc.unique(outcomes).to_pylist()
-        if found == ["commit"]:
-            self._add(name, packed.key, packed.rows)
-            return
-        if "open" in found:
+        self._check(name, rows, item)
+        if "open" in rows.outcomes:
             _LOGGER.warning("%s: the log ends within a transaction at %s:%d", name, item.file, item.pos)
-        if "prepared" in found:
-            self._prepare(name, packed, packed.rows.filter(pc.equal(outcomes, "prepared")))
-        self._add(name, packed.key, packed.rows.filter(pc.equal(outcomes, "commit")))
+        for xa, part in rows.prepared.items():
+            prepared = PreparedRows(name, rows.key, rows.schema, part)
+            self._state.prepared.setdefault(xa, []).append(prepared)
+        if rows.committed is not None:
+            self._add(name, rows.key, rows.schema, rows.committed)
 
-    def _check(self, name: str, packed: PackedRows, item: PackedItem) -> None:
+    def _check(self, name: str, rows: StagedRows, item: PackedItem) -> None:
         place = f"{item.file}:{item.pos}"
         if name not in self._state.tables:
             raise ConfigurationError(
                 f"{name} has changes at {place}, but the log does not reach back to its CREATE TABLE: give the state "
                 "of the table at a checkpoint (--seed), or exclude it"
             )
-        if not packed.has_names:
+        if not rows.has_names:
             raise ConfigurationError(
                 f"{name} has changes at {place} without the names of its columns: grant the user SELECT on the table "
                 "and begin anew, or exclude it"
             )
-        if not packed.key:
+        if not rows.key:
             raise ConfigurationError(
                 f"{name} has no primary key at {place}, so its rows cannot be told apart: exclude the table, or add "
                 "a primary key and seed the table anew"
             )
 
-    def _add(self, name: str, key: tuple[str, ...], rows: pa.RecordBatch) -> None:
-        if not rows.num_rows:
-            return
+    def _add(self, name: str, key: tuple[str, ...], schema: pa.Schema, part: Part) -> None:
         waiting = self._waiting.get(name)
-        if waiting is not None and (waiting.key, waiting.schema) != (key, rows.schema):
+        if waiting is not None and (waiting.key, waiting.schema) != (key, schema):
             self._flush(name)
             waiting = None
         if waiting is None:
-            waiting = self._waiting[name] = _Waiting(key, rows.schema)
-        waiting.batches.append(rows)
+            waiting = self._waiting[name] = _Waiting(key, schema)
+        waiting.parts.append(part)
 
     def _flush(self, *names: str) -> None:
-        """Write the waiting rows of these tables, or of all."""
-        waiting = {
-            name: self._waiting.pop(name) for name in names or list(self._waiting) if name in self._waiting
-        }
-        if len(waiting) < 2:
-            for name, rows in waiting.items():
-                self._write(name, rows)
-            return
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for done in [pool.submit(self._write, name, rows) for name, rows in waiting.items()]:
-                done.result()
+        """Merge the waiting rows of these tables."""
+        waiting = {name: self._waiting.pop(name) for name in names if name in self._waiting}
+        merging = [one for one in _each(self._conformed, waiting.items()) if one is not None]
+        for _ in range(_ATTEMPTS):
+            if not merging:
+                return
+            planned = [one.table.planned(one.waiting.key, one.defaults, one.waiting.parts) for one in merging]
+            merged = merge(self._target.spark, planned, self._target.path, self._target.storage)
+            pairs = zip(merging, merged, strict=True)
+            done = _each(lambda pair: pair[0].table.replace_files(pair[1], pair[0].step), pairs)
+            merging = [one for one, is_done in zip(merging, done, strict=True) if not is_done]
+        raise CheckpointError(
+            f"{merging[0].table.path}: others change this table all the time, so that a merge never ends: stop them"
+        )
 
-    def _write(self, name: str, waiting: _Waiting) -> None:
-        rows = pa.Table.from_batches(waiting.batches)
+    def _conformed(self, named: tuple[str, _Waiting]) -> _Merging | None:
+        """A table with the columns of its rows; None if it has these rows already."""
+        name, waiting = named
+        rows = waiting.schema.empty_table()
         known, table = self._state.tables[name], self._table(name)
         conforming, applying = self._step(name), self._step(name)
-        if not table.is_taken(applying):
+        is_taken = table.is_taken(applying)
+        if not is_taken:
             _check_seed(name, known, set(column_names(rows)) - table.fields().keys())
             table.conform(rows, known.fills, conforming)
-            table.apply(rows, waiting.key, known.defaults, applying)
         for column in column_names(rows):
             known.fills.pop(column, None)
+        return None if is_taken else _Merging(table, waiting, known.defaults, applying)
 
     def _table(self, name: str) -> KeptTable:
         found = self._tables.get(name)
@@ -182,24 +202,13 @@ class Batch:
 
     # XA transactions.
 
-    def _prepare(self, name: str, packed: PackedRows, rows: pa.RecordBatch) -> None:
-        for xa in pc.unique(rows.column("_xa")).to_pylist():
-            part = rows.filter(pc.equal(rows.column("_xa"), xa))
-            self._state.prepared.setdefault(xa, []).append((name, repack(packed, part)))
-
     def _xa_end(self, item: PackedItem) -> None:
         xid = statement_xid(item.sql or "")
         assert xid is not None
         parts = self._state.prepared.pop(str(xid), [])
-        if item.op != "xa_commit":
-            return
-        for name, data in parts:
-            packed = unpack(data)
-            rows = packed.rows
-            place = rows.schema.get_field_index("_ts")
-            field_ = rows.schema.field(place)
-            moments = pa.repeat(pa.scalar(item.ts, field_.type), rows.num_rows)
-            self._add(name, packed.key, rows.set_column(place, field_, moments))
+        if item.op == "xa_commit":
+            for rows in parts:
+                self._add(rows.table, rows.key, rows.schema, replace(rows.part, moment=item.ts))
 
     # Statements.
 
@@ -364,6 +373,15 @@ class Batch:
             raise _refused(action.table, f"{action.what} changes values that the log does not show")
 
 
+def _each(function: Callable[[_One], _Result], items: Iterable[_One]) -> list[_Result]:
+    """What the function returns for each item; some are done at the same time."""
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(function, items))
+
+
 def _check_seed(name: str, known: TableState, new: set[str]) -> None:
     """Raises ``SchemaMismatchError`` for columns from neither the seed nor a statement: they would be null."""
     lacking = new - known.defaults.keys() - known.kinds.keys()
@@ -424,6 +442,20 @@ _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], Non
 def run_batch(
     target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
 ) -> None:
+    """Run one micro-batch, whose rows are in this process; see ``run_staged``."""
+
+    def staged() -> list[Staged]:
+        file = StagingFile(target.path, target.storage)
+        found = [file.stage(item) for item in items()]
+        file.close()
+        return found
+
+    run_staged(target, begin, query, number, staged)
+
+
+def run_staged(
+    target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[Staged]]
+) -> None:
     """Run one micro-batch, unless it is done already; ``begin`` is the state of a new job."""
     found = job_state.load(target.path, query, number, target.storage)
     state, done = found if found is not None else (begin, -1)
@@ -433,3 +465,4 @@ def run_batch(
     Batch(target, state, query, number).run(items())
     if state.rows() != before:
         job_state.save(target.path, state, query, number, target.storage)
+    delete_files(target.path, target.storage, state.files())

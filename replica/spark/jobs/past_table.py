@@ -11,10 +11,8 @@ transaction is there, too, with the same ``valid_from`` and ``valid_to``. ``kept
 tables.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,8 +20,7 @@ from protocol.errors import SchemaMismatchError
 
 from ...arrow.temporal import TIMESTAMP
 from ..gather import SEQ_TYPE
-from .changes_per_key import column_names, complete, key_events, lacks_values, versions
-from .kept_table import KeptTable, Step, constants, has_wide_decimals, same_key
+from .kept_table import KeptTable, Step
 
 OWN_FIELDS: Final = (
     pa.field("valid_from", TIMESTAMP),
@@ -31,8 +28,6 @@ OWN_FIELDS: Final = (
     pa.field("is_current", pa.bool_()),
     pa.field("_seq", SEQ_TYPE),
 )
-# A kept table has no column of this name.
-_ENDS: Final = "_op"
 _ARROW_TIMESTAMP: Final = 'Timestamp(Microsecond, Some("UTC"))'
 
 
@@ -41,32 +36,6 @@ class PastTable(KeptTable):
 
     own_fields = OWN_FIELDS
     drops_columns = False
-
-    def apply(
-        self, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, str | None], step: Step
-    ) -> None:
-        """Apply changes by one MERGE, which ends present states and adds new ones."""
-        if self.is_taken(step):
-            return
-        if lacks_values(rows):
-            values = constants(self.name, rows.schema, defaults)
-            rows = complete(self.name, rows, key, self._read_current, values)
-        keys = same_key(key)
-        with self.taking(step):
-            (
-                self.open()
-                .merge(
-                    self._source(rows, key),
-                    f"{keys} AND target.is_current AND source.{_ENDS}",
-                    source_alias="source",
-                    target_alias="target",
-                    streamed_exec=has_wide_decimals(rows.schema.field(name).type for name in key),
-                    commit_properties=step.properties(),
-                )
-                .when_matched_update({"valid_to": "source.valid_to", "is_current": "false"})
-                .when_not_matched_insert_all(predicate=f"NOT source.{_ENDS}", except_cols=[_ENDS])
-                .execute()
-            )
 
     def clear(self, micros: int, step: Step) -> None:
         """End all states."""
@@ -104,30 +73,3 @@ class PastTable(KeptTable):
             values = pc.coalesce(rows[name], rows[new_name])
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
         return super().renamed(rows, name, new_name)
-
-    def _read_current(self, keys: pa.Table) -> pa.Table:
-        return self.read_rows(keys, is_current=True)
-
-    def _source(self, rows: pa.Table, key: Sequence[str]) -> pa.Table:
-        """The source of the MERGE: the new states, and for each key the end of its present state."""
-        events = key_events(self.name, rows, key)
-        made, ending, firsts = versions(events)
-        moments = rows["_ts"].combine_chunks().cast(TIMESTAMP)
-        taken = rows.select(column_names(rows)).take(pa.array(events.rows[made]))
-        is_last = ending < 0
-        ends = moments.take(pa.array(events.rows[np.where(is_last, 0, ending)]))
-        states = taken.append_column("valid_from", moments.take(pa.array(events.rows[made])))
-        states = states.append_column(
-            "valid_to", pc.if_else(pa.array(is_last), pa.scalar(None, TIMESTAMP), ends)
-        )
-        states = states.append_column("is_current", pa.array(is_last))
-        states = states.append_column("_seq", rows["_seq"].take(pa.array(events.rows[made])))
-        states = states.append_column(_ENDS, pa.repeat(pa.scalar(False), len(made)))
-        endings = events.take(firsts).keys
-        endings = endings.append_column("valid_to", moments.take(pa.array(events.rows[firsts])))
-        endings = endings.append_column(_ENDS, pa.repeat(pa.scalar(True), len(firsts)))
-        both = pa.concat_tables([states, endings], promote_options="default")
-        for name, kind in self.fields().items():
-            if name not in both.schema.names:
-                both = both.append_column(name, pa.nulls(both.num_rows, kind))
-        return both

@@ -5,6 +5,7 @@ The two jobs differ in the kind of their tables. This module starts queries; ``m
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
@@ -193,10 +194,13 @@ class _EachBatch:
         self._checkpoint = checkpoint
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
-        from .micro_batch import run_batch
+        from .merge_tasks import stage
+        from .micro_batch import run_staged
 
         query = query_id(frame, self._checkpoint, self._target.storage)
-        run_batch(self._target, self._begin, query, batch, lambda: _items(frame.collect()))
+        target = replace(self._target, spark=frame.sparkSession)
+        items = partial(stage, frame, target.path, target.storage)
+        run_staged(target, self._begin, query, batch, items)
 
 
 def _counted(frame: "DataFrame") -> "DataFrame":

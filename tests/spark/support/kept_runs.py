@@ -70,12 +70,12 @@ def kill_after(patch: pytest.MonkeyPatch, commits: int, rng: random.Random) -> N
     left = commits
     take = kept_table.Step.properties
 
-    def properties(step: kept_table.Step) -> Any:
+    def properties(step: kept_table.Step, **options: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
             raise Killed
-        return take(step)
+        return take(step, **options)
 
     def save(*_: object) -> None:
         raise Killed

@@ -44,17 +44,17 @@ def main(folder: Path, *pairs: str) -> None:
     session.sparkContext.setLogLevel("ERROR")
     replica.spark.register = lambda spark: spark.dataSource.register(KilledSource)
     kill = Kill()
-    run_batch, take = micro_batch.run_batch, kept_table.Step.properties
+    run_staged, take = micro_batch.run_staged, kept_table.Step.properties
 
     def killed_run(target: micro_batch.Target, *arguments: Any) -> None:
-        run_batch(target, *arguments)
+        run_staged(target, *arguments)
         kill.reach(Path(target.path).name, "after_sink")
 
-    def properties(step: kept_table.Step) -> Any:
+    def properties(step: kept_table.Step, **options: Any) -> Any:
         kill.reach(os.environ["JOB"], "between_commits")
-        return take(step)
+        return take(step, **options)
 
-    micro_batch.run_batch = killed_run  # type: ignore[assignment]
+    micro_batch.run_staged = killed_run  # type: ignore[assignment]
     kept_table.Step.properties = properties  # type: ignore[method-assign, assignment]
     source = dict(pair.split("=", 1) for pair in pairs)
     del source["rowFormat"]

@@ -1,0 +1,194 @@
+"""Rows of a kept table's files: reading the old ones in parts, and writing new leaves. No Spark; executors do this.
+
+A file is not read as a whole: ``read`` gives some ten thousand rows at a time, and ``LeafWriter`` holds a few row
+groups. So what a task holds follows from the changes of its leaf, not from the size of its files.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
+
+from protocol.records import record
+
+from ...spool.storage import file_system, is_uri
+from .leaves import Range, file_name, places, tag
+
+_READ_ROWS: Final = 1 << 16
+#: The bytes of rows that a writer holds before it writes them as row groups.
+_HELD_BYTES: Final = 48 << 20
+#: So many columns have statistics in Delta's log.
+INDEXED: Final = 32
+
+
+@record(frozen=True, slots=True)
+class NewFile:
+    """A file that no commit names yet. ``stats`` is the JSON text for the table's log."""
+
+    path: str
+    size: int
+    rows: int
+    stats: str
+
+
+def folder(path: str, storage: Mapping[str, str]) -> FileSystem:
+    """The file system whose root is this folder, which need not be there."""
+    system, root = file_system(path, storage) if is_uri(path) else (LocalFileSystem(), path)
+    return SubTreeFileSystem(root, system)
+
+
+def read(
+    system: FileSystem, paths: Iterable[str], schema: pa.Schema, names: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """The rows of files in parts, with these columns of the schema; columns that a file lacks are null."""
+    wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
+    for path in paths:
+        with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
+            found = [name for name in wanted.names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(_READ_ROWS, columns=found):
+                yield aligned(pa.Table.from_batches([batch]), wanted)
+
+
+def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the columns of the schema, in its types; what they lack is null."""
+    columns = []
+    for field in schema:
+        if field.name not in rows.schema.names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        column = rows[field.name]
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+class LeafWriter:
+    """Writes rows of any order to files, one for each of the ``ranges`` of places that has rows."""
+
+    def __init__(
+        self,
+        system: FileSystem,
+        schema: pa.Schema,
+        key: Sequence[str],
+        *,
+        kind: str,
+        ranges: Sequence[Range],
+        indexed: int = INDEXED,
+    ) -> None:
+        """The first ``indexed`` columns get statistics."""
+        self._system = system
+        self._schema = schema
+        self._key = list(key)
+        self._kind = kind
+        self._tag = tag([schema.field(name) for name in key])
+        self._ranges = ranges
+        self._lows = np.array([low for low, _ in ranges], np.int64)
+        self._indexed = [field.name for field in list(schema)[:indexed] if _is_indexed(field.type)]
+        self._open: dict[int, _OpenFile] = {}
+        self._held = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows with the columns of the schema."""
+        if not rows.num_rows:
+            return
+        if len(self._ranges) == 1:
+            self._add(0, rows)
+        else:
+            ranks = np.searchsorted(self._lows, places(rows.select(self._key)), side="right") - 1
+            for number in np.unique(ranks).tolist():
+                chosen = np.flatnonzero(ranks == number)
+                self._add(number, rows if len(chosen) == len(ranks) else rows.take(pa.array(chosen)))
+        self._held += rows.nbytes
+        if self._held > _HELD_BYTES:
+            self._write_all()
+
+    def finish(self) -> list[NewFile]:
+        """Write the remaining rows. Returns all files."""
+        self._write_all()
+        return [self._finished(file) for file in self._open.values()]
+
+    def _add(self, number: int, rows: pa.Table) -> None:
+        file = self._open.get(number)
+        if file is None:
+            path = file_name(self._kind, self._tag, self._ranges[number])
+            writer = pq.ParquetWriter(
+                path, self._schema, filesystem=self._system, compression="zstd", compression_level=1
+            )
+            file = self._open[number] = _OpenFile(path, writer, [], _Statistics(self._indexed))
+        file.parts.append(rows)
+
+    def _write_all(self) -> None:
+        for file in self._open.values():
+            if file.parts:
+                rows = pa.concat_tables(file.parts).combine_chunks()
+                file.parts.clear()
+                file.statistics.add(rows)
+                file.writer.write_table(rows)
+        self._held = 0
+
+    def _finished(self, file: "_OpenFile") -> NewFile:
+        file.writer.close()
+        size = self._system.get_file_info(file.path).size
+        return NewFile(file.path, size, file.statistics.rows, file.statistics.text())
+
+
+@record(slots=True)
+class _OpenFile:
+    """A file that is being written, and the rows that wait to be written to it."""
+
+    path: str
+    writer: pq.ParquetWriter
+    parts: list[pa.Table]
+    statistics: "_Statistics"
+
+
+class _Statistics:
+    """The statistics by which readers skip a file: the number of rows, and the ends of columns that JSON can say."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.rows = 0
+        self._nulls = dict.fromkeys(names, 0)
+        self._ends: dict[str, tuple[Any, Any]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Count these rows."""
+        self.rows += rows.num_rows
+        for name in self._nulls:
+            column = rows[name]
+            self._nulls[name] += column.null_count
+            if column.null_count < len(column):
+                found = pc.min_max(column)
+                low, high = found["min"].as_py(), found["max"].as_py()
+                known = self._ends.get(name, (low, high))
+                self._ends[name] = min(known[0], low), max(known[1], high)
+
+    def text(self) -> str:
+        """The statistics as JSON for the table's log."""
+        lows, highs = {}, {}
+        for name, (low, high) in self._ends.items():
+            # The last millisecond that a time has may have no next one.
+            with contextlib.suppress(OverflowError):
+                lows[name], highs[name] = _said(low), _said(high, is_high=True)
+        found = {"numRecords": self.rows, "minValues": lows, "maxValues": highs, "nullCount": self._nulls}
+        return json.dumps(found)
+
+
+def _is_indexed(kind: pa.DataType) -> bool:
+    # Readers take other numbers for floats, and texts may be cut.
+    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
+def _said(value: int | date, *, is_high: bool = False) -> int | str:
+    """A value in Delta's statistics, where times have milliseconds."""
+    if not isinstance(value, datetime):
+        return value.isoformat() if isinstance(value, date) else value
+    if is_high:
+        value += timedelta(microseconds=-value.microsecond % 1000)
+    text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return text if value.tzinfo is None else f"{text}Z"

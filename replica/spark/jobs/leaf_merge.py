@@ -1,0 +1,250 @@
+"""Changes and the files of a leaf -> the new files of the leaf. No Spark and no commit: tasks of executors do this.
+
+    route   the changes of a table -> those of each group of leaves; with only the last one of each key for ``mirror``
+    merge   a group's files and its changes -> new files, which no commit names yet
+
+Old rows pass through in parts, and unchanged ones are only copied. A group's changes are held as a whole. The files
+of a history are of two kinds: present states in leaves, and past states in files that are never written again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import FileSystem
+
+from protocol.records import record
+
+from ...arrow.temporal import TIMESTAMP
+from .changes_per_key import (
+    KeyEvents,
+    Numbers,
+    column_names,
+    complete,
+    key_events,
+    lacks_values,
+    last_events,
+    separated,
+    versions,
+)
+from .column_values import constants
+from .leaf_files import INDEXED, LeafWriter, NewFile, aligned, folder, read
+from .leaves import HIGHEST, LOWEST, MOST_BYTES, PAST, ROWS, Group, cut, owners, places
+
+_NO_ROW: Final = -1
+#: Rows in Parquet take about so much of what they take in memory; only for tables that have no file yet.
+_COMPRESSION: Final = 3
+
+
+@record(frozen=True, slots=True)
+class LeafTable:
+    """What tasks know of a table. ``schema`` is that of its files, ``defaults`` has those of columns as SQL text.
+
+    ``is_history``: rows are states with intervals. The first ``indexed`` columns get statistics.
+    """
+
+    name: str
+    path: str
+    key: tuple[str, ...]
+    schema: pa.Schema
+    is_history: bool = False
+    defaults: Mapping[str, str | None] = field(default_factory=dict)
+    indexed: int = INDEXED
+
+
+# Changes of groups.
+
+
+def route(table: LeafTable, rows: pa.Table, groups: Sequence[Group]) -> Iterator[tuple[int, pa.Table]]:
+    """The changes of each group that has any, by its number. Raises ``SchemaMismatchError`` for unknown keys."""
+    rows = separated(table.name, rows, table.key)
+    if not table.is_history and not lacks_values(rows):
+        # All rows are whole, and each has one key only, so this is what the last ones say.
+        rows = rows.take(pa.array(last_events(key_events(table.name, rows, table.key)).rows))
+    owning = owners(groups, places(rows.select(list(table.key))))
+    for number in np.unique(owning).tolist():
+        yield number, rows.take(pa.array(np.flatnonzero(owning == number)))
+
+
+# New files.
+
+
+def merge(table: LeafTable, group: Group, rows: pa.Table | None, storage: Mapping[str, str]) -> list[NewFile]:
+    """The new files of a group, which take the place of all its files. ``rows`` are its changes in order."""
+    return _Merging(table, group, folder(table.path, storage)).run(rows)
+
+
+class _Merging:
+    """One group that is rewritten."""
+
+    def __init__(self, table: LeafTable, group: Group, system: FileSystem) -> None:
+        self._table = table
+        self._group = group
+        self._system = system
+        self._key = list(table.key)
+
+    def run(self, rows: pa.Table | None) -> list[NewFile]:
+        if rows is None:
+            return self._join_past()
+        rows = self._complete(rows)
+        events = key_events(self._table.name, rows, self._key)
+        return self._past(rows, events) if self._table.is_history else self._current(rows, events)
+
+    def _old(self) -> Iterator[pa.Table]:
+        return read(self._system, [file.path for file in self._group.files], self._table.schema)
+
+    def _complete(self, rows: pa.Table) -> pa.Table:
+        table = self._table
+        if not lacks_values(rows):
+            return rows
+        values = constants(table.name, rows.schema, table.defaults)
+        return complete(table.name, rows, self._key, self._base_rows, values)
+
+    def _base_rows(self, keys: pa.Table) -> pa.Table:
+        """The present rows with these keys."""
+        index = KeyIndex(self._cast(keys))
+        parts = [self._table.schema.empty_table()]
+        for old in self._old():
+            is_wanted = index.find(old) != _NO_ROW
+            if self._table.is_history:
+                is_wanted &= _flags(old["is_current"])
+            parts.append(old.filter(pa.array(is_wanted)))
+        return pa.concat_tables(parts)
+
+    def _cast(self, keys: pa.Table) -> pa.Table:
+        return aligned(keys, pa.schema([self._table.schema.field(name) for name in self._key]))
+
+    # Rows as they are now.
+
+    def _current(self, rows: pa.Table, events: KeyEvents) -> list[NewFile]:
+        last = last_events(events)
+        index = KeyIndex(self._cast(last.keys))
+        new = self._taken(rows, last.rows[~last.is_deletion])
+        writer = self._writer(new)
+        for old in self._old():
+            writer.add(old.filter(pa.array(index.find(old) == _NO_ROW)))
+        writer.add(new)
+        return writer.finish()
+
+    def _taken(self, rows: pa.Table, numbers: Numbers) -> pa.Table:
+        """Some rows in the columns of the table."""
+        names = [name for name in column_names(rows) if name in self._table.schema.names]
+        return aligned(rows.select(names).take(pa.array(numbers)), self._table.schema)
+
+    def _writer(self, new: pa.Table) -> LeafWriter:
+        """The writer of the new leaves, with a range for each; ``new`` are rows that come to them."""
+        files = self._group.files
+        count = sum(file.rows for file in files)
+        size = self._group.size
+        size += new.num_rows * size // count if count else new.nbytes // _COMPRESSION
+        sample = [np.zeros(0, np.int64)]
+        if size > MOST_BYTES:
+            paths = [file.path for file in files]
+            sample.append(places(new.select(self._key)))
+            for old in read(self._system, paths, self._table.schema, self._key):
+                sample.append(places(old))
+        return self._new_writer(ROWS, cut(self._group, np.concatenate(sample), size))
+
+    def _new_writer(self, kind: str, ranges: Sequence[tuple[int, int]]) -> LeafWriter:
+        table = self._table
+        return LeafWriter(
+            self._system, table.schema, self._key, kind=kind, ranges=ranges, indexed=table.indexed
+        )
+
+    # Histories.
+
+    def _past(self, rows: pa.Table, events: KeyEvents) -> list[NewFile]:
+        made, ending, firsts = versions(events)
+        moments = rows["_ts"].combine_chunks().cast(TIMESTAMP)
+        is_last = ending < 0
+        states = self._states(rows, events, made, ending, moments)
+        first = events.take(firsts)
+        index, ends = KeyIndex(self._cast(first.keys)), moments.take(pa.array(first.rows))
+        leaves = self._writer(states.filter(pa.array(is_last)))
+        past = self._new_writer(PAST, [(LOWEST, HIGHEST)])
+        for old in self._old():
+            is_current = _flags(old["is_current"])
+            where = index.find(old)
+            ended = is_current & (where != _NO_ROW)
+            leaves.add(old.filter(pa.array(is_current & ~ended)))
+            past.add(old.filter(pa.array(~is_current)))
+            past.add(_ended(old.filter(pa.array(ended)), ends.take(pa.array(where[ended]))))
+        leaves.add(states.filter(pa.array(is_last)))
+        past.add(states.filter(pa.array(~is_last)))
+        return leaves.finish() + past.finish()
+
+    def _states(
+        self, rows: pa.Table, events: KeyEvents, made: Numbers, ending: Numbers, moments: pa.Array
+    ) -> pa.Table:
+        """The new states, each with its interval."""
+        is_last = ending < 0
+        begins = moments.take(pa.array(events.rows[made]))
+        ends = moments.take(pa.array(events.rows[np.where(is_last, 0, ending)]))
+        own = {
+            "valid_from": begins,
+            "valid_to": pc.if_else(pa.array(is_last), pa.scalar(None, TIMESTAMP), ends),
+            "is_current": pa.array(is_last),
+            "_seq": rows["_seq"].take(pa.array(events.rows[made])),
+        }
+        states = self._taken(rows, events.rows[made])
+        for name, values in own.items():
+            place = states.schema.get_field_index(name)
+            states = states.set_column(place, states.schema.field(place), values)
+        return states
+
+    def _join_past(self) -> list[NewFile]:
+        """Few files of past states in place of many small ones."""
+        past = self._new_writer(PAST, [(LOWEST, HIGHEST)])
+        for old in self._old():
+            past.add(old)
+        return past.finish()
+
+
+def _ended(rows: pa.Table, ends: pa.Array) -> pa.Table:
+    for name, values in (("valid_to", ends), ("is_current", pa.repeat(pa.scalar(False), rows.num_rows))):
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(place), values)
+    return rows
+
+
+class KeyIndex:
+    """Finds the rows that have one of some keys, which are all different."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        self._names = keys.schema.names
+        self._columns: list[tuple[pa.Array, Numbers]] = []
+        codes = np.zeros(keys.num_rows, np.int64)
+        for column in keys.columns:
+            values = pc.unique(column)
+            # Numbers of values, then of combinations with the columns before: no number is above the square of rows.
+            combined = codes * len(values) + _numbers(pc.index_in(column, value_set=values))
+            known, codes = np.unique(combined, return_inverse=True)
+            self._columns.append((values, known))
+        self._rows = np.empty(len(codes), np.int64)
+        self._rows[codes] = np.arange(len(codes))
+
+    def find(self, rows: pa.Table) -> Numbers:
+        """For each row the number of its key; -1 for rows with other keys."""
+        codes = np.zeros(rows.num_rows, np.int64)
+        if not len(self._rows):
+            return codes + _NO_ROW
+        is_found = np.ones(rows.num_rows, np.bool_)
+        for name, (values, known) in zip(self._names, self._columns, strict=True):
+            own = _numbers(pc.index_in(rows[name], value_set=values))
+            combined = codes * len(values) + own
+            codes = np.minimum(np.searchsorted(known, combined), len(known) - 1)
+            is_found &= (own >= 0) & (known[codes] == combined)
+        return np.where(is_found, self._rows[codes], _NO_ROW)
+
+
+def _numbers(indexes: pa.ChunkedArray) -> Numbers:
+    found: Numbers = pc.fill_null(indexes, _NO_ROW).to_numpy().astype(np.int64)
+    return found
+
+
+def _flags(values: pa.ChunkedArray) -> "np.typing.NDArray[np.bool_]":
+    found: np.typing.NDArray[np.bool_] = values.to_numpy()
+    return found

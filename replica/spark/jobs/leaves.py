@@ -1,0 +1,235 @@
+"""Leaves: which files of a kept table hold which keys. Pure Arrow, no Spark and no Delta.
+
+    places     keys -> numbers: the first key column itself if it is a whole number or a time, else a hash of the key
+    file_name  the name of a leaf's file says which places the file holds
+    leaf_file  a file of the table -> the places that it may hold, from its name, or from Delta's statistics
+    groups     files -> groups that are rewritten as one: files that overlap, and small neighbours
+    cut        a group -> the ranges of its new files
+
+A table's files are leaves: disjoint ranges of places. Nothing depends on the names for being right: a file of another
+name (of a user's OPTIMIZE, of a seed, of an earlier version) may hold any place, so it is one group with all files
+that it may overlap. The next change in such a group makes leaves of it.
+"""
+
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.records import record
+
+from .changes_per_key import Numbers
+
+LOWEST: Final = -(1 << 63)
+HIGHEST: Final = (1 << 63) - 1
+#: A file above MOST_BYTES is split into files of about LEAF_BYTES; neighbours up to JOINED_BYTES in all become one.
+LEAF_BYTES: Final = 96 << 20
+MOST_BYTES: Final = 128 << 20
+JOINED_BYTES: Final = 64 << 20
+
+#: The kinds of files: rows as they are now, and the past states of a history, which are not written again.
+ROWS: Final = "rows"
+PAST: Final = "past"
+_NAME: Final = re.compile(r"rows-([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})-[0-9a-f-]+\.parquet")
+_ZERO: Final = 1 << 63
+
+
+Range = tuple[int, int]
+
+
+@record(frozen=True, slots=True)
+class LeafFile:
+    """A file of a table. The places of its rows lie from ``low`` to ``high``, both included."""
+
+    path: str
+    size: int
+    rows: int
+    low: int
+    high: int
+
+
+@record(frozen=True, slots=True)
+class Group:
+    """Files that are rewritten as one, and the ranges of places that are theirs, each with both ends included."""
+
+    ranges: tuple[Range, ...]
+    files: tuple[LeafFile, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(file.size for file in self.files)
+
+
+# Places.
+
+
+def places(keys: pa.Table) -> Numbers:
+    """The place of each key. ``keys`` has the columns of the key, in their order, without nulls."""
+    first = keys.column(0)
+    family = _family(first.type)
+    if family == "hash":
+        return _hashes(keys)
+    if pa.types.is_decimal(first.type):
+        first = _whole(first)
+    elif pa.types.is_date(first.type):
+        first = first.cast(pa.int32())
+    found: Numbers = first.cast(pa.int64()).to_numpy()
+    return found
+
+
+def tag(fields: Sequence[pa.Field]) -> str:
+    """What a place means for a key of these columns, for the names of files: places of other keys say nothing."""
+    family = _family(fields[0].type)
+    said = [family, fields[0].name]
+    if family == "hash":
+        said += [f"{field.name} {field.type}" for field in fields]
+    return f"{zlib.crc32(json.dumps(said).encode()):08x}"
+
+
+def _family(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind) or pa.types.is_decimal128(kind):
+        return "number"
+    if pa.types.is_date32(kind):
+        return "date"
+    return "time" if pa.types.is_timestamp(kind) else "hash"
+
+
+def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The whole part of decimals, in order; what 64 bits cannot hold becomes the largest number that they can."""
+    kind = values.type
+    digits = kind.precision - kind.scale
+    whole = pc.floor(values) if kind.scale else values
+    if digits <= 18:
+        return whole.cast(pa.decimal128(38, 0), safe=False)
+    whole = whole.cast(pa.decimal128(38, 0), safe=False)
+    low, high = (pa.scalar(bound, pa.int64()).cast(pa.decimal128(38, 0)) for bound in (LOWEST, HIGHEST))
+    whole = pc.if_else(pc.less(whole, low), low, whole)
+    return pc.if_else(pc.greater(whole, high), high, whole)
+
+
+def _hashes(keys: pa.Table) -> Numbers:
+    found: Iterable[int] = repeat(0)
+    for column in keys.columns:
+        found = map(zlib.crc32, _bytes(column), found)
+    hashes = np.fromiter(found, np.int64, keys.num_rows)
+    # The first bits of CRC-32 are those that differ most; a place has 64 bits.
+    return (hashes << 32) + LOWEST
+
+
+def _bytes(column: pa.ChunkedArray) -> list[bytes]:
+    if pa.types.is_floating(column.type):
+        # A negative zero equals zero.
+        column = pc.add(column, 0.0)
+    if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
+        column = column.cast(pa.string()).cast(pa.binary())
+    values: list[bytes] = column.to_pylist()
+    return values
+
+
+# Files.
+
+
+def file_name(kind: str, tag: str, range_: Range) -> str:
+    """A new name for a file of rows (or of past states) whose places lie in this range."""
+    if kind == PAST:
+        return f"{PAST}-{uuid.uuid4()}.parquet"
+    low, high = range_
+    return f"{ROWS}-{tag}-{low + _ZERO:016x}-{high + _ZERO:016x}-{uuid.uuid4()}.parquet"
+
+
+def is_past(path: str) -> bool:
+    """Whether a file has only past states."""
+    return path.startswith(f"{PAST}-")
+
+
+def leaf_file(path: str, size: int, rows: int, tag: str, bounds: Range | None = None) -> LeafFile:
+    """A file of the table. ``bounds`` are the least and the largest place by Delta's statistics, where exact."""
+    said = _NAME.fullmatch(path)
+    if said is not None and said[1] == tag:
+        low, high = (int(text, 16) - _ZERO for text in (said[2], said[3]))
+    else:
+        low, high = bounds or (LOWEST, HIGHEST)
+    return LeafFile(path, size, rows, low, high)
+
+
+def groups(files: Iterable[LeafFile]) -> list[Group]:
+    """The groups of a table, in the order of their places; each place is in the range of one of them.
+
+    A place between the files of two groups belongs to the lower one.
+    """
+    found: list[list[LeafFile]] = []
+    high = size = 0
+    for file in sorted(files, key=lambda file: (file.low, file.high)):
+        if found and (file.low <= high or size + file.size <= JOINED_BYTES):
+            found[-1].append(file)
+            high, size = max(high, file.high), size + file.size
+        else:
+            found.append([file])
+            high, size = file.high, file.size
+    lows = [LOWEST, *(part[0].low for part in found[1:])]
+    highs = [*(low - 1 for low in lows[1:]), HIGHEST]
+    return [
+        Group(((low, high),), tuple(part)) for low, high, part in zip(lows, highs, found or [[]], strict=True)
+    ]
+
+
+def owners(found: Sequence[Group], where: Numbers) -> Numbers:
+    """The number of the group to which each of these places belongs."""
+    lows, numbers = zip(
+        *sorted((low, number) for number, group in enumerate(found) for low, _ in group.ranges), strict=True
+    )
+    ranks = np.searchsorted(np.array(lows, np.int64), where, side="right") - 1
+    owning: Numbers = np.array(numbers, np.int64)[ranks]
+    return owning
+
+
+def united(found: Sequence[Group], moves: Sequence[Range] | None) -> list[Group]:
+    """The groups, with those united between which rows move by an update that does not have all of the row.
+
+    ``moves`` has the places before and after; None: any two groups may be such.
+    """
+    if moves is not None and not moves:
+        return list(found)
+    parent = [0] * len(found) if moves is None else list(range(len(found)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            number = parent[number]
+        return number
+
+    for pair in owners(found, np.array(moves or [], np.int64).reshape(-1)).reshape(-1, 2).tolist():
+        one, other = map(root, pair)
+        parent[max(one, other)] = min(one, other)
+    together: dict[int, Group] = {}
+    for number, group in enumerate(found):
+        known = together.get(root(number), Group((), ()))
+        together[root(number)] = Group((*known.ranges, *group.ranges), (*known.files, *group.files))
+    return list(together.values())
+
+
+def cut(group: Group, sample: Numbers, size: int) -> list[Range]:
+    """The ranges of the new files of a group that will have about ``size`` bytes.
+
+    ``sample`` has places of their rows; it may be empty if the size is not above MOST_BYTES.
+    """
+    lows = [low for low, _ in group.ranges]
+    if size > MOST_BYTES and len(sample):
+        count = -(-size // LEAF_BYTES)
+        ranks = np.arange(1, count) * len(sample) // count
+        lows += np.partition(sample, ranks)[ranks].tolist()
+    lows = sorted(set(lows))
+    highs = dict(group.ranges)
+    found = []
+    end = HIGHEST
+    for low, following in zip(lows, [*lows[1:], HIGHEST], strict=True):
+        end = highs.get(low, end)
+        found.append((low, end if following > end else following - 1))
+    return [*found[:-1], (lows[-1], end)]

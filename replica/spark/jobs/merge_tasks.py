@@ -1,0 +1,295 @@
+"""Staging and merging as tasks of Spark, through its API for data sources, which needs no pandas.
+
+    stage   packed rows -> files of parts, by a writer: the driver gets what the rows are about
+    merge   parts -> pieces, by a reader -> a shuffle by group -> new files, by a writer: the driver gets their names
+
+Spark runs the end of a write in a process of its own. So a writer leaves its result in a small file of the target,
+where the driver takes it. ``staging`` and ``merges`` do the work itself.
+"""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ..packed import PackedItem
+from . import staging
+from .leaf_files import NewFile, folder
+from .leaves import Group
+from .merges import (
+    Merge,
+    Merged,
+    chunk_from_json,
+    chunk_to_json,
+    chunks,
+    group_from_json,
+    group_to_json,
+    merge_here,
+    merge_pieces,
+    route_chunk,
+    table_from_json,
+    table_to_json,
+)
+from .staging import Staged, StagingFile, staged_from_json, staged_to_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_STAGING, _PIECES, _LEAVES = (f"mysql-replica-{name}" for name in ("staging", "pieces", "leaves"))
+#: Less than this is merged by the driver itself: a job of Spark takes longer.
+SMALL_BYTES: Final = 8 << 20
+#: A task of a merge gets groups of about so many bytes; but there are at least so many tasks.
+_TASK_BYTES: Final = 64 << 20
+_LEAST_TASKS: Final = 4
+_PIECE_COLUMNS: Final = "task INT, number BIGINT, place STRING, about STRING, rows BINARY"
+
+
+def stage(frame: "DataFrame", target: str, storage: Mapping[str, str]) -> list[Staged]:
+    """Write the rows of a micro-batch in packed mode to files of the target. Returns its items in order."""
+    frame.sparkSession.dataSource.register(StagingTarget)
+    return [staged_from_json(item) for item in _written(frame, _STAGING, target, storage)]
+
+
+def merge(
+    spark: "SparkSession | None", merges: Sequence[Merge], target: str, storage: Mapping[str, str]
+) -> list[Merged]:
+    """The merges, as tasks of Spark if they are large."""
+    if spark is None or sum(merge.size for merge in merges) < SMALL_BYTES:
+        return merge_here(merges, target, storage)
+    for source in (PiecesSource, LeavesTarget):
+        spark.dataSource.register(source)
+    system = folder(target, storage)
+    path = f"{staging.FOLDER}/{uuid.uuid4()}.plan.json"
+    plan, tasks = _plan(merges)
+    with system.open_output_stream(path) as file:
+        file.write(json.dumps(plan).encode())
+    try:
+        pieces = spark.read.format(_PIECES).options(**_options(target, storage, plan=path)).load()
+        ordered = pieces.repartitionById(tasks, "task").sortWithinPartitions("place", "number")
+        written = _written(ordered, _LEAVES, target, storage)
+    finally:
+        with contextlib.suppress(OSError):
+            system.delete_file(path)
+    found = [Merged([], []) for _ in merges]
+    for place, files in written:
+        number, group = map(int, place.split("/"))
+        merged = merges[number]
+        found[number].removed.extend((*merged.groups, *merged.joins)[group].files)
+        found[number].added.extend(NewFile(*file) for file in files)
+    return found
+
+
+def _options(target: str, storage: Mapping[str, str], **more: str) -> dict[str, str]:
+    return {"target": target, "storage": json.dumps(dict(storage)), **more}
+
+
+def _written(frame: "DataFrame", name: str, target: str, storage: Mapping[str, str]) -> list[Any]:
+    """What the tasks of a write have returned, in the order of their partitions."""
+    system, path = folder(target, storage), f"{staging.FOLDER}/{uuid.uuid4()}.json"
+    system.create_dir(staging.FOLDER, recursive=True)
+    frame.write.format(name).mode("append").options(**_options(target, storage, result=path)).save()
+    with system.open_input_stream(path) as file:
+        found: list[Any] = json.loads(file.read())
+    system.delete_file(path)
+    return found
+
+
+def _plan(merges: Sequence[Merge]) -> tuple[list[Any], int]:
+    """The reader's partitions, and the number of the writer's tasks."""
+    sizes = {
+        (number, index): group.size + sum(part.length for part in merged.parts) // max(len(merged.groups), 1)
+        for number, merged in enumerate(merges)
+        for index, group in enumerate((*merged.groups, *merged.joins))
+    }
+    tasks = min(len(sizes), max(_LEAST_TASKS, sum(sizes.values()) // _TASK_BYTES))
+    loads = [0] * tasks
+    chosen = {}
+    for place, size in sorted(sizes.items(), key=lambda item: -item[1]):
+        chosen[place] = task = loads.index(min(loads))
+        loads[task] += size + 1
+    plan: list[Any] = []
+    for number, merged in enumerate(merges):
+        groups = [
+            [chosen[number, index], group_to_json(group)]
+            for index, group in enumerate((*merged.groups, *merged.joins))
+        ]
+        table = table_to_json(merged.table)
+        joins = len(merged.joins)
+        for chunk in chunks(merged):
+            plan.append([number, table, groups, joins, chunk_to_json(chunk)])
+        if merged.joins and not merged.parts:
+            plan.append([number, table, groups, joins, None])
+    return plan, tasks
+
+
+# The data sources.
+
+
+@dataclass
+class _Message(WriterCommitMessage):
+    """What a task has returned, as JSON texts."""
+
+    items: list[str]
+
+
+class _Writer(DataSourceArrowWriter):
+    """The part that both writers share: what tasks return becomes one file."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._target = options["target"]
+        self._storage: dict[str, str] = json.loads(options["storage"])
+        self._result = options["result"]
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the result for the driver."""
+        items = [item for message in messages if isinstance(message, _Message) for item in message.items]
+        with folder(self._target, self._storage).open_output_stream(self._result) as file:
+            file.write(f"[{','.join(items)}]".encode())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task has failed. Files that others have written are deleted with those that nobody names."""
+
+
+class StagingTarget(DataSource):
+    """The data source that ``stage`` writes to."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return _STAGING
+
+    def writer(self, schema: StructType, overwrite: bool) -> "StagingWriter":
+        """The writer for one micro-batch."""
+        return StagingWriter(self.options)
+
+
+class StagingWriter(_Writer):
+    """Writes packed rows to files of parts."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Message:
+        """Write the rows of one partition."""
+        items = []
+        file = StagingFile(self._target, self._storage)
+        for batch in iterator:
+            for row in batch.to_pylist():
+                items.append(json.dumps(staged_to_json(file.stage(PackedItem(**row)))))
+        file.close()
+        return _Message(items)
+
+
+class PiecesSource(DataSource):
+    """The data source from which ``merge`` has the pieces of all groups."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return _PIECES
+
+    def schema(self) -> str:
+        """The columns of a piece."""
+        return _PIECE_COLUMNS
+
+    def reader(self, schema: StructType) -> "PiecesReader":
+        """The reader of one merge."""
+        return PiecesReader(self.options)
+
+
+class PiecesReader(DataSourceReader):
+    """Routes shares of the waiting changes."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._target = options["target"]
+        self._storage: dict[str, str] = json.loads(options["storage"])
+        self._plan = options["plan"]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A partition for each share."""
+        with folder(self._target, self._storage).open_input_stream(self._plan) as file:
+            return [InputPartition(item) for item in json.loads(file.read())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The pieces of one share, and the groups without changes."""
+        number, about, planned, joins, share = partition.value
+        tasks, groups = zip(*((task, group_from_json(group)) for task, group in planned), strict=True)
+        routed = groups[: len(groups) - joins]
+        if share is None or share[0] == 0:
+            for group in range(len(routed), len(groups)):
+                yield _piece(tasks[group], 0, f"{number}/{group}", _about(about, groups[group]), None)
+        if share is None:
+            return
+        table, chunk = table_from_json(about), chunk_from_json(share)
+        for piece in route_chunk(table, routed, chunk, self._target, self._storage):
+            rows = pa.BufferOutputStream()
+            with pa.ipc.new_stream(rows, piece.rows.schema) as writer:
+                writer.write_table(piece.rows.combine_chunks())
+            place, said = f"{number}/{piece.group}", _about(about, groups[piece.group])
+            yield _piece(tasks[piece.group], piece.number, place, said, rows.getvalue())
+
+
+def _about(table: Mapping[str, Any], group: Group) -> str:
+    return json.dumps([table, group_to_json(group)])
+
+
+def _piece(task: int, number: int, place: str, about: str, rows: pa.Buffer | None) -> pa.RecordBatch:
+    columns = [
+        pa.array([task], pa.int32()),
+        pa.array([number], pa.int64()),
+        pa.array([place]),
+        pa.array([about]),
+        pa.array([rows], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["task", "number", "place", "about", "rows"])
+
+
+class LeavesTarget(DataSource):
+    """The data source that ``merge`` writes to."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return _LEAVES
+
+    def writer(self, schema: StructType, overwrite: bool) -> "LeavesWriter":
+        """The writer for one merge."""
+        return LeavesWriter(self.options)
+
+
+class LeavesWriter(_Writer):
+    """Writes the new files of groups, whose pieces come one after another."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Message:
+        """Merge all groups of one partition."""
+        found: list[str] = []
+        place, about, pieces = "", "", list[pa.Table]()
+        for batch in iterator:
+            for row in range(batch.num_rows):
+                following = batch["place"][row].as_py()
+                if place and following != place:
+                    found.append(self._merged(place, about, pieces))
+                    pieces = []
+                if following != place:
+                    place, about = following, batch["about"][row].as_py()
+                rows = batch["rows"][row]
+                if rows.is_valid:
+                    with pa.ipc.open_stream(rows.as_buffer()) as reader:
+                        pieces.append(reader.read_all())
+        if place:
+            found.append(self._merged(place, about, pieces))
+        return _Message(found)
+
+    def _merged(self, place: str, about: str, pieces: list[pa.Table]) -> str:
+        table, group = json.loads(about)
+        files = merge_pieces(table_from_json(table), group_from_json(group), pieces, self._storage)
+        return json.dumps([place, [list(asdict(file).values()) for file in files]])

@@ -1,0 +1,158 @@
+"""Merges of several tables at once: their waiting changes and their leaves -> new files. No Spark, and no commit.
+
+    Merge           a table, its groups of leaves, and the parts of its waiting changes
+    chunks          a merge -> shares of its parts, which tasks route side by side
+    route_chunk     a share -> pieces: the changes of one group each
+    merge_pieces    all pieces of a group -> its new files
+    merge_here      all of it in this process
+
+``merge_tasks`` does the same on Spark, with a shuffle between ``route_chunk`` and ``merge_pieces``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import pyarrow as pa
+
+from protocol.records import record
+
+from .leaf_files import NewFile, folder
+from .leaf_merge import LeafTable, merge, route
+from .leaves import Group, LeafFile
+from .staging import Part, part_from_json, part_to_json, read_part, schema_from_text, schema_to_text
+
+_CHUNK_BYTES: Final = 16 << 20
+
+
+@record(frozen=True, slots=True)
+class Merge:
+    """What to merge of a table. ``joins`` are groups of files with past states, which have no changes."""
+
+    table: LeafTable
+    groups: tuple[Group, ...]
+    parts: tuple[Part, ...]
+    joins: tuple[Group, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """About the bytes that a merge reads."""
+        return sum(part.length for part in self.parts) + sum(group.size for group in self.groups)
+
+
+@record(frozen=True, slots=True)
+class Merged:
+    """Files of a table to be removed, and the new files in their place."""
+
+    removed: list[LeafFile]
+    added: list[NewFile]
+
+
+@record(frozen=True, slots=True)
+class Piece:
+    """Changes of one group; pieces of a group are in order by ``number``."""
+
+    group: int
+    number: int
+    rows: pa.Table
+
+
+def chunks(merge: Merge) -> Iterator[tuple[int, tuple[Part, ...]]]:
+    """Shares of the parts, in their order, each with the number of its first part."""
+    held: list[Part] = []
+    size = first = 0
+    for number, part in enumerate(merge.parts):
+        held.append(part)
+        size += part.length
+        if size >= _CHUNK_BYTES:
+            yield first, tuple(held)
+            held, size, first = [], 0, number + 1
+    if held:
+        yield first, tuple(held)
+
+
+def route_chunk(
+    table: LeafTable,
+    groups: Sequence[Group],
+    chunk: tuple[int, Sequence[Part]],
+    target: str,
+    storage: Mapping[str, str],
+) -> Iterator[Piece]:
+    """The changes of each group in a share of the parts."""
+    number, parts = chunk
+    system = folder(target, storage)
+    rows = pa.concat_tables([read_part(system, part) for part in parts])
+    for group, piece in route(table, rows, groups):
+        yield Piece(group, number, piece)
+
+
+def merge_pieces(
+    table: LeafTable, group: Group, pieces: Iterable[pa.Table], storage: Mapping[str, str]
+) -> list[NewFile]:
+    """The new files of a group; ``pieces`` are its changes in order."""
+    found = list(pieces)
+    return merge(table, group, pa.concat_tables(found) if found else None, storage)
+
+
+def merge_here(merges: Sequence[Merge], target: str, storage: Mapping[str, str]) -> list[Merged]:
+    """The merges in this process."""
+    return [_merge_here(merge, target, storage) for merge in merges]
+
+
+def _merge_here(merge: Merge, target: str, storage: Mapping[str, str]) -> Merged:
+    pieces: dict[int, list[pa.Table]] = {}
+    for chunk in chunks(merge):
+        for piece in route_chunk(merge.table, merge.groups, chunk, target, storage):
+            pieces.setdefault(piece.group, []).append(piece.rows)
+    found = Merged([], [])
+    for number, rows in pieces.items():
+        found.removed.extend(merge.groups[number].files)
+        found.added.extend(merge_pieces(merge.table, merge.groups[number], rows, storage))
+    for group in merge.joins:
+        found.removed.extend(group.files)
+        found.added.extend(merge_pieces(merge.table, group, (), storage))
+    return found
+
+
+# As JSON, for tasks.
+
+
+def table_to_json(table: LeafTable) -> dict[str, Any]:
+    """A table as JSON."""
+    return {
+        "name": table.name,
+        "path": table.path,
+        "key": table.key,
+        "schema": schema_to_text(table.schema),
+        "is_history": table.is_history,
+        "defaults": dict(table.defaults),
+        "indexed": table.indexed,
+    }
+
+
+def table_from_json(data: Mapping[str, Any]) -> LeafTable:
+    """The reverse of ``table_to_json``."""
+    return LeafTable(**{**data, "key": tuple(data["key"]), "schema": schema_from_text(data["schema"])})
+
+
+def group_to_json(group: Group) -> list[Any]:
+    """A group as JSON."""
+    return [group.ranges, [list(asdict(file).values()) for file in group.files]]
+
+
+def group_from_json(data: Sequence[Any]) -> Group:
+    """The reverse of ``group_to_json``."""
+    ranges, files = data
+    return Group(tuple((low, high) for low, high in ranges), tuple(LeafFile(*file) for file in files))
+
+
+def chunk_to_json(chunk: tuple[int, Sequence[Part]]) -> list[Any]:
+    """A share of the parts as JSON."""
+    number, parts = chunk
+    return [number, [part_to_json(part) for part in parts]]
+
+
+def chunk_from_json(data: Sequence[Any]) -> tuple[int, tuple[Part, ...]]:
+    """The reverse of ``chunk_to_json``."""
+    number, parts = data
+    return number, tuple(part_from_json(part) for part in parts)

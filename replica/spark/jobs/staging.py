@@ -1,0 +1,230 @@
+"""The rows of micro-batches that wait for a merge, in files of the target, in the form in which merges take them.
+
+    target/_state/changes/UUID.arrow    Arrow IPC streams, one after another; a ``Part`` names one
+
+Executors write such files from packed rows; the driver only gets what the rows are about (``Staged``). A part has
+rows of one table and one outcome, with what a merge needs: the columns, ``_op``, ``_seq``, ``_ts``, ``_absent``, and
+the key's columns of ``_before``. Which files are still needed says the state of the job (``job_state``).
+"""
+
+import base64
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, field, replace
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from protocol.records import record
+
+from ..packed import PackedItem, unpack
+from .changes_per_key import KEPT_FACTS, Numbers, column_names, moved
+from .leaf_files import folder
+from .leaves import places
+
+FOLDER: Final = "_state/changes"
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+#: So many moves of a part are named; see ``Part``.
+_MOVES: Final = 64
+
+
+@record(frozen=True, slots=True)
+class Part:
+    """Rows of one table in a file. Their places lie from ``low`` to ``high``.
+
+    ``moves`` has the places before and after of keys that moved in an update that lacks columns; None: many of them.
+    ``moment`` is the time of the commit, if it came later than the rows (XA COMMIT), in microseconds since 1970.
+    """
+
+    path: str
+    offset: int
+    length: int
+    rows: int
+    low: int
+    high: int
+    moves: tuple[tuple[int, int], ...] | None = ()
+    moment: int | None = None
+
+
+@record(frozen=True, slots=True)
+class StagedRows:
+    """The parts of one packed item with its facts; ``outcomes`` are those of all rows, ``prepared`` is by XA id."""
+
+    key: tuple[str, ...]
+    has_names: bool
+    schema: pa.Schema
+    outcomes: tuple[str, ...]
+    committed: Part | None = None
+    prepared: dict[str, Part] = field(default_factory=dict)
+
+
+@record(frozen=True, slots=True)
+class Staged:
+    """An item of packed mode without its rows, which are in files."""
+
+    item: PackedItem
+    rows: StagedRows | None = None
+
+
+class StagingFile:
+    """A file of parts, which is written by one task."""
+
+    def __init__(self, target: str, storage: Mapping[str, str]) -> None:
+        self._system = folder(target, storage)
+        self.path = f"{FOLDER}/{uuid.uuid4()}.arrow"
+        self._sink: pa.NativeFile | None = None
+
+    def stage(self, item: PackedItem) -> Staged:
+        """The item, after its rows have been written."""
+        if item.rows is None:
+            return Staged(item)
+        packed = unpack(item.rows)
+        rows = pa.Table.from_batches([packed.rows])
+        outcomes = rows["_outcome"]
+        found = tuple(pc.unique(outcomes).to_pylist())
+        pruned = _pruned(rows, packed.key)
+        committed, prepared = None, {}
+        # A table without a key, or without names, is refused for its first row: nothing else is looked at.
+        if packed.key and packed.has_names:
+            if "commit" in found:
+                chosen = pruned if found == ("commit",) else pruned.filter(pc.equal(outcomes, "commit"))
+                committed = self._write(chosen, packed.key)
+            if "prepared" in found:
+                for xa in pc.unique(rows["_xa"].filter(pc.equal(outcomes, "prepared"))).to_pylist():
+                    chosen = pc.and_(pc.equal(outcomes, "prepared"), pc.equal(rows["_xa"], xa))
+                    prepared[xa] = self._write(pruned.filter(chosen), packed.key)
+        about = StagedRows(packed.key, packed.has_names, pruned.schema, found, committed, prepared)
+        return Staged(replace(item, rows=None), about)
+
+    def close(self) -> None:
+        """Finish the file, if any item had rows."""
+        if self._sink is not None:
+            self._sink.close()
+
+    def _write(self, rows: pa.Table, key: Sequence[str]) -> Part:
+        if self._sink is None:
+            self._system.create_dir(FOLDER, recursive=True)
+            self._sink = self._system.open_output_stream(self.path)
+        offset = self._sink.tell()
+        with pa.ipc.new_stream(self._sink, rows.schema, options=_COMPRESSED) as writer:
+            writer.write_table(rows.combine_chunks())
+        where, moves = _moves(rows, key)
+        low, high = (int(where.min()), int(where.max())) if len(where) else (0, 0)
+        return Part(self.path, offset, self._sink.tell() - offset, rows.num_rows, low, high, moves)
+
+
+def read_part(system: FileSystem, part: Part) -> pa.Table:
+    """The rows of a part; ``system`` is that of the target."""
+    with system.open_input_file(part.path) as file:
+        file.seek(part.offset)
+        data = file.read_buffer(part.length)
+    with pa.ipc.open_stream(data) as reader:
+        rows = reader.read_all()
+    if part.moment is None:
+        return rows
+    place = rows.schema.get_field_index("_ts")
+    moment = pa.scalar(part.moment, pa.int64()).cast(rows.schema.field(place).type)
+    return rows.set_column(place, rows.schema.field(place), pa.repeat(moment, rows.num_rows))
+
+
+def delete_files(target: str, storage: Mapping[str, str], keep: Iterable[str]) -> None:
+    """Delete all files of parts but these."""
+    system, kept = folder(target, storage), set(keep)
+    for info in system.get_file_info(FileSelector(FOLDER, allow_not_found=True)):
+        if info.type == FileType.File and info.path not in kept:
+            system.delete_file(info.path)
+
+
+def _moves(rows: pa.Table, key: Sequence[str]) -> tuple[Numbers, tuple[tuple[int, int], ...] | None]:
+    """The places of all rows, before and after, and the ``moves`` of a part. Rows with unknown keys are left out."""
+    rows = rows.filter(_all_valid([rows[name] for name in key]))
+    where = places(rows.select(list(key)))
+    moving = rows.take(pa.array(moved(rows, key)))
+    before = moving["_before"].combine_chunks()
+    is_known = _all_valid([pc.struct_field(before, name) for name in key])
+    moving, before = moving.filter(is_known), before.filter(is_known)
+    olds = pa.Table.from_arrays([pc.struct_field(before, name) for name in key], names=list(key))
+    pairs = np.stack([places(olds), places(moving.select(list(key)))], axis=1)
+    where = np.concatenate([where, pairs[:, 0]])
+    lacking = pairs[moving["_absent"].is_valid().to_numpy()]
+    if len(lacking) > _MOVES:
+        return where, None
+    return where, tuple((before, after) for before, after in lacking.tolist())
+
+
+def _all_valid(columns: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
+    first, *others = (column.is_valid() for column in columns)
+    return reduce(pc.and_, others, first)
+
+
+def _pruned(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows with what a merge needs. Of the rows before, that is the key."""
+    before = rows["_before"].combine_chunks()
+    columns = [pc.struct_field(before, name) for name in key]
+    if key:
+        fields = [rows.schema.field(name) for name in key]
+        nulls = before.is_null() if before.null_count else None
+        before = pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
+    names = [*column_names(rows), *KEPT_FACTS]
+    return rows.select(names).append_column("_before", before)
+
+
+# As JSON, from executors to the driver, and in the job's state.
+
+
+def part_to_json(part: Part) -> list[Any]:
+    """A part as JSON."""
+    return list(asdict(part).values())
+
+
+def part_from_json(data: Sequence[Any]) -> Part:
+    """The reverse of ``part_to_json``."""
+    *values, moves, moment = data
+    path, offset, length, rows, low, high = values
+    pairs = None if moves is None else tuple((before, after) for before, after in moves)
+    return Part(path, offset, length, rows, low, high, pairs, moment)
+
+
+def schema_to_text(schema: pa.Schema) -> str:
+    """A schema as text."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    """The reverse of ``schema_to_text``."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def staged_to_json(staged: Staged) -> list[Any]:
+    """A staged item as JSON."""
+    rows = staged.rows
+    about = rows and [
+        rows.key,
+        rows.has_names,
+        schema_to_text(rows.schema),
+        rows.outcomes,
+        rows.committed and part_to_json(rows.committed),
+        {xa: part_to_json(part) for xa, part in rows.prepared.items()},
+    ]
+    return [list(asdict(staged.item).values()), about]
+
+
+def staged_from_json(data: Sequence[Any]) -> Staged:
+    """The reverse of ``staged_to_json``."""
+    item, about = data
+    if about is None:
+        return Staged(PackedItem(*item))
+    key, has_names, schema, outcomes, committed, prepared = about
+    rows = StagedRows(
+        tuple(key),
+        has_names,
+        schema_from_text(schema),
+        tuple(outcomes),
+        committed and part_from_json(committed),
+        {xa: part_from_json(part) for xa, part in prepared.items()},
+    )
+    return Staged(PackedItem(*item), rows)
