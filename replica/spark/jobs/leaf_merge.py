@@ -30,9 +30,10 @@ from .changes_per_key import (
     separated,
     versions,
 )
+from . import leaves
 from .column_values import constants
 from .leaf_files import INDEXED, LeafWriter, NewFile, aligned, folder, read
-from .leaves import HIGHEST, LOWEST, MOST_BYTES, PAST, ROWS, Group, cut, owners, places
+from .leaves import HIGHEST, LOWEST, PAST, ROWS, Group, cut, owners, places
 
 _NO_ROW: Final = -1
 #: Rows in Parquet take about so much of what they take in memory; only for tables that have no file yet.
@@ -141,7 +142,7 @@ class _Merging:
         size = self._group.size
         size += new.num_rows * size // count if count else new.nbytes // _COMPRESSION
         sample = [np.zeros(0, np.int64)]
-        if size > MOST_BYTES:
+        if size > leaves.MOST_BYTES:
             paths = [file.path for file in files]
             sample.append(places(new.select(self._key)))
             for old in read(self._system, paths, self._table.schema, self._key):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -248,9 +249,17 @@ def _piece(task: int, number: int, place: str, about: str, rows: pa.Buffer | Non
         pa.array([number], pa.int64()),
         pa.array([place]),
         pa.array([about]),
-        pa.array([rows], pa.binary()),
+        _binary(rows),
     ]
     return pa.RecordBatch.from_arrays(columns, names=["task", "number", "place", "about", "rows"])
+
+
+def _binary(data: pa.Buffer | None) -> pa.Array:
+    """One value, which is not copied."""
+    if data is None:
+        return pa.nulls(1, pa.binary())
+    ends = pa.py_buffer(np.array([0, data.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
 
 
 class LeavesTarget(DataSource):

@@ -1,0 +1,68 @@
+"""Merges of kept tables as tasks of Spark: the same tables as in one process."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import astuple
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from replica.spark.jobs import leaves, merge_tasks, staging
+from replica.spark.jobs.current_table import CurrentTable
+from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.micro_batch import Target, run_staged
+from replica.spark.jobs.past_table import PastTable
+from replica.spark.packed import PACKED_SCHEMA, PackedItem
+from tests.spark.support.kept_log import KEY, packed
+from tests.spark.support.kept_runs import random_log
+from tests.spark.support.kept_tables import by_key, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def frame_of(spark: SparkSession, items: list[PackedItem]) -> DataFrame:
+    """The items as the source gives them."""
+    columns = zip(*map(astuple, items), strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, PACKED_SCHEMA, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=PACKED_SCHEMA))
+
+
+@pytest.mark.parametrize("kind", [CurrentTable, PastTable])
+def test_tasks_of_spark(
+    seed: int,
+    spark: SparkSession,
+    tmp_path: Path,
+    kind: type[CurrentTable] | type[PastTable],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merge_tasks, "SMALL_BYTES", 0)
+    # Also in the tasks, which get what is cut from the driver's plan.
+    monkeypatch.setattr(leaves, "JOINED_BYTES", 0)
+    rng = random.Random(seed)
+    log = random_log(rng, 40)
+    target = Target(str(tmp_path), kind, lambda name: name.startswith("shop."), spark=spark)
+    size = len(log.transactions) // 3 + 1
+    for number in range(3):
+        items = list(packed(rng, log.transactions[number * size : (number + 1) * size]))
+        frame = frame_of(spark, items)
+        run_staged(
+            target, JobState(), "query", number, partial(merge_tasks.stage, frame, target.path, target.storage)
+        )
+    for name, table in log.tables.items():
+        rows = rows_of(tmp_path, name)
+        if kind is CurrentTable:
+            assert by_key(rows, *KEY) == {
+                key: {column: row[column] for column in table.columns} for key, row in table.rows.items()
+            }
+        else:
+            assert sorted(row["_seq"] for row in rows) == sorted(state.seq for state in table.past)
+    # What nobody needs any more is deleted.
+    assert {path.suffix for path in (tmp_path / staging.FOLDER).iterdir()} <= {".arrow"}
