@@ -17,7 +17,12 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     table_job         the common part of ``mirror`` and ``history``
     coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
     micro_batch       a micro-batch -> steps of single tables
+    staging           rows of a micro-batch -> files in the target, in which they wait for a merge
+    merges            waiting rows and a table's leaves -> new leaves; ``merge_tasks`` does it on Spark
+    leaves            which files of a table hold which keys
+    leaf_merge        the changes and the files of one leaf -> its new files, by ``leaf_files``
     changes_per_key   rows -> the changes of each key
+    column_values     the defaults of columns
     changed_values    whether a change of a column's type changes stored values
     kept_table        a table in Delta; its two kinds are ``current_table`` and ``past_table``
     job_state         the state that a job keeps from one micro-batch to the next

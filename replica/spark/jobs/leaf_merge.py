@@ -164,18 +164,18 @@ class _Merging:
         states = self._states(rows, events, made, ending, moments)
         first = events.take(firsts)
         index, ends = KeyIndex(self._cast(first.keys)), moments.take(pa.array(first.rows))
-        leaves = self._writer(states.filter(pa.array(is_last)))
+        present = self._writer(states.filter(pa.array(is_last)))
         past = self._new_writer(PAST, [(LOWEST, HIGHEST)])
         for old in self._old():
             is_current = _flags(old["is_current"])
             where = index.find(old)
             ended = is_current & (where != _NO_ROW)
-            leaves.add(old.filter(pa.array(is_current & ~ended)))
+            present.add(old.filter(pa.array(is_current & ~ended)))
             past.add(old.filter(pa.array(~is_current)))
             past.add(_ended(old.filter(pa.array(ended)), ends.take(pa.array(where[ended]))))
-        leaves.add(states.filter(pa.array(is_last)))
+        present.add(states.filter(pa.array(is_last)))
         past.add(states.filter(pa.array(~is_last)))
-        return leaves.finish() + past.finish()
+        return present.finish() + past.finish()
 
     def _states(
         self, rows: pa.Table, events: KeyEvents, made: Numbers, ending: Numbers, moments: pa.Array
