@@ -32,10 +32,16 @@ from tests.spark.support.kept_tables import by_key, rows_of
 ORDERED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "integers": (pa.int64(), [LOWEST, -5, 0, 7, HIGHEST]),
     "unsigned": (pa.decimal128(20, 0), [Decimal(0), Decimal(2**53 + 1), Decimal(2**64 - 1)]),
-    "decimals": (pa.decimal128(12, 2), [Decimal("-3.50"), Decimal("-3.49"), Decimal("0.01"), Decimal("7.99")]),
+    "decimals": (
+        pa.decimal128(12, 2),
+        [Decimal("-3.50"), Decimal("-3.49"), Decimal("0.01"), Decimal("7.99")],
+    ),
     "wide decimals": (pa.decimal128(38, 10), [Decimal(-(10**25)), Decimal("0.5"), Decimal(10**25)]),
     "dates": (pa.date32(), [date(1000, 1, 1), date(1970, 1, 1), date(2026, 1, 1)]),
-    "times": (pa.timestamp("us", "UTC"), [datetime(1970, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)]),
+    "times": (
+        pa.timestamp("us", "UTC"),
+        [datetime(1970, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)],
+    ),
 }
 
 
@@ -138,7 +144,9 @@ def test_random_logs_in_many_leaves(
     for name, table in log.tables.items():
         rows = rows_of(tmp_path, name)
         if kind is CurrentTable:
-            expected = {key: {column: row[column] for column in table.columns} for key, row in table.rows.items()}
+            expected = {
+                key: {column: row[column] for column in table.columns} for key, row in table.rows.items()
+            }
             assert by_key(rows, *KEY) == expected, name
         else:
             assert sorted(row["_seq"] for row in rows) == sorted(state.seq for state in table.past), name
@@ -170,7 +178,8 @@ def test_a_commit_beside_an_optimize_is_planned_anew(tmp_path: Path, monkeypatch
     kept = Kept(tmp_path)
     kept.say(CREATE).insert(ONE).run()
     path = table_path(str(tmp_path), "shop.t")
-    replace_files, optimized = KeptTable.replace_files, []
+    replace_files = KeptTable.replace_files
+    optimized: list[Any] = []
 
     def beside_an_optimize(table: KeptTable, *arguments: Any) -> bool:
         if len(optimized) < 2:

@@ -54,7 +54,11 @@ def test_tasks_of_spark(
         items = list(packed(rng, log.transactions[number * size : (number + 1) * size]))
         frame = frame_of(spark, items)
         run_staged(
-            target, JobState(), "query", number, partial(merge_tasks.stage, frame, target.path, target.storage)
+            target,
+            JobState(),
+            "query",
+            number,
+            partial(merge_tasks.stage, frame, target.path, target.storage),
         )
     for name, table in log.tables.items():
         rows = rows_of(tmp_path, name)

@@ -391,8 +391,8 @@ def _folders(system: FileSystem, path: str) -> list[str]:
 def has_wide_decimals(kinds: Iterable[pa.DataType]) -> bool:
     """Whether there are decimals with more digits than a double has.
 
-    Delta's log has the range of a column in each file as doubles. By a rounded range, queries would skip the file of a
-    row such as 18446744073709551615 (a BIGINT UNSIGNED). So new tables with such columns get no ranges.
+    Delta's log has the range of a column in each file as doubles. By a rounded range, queries would skip the file of
+    a row such as 18446744073709551615 (a BIGINT UNSIGNED). So new tables with such columns get no ranges.
     """
     return any(pa.types.is_decimal(kind) and kind.precision > _DIGITS_OF_DOUBLE for kind in kinds)
 

@@ -19,6 +19,7 @@ from pyarrow.fs import FileSystem
 from protocol.records import record
 
 from ...arrow.temporal import TIMESTAMP
+from . import leaves
 from .changes_per_key import (
     KeyEvents,
     Numbers,
@@ -30,7 +31,6 @@ from .changes_per_key import (
     separated,
     versions,
 )
-from . import leaves
 from .column_values import constants
 from .leaf_files import INDEXED, LeafWriter, NewFile, aligned, folder, read
 from .leaves import HIGHEST, LOWEST, PAST, ROWS, Group, cut, owners, places

@@ -69,6 +69,7 @@ SHARED_NAMES: dict[str, str] = {"__init__": "what a package opens with"}
 NO_RECORDS: dict[str, str] = {
     "replica.config.reconnect.ReconnectPolicy": "users make subclasses of it that have attributes: no slots",
     "replica.spark.jobs.delta_append.WrittenFiles": "its base, WriterCommitMessage of PySpark, has no slots",
+    "replica.spark.jobs.merge_tasks._Message": "its base, WriterCommitMessage of PySpark, has no slots",
 }
 MAX_LINES = 500
 TEST_MODULE_IMPORT = re.compile(
