@@ -68,7 +68,7 @@ SHARED_NAMES: dict[str, str] = {"__init__": "what a package opens with"}
 #: Data classes that are no ``@record``, and why.
 NO_RECORDS: dict[str, str] = {
     "replica.config.reconnect.ReconnectPolicy": "users make subclasses of it that have attributes: no slots",
-    "replica.spark.jobs.delta_append.WrittenFiles": "its base, WriterCommitMessage of PySpark, has no slots",
+    "replica.spark.jobs.partitioned_files.WrittenFiles": "its base, WriterCommitMessage of PySpark, has no slots",
     "replica.spark.jobs.merge_tasks._Message": "its base, WriterCommitMessage of PySpark, has no slots",
 }
 MAX_LINES = 500
