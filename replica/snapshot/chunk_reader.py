@@ -62,6 +62,14 @@ class ChunkReader:
         """The key of the last row; None for an empty table."""
         return await self._one_key(self._plan.largest_sql())
 
+    async def smallest_key(self) -> KeyBytes | None:
+        """The key of the first row; None for an empty table."""
+        return await self.key_behind(KeyRange(), 1)
+
+    async def key_behind(self, keys: KeyRange, rows: int) -> KeyBytes | None:
+        """The key of the row that is so many rows (1: the first) into a range; None if it has fewer."""
+        return await self._one_key(self._plan.key_sql(keys, rows))
+
     async def start(self, keys: KeyRange, limit: int | None = None) -> "Chunk":
         """Begin to read the rows of a range; returns when the server has found the first one.
 

@@ -51,6 +51,10 @@ class ReadPlan:
         """The SELECT of the largest key."""
         return f"{self._sql(self.select.key_sql, KeyRange(), ' DESC')} LIMIT 1"
 
+    def key_sql(self, keys: KeyRange, rows: int) -> str:
+        """The SELECT of the key that is so many rows (1: the first) into a range."""
+        return f"{self._sql(self.select.key_sql, keys, '')} LIMIT {rows - 1}, 1"
+
     def _sql(self, what: str, keys: KeyRange, direction: str) -> str:
         conditions = []
         if keys.after is not None:

@@ -29,6 +29,8 @@ Options (``replica.spark.source_options.SourceOptions`` describes each; case doe
     sourceName                      a name for the source, in a column of its own
     maxRowsPerTrigger               or maxBytesPerTrigger: the approximate size of a micro-batch
     maxPartitionBytes               the approximate size of a partition: 128m (default)
+    snapshot                        only: the rows of ``table`` as they are now, read by executors, without the log
+    snapshotParallelism             how many connections read the table at most: 4 (default)
     failOnDataLoss                  false: read on after events that the source has purged
     verifyChecksum                  true (default) or false
     maxEventBytes                   the largest event: a larger one is an error before it takes memory
@@ -45,6 +47,11 @@ up to 16 MB of the log with the tasks of a batch, and writes more to ``spoolDir`
 all machines see (``file:///mnt/shared/spool``, ``s3://bucket/spool``). Files in an object store are read by
 executors, one task each. A large transaction is cut and read by many tasks. With such a URI a query may go on with
 its driver on another machine: it fetches the log from the source again, and column names of the past from the URI.
+
+A table as it is now, and the place from which the log has every change that its rows may lack:
+
+    found = replica.spark.read_table(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "table": "shop.orders"})
+    found.rows, found.offset        # a DataFrame, and startingOffsets of a query
 
 What the progress of a streaming query shows: ``numInputRows`` counts rows; ``mirror`` and ``history`` count them in
 ``observedMetrics["changes"]["rows"]`` (not under Spark Connect), as their streams pack many rows into one.
@@ -65,6 +72,7 @@ The modules, in the order in which a change passes through them (``replica.spool
     packed           -> the typed columns of many tables, in the order of the log, for ``jobs``
     read_task        all of these steps for one piece: what a Spark task runs
     stream_reader    the micro-batches of a live source
+    table_reader     the rows of a table as they are now, in place of the log
     data_source      PySpark's Data Source API in front of all that
     jobs             whole pipelines to Parquet and Delta: ``mysql-replica spark``
 """
@@ -74,11 +82,14 @@ from typing import TYPE_CHECKING
 from protocol.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from .data_source import BinlogDataSource
+    from .table_reader import TableRows
 
-__all__ = ["BinlogDataSource", "register"]
+__all__ = ["BinlogDataSource", "read_table", "register"]
 
 
 def register(spark: "SparkSession") -> None:
@@ -90,6 +101,19 @@ def register(spark: "SparkSession") -> None:
     if is_local(spark):
         from .data_source import LocalBinlogDataSource as source
     spark.dataSource.register(source)
+
+
+def read_table(spark: "SparkSession", source: "Mapping[str, str]") -> "TableRows":
+    """The rows of the option ``table`` as they are now: ``rows``, a DataFrame, and ``offset``, where the log goes on.
+
+    ``source`` has options of ``mysql-binlog`` for a live source; the password by passwordEnv or passwordFile. A query
+    with ``startingOffsets=offset`` has every change that the rows may lack, and some that they have: let changes win
+    by the key. Raises ``MissingExtraError`` without PySpark.
+    """
+    register(spark)
+    from .table_reader import read_table
+
+    return read_table(spark, {**source, "snapshot": "only"})
 
 
 def is_local(spark: "SparkSession") -> bool:

@@ -45,6 +45,7 @@ from .read_task import SOURCE_NAMES, ReadPlan, read_piece
 from .source_options import SourceOptions, parse_options
 from .stream_reader import BinlogStreamReader, connection_options, find_start
 from .table_mode import spark_ddl, table_schema
+from .table_reader import TableReader, schema_of_rows
 
 NAME = "mysql-binlog"
 
@@ -69,17 +70,24 @@ class BinlogDataSource(DataSource):
         In table mode it is the table's first description in the log, or the table as a live source has it now.
         """
         self._is_exact = True
-        return spark_ddl(arrow_schema(parse_options(self.options)))
+        options = parse_options(self.options)
+        return spark_ddl(arrow_schema(options) if options.snapshot is None else schema_of_rows(options))
 
-    def reader(self, schema: StructType) -> "BinlogReader":
+    def reader(self, schema: StructType) -> "BinlogReader | TableReader":
         """The reader of a batch query."""
         options = parse_options(self.options)
+        if options.snapshot is not None:
+            return TableReader(self.options, schema)
         plan = read_plan(options, schema, self._is_exact)
         return BinlogReader(options, plan, shares_folders=self.shares_folders)
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:
         """The reader of a streaming query."""
         options = parse_options(self.options)
+        if options.snapshot is not None:
+            raise ConfigurationError(
+                "snapshot: only reads a table once, with spark.read: a stream reads the log"
+            )
         if not options.is_live:
             raise ConfigurationError(
                 "path: binlog files cannot be read as a stream: use spark.read, or give a live source (host, user)"
@@ -125,8 +133,8 @@ class BinlogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One piece's rows."""
-        assert isinstance(partition, LogPartition)
-        return read_piece(partition.value, self._plan)
+        # Where there are no pieces, Spark makes a partition of its own.
+        return read_piece(partition.value, self._plan) if isinstance(partition, LogPartition) else iter(())
 
 
 def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> ReadPlan:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
@@ -77,6 +77,9 @@ class SourceOptions:
         max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: the approximate size of a micro-batch.
         max_spool_bytes [maxSpoolBytes]: a stream stops receiving while the spool has so many bytes that Spark has not
             committed: ``1g`` (default). The connection stays.
+        snapshot: ``only``: the rows of ``table`` as they are now, without the log (``replica.spark.table_reader``).
+            Executors log in themselves, so the password is in [passwordEnv] or [passwordFile], on each machine.
+        snapshot_parallelism [snapshotParallelism]: how many connections read the table at most: 4 (default).
         fail_on_data_loss [failOnDataLoss]: false: when the source has purged events that the query needs, write a row
             with the op ``gap`` and read on after them.
     """
@@ -102,6 +105,8 @@ class SourceOptions:
     max_rows: int | None = None
     max_bytes: int | None = None
     fail_on_data_loss: bool = True
+    snapshot: Literal["only"] | None = None
+    snapshot_parallelism: int = 4
 
     @property
     def is_live(self) -> bool:
@@ -171,7 +176,9 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
         )
     if options.path is None and "user" not in options.connection:
         raise ConfigurationError("path: give the binlog files to read, or the host and user of a live source")
-    if options.mode == "table":
+    if options.snapshot is not None:
+        _check_snapshot(options, values)
+    elif options.mode == "table":
         if options.table is None or not all(options.table.partition(".")):
             raise ConfigurationError("table: schemaMode=table needs table=schema.name")
         if {"includeTables", "excludeTables", "includeDdl", "rowFormat"} & values.keys():
@@ -189,8 +196,41 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
         raise ConfigurationError(f"{', '.join(options.starting)}: give only one of them")
 
 
+#: What says nothing of a table that is read without the log.
+_OF_THE_LOG: Final = frozenset(
+    {
+        *(
+            "path",
+            "schemaMode",
+            "images",
+            "rowFormat",
+            "includeDdl",
+            "onSchemaChange",
+            "onStatement",
+            "sourceName",
+        ),
+        *("includeTables", "excludeTables", "startingOffsets", "startingTimestamp", "startingGtidSet"),
+        *("endingOffsets", "spoolDir", "spoolCache", "maxRowsPerTrigger", "maxBytesPerTrigger"),
+    }
+)
+
+
+def _check_snapshot(options: SourceOptions, values: Mapping[str, str]) -> None:
+    if options.table is None or not all(options.table.partition(".")):
+        raise ConfigurationError("table: snapshot=only needs table=schema.name")
+    useless = sorted(_OF_THE_LOG & values.keys())
+    if useless:
+        raise ConfigurationError(f"snapshot: it reads no log, so leave out {', '.join(useless)}")
+    if "password" in values:
+        raise ConfigurationError(
+            "password: executors log in themselves, and a plan must not have the password: give passwordEnv or "
+            "passwordFile, which each machine has"
+        )
+
+
 def _settings(values: Mapping[str, str]) -> ReadSettings:
-    table = values.get("table") if values.get("schemaMode", "").lower() == "table" else None
+    is_typed = values.get("schemaMode", "").lower() == "table" or "snapshot" in values
+    table = values.get("table") if is_typed else None
     secret_name = values.get("keyFileSecretEnv")
     return ReadSettings(
         tables=table_patterns("includeTables", values.get("includeTables", "*"))
@@ -283,6 +323,8 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = Mapping
         "maxRowsPerTrigger": ("max_rows", whole_number(1)),
         "maxBytesPerTrigger": ("max_bytes", parse_size),
         "failOnDataLoss": ("fail_on_data_loss", read_boolean),
+        "snapshot": ("snapshot", _choice("only")),
+        "snapshotParallelism": ("snapshot_parallelism", whole_number(1, 64)),
     }
 )
 _CONNECTION: Final[Mapping[str, str]] = MappingProxyType(

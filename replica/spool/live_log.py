@@ -104,7 +104,10 @@ class LiveLog:
     # Called by Spark's thread.
 
     def find(self, start: str) -> Offset:
-        """The present offset of a start as in ``startingOffsets``: ``latest``, ``earliest``, a time or GTIDs."""
+        """The present offset of a start as in ``startingOffsets``: ``latest``, ``earliest``, a time or GTIDs.
+
+        ``snapshot``: a place before which all changes are visible in the tables.
+        """
         return self._run(self._find(start))
 
     def end(self) -> Offset:
@@ -321,6 +324,11 @@ class LiveLog:
                 point = StartPoint(end.file, end.position)
             elif start == "earliest":
                 point = StartPoint(await scan.first_file())
+            elif start == "snapshot":
+                point = await resolve_start("snapshot", session, source, scan)
+                if not point.by_gtid:
+                    # The beginning of a file, which lists the GTIDs before it.
+                    point = StartPoint(point.file)
             else:
                 point = await resolve_start(parse_start(start), session, source, scan)
                 if point.not_before is not None:

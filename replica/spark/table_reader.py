@@ -1,0 +1,189 @@
+"""``snapshot=only``: the rows of one table of a live source as they are now, read by executors, without the log.
+
+    driver      the table's key -> ranges, for at most ``snapshotParallelism`` tasks
+    executors   their ranges, chunk by chunk, straight to RecordBatches; each over one connection of its own
+
+Columns: the table's as in table mode, and ``_file`` and ``_pos``: no change behind this place of the log is
+in the row. Chunks are read at different moments. Who follows the log from a place before all of them, and lets
+changes win by the key, has the table (``replica.spark.read_table`` gives that place). Executors log in themselves, so
+the password is in an environment variable or a file of each machine, and in no plan.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from protocol.errors import ConfigurationError, SchemaMismatchError
+from protocol.records import record
+from protocol.rows.table import Table
+
+from ..arrow import batch_schema
+from ..config.table_filter import exact_pattern, table_filter
+from ..snapshot.chunk_reader import prepare_session
+from ..snapshot.key_splits import split_by_key
+from ..snapshot.range_reader import RangeChunk, read_ranges
+from ..snapshot.row_keys import KeyRange
+from ..snapshot.table_list import list_tables, read_plans
+from ..source.hosts import first_host
+from ..source.server_facts import ask
+from ..source.session import Session
+from ..spool.live_log import LiveLog
+from .json_text import decimal_texts
+from .source_options import SourceOptions, parse_options
+from .stream_reader import connection_options
+from .table_mode import schema_difference, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BATCH_ROWS: Final = 10_000
+#: The high mark of the chunk.
+PLACE: Final = (pa.field("_file", pa.string(), nullable=False), pa.field("_pos", pa.int64(), nullable=False))
+
+_T = TypeVar("_T")
+
+
+class TableRanges(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[KeyRange]) -> None:
+        self.value = tuple(ranges)
+
+
+class TableReader(DataSourceReader):
+    """Plans on the driver, reads on executors. It keeps the options as they were given, without a password."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges of each task."""
+        return [TableRanges(ranges) for ranges in _run(_plan(parse_options(self._given), self._schema))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some ranges."""
+        if not isinstance(partition, TableRanges):
+            # The table is empty: Spark makes a partition of its own.
+            return
+        options = parse_options(self._given)
+        with asyncio.Runner() as runner:
+            chunks = read_ranges(connection_options(options), _identity(options), partition.value)
+            try:
+                while (chunk := runner.run(_next(chunks))) is not None:
+                    yield from _batches(chunk, self._schema)
+            finally:
+                runner.run(chunks.aclose())  # type: ignore[attr-defined]
+
+
+@record(frozen=True, slots=True)
+class TableRows:
+    """The rows of a table, and the place of the log to go on from: ``startingOffsets`` of a query.
+
+    Each row has all changes before the place, and may have later ones.
+    """
+
+    rows: "DataFrame"
+    offset: str
+
+
+def read_table(spark: "SparkSession", source: Mapping[str, str]) -> TableRows:
+    """The rows that ``snapshot=only`` reads, and where the log has to be followed from."""
+    options = parse_options(source)
+    with closing(LiveLog(connection_options(options), "")) as live:
+        offset = live.find("snapshot")
+    rows = spark.read.format("mysql-binlog").options(**source).load()
+    return TableRows(rows, json.dumps(offset.to_dict()))
+
+
+def schema_of_rows(options: SourceOptions) -> pa.Schema:
+    """The schema of the rows: the table as it is now. ``ConfigurationError`` if the source does not show it."""
+    return _run(_read_schema(options))
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    return asyncio.run(work)
+
+
+async def _next(chunks: AsyncIterator[RangeChunk]) -> RangeChunk | None:
+    return await anext(chunks, None)
+
+
+def _identity(options: SourceOptions) -> tuple[str, str]:
+    assert options.table is not None
+    schema, _, name = options.table.partition(".")
+    return schema, name
+
+
+async def _read_schema(options: SourceOptions) -> pa.Schema:
+    session = await first_host(connection_options(options), Session.open)
+    try:
+        source = await ask(session)
+        table = _identity(options)
+        plan = (await read_plans(session, source, [table], session.options)).get(table)
+    finally:
+        await session.aclose()
+    if plan is None:
+        raise ConfigurationError(
+            f"table: the source has no table {options.table}, or the user may not SELECT from it"
+        )
+    return _schema(plan.table)
+
+
+async def _plan(options: SourceOptions, expected: pa.Schema) -> list[list[KeyRange]]:
+    session = await first_host(connection_options(options), Session.open)
+    try:
+        await prepare_session(session)
+        source = await ask(session)
+        table = _identity(options)
+        listed = await list_tables(session, table_filter((exact_pattern(str(options.table)),), ()))
+        plan = (await read_plans(session, source, [table], session.options)).get(table)
+        if plan is None or not listed:
+            raise ConfigurationError(f"table: the source has no table {options.table}")
+        listed[0].check()
+        _check(plan.table, expected)
+        return await split_by_key(session, plan, options.snapshot_parallelism, listed[0].estimate)
+    finally:
+        await session.aclose()
+
+
+def _schema(table: Table) -> pa.Schema:
+    columns = [pa.field(field.name, spark_type(field.type)) for field in batch_schema(table, metadata=())]
+    taken = {field.name for field in PLACE} & {field.name for field in columns}
+    if taken:
+        raise ConfigurationError(f"snapshot: {table} has a column called {', '.join(sorted(taken))}")
+    return pa.schema([*columns, *PLACE])
+
+
+def _check(table: Table, expected: pa.Schema) -> None:
+    wanted, found = ({field.name: field.type for field in schema} for schema in (expected, _schema(table)))
+    if wanted != found:
+        raise SchemaMismatchError(
+            f"the columns of {table} are not those of this query: {schema_difference(wanted, found)}"
+        )
+
+
+def _batches(chunk: RangeChunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    _check(chunk.plan.table, schema)
+    maker = chunk.plan.select.batches()
+    for begin in range(0, len(chunk.rows), _BATCH_ROWS):
+        batch = maker.batch(chunk.rows[begin : begin + _BATCH_ROWS])
+        columns = [_converted(batch.column(field.name), field.type) for field in list(schema)[: -len(PLACE)]]
+        columns += [
+            pa.repeat(pa.scalar(value, field.type), batch.num_rows)
+            for value, field in zip((chunk.high.file, chunk.high.position), PLACE, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    return decimal_texts(array) if array.type.id == pa.decimal256(1, 0).id else array.cast(kind)
