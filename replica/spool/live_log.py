@@ -19,7 +19,6 @@ from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import (
     BinlogNotFoundError,
     CheckpointError,
-    ConfigurationError,
     ConnectionLostError,
     DecodeError,
     ReplicaError,
@@ -32,7 +31,6 @@ from protocol.position import FIRST_POSITION
 from protocol.rows.table import Table
 
 from ..config.options import Options
-from ..config.selection import parse_start
 from ..config.table_filter import table_filter
 from ..source.dump import Dump, Greeted
 from ..source.resolve_start import (
@@ -40,9 +38,6 @@ from ..source.resolve_start import (
     check_held,
     from_gtids,
     is_same_server,
-    log_end,
-    resolve_start,
-    with_gtids,
 )
 from ..source.retry import Retry
 from ..source.server_facts import executed_gtids
@@ -54,6 +49,7 @@ from .pieces import LogPiece, RowLayouts
 from .placed_shapes import between
 from .row_counter import RowCounter
 from .spool import Segment, Spool
+from .start_offset import find_offset
 from .storage import StoredFile
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -108,11 +104,11 @@ class LiveLog:
 
         ``snapshot``: a place before which all changes are visible in the tables.
         """
-        return self._run(self._find(start))
+        return self._run(find_offset(self._options, start))
 
     def end(self) -> Offset:
         """The present end of the log."""
-        return self._run(self._find("latest"))
+        return self._run(find_offset(self._options, "latest"))
 
     def follow(self, start: Offset, *, is_new: bool = False) -> None:
         """Read the log from ``start`` on, as far as possible from the spool. Later calls do nothing.
@@ -312,33 +308,6 @@ class LiveLog:
             self._pump_task.cancel()
             await asyncio.gather(self._pump_task, return_exceptions=True)
         await self._names.aclose()
-
-    async def _find(self, start: str) -> Offset:
-        if start.lstrip().startswith("{"):
-            raise ConfigurationError("a JSON offset cannot be looked up as a start")
-        greeted = await Greeted.open(self._options)
-        try:
-            session, source, scan = greeted.session, greeted.source, greeted.scan()
-            if start == "latest":
-                end = await log_end(session, source, scan)
-                point = StartPoint(end.file, end.position)
-            elif start == "earliest":
-                point = StartPoint(await scan.first_file())
-            elif start == "snapshot":
-                point = await resolve_start("snapshot", session, source, scan)
-                if not point.by_gtid:
-                    # The beginning of a file, which lists the GTIDs before it.
-                    point = StartPoint(point.file)
-            else:
-                point = await resolve_start(parse_start(start), session, source, scan)
-                if point.not_before is not None:
-                    found = await scan.first_since(point.file, point.not_before)
-                    point = StartPoint(found.file, found.position)
-            if not point.by_gtid and source.has_gtids:
-                point = await with_gtids(point, scan)
-            return Offset.at(source, point.file, point.position, point.gtid_set)
-        finally:
-            await greeted.session.aclose()
 
     async def _pump(self) -> None:
         """Read until an error is raised that is not temporary."""
