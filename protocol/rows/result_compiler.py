@@ -85,7 +85,9 @@ def select_order(columns: Sequence[ResultColumn]) -> list[int]:
 
 
 def _rank(column: ResultColumn) -> int:
-    return 2 if column.cell.length_bytes else int(column.is_nullable)
+    if column.cell.length_bytes and column.usual is None:
+        return 4
+    return 2 * column.is_nullable + (column.usual is not None)
 
 
 def long_length(data: bytes, position: int) -> tuple[int, int]:
@@ -244,23 +246,31 @@ class _TrustingWriter(_CarefulWriter):
         head = list(
             takewhile(lambda index: self._is_fixed(index) and not self._columns[index].is_nullable, indexes)
         )
-        rest = indexes[len(head) :]
+        lead = list(takewhile(self._is_expected, indexes[len(head) :]))
+        rest = indexes[len(head) + len(lead) :]
         required = sum(1 << index + UNUSED_BITS for index in indexes if not self._columns[index].is_nullable)
-        yield from self._head(head)
+        yield from self._head(head, lead)
         if any(self._columns[index].is_nullable for index in rest):
             yield "if not nulls:"
             yield from _indent(self._without_nulls(rest))
             yield "else:"
             yield f"    if nulls & {required}:"
             yield "        raise Doubt"
-            yield from _indent(self._one_by_one(rest, are_required_tested=False))
+            yield from _indent(self._with_nulls(rest))
         else:
             yield "if nulls:"
             yield "    raise Doubt"
             yield from self._without_nulls(rest)
 
-    def _head(self, indexes: Sequence[int]) -> Iterator[str]:
-        """Read the bitmap and the first values."""
+    def _is_expected(self, index: int) -> bool:
+        """Whether a value is unpacked together with those before it, as if it had its usual size.
+
+        Not out of payloads: shorter values at the end of one would leave too few bytes to unpack.
+        """
+        return False
+
+    def _head(self, indexes: Sequence[int], lead: Sequence[int]) -> Iterator[str]:
+        """Read the bitmap and the first values; ``lead`` are those that are expected to have their usual size."""
         bitmap = _BITMAP_CODES.get(self._bitmap_size)
         code = "".join(self._columns[index].cell.code for index in indexes)
         targets = "".join(f"a{index}, " for index in indexes)
@@ -278,6 +288,11 @@ class _TrustingWriter(_CarefulWriter):
         yield from self._conversions(indexes)
 
     def _without_nulls(self, indexes: Sequence[int]) -> Iterator[str]:
+        fixed = list(takewhile(self._is_fixed, indexes))
+        expected = list(takewhile(self._has_usual_form, indexes[len(fixed) :]))
+        if len(fixed) + len(expected) > 1 and expected:
+            yield from self._together(fixed, expected)
+            indexes = indexes[len(fixed) + len(expected) :]
         for is_fixed, group in groupby(indexes, self._is_fixed):
             if is_fixed:
                 yield from self._fixed(list(group))
@@ -285,15 +300,70 @@ class _TrustingWriter(_CarefulWriter):
                 for index in group:
                     yield from self._variable(index)
 
+    def _with_nulls(self, indexes: Sequence[int]) -> Iterator[str]:
+        """Read values of which some are NULL; those of fixed size at the beginning are often there all the same."""
+        fixed = list(takewhile(self._is_fixed, indexes))
+        if len(fixed) > 1:
+            yield f"if not nulls & {sum(1 << index + UNUSED_BITS for index in fixed)}:"
+            yield from _indent(self._fixed(fixed))
+            yield "else:"
+            yield from _indent(self._one_by_one(fixed, are_required_tested=False))
+            indexes = indexes[len(fixed) :]
+        yield from self._one_by_one(indexes, are_required_tested=False)
+
+    def _has_usual_form(self, index: int) -> bool:
+        return False
+
+    def _together(self, fixed: Sequence[int], expected: Sequence[int]) -> Iterator[str]:
+        """Read values of fixed size and some that are expected to have their usual size with one unpack."""
+        code = "".join(self._columns[index].cell.code for index in fixed)
+        targets = "".join(f"a{index}, " for index in fixed)
+        usual_targets, usual_code = self._expectations(expected)
+        yield f"{targets}{usual_targets}= {self._unpack(code + usual_code)}(data, position)"
+        if fixed:
+            yield f"position += {struct.calcsize('<' + code)}"
+            yield from self._conversions(fixed)
+        yield from self._expected(expected)
+
+    def _expectations(self, indexes: Sequence[int]) -> tuple[str, str]:
+        """The names and codes of values of their usual size, each behind its length."""
+        forms = [(index, self._columns[index].usual) for index in indexes]
+        targets = "".join(f"n{index}, {self._usual(index)[0]}, " for index, _ in forms)
+        return targets, "".join(f"B{usual.code}" for _, usual in forms if usual is not None)
+
+    def _expected(self, indexes: Sequence[int]) -> Iterator[str]:
+        """Make the values that were unpacked, or read them one by one if a length is another than the usual one."""
+        forms = [(index, self._columns[index].usual) for index in indexes]
+        sizes = [(index, usual.size) for index, usual in forms if usual is not None]
+        yield f"if {' and '.join(f'n{index} == {size}' for index, size in sizes)}:"
+        for index in indexes:
+            yield f"    a{index} = {self._usual(index)[1]}"
+        yield f"    position += {sum(1 + size for _, size in sizes)}"
+        yield "else:"
+        for index in indexes:
+            yield from _indent(self._variable(index))
+
+    def _usual(self, index: int) -> tuple[str, str]:
+        """The names of the numbers of a value of usual size, and what is made of them."""
+        usual = self._columns[index].usual
+        assert usual is not None
+        count = len(struct.unpack("<" + usual.code, bytes(usual.size)))
+        parts = [f"a{index}_{part}" for part in range(count)]
+        if usual.function is None:
+            return ", ".join(parts), self._expression(index, v=parts[0])
+        make = self._bind(f"make_{index}", usual.function)
+        more = [self._bind(f"more_{index}_{at}", value) for at, value in enumerate(usual.more)]
+        return ", ".join(parts), f"{make}({', '.join([*parts, *more])})"
+
     def _variable(self, index: int) -> Iterator[str]:
         usual = self._columns[index].usual
-        if usual is None:
+        if usual is None or usual.function is None:
             yield from super()._variable(index)
             return
-        make = self._bind(f"make_{index}", usual.function)
-        more = "".join(f", {self._bind(f'more_{index}_{at}', value)}" for at, value in enumerate(usual.more))
+        parts, value = self._usual(index)
         yield f"if data[position] == {usual.size}:"
-        yield f"    a{index} = {make}(*{self._unpack(usual.code)}(data, position + 1){more})"
+        yield f"    {parts}, = {self._unpack(usual.code)}(data, position + 1)"
+        yield f"    a{index} = {value}"
         yield f"    position += {1 + usual.size}"
         yield "else:"
         yield from _indent(super()._variable(index))
@@ -328,24 +398,35 @@ class _WalkingWriter(_TrustingWriter):
         yield "        pass"
         yield "    return begin, sequence, last"
 
-    def _head(self, indexes: Sequence[int]) -> Iterator[str]:
+    def _is_expected(self, index: int) -> bool:
+        return self._has_usual_form(index) and not self._columns[index].is_nullable
+
+    def _has_usual_form(self, index: int) -> bool:
+        return self._columns[index].usual is not None
+
+    def _head(self, indexes: Sequence[int], lead: Sequence[int]) -> Iterator[str]:
         """Read the frame's header, the bitmap and the first values."""
         # The first byte and the bitmap are one integer where there is one of that size.
-        bitmap = _BITMAP_CODES.get(self._bitmap_size + 1)
+        both, bitmap = (_BITMAP_CODES.get(self._bitmap_size + more) for more in (1, 0))
         code = "".join(self._columns[index].cell.code for index in indexes)
         targets = "".join(f"a{index}, " for index in indexes)
-        head = f"I{bitmap or f'B{self._bitmap_size}x'}{code}"
-        yield f"word, mark, {targets}= {self._unpack(head)}(data, position)"
+        marks = both or "B" + (bitmap or f"{self._bitmap_size}x")
+        head = f"I{marks}{code}"
+        nulls = "" if both or not bitmap else "nulls, "
+        lead_targets, lead_code = self._expectations(lead)
+        yield f"word, mark, {nulls}{targets}{lead_targets}= {self._unpack(head + lead_code)}(data, position)"
         yield "length = word - sequence"
         yield "end = position + 4 + length"
-        yield f"if mark {'& 255 ' if bitmap else ''}or not 0 < length <= largest or end > size:"
+        yield f"if mark {'& 255 ' if both else ''}or not 0 < length <= largest or end > size:"
         yield "    break"
-        if bitmap:
+        if both:
             yield "nulls = mark >> 8"
-        else:
+        elif not nulls:
             yield f"nulls = from_bytes(data[position + 5:position + {5 + self._bitmap_size}], 'little')"
         yield f"position += {struct.calcsize('<' + head)}"
         yield from self._conversions(indexes)
+        if lead:
+            yield from self._expected(lead)
 
 
 def _indent(lines: Iterable[str], levels: int = 1) -> Iterator[str]:

@@ -23,11 +23,12 @@ from protocol.rows.column import BLOB_TYPES, INTEGER_TYPES, Column
 from protocol.rows.result_cells import SHORT
 from protocol.rows.result_compiler import UNUSED_BITS, ResultColumn
 from protocol.rows.table import Table
+from protocol.rows.undecoded_rows import ROW_HEAD, UndecodedRows
 
 from . import labels, numbers, strings, temporal
 from .arrays import ArrowColumn, Losses, fixed_array
 from .binary import binary, gather, vector
-from .buffer import Flags, Positions, RowBuffer
+from .buffer import Bytes, Flags, Positions, RowBuffer
 from .places import Places
 from .schema import batch_columns
 
@@ -56,23 +57,22 @@ class ResultBatches:
         self._layouts = layouts
         self._converters = [_converter(column) for column in columns]
 
-    def batch(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+    def batch(self, rows: UndecodedRows) -> pa.RecordBatch:
         """The rows as one batch. ``ProtocolError`` if their bytes are damaged."""
         try:
-            arrays = self._arrays(payloads)
+            arrays = self._arrays(rows)
         except _DAMAGE as error:
             raise ProtocolError(f"a row of {self._table} is damaged: {error}") from error
         columns = [
-            arrays.get(field.index, None) or pa.nulls(len(payloads), field.arrow.type)
-            for field in self._fields
+            arrays.get(field.index, None) or pa.nulls(len(rows), field.arrow.type) for field in self._fields
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _arrays(self, payloads: Sequence[bytes]) -> dict[int, pa.Array]:
-        buffer = RowBuffer(payloads)
-        sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    def _arrays(self, rows: UndecodedRows) -> dict[int, pa.Array]:
+        buffer = RowBuffer(rows.parts)
+        sizes = np.fromiter(rows.sizes, np.int64, len(rows))
         ends = np.cumsum(sizes)
-        walk = _Walk(buffer, ends - sizes, len(self._order))
+        walk = _Walk(buffer, ends - sizes + ROW_HEAD, self._layouts)
         places = [walk.find(place, layout) for place, layout in enumerate(self._layouts)]
         if (walk.ends() != ends).any():
             raise ProtocolError(f"the values of a row of {self._table} do not end where its packet ends")
@@ -85,11 +85,15 @@ class ResultBatches:
 class _Walk:
     """Finds the places of the values of all rows, column after column."""
 
-    def __init__(self, buffer: RowBuffer, begins: Positions, columns: int) -> None:
+    def __init__(self, buffer: RowBuffer, begins: Positions, layouts: Sequence[ResultColumn]) -> None:
         self._buffer = buffer
-        self._begins = begins
         self._base = begins
-        self._offset = (columns + UNUSED_BITS + 7) >> 3
+        self._offset = (len(layouts) + UNUSED_BITS + 7) >> 3
+        # The bytes of the bitmaps; None where no row has a NULL.
+        self._nulls: list[Bytes | None] = []
+        for offset in range(self._offset):
+            bits = buffer.numbers(np.uint8, offset)[begins]
+            self._nulls.append(bits if bits.any() else None)
 
     def ends(self) -> Positions:
         return self._base + self._offset
@@ -114,7 +118,9 @@ class _Walk:
         return places
 
     def _valid(self, bit: int) -> Flags | None:
-        bits = self._buffer.numbers(np.uint8, bit >> 3)[self._begins]
+        bits = self._nulls[bit >> 3]
+        if bits is None:
+            return None
         valid: Flags = bits & np.uint8(1 << (bit & 7)) == 0
         return None if valid.all() else valid
 

@@ -8,10 +8,11 @@ a time; what is not read is held back by TCP.
 from collections.abc import AsyncIterator
 from typing import Final
 
-from protocol.conversation.packets import FrameStream
+from protocol.conversation.packets import FrameStream, Item
 from protocol.conversation.phases import BINARY_ROW
 from protocol.errors import SourceConfigurationError
 from protocol.rows.result_compiler import Row
+from protocol.rows.undecoded_rows import UndecodedRows
 
 from ..source.session import Session
 from .read_plan import ReadPlan
@@ -122,23 +123,26 @@ class Chunk:
         return rows
 
     def _take(self, frames: FrameStream) -> list[Row]:
-        rows, size, last = frames.read_walked(BINARY_ROW, self._select.walk, self._select.rows)
-        if rows:
-            self.rows += len(rows)
+        return self._count(frames.read_walked(BINARY_ROW, self._select.walk, self._select.rows))
+
+    async def read_undecoded(self, rows: UndecodedRows) -> bool:
+        """Add the next rows as they came, for ``SelectList.batches``; False at the end."""
+
+        def take(frames: FrameStream) -> list[int]:
+            return self._count(frames.read_walked(BINARY_ROW, rows.walk, rows.add))
+
+        if await self._session.take_rows(take, self._silence):
+            return True
+        self._finish()
+        return False
+
+    def _count(self, found: tuple[list[Item], int, bytes]) -> list[Item]:
+        items, size, last = found
+        if items:
+            self.rows += len(items)
             self.size += size
             self._last = last
-        return rows
-
-    async def read_undecoded(self) -> list[bytes]:
-        """The next rows as they came, for ``SelectList.rows`` or ``SelectList.batches``; empty at the end."""
-        payloads = await self._session.read_rows(self._silence)
-        if not payloads:
-            self._finish()
-            return payloads
-        self.rows += len(payloads)
-        self.size += sum(map(len, payloads))
-        self._last = payloads[-1]
-        return payloads
+        return items
 
     def _finish(self) -> None:
         if self._limit is not None and self.rows >= self._limit and self._last is not None:

@@ -5,6 +5,7 @@ One ``SelectList`` serves one shape of a table. It writes SQL and compiles a rea
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from protocol.charset import charset_of_collation
@@ -19,6 +20,7 @@ from protocol.rows.result_compiler import (
     ResultColumn,
     ResultReader,
     Row,
+    RowWalker,
     compile_result_reader,
     compile_row_walker,
     select_order,
@@ -63,8 +65,8 @@ class SelectList:
     """The columns of one table, selected in the order in which they are read fastest.
 
     ``sql`` is the text between SELECT and FROM for rows, ``key_sql`` for keys alone. A row tuple has the columns of
-    ``table`` in their order; a hash that MariaDB keeps for a unique key cannot be selected and is ABSENT. ``walk``
-    reads tuples out of the frames in which rows come. ``key`` has the indexes of the key's columns.
+    ``table`` in their order; a hash that MariaDB keeps for a unique key cannot be selected and is ABSENT. ``key`` has
+    the indexes of the key's columns.
     """
 
     def __init__(self, table: Table, shape: Shape, key: Sequence[str], *, is_mariadb: bool) -> None:
@@ -84,8 +86,7 @@ class SelectList:
         places = {index: place for place, index in enumerate(self._order)}
         self.sql = ", ".join(self._expression(shape.columns[index], index) for index in self._order)
         items = [places.get(index) for index in range(len(table.columns))]
-        self._reader = compile_result_reader(columns, items)
-        self.walk = compile_row_walker(columns, items)
+        self._items = items
         # Keys with their text undecoded, and ENUM and SET as numbers.
         keys = {
             index: ResultColumn(
@@ -97,6 +98,17 @@ class SelectList:
         self._key_reader = compile_result_reader(list(keys.values()), range(len(keys)))
         undecoded = [keys.get(index, column) for index, column in zip(self._order, columns, strict=True)]
         self._row_key_reader = compile_result_reader(undecoded, [places[index] for index in keys])
+
+    # Compiled when needed: Arrow columns are made without them, which saves 3 ms for 19 columns.
+
+    @cached_property
+    def walk(self) -> RowWalker:
+        """Reads tuples out of the frames in which rows come."""
+        return compile_row_walker(self._columns, self._items)
+
+    @cached_property
+    def _reader(self) -> ResultReader:
+        return compile_result_reader(self._columns, self._items)
 
     def rows(self, payloads: Sequence[bytes]) -> list[Row]:
         """The tuples of undecoded rows. ``ProtocolError`` if their bytes are damaged."""

@@ -57,6 +57,7 @@ def ours_arrow(setting: Setting) -> Callable[[], int]:
 
 
 async def _read(setting: Setting, *, in_columns: bool) -> int:
+    from protocol.rows.undecoded_rows import UndecodedRows
     from replica.config.options import Options
     from replica.schemas.table_shapes import read_shapes
     from replica.snapshot.chunk_reader import ChunkReader, prepare_session
@@ -81,12 +82,11 @@ async def _read(setting: Setting, *, in_columns: bool) -> int:
             async for rows in chunk:
                 count += len(rows)
         else:
-            pending: list[bytes] = []
-            while payloads := await chunk.read_undecoded():
-                pending += payloads
+            pending = UndecodedRows()
+            while await chunk.read_undecoded(pending):
                 if len(pending) >= BATCH_ROWS:
                     count += batches.batch(pending).num_rows
-                    pending = []
+                    pending = UndecodedRows()
             count += batches.batch(pending).num_rows
         if chunk.end is None:
             break

@@ -17,6 +17,7 @@ from protocol.binlog.events import RowsEvent
 from protocol.constants import ColumnType
 from protocol.position import BinlogPosition
 from protocol.rows.column import ABSENT
+from protocol.rows.undecoded_rows import UndecodedRows
 from replica.snapshot.chunk_reader import ChunkReader
 from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.row_keys import KeyRange
@@ -84,10 +85,10 @@ async def column_differences(session: Session, plan: ReadPlan, rows: list[Row]) 
     """The same rows as Arrow columns."""
     batches = plan.select.batches()
     chunk = await ChunkReader(session, plan).start(KeyRange())
-    payloads: list[bytes] = []
-    while some := await chunk.read_undecoded():
-        payloads += some
-    batch = batches.batch(payloads)
+    undecoded = UndecodedRows()
+    while await chunk.read_undecoded(undecoded):
+        pass
+    batch = batches.batch(undecoded)
     found = []
     for index, column in enumerate(plan.table.columns):
         values = batch.column(index).to_pylist()

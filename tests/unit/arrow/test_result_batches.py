@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.constants import ColumnType
+from protocol.conversation.packets import FrameStream
 from protocol.errors import ProtocolError
 from protocol.rows.column import Column
 from protocol.rows.table import Table
+from protocol.rows.undecoded_rows import UndecodedRows
 from replica.arrow.result_rows import ResultBatches
 from tests.support.arrow_rows import arrow_value, same
 from tests.support.examples import times
@@ -27,11 +30,35 @@ def batches_of(columns: list[Column]) -> ResultBatches:
     return ResultBatches(table, range(len(columns)), columns, result_columns(columns))
 
 
+def undecoded(payloads: Sequence[bytes]) -> UndecodedRows:
+    rows = UndecodedRows()
+    rows.add(payloads)
+    return rows
+
+
+def received(payloads: Sequence[bytes], rng: random.Random) -> UndecodedRows:
+    """Rows as they come: in frames, cut anywhere, with something else behind them."""
+    source, frames = FrameStream(), FrameStream()
+    data = b"".join(source.encode(b"\0" + payload) for payload in payloads) + source.encode(b"\xfe\0\0\2\0")
+    rows = UndecodedRows()
+    size, last = 0, b""
+    while data:
+        cut = rng.randint(1, len(data)) if rng.random() < 0.9 else 1
+        frames.receive(data[:cut])
+        data = data[cut:]
+        while (found := frames.read_walked(b"\0", rows.walk, rows.add))[0]:
+            size, last = size + found[1], found[2]
+    assert frames.read() == b"\xfe\0\0\2\0"
+    assert (size, last) == (sum(map(len, payloads)), payloads[-1])
+    return rows
+
+
 @times(2)
 @given(KINDS, st.integers(0, 1 << 64))
 def test_columns_equal_tuples(kinds: list[int], seed: int) -> None:
-    columns, payloads, rows = random_table(random.Random(seed), kinds)
-    batch = batches_of(columns).batch(payloads)
+    rng = random.Random(seed)
+    columns, payloads, rows = random_table(rng, kinds)
+    batch = batches_of(columns).batch(received(payloads, rng))
     assert batch.num_rows == len(rows)
     for index, column in enumerate(columns):
         found = batch.column(index).to_pylist()
@@ -48,14 +75,14 @@ def test_damaged_rows_are_protocol_errors(kinds: list[int], seed: int) -> None:
     rng = random.Random(seed)
     columns, payloads, _ = random_table(rng, kinds)
     with pytest.raises(ProtocolError):
-        batches_of(columns).batch([*payloads, payloads[0] + b"\0"])
+        batches_of(columns).batch(undecoded([*payloads, payloads[0] + b"\0"]))
     flipped = bytearray(payloads[0])
     flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
     with contextlib.suppress(ProtocolError):
-        batches_of(columns).batch([bytes(flipped), *payloads])
+        batches_of(columns).batch(undecoded([bytes(flipped), *payloads]))
 
 
 def test_no_rows() -> None:
     columns = [RESULT_KINDS[0].column]
-    batch = batches_of(columns).batch([])
+    batch = batches_of(columns).batch(UndecodedRows())
     assert (batch.num_rows, batch.schema.names) == (0, ["c"])
