@@ -24,11 +24,13 @@ def micros(moment: datetime | None) -> int | None:
     )
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_random_histories(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
+@pytest.mark.parametrize(("attempt", "share"), [(0, 1), (1, 0.3), (2, 0.3), (3, 0)])
+def test_random_histories(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int, share: float
+) -> None:
     rng = random.Random(seed)
     log = random_log(rng, 120)
-    killed = keep(log, target_of(tmp_path, PastTable), rng, monkeypatch, kills=12)
+    killed = keep(log, target_of(tmp_path, PastTable), rng, monkeypatch, 12, share)
     assert killed
     for name, table in log.tables.items():
         found = sorted(rows_of(tmp_path, name), key=lambda row: row["_seq"])

@@ -130,17 +130,17 @@ def test_rows_are_found_by_keys_of_several_columns() -> None:
     assert KeyIndex(keys.slice(0, 0)).find(rows).tolist() == [-1] * 4
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("share", [1, 0.3])
 @pytest.mark.parametrize("kind", [CurrentTable, PastTable])
 def test_random_logs_in_many_leaves(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[KeptTable], attempt: int
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[KeptTable], share: float
 ) -> None:
     monkeypatch.setattr(leaves, "MOST_BYTES", 4200)
     monkeypatch.setattr(leaves, "LEAF_BYTES", 3600)
     monkeypatch.setattr(leaves, "JOINED_BYTES", 3300)
     rng = random.Random(seed)
     log = random_log(rng, 120)
-    keep(log, target_of(tmp_path, kind), rng, monkeypatch, kills=8)
+    keep(log, target_of(tmp_path, kind), rng, monkeypatch, 8, share)
     for name, table in log.tables.items():
         rows = rows_of(tmp_path, name)
         if kind is CurrentTable:

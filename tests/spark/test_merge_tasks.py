@@ -17,7 +17,8 @@ pytest.importorskip("deltalake")
 from replica.spark.jobs import leaves, merge_tasks, staging
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.micro_batch import Target, run_staged
+from replica.spark.jobs.keeper import Keeper
+from replica.spark.jobs.micro_batch import Target
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.packed import PACKED_SCHEMA, PackedItem
 from tests.spark.support.kept_log import KEY, packed
@@ -48,18 +49,13 @@ def test_tasks_of_spark(
     monkeypatch.setattr(leaves, "JOINED_BYTES", 0)
     rng = random.Random(seed)
     log = random_log(rng, 40)
-    target = Target(str(tmp_path), kind, lambda name: name.startswith("shop."), spark=spark)
+    target = Target(str(tmp_path), kind, lambda name: name.startswith("shop."))
     size = len(log.transactions) // 3 + 1
     for number in range(3):
         items = list(packed(rng, log.transactions[number * size : (number + 1) * size]))
         frame = frame_of(spark, items)
-        run_staged(
-            target,
-            JobState(),
-            "query",
-            number,
-            partial(merge_tasks.stage, frame, target.path, target.storage),
-        )
+        stage = partial(merge_tasks.stage, frame, target.path, target.storage)
+        Keeper(target, JobState()).run("query", number, stage, spark)
     for name, table in log.tables.items():
         rows = rows_of(tmp_path, name)
         if kind is CurrentTable:

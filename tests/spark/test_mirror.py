@@ -26,11 +26,13 @@ def expected_now(table: Modelled) -> dict[Any, Row]:
     return {key: {name: row[name] for name in table.columns} for key, row in table.rows.items()}
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_random_logs(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
+@pytest.mark.parametrize(("attempt", "share"), [(0, 1), (1, 0.3), (2, 0.3), (3, 0)])
+def test_random_logs(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: int, share: float
+) -> None:
     rng = random.Random(seed)
     log = random_log(rng, 120)
-    killed = keep(log, target_of(tmp_path, CurrentTable), rng, monkeypatch, kills=12)
+    killed = keep(log, target_of(tmp_path, CurrentTable), rng, monkeypatch, 12, share)
     assert killed
     for name, table in log.tables.items():
         assert by_key(rows_of(tmp_path, name), *KEY) == expected_now(table), name

@@ -24,8 +24,8 @@ from replica.spark.jobs import job_state, seed
 from replica.spark.jobs.coverage import Creations, files_begin
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.kept_table import check_free, table_path
-from replica.spark.jobs.micro_batch import run_batch
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.packed import PackedItem, pack, unpack
 from replica.spool.offsets import Offset

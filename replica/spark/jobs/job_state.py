@@ -35,13 +35,15 @@ class TableState:
 
     ``defaults`` has the defaults of columns as text, if they are plain values. ``fills`` has the values, in the
     present rows, of new columns that the target does not have yet. ``kinds`` has the types that statements gave to
-    columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE.
+    columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes of the
+    table's files after its last merge.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
     is_seeded: bool = False
     fills: dict[str, str | None] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
+    size: int = 0
 
     def spelled(self, name: str, others: Iterable[str] = ()) -> str:
         """A column's name with the letter case in which it is known here: to the server, ``ID`` is ``id``.
@@ -65,13 +67,29 @@ class PreparedRows:
 
 
 @record(slots=True)
+class Waiting:
+    """Rows of one table that wait for a merge, since a time in seconds since 1970."""
+
+    key: tuple[str, ...]
+    schema: pa.Schema
+    since: int
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the rows in files."""
+        return sum(part.length for part in self.parts)
+
+
+@record(slots=True)
 class JobState:
     """The state of a job.
 
     ``tables`` has the known tables. ``schemas`` has the schemas that the log itself created or dropped, ``absent``
     the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id. ``is_birth``:
     the log begins with the server's first binlog file. ``folds_names``: the server stores table names in lower case
-    (lower_case_table_names=1).
+    (lower_case_table_names=1). ``waiting`` has the rows that wait for a merge by table; ``merges`` is the number of
+    merges since the last micro-batch.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -80,6 +98,8 @@ class JobState:
     prepared: dict[str, list[PreparedRows]] = field(default_factory=dict)
     is_birth: bool = False
     folds_names: bool = False
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    merges: int = 0
 
     def rows(self) -> list[_Row]:
         """The state as rows of its Delta table."""
@@ -88,41 +108,49 @@ class JobState:
     def _rows(self) -> Iterator[_Row]:
         yield "log", "is_birth", json.dumps(self.is_birth), None
         yield "log", "folds_names", json.dumps(self.folds_names), None
+        yield "log", "merges", json.dumps(self.merges), None
         for name, table in sorted(self.tables.items()):
             yield "table", name, json.dumps(asdict(table)), None
+        for name, waiting in sorted(self.waiting.items()):
+            listed = [part_to_json(part) for part in waiting.parts]
+            about = [waiting.key, schema_to_text(waiting.schema), waiting.since, listed]
+            yield "waiting", name, json.dumps(about), None
         for name in sorted(self.schemas):
             yield "schema", name, "", None
         for name in sorted(self.absent):
             yield "absent", name, "", None
         for xa, parts in sorted(self.prepared.items()):
             for number, rows in enumerate(parts):
-                about = [number, rows.table, rows.key, schema_to_text(rows.schema), part_to_json(rows.part)]
-                yield "xa", xa, json.dumps(about), None
+                facts = [number, rows.table, rows.key, schema_to_text(rows.schema), part_to_json(rows.part)]
+                yield "xa", xa, json.dumps(facts), None
 
     def files(self) -> set[str]:
         """The files of parts that are still needed."""
-        return {rows.part.path for parts in self.prepared.values() for rows in parts}
+        prepared = {rows.part.path for parts in self.prepared.values() for rows in parts}
+        return prepared | {part.path for rows in self.waiting.values() for part in rows.parts}
 
     @classmethod
     def from_rows(cls, rows: list[_Row]) -> "JobState":
         """The reverse of ``rows``."""
         state = cls()
-        parts = []
+        prepared = []
         for kind, name, value, _ in rows:
-            if kind == "log" and name == "folds_names":
-                state.folds_names = json.loads(value)
-            elif kind == "log":
-                state.is_birth = json.loads(value)
+            if kind == "log":
+                setattr(state, name, json.loads(value))
             elif kind == "table":
                 state.tables[name] = TableState(**json.loads(value))
+            elif kind == "waiting":
+                key, schema, since, parts = json.loads(value)
+                rows_ = [part_from_json(part) for part in parts]
+                state.waiting[name] = Waiting(tuple(key), schema_from_text(schema), since, rows_)
             elif kind == "xa":
                 number, table, key, schema, part = json.loads(value)
-                rows_ = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))
-                parts.append((name, number, rows_))
+                found = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))
+                prepared.append((name, number, found))
             else:
                 (state.schemas if kind == "schema" else state.absent).add(name)
-        for xa, _, prepared in sorted(parts, key=lambda one: one[:2]):
-            state.prepared.setdefault(xa, []).append(prepared)
+        for xa, _, found in sorted(prepared, key=lambda one: one[:2]):
+            state.prepared.setdefault(xa, []).append(found)
         return state
 
 
@@ -171,6 +199,12 @@ def _with_parts(rows: list[_Row], target: str, storage: Mapping[str, str]) -> li
         found.append((kind, xa, value, None))
     file.close()
     return found
+
+
+def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
+    """Delete the files of states that are older."""
+    table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
+    table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
 
 
 def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:

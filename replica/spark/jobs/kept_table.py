@@ -132,6 +132,13 @@ class KeptTable(ABC):
         added = {field.name for field in self.own_fields}
         return {field.name: field.type for field in schema if field.name not in added}
 
+    @property
+    def size(self) -> int:
+        """The bytes of the table's files."""
+        if self.table is None:
+            return 0
+        return int(pc.sum(pa.table(self.table.get_add_actions())["size_bytes"]).as_py() or 0)
+
     def is_empty(self) -> bool:
         """Whether the table has no rows. This reads the table's log."""
         return self.table is None or self.table.count() == 0
@@ -258,6 +265,11 @@ class KeptTable(ABC):
             return self.is_taken(step)
         self.table = self._reopened()
         return True
+
+    def vacuum(self, hours: int) -> None:
+        """Delete files that no version of the last so many hours has."""
+        if self.table is not None:
+            self.table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
 
     def rename_column(self, name: str, new_name: str, step: Step) -> None:
         """Rename a column. A column that has the new name already is replaced: it was dropped earlier."""

@@ -6,14 +6,15 @@
 One stream has the rows of all tables, typed on the executors and packed (``replica.spark.packed``). JSON would lose
 types, and a stream for each table would read the log once for each. A micro-batch is one range of the log, with which
 each table advances in steps. A step is a commit in Delta with the number of the micro-batch, and is skipped if the
-table has it. The steps depend on the log alone, so a micro-batch that is run again takes the same ones. The state for
-later micro-batches is written last (``job_state``).
+table has it. The steps depend on the log alone, so a micro-batch that is run again takes the same ones; only which
+tables are merged at its end may differ. The state for later micro-batches is written last (``keeper``).
 
 The driver holds statements, and where the rows of each table are; executors write the rows (``staging``) and merge
 them (``merges``).
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
@@ -28,14 +29,14 @@ from protocol.records import record
 from ...sql import ddl
 from ...sql.xa import statement_xid
 from ..packed import PackedItem
-from . import job_state
 from .changed_values import changes_values
 from .changes_per_key import column_names
 from .coverage import SYSTEM_SCHEMAS
-from .job_state import JobState, PreparedRows, TableState
+from .job_state import JobState, PreparedRows, TableState, Waiting
 from .kept_table import KeptTable, Step, table_path
 from .merge_tasks import merge
-from .staging import Part, Staged, StagedRows, StagingFile, delete_files
+from .merges import Merged
+from .staging import Part, Staged, StagedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +46,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 _THREADS: Final = 4
 # A merge is planned so many times before the writers beside it are an error.
 _ATTEMPTS: Final = 20
+# The steps of a merge: the table gets the columns of the rows, then the rows.
+_STEPS_OF_A_MERGE: Final = 2
 
 _One = TypeVar("_One")
 _Result = TypeVar("_Result")
@@ -69,34 +72,27 @@ class Target:
         return self.kind(name, table_path(self.path, name), self.storage)
 
 
-@record(slots=True)
-class _Waiting:
-    """Rows of one table that wait to be merged."""
-
-    key: tuple[str, ...]
-    schema: pa.Schema
-    parts: list[Part] = field(default_factory=list)
-
-
 @record(frozen=True, slots=True)
 class _Merging:
     """A table that is being merged, by this step."""
 
     table: KeptTable
-    waiting: _Waiting
-    defaults: Mapping[str, str | None]
+    waiting: Waiting
+    known: TableState
     step: Step
 
 
 class Batch:
     """One micro-batch: ``run`` it once."""
 
-    def __init__(self, target: Target, state: JobState, query: str, number: int) -> None:
+    def __init__(
+        self, target: Target, state: JobState, query: str, number: int, *, first_step: int = 1
+    ) -> None:
         self._target = target
         self._state = state
         self._query = query
         self._number = number
-        self._waiting: dict[str, _Waiting] = {}
+        self._first_step = first_step
         self._tables: dict[str, KeptTable] = {}
         self._steps: dict[str, int] = {}
 
@@ -114,7 +110,19 @@ class Batch:
                 self._statement(item)
             else:
                 self._xa_end(item)
-        self._flush(*self._waiting)
+
+    def merge(self, *names: str) -> None:
+        """Merge all waiting rows of these tables."""
+        self._flush(*names)
+
+    def has_merged(self, name: str) -> bool:
+        """Whether the next thing that happened to a table was a merge, in an earlier run that ended there."""
+        number = self._steps.get(name, self._first_step - 1) + _STEPS_OF_A_MERGE
+        return self._table(name).is_taken(Step(self._query, self._number, number))
+
+    def tables(self) -> Iterable[KeptTable]:
+        """The tables that the batch has looked at."""
+        return self._tables.values()
 
     # Rows.
 
@@ -151,31 +159,33 @@ class Batch:
             )
 
     def _add(self, name: str, key: tuple[str, ...], schema: pa.Schema, part: Part) -> None:
-        waiting = self._waiting.get(name)
+        waiting = self._state.waiting.get(name)
         if waiting is not None and (waiting.key, waiting.schema) != (key, schema):
             self._flush(name)
             waiting = None
         if waiting is None:
-            waiting = self._waiting[name] = _Waiting(key, schema)
+            waiting = self._state.waiting[name] = Waiting(key, schema, int(time.time()))
         waiting.parts.append(part)
 
     def _flush(self, *names: str) -> None:
         """Merge the waiting rows of these tables."""
-        waiting = {name: self._waiting.pop(name) for name in names if name in self._waiting}
+        found = self._state.waiting
+        waiting = {name: found.pop(name) for name in names if name in found}
         merging = [one for one in _each(self._conformed, waiting.items()) if one is not None]
         for _ in range(_ATTEMPTS):
             if not merging:
                 return
-            planned = [one.table.planned(one.waiting.key, one.defaults, one.waiting.parts) for one in merging]
+            planned = [
+                one.table.planned(one.waiting.key, one.known.defaults, one.waiting.parts) for one in merging
+            ]
             merged = merge(self._target.spark, planned, self._target.path, self._target.storage)
-            pairs = zip(merging, merged, strict=True)
-            done = _each(lambda pair: pair[0].table.replace_files(pair[1], pair[0].step), pairs)
+            done = _each(_committed, zip(merging, merged, strict=True))
             merging = [one for one, is_done in zip(merging, done, strict=True) if not is_done]
         raise CheckpointError(
             f"{merging[0].table.path}: others change this table all the time, so that a merge never ends: stop them"
         )
 
-    def _conformed(self, named: tuple[str, _Waiting]) -> _Merging | None:
+    def _conformed(self, named: tuple[str, Waiting]) -> _Merging | None:
         """A table with the columns of its rows; None if it has these rows already."""
         name, waiting = named
         rows = waiting.schema.empty_table()
@@ -187,7 +197,7 @@ class Batch:
             table.conform(rows, known.fills, conforming)
         for column in column_names(rows):
             known.fills.pop(column, None)
-        return None if is_taken else _Merging(table, waiting, known.defaults, applying)
+        return None if is_taken else _Merging(table, waiting, known, applying)
 
     def _table(self, name: str) -> KeptTable:
         found = self._tables.get(name)
@@ -197,7 +207,7 @@ class Batch:
 
     def _step(self, name: str) -> Step:
         """The next step of a table. A step counts even if it turns out not to be needed."""
-        number = self._steps[name] = self._steps.get(name, 0) + 1
+        number = self._steps[name] = self._steps.get(name, self._first_step - 1) + 1
         return Step(self._query, self._number, number)
 
     # XA transactions.
@@ -382,6 +392,14 @@ def _each(function: Callable[[_One], _Result], items: Iterable[_One]) -> list[_R
         return list(pool.map(function, items))
 
 
+def _committed(pair: tuple[_Merging, Merged]) -> bool:
+    """Commit a merge. Returns False if it must be planned anew."""
+    one, merged = pair
+    is_done = one.table.replace_files(merged, one.step)
+    one.known.size = one.table.size
+    return is_done
+
+
 def _check_seed(name: str, known: TableState, new: set[str]) -> None:
     """Raises ``SchemaMismatchError`` for columns from neither the seed nor a statement: they would be null."""
     lacking = new - known.defaults.keys() - known.kinds.keys()
@@ -437,32 +455,3 @@ _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], Non
         ddl.Refused: Batch._refuse,
     }
 )
-
-
-def run_batch(
-    target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
-) -> None:
-    """Run one micro-batch, whose rows are in this process; see ``run_staged``."""
-
-    def staged() -> list[Staged]:
-        file = StagingFile(target.path, target.storage)
-        found = [file.stage(item) for item in items()]
-        file.close()
-        return found
-
-    run_staged(target, begin, query, number, staged)
-
-
-def run_staged(
-    target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[Staged]]
-) -> None:
-    """Run one micro-batch, unless it is done already; ``begin`` is the state of a new job."""
-    found = job_state.load(target.path, query, number, target.storage)
-    state, done = found if found is not None else (begin, -1)
-    if done >= number:
-        return
-    before = None if found is None else state.rows()
-    Batch(target, state, query, number).run(items())
-    if state.rows() != before:
-        job_state.save(target.path, state, query, number, target.storage)
-    delete_files(target.path, target.storage, state.files())

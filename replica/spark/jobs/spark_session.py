@@ -5,6 +5,7 @@ It knows Spark and the source ``mysql-binlog`` only; the jobs themselves process
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -35,6 +36,9 @@ _FORMAT: Final = "mysql-binlog"
 # The local property that names the query of a micro-batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _POLL_SECONDS: Final = 1
+_LOGGER: Final = logging.getLogger(__name__)
+# Queries that ended by ``end_with``.
+_ended: dict[str, Exception] = {}
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 # Spark on this machine only: no access from outside, no web server.
 _LOCAL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
@@ -125,13 +129,18 @@ def storage_of(source: Mapping[str, str]) -> dict[str, str]:
     return parse_storage(found[0]) if found else {}
 
 
+def is_connect(session: "SparkSession") -> bool:
+    """Whether this is a session of Spark Connect."""
+    return type(session).__module__.startswith(_CONNECT)
+
+
 def query_id(frame: "DataFrame", checkpoint: str, storage: Mapping[str, str]) -> str:
     """The id of the streaming query whose micro-batch ``foreachBatch`` got.
 
     With Spark Connect it is read from the query's checkpoint. Raises ``CheckpointError`` if that cannot be read.
     """
     session = frame.sparkSession
-    if not type(session).__module__.startswith(_CONNECT):
+    if not is_connect(session):
         found = session.sparkContext.getLocalProperty(_QUERY_ID)
         assert found is not None
         return str(found)
@@ -287,6 +296,13 @@ def start_query(
     return writer.start(path)
 
 
+def end_with(query: "StreamingQuery", error: Exception) -> None:
+    """End a query with an error that did not happen in one of its micro-batches; ``await_queries`` raises it."""
+    _LOGGER.error("%s: %s", query.id, error)
+    _ended[str(query.runId)] = error
+    query.stop()
+
+
 def await_queries(*queries: "StreamingQuery") -> None:
     """Wait until all queries have ended. If one fails, or on Ctrl-C or SIGTERM, the others are stopped in order.
 
@@ -307,7 +323,7 @@ def await_queries(*queries: "StreamingQuery") -> None:
 
 def _raise_failure(queries: "Sequence[StreamingQuery]") -> None:
     for query in queries:
-        failure = None if query.isActive else query.exception()
+        failure = None if query.isActive else _ended.get(str(query.runId)) or query.exception()
         if failure is not None:
             raise failure
 

@@ -69,6 +69,14 @@ class Staged:
     item: PackedItem
     rows: StagedRows | None = None
 
+    @property
+    def parts(self) -> list[Part]:
+        """All parts of the item."""
+        if self.rows is None:
+            return []
+        found = [] if self.rows.committed is None else [self.rows.committed]
+        return [*found, *self.rows.prepared.values()]
+
 
 class StagingFile:
     """A file of parts, which is written by one task."""

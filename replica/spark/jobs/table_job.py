@@ -3,9 +3,11 @@
 The two jobs differ in the kind of their tables. This module starts queries; ``micro_batch`` processes the changes.
 """
 
+import math
+import threading
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
@@ -29,6 +31,8 @@ from .spark_session import (
     absolute,
     await_queries,
     batch_of,
+    end_with,
+    is_connect,
     open_session,
     our_errors,
     query_id,
@@ -46,10 +50,17 @@ if TYPE_CHECKING:
     from ..packed import PackedItem
     from ..source_options import SourceOptions
     from .job_state import JobState
+    from .keeper import Keeper
     from .micro_batch import TableKind, Target
     from .seed import Seed
+    from .staging import Staged
 
 _FILES_QUERY: Final = "files"
+#: How long changes wait for a merge by default.
+MERGE_SECONDS: Final = 300.0
+# A timer looks at least so often whether something has waited for long enough.
+_MOST_SECONDS: Final = 5.0
+_SHARE_BYTES: Final = 128 << 20
 _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {"startingOffsets": "earliest", "maxBytesPerTrigger": "64m"}
 )
@@ -78,8 +89,14 @@ class TableJob:
         state: State | None = None,
         pace: Pace | None = None,
         seed: str | None = None,
+        merge_interval: float = MERGE_SECONDS,
+        retention_hours: int | None = None,
     ) -> "StreamingQuery":
         """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
+
+        Changes wait in the target, and are merged into a table when they are some 5 % of it, or after
+        ``merge_interval`` seconds; if ``pace`` says ``once``, and with Spark Connect, with each micro-batch.
+        ``retention_hours``: files of the tables that no version of so many hours has are deleted; default: none are.
 
         Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. A new
         job begins at the beginning of the log, or with ``seed``: ``PATH@CHECKPOINT``. The query's progress has the
@@ -116,9 +133,15 @@ class TableJob:
             else:
                 begin.is_birth = check_log(connection_options(parsed), kept.wants)
             begin.folds_names = folds_names(connection_options(parsed))
+        is_waiting = not (pace is not None and pace.once) and not is_connect(spark)
+        each = _EachBatch(
+            kept, begin, state.checkpoint, (merge_interval if is_waiting else 0, retention_hours)
+        )
         frame = _counted(read_stream(spark, options, target, state))
-        writer = frame.writeStream.foreachBatch(_EachBatch(kept, begin, state.checkpoint))
-        return start_query(writer, state, pace)
+        query = start_query(frame.writeStream.foreachBatch(each), state, pace)
+        if is_waiting and merge_interval:
+            threading.Thread(target=each.merge_while, args=(query, merge_interval), daemon=True).start()
+        return query
 
     def load(
         self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
@@ -129,8 +152,9 @@ class TableJob:
         from ..source_options import parse_options
         from . import job_state
         from .coverage import files_begin
+        from .keeper import Keeper, MergePolicy, stage_here
         from .kept_table import check_free
-        from .micro_batch import run_batch
+        from .merge_tasks import stage
         from .seed import behind
 
         spark, target = open_session(spark), absolute(target)
@@ -143,9 +167,19 @@ class TableJob:
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
         with our_errors(), batch_of(spark, options, target) as frame:
-            for number, items in enumerate(_by_partition(frame)):
-                wanted = items if planted is None else list(behind(planted, items))
-                run_batch(kept, begin, _FILES_QUERY, number, partial(list, wanted))
+            keeper = Keeper(kept, begin, MergePolicy(math.inf))
+            shares: Iterable[list[Staged]]
+            if planted is None:
+                staged = stage(frame, target, kept.storage)
+                keeper.coming = frozenset(part.path for item in staged for part in item.parts)
+                shares = _shares(staged)
+            else:
+                seed_ = planted
+                shares = (stage_here(kept, behind(seed_, items)) for items in _by_partition(frame))
+            for number, share in enumerate(shares):
+                keeper.run(_FILES_QUERY, number, partial(list, share), spark)
+            keeper.coming = frozenset()
+            keeper.merge_waiting(is_end=True)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add SOURCE, --target and the other arguments."""
@@ -155,6 +189,19 @@ class TableJob:
         )
         parser.add_argument(
             "--seed", metavar="PATH@CHECKPOINT", help="the state of the tables at a place of the log"
+        )
+        parser.add_argument(
+            "--merge-interval",
+            type=float,
+            default=MERGE_SECONDS,
+            metavar="SECONDS",
+            help="tables are merged so often, or when some 5 %% of a table waits; default: %(default)g",
+        )
+        parser.add_argument(
+            "--retention",
+            type=int,
+            metavar="HOURS",
+            help="delete files that no version of a table of so many hours has; default: keep all",
         )
         add_run_arguments(parser)
 
@@ -167,7 +214,16 @@ class TableJob:
                 self.load(spark, source, target, seed=seed)
             else:
                 state, pace = state_from(options, target), pace_from(options)
-                query = self.start(spark, source, target, state=state, pace=pace, seed=seed)
+                query = self.start(
+                    spark,
+                    source,
+                    target,
+                    state=state,
+                    pace=pace,
+                    seed=seed,
+                    merge_interval=options.merge_interval,
+                    retention_hours=options.retention,
+                )
                 note(f"following {options.source} -> {target}")
                 await_queries(query)
         note(f"{target}: done")
@@ -188,19 +244,39 @@ class TableJob:
 class _EachBatch:
     """A function for ``foreachBatch``."""
 
-    def __init__(self, target: "Target", begin: "JobState", checkpoint: str) -> None:
+    def __init__(
+        self, target: "Target", begin: "JobState", checkpoint: str, policy: tuple[float, int | None]
+    ) -> None:
         self._target = target
         self._begin = begin
         self._checkpoint = checkpoint
+        self._policy = policy
+        # Made where the function is called: Spark Connect does that in another process.
+        self._keeper: Keeper | None = None
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
         from .merge_tasks import stage
-        from .micro_batch import run_staged
 
         query = query_id(frame, self._checkpoint, self._target.storage)
-        target = replace(self._target, spark=frame.sparkSession)
-        items = partial(stage, frame, target.path, target.storage)
-        run_staged(target, self._begin, query, batch, items)
+        items = partial(stage, frame, self._target.path, self._target.storage)
+        self._made().run(query, batch, items, frame.sparkSession)
+
+    def merge_while(self, query: "StreamingQuery", seconds: float) -> None:
+        """Merge what has waited for so long, while the query is active, also if nothing comes any more."""
+        while query.isActive:
+            time.sleep(min(seconds, _MOST_SECONDS))
+            try:
+                self._made().merge_waiting()
+            except Exception as error:
+                if query.isActive:
+                    end_with(query, error)
+
+    def _made(self) -> "Keeper":
+        from .keeper import Keeper, MergePolicy
+
+        if self._keeper is None:
+            self._keeper = Keeper(self._target, self._begin, MergePolicy(*self._policy))
+        return self._keeper
 
 
 def _counted(frame: "DataFrame") -> "DataFrame":
@@ -215,6 +291,19 @@ def _items(rows: "Iterable[Row]") -> "list[PackedItem]":
     from ..packed import PACKED_SCHEMA, PackedItem
 
     return [PackedItem(*(row[name] for name in PACKED_SCHEMA.names)) for row in rows]
+
+
+def _shares(staged: "Iterable[Staged]") -> "Iterator[list[Staged]]":
+    """The items in order, in shares with rows of some bytes each: each share is one micro-batch."""
+    held: list[Staged] = []
+    size = 0
+    for item in staged:
+        held.append(item)
+        size += sum(part.length for part in item.parts)
+        if size >= _SHARE_BYTES:
+            yield held
+            held, size = [], 0
+    yield held
 
 
 def _by_partition(frame: "DataFrame") -> "Iterator[list[PackedItem]]":

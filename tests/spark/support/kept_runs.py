@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ import pytest
 
 from replica.spark.jobs import kept_table
 from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
 from replica.spark.jobs.kept_table import KeptTable
-from replica.spark.jobs.micro_batch import Target, run_batch
+from replica.spark.jobs.micro_batch import Target
+from replica.spark.packed import PackedItem
 from tests.spark.support.kept_log import RandomLog, packed
 
 QUERY = "query"
@@ -43,10 +44,49 @@ def random_log(rng: random.Random, steps: int, *, alters: bool = True) -> Random
     return log
 
 
+class Process:
+    """A process that keeps tables: it merges some tables with a micro-batch, some behind it, until it is killed."""
+
+    def __init__(self, target: Target, rng: random.Random, share: float) -> None:
+        """``share`` of the tables are due with each micro-batch."""
+        self.target, self.rng, self.share = target, rng, share
+        self.keeper = self._begun()
+
+    def _begun(self) -> Keeper:
+        rng, share = self.rng, self.share
+
+        class RandomPolicy(MergePolicy):
+            def is_due(self, *_: object) -> bool:
+                return rng.random() < share
+
+        return Keeper(self.target, JobState(), RandomPolicy())
+
+    def run(self, number: int, items: list[PackedItem]) -> None:
+        try:
+            self.keeper.run(QUERY, number, lambda: stage_here(self.target, items))
+            if self.rng.random() < 1 - self.share:
+                self.keeper.merge_waiting(is_end=self.rng.random() < 0.5)
+        except Killed:
+            self.keeper = self._begun()
+            raise
+
+    def end(self, number: int) -> None:
+        """What a process does that begins and has nothing to read: then nothing waits."""
+        self.keeper = self._begun()
+        self.keeper.run(QUERY, number, list)
+        self.keeper.merge_waiting(is_end=True)
+
+
 def keep(
-    log: RandomLog, target: Target, rng: random.Random, monkeypatch: pytest.MonkeyPatch, kills: int
+    log: RandomLog,
+    target: Target,
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    kills: int,
+    share: float = 1,
 ) -> int:
     """Process the log in micro-batches of random size, some killed and run again. Returns the number of kills."""
+    process = Process(target, rng, share)
     done = killed = number = 0
     while done < len(log.transactions):
         size = rng.randint(1, 12)
@@ -56,12 +96,13 @@ def keep(
                 with monkeypatch.context() as patch:
                     if killed < kills and rng.random() < 0.7:
                         kill_after(patch, rng.randint(0, 6), rng)
-                    run_batch(target, JobState(), QUERY, number, partial(iter, rows))
+                    process.run(number, rows)
                 break
             except Killed:
                 killed += 1
         done += size
         number += 1
+    process.end(number)
     return killed
 
 

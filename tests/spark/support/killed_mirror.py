@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import replica.spark
-from replica.spark.jobs import history, kept_table, micro_batch, mirror
+from replica.spark.jobs import history, keeper, kept_table, mirror
 from replica.spark.jobs.spark_session import await_queries
 from tests.spark.support.cluster import SHORT_LIVED
 from tests.spark.support.killed_query import POINTS as QUERY_POINTS
@@ -23,6 +23,7 @@ from tests.spark.support.killed_query import Kill, KilledSource
 from tests.spark.support.spark_python import spark_python
 
 JOBS = {"mirror": mirror, "history": history}
+MERGE_SECONDS = 0.7
 POINTS = (*QUERY_POINTS, "between_commits")
 
 
@@ -44,22 +45,23 @@ def main(folder: Path, *pairs: str) -> None:
     session.sparkContext.setLogLevel("ERROR")
     replica.spark.register = lambda spark: spark.dataSource.register(KilledSource)
     kill = Kill()
-    run_staged, take = micro_batch.run_staged, kept_table.Step.properties
+    run, take = keeper.Keeper.run, kept_table.Step.properties
 
-    def killed_run(target: micro_batch.Target, *arguments: Any) -> None:
-        run_staged(target, *arguments)
-        kill.reach(Path(target.path).name, "after_sink")
+    def killed_run(one: keeper.Keeper, *arguments: Any) -> None:
+        run(one, *arguments)
+        kill.reach(os.environ["JOB"], "after_sink")
 
     def properties(step: kept_table.Step, **options: Any) -> Any:
         kill.reach(os.environ["JOB"], "between_commits")
         return take(step, **options)
 
-    micro_batch.run_staged = killed_run  # type: ignore[assignment]
+    keeper.Keeper.run = killed_run  # type: ignore[method-assign, assignment]
     kept_table.Step.properties = properties  # type: ignore[method-assign, assignment]
     source = dict(pair.split("=", 1) for pair in pairs)
     del source["rowFormat"]
     job = os.environ["JOB"]
-    await_queries(JOBS[job].start(session, source, str(folder / job)))
+    # Some merges are those of a micro-batch, some come behind it.
+    await_queries(JOBS[job].start(session, source, str(folder / job), merge_interval=MERGE_SECONDS))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,181 @@
+"""Micro-batches one after another: what waits between them, when tables are merged, and the state of the job.
+
+    micro-batch -> steps of statements; rows wait    -> tables that are due are merged -> the state is saved
+    now and then, without a micro-batch                 tables that are due are merged -> the state is saved
+
+A table is due when its waiting rows are a share of it, or have waited for some minutes. A kill at any time repeats no
+merge: a table has the steps that it was merged by, and the state is only saved behind them. Files of rows that nobody
+needs any more are deleted then.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from protocol.records import record
+
+from ..packed import PackedItem
+from . import job_state
+from .job_state import JobState, TableState, Waiting
+from .leaves import MOST_BYTES
+from .micro_batch import Batch, Target
+from .staging import Staged, StagingFile, delete_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: A table is merged when so large a share of it waits; a table smaller than a leaf counts as a leaf.
+_SHARE: Final = 0.05
+# The state names each part that waits; with so many, all tables are merged.
+_MOST_PARTS: Final = 20_000
+# Steps from this one on are those of merges behind a micro-batch; each has its own range.
+_LATER_STEPS: Final = 1_000_000
+_VACUUM_SECONDS: Final = 3600
+_SAVES_PER_VACUUM: Final = 100
+_STATE_HOURS: Final = 1
+
+
+@record(frozen=True, slots=True)
+class MergePolicy:
+    """When tables are merged: ``seconds`` after their first waiting row; 0: with each micro-batch.
+
+    ``retention_hours``: files that no version of so many hours has are deleted; None: none are.
+    """
+
+    seconds: float = 0
+    retention_hours: int | None = None
+
+    def is_due(self, table: TableState, waiting: Waiting, now: float) -> bool:
+        """Whether a table is merged now."""
+        is_much = waiting.size >= _SHARE * max(table.size, MOST_BYTES)
+        return is_much or now - waiting.since >= self.seconds
+
+
+class Keeper:
+    """The tables of one job in one process. Its methods may be called from several threads."""
+
+    def __init__(self, target: Target, begin: JobState, policy: MergePolicy | None = None) -> None:
+        """``begin`` is the state of a new job. Without a policy tables are merged with each micro-batch."""
+        self._target = target
+        self._begin = begin
+        self._policy = policy or MergePolicy()
+        self._lock = threading.Lock()
+        # Query, number of the last micro-batch and the state behind it; None until this process has saved it.
+        self._saved: tuple[str, int, JobState] | None = None
+        #: Files of rows that come with later micro-batches.
+        self.coming: frozenset[str] = frozenset()
+        self._saves = 0
+        self._vacuumed: dict[str, float] = {}
+
+    def run(
+        self,
+        query: str,
+        number: int,
+        items: Callable[[], Iterable[Staged]],
+        spark: "SparkSession | None" = None,
+    ) -> None:
+        """Run one micro-batch, unless it is done already."""
+        with self._lock:
+            self._target = replace(self._target, spark=spark)
+            known, self._saved = self._saved, None
+            if known is not None and known[:2] == (query, number - 1):
+                self._run(query, number, items, known[2], is_first=False)
+                return
+            found = job_state.load(self._target.path, query, number, self._target.storage)
+            state, done = found if found is not None else (JobState.from_rows(self._begin.rows()), -1)
+            if found is not None:
+                self._forget_merged(query, done, state)
+            if done >= number:
+                self._saved = query, done, state
+                return
+            self._run(query, number, items, state, is_first=True)
+
+    def merge_waiting(self, *, is_end: bool = False) -> None:
+        """Merge the tables that are due; at the end of a job all that wait."""
+        with self._lock:
+            if self._saved is None:
+                return
+            query, number, state = self._saved
+            now = time.time()
+            names = [name for name, rows in state.waiting.items() if is_end or self._has_waited(rows, now)]
+            if not names:
+                return
+            self._saved = None
+            batch = self._later_batch(query, number, state)
+            batch.merge(*names)
+            state.merges += 1
+            self._save(query, number, state, batch)
+
+    def _has_waited(self, waiting: Waiting, now: float) -> bool:
+        return now - waiting.since >= self._policy.seconds
+
+    def _run(
+        self,
+        query: str,
+        number: int,
+        items: Callable[[], Iterable[Staged]],
+        state: JobState,
+        *,
+        is_first: bool,
+    ) -> None:
+        state.merges = 0
+        batch = Batch(self._target, state, query, number)
+        batch.run(items())
+        now = time.time()
+        is_full = sum(len(rows.parts) for rows in state.waiting.values()) > _MOST_PARTS
+        due = [
+            name
+            for name, rows in state.waiting.items()
+            if is_full
+            or self._policy.is_due(state.tables[name], rows, now)
+            # An earlier run of this micro-batch may have merged the table, and was killed then.
+            or (is_first and batch.has_merged(name))
+        ]
+        batch.merge(*due)
+        self._save(query, number, state, batch)
+
+    def _later_batch(self, query: str, number: int, state: JobState) -> Batch:
+        first = (state.merges + 1) * _LATER_STEPS
+        return Batch(self._target, state, query, number, first_step=first)
+
+    def _forget_merged(self, query: str, number: int, state: JobState) -> None:
+        """Forget rows that were merged behind this micro-batch by a process that was killed before it said so."""
+        batch = self._later_batch(query, number, state)
+        for name in [name for name in state.waiting if batch.has_merged(name)]:
+            del state.waiting[name]
+
+    def _save(self, query: str, number: int, state: JobState, batch: Batch) -> None:
+        target = self._target
+        job_state.save(target.path, state, query, number, target.storage)
+        delete_files(target.path, target.storage, state.files() | self.coming)
+        self._saved = query, number, state
+        self._saves += 1
+        if self._saves % _SAVES_PER_VACUUM == 0:
+            job_state.vacuum(target.path, _STATE_HOURS, target.storage)
+        self._vacuum(batch)
+
+    def _vacuum(self, batch: Batch) -> None:
+        hours, now = self._policy.retention_hours, time.monotonic()
+        if hours is None:
+            return
+        for table in batch.tables():
+            if now - self._vacuumed.get(table.path, -_VACUUM_SECONDS) >= _VACUUM_SECONDS:
+                self._vacuumed[table.path] = now
+                table.vacuum(hours)
+
+
+def run_batch(
+    target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
+) -> None:
+    """Run one micro-batch, whose rows are in this process, as a process does that begins with it."""
+    Keeper(target, begin).run(query, number, lambda: stage_here(target, items()))
+
+
+def stage_here(target: Target, items: Iterable[PackedItem]) -> list[Staged]:
+    """Write the rows of items to a file."""
+    file = StagingFile(target.path, target.storage)
+    found = [file.stage(item) for item in items]
+    file.close()
+    return found
