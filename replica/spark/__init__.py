@@ -60,6 +60,8 @@ What the progress of a streaming query shows: ``numInputRows`` counts rows; ``mi
 is full stops receiving and stays connected; if the connection is cut all the same, the log says why, and the stream
 reconnects.
 
+``replica.spark.read_current(spark, target, "shop.orders")`` reads a table of ``mirror`` with the changes that wait.
+
 The modules, in the order in which a change passes through them (``replica.spool`` has what comes before):
 
     source_options   the options of a query, read and checked
@@ -77,19 +79,22 @@ The modules, in the order in which a change passes through them (``replica.spool
     jobs             whole pipelines to Parquet and Delta: ``mysql-replica spark``
 """
 
-from typing import TYPE_CHECKING
+import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from .data_source import BinlogDataSource
     from .table_reader import TableRows
 
-__all__ = ["BinlogDataSource", "read_table", "register"]
+__all__ = ["BinlogDataSource", "read_current", "read_table", "register"]
+
+_NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def register(spark: "SparkSession") -> None:
@@ -114,6 +119,21 @@ def read_table(spark: "SparkSession", source: "Mapping[str, str]") -> "TableRows
     from .table_reader import read_table
 
     return read_table(spark, {**source, "snapshot": "only"})
+
+
+def read_current(
+    spark: "SparkSession", target: str, table: str, storage: Mapping[str, str] = _NO_STORAGE
+) -> "DataFrame":
+    """A table of ``mirror`` or ``history`` with the changes that still wait for a merge: as of the last micro-batch.
+
+    Readers of Delta see a table as of its last merge. ``storage`` has the storage options of the target. Evaluate the
+    DataFrame within two minutes: files of changes that have been merged are deleted. Columns that ALTER TABLE adds
+    come with the next merge. Raises ``ConfigurationError`` if the target has no such table.
+    """
+    # The jobs stand above this package.
+    jobs = importlib.import_module("replica.spark.jobs.current_rows")
+    frame: DataFrame = jobs.read_current(spark, target, table, storage)
+    return frame
 
 
 def is_local(spark: "SparkSession") -> bool:

@@ -16,8 +16,10 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     file_sink         checks of Spark's file sink, for ``changelog``
     table_job         the common part of ``mirror`` and ``history``
     coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
+    keeper            one micro-batch after another: when tables are merged, and the state of the job
     micro_batch       a micro-batch -> steps of single tables
     staging           rows of a micro-batch -> files in the target, in which they wait for a merge
+    current_rows      a table with the rows that wait, for readers
     merges            waiting rows and a table's leaves -> new leaves; ``merge_tasks`` does it on Spark
     leaves            which files of a table hold which keys
     leaf_merge        the changes and the files of one leaf -> its new files, by ``leaf_files``

@@ -26,6 +26,8 @@ FOLDER: Final = "_state/tables"
 _SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("value", pa.string()), ("data", pa.binary())]
 )
+# The row with the query and the micro-batch, for readers that do not know them.
+_PLACE: Final = "place"
 _Row = tuple[str, str, str, bytes | None]
 
 
@@ -89,7 +91,7 @@ class JobState:
     the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id. ``is_birth``:
     the log begins with the server's first binlog file. ``folds_names``: the server stores table names in lower case
     (lower_case_table_names=1). ``waiting`` has the rows that wait for a merge by table; ``merges`` is the number of
-    merges since the last micro-batch.
+    merges since the last micro-batch. ``is_history``: the tables have past states, too.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -100,6 +102,7 @@ class JobState:
     folds_names: bool = False
     waiting: dict[str, Waiting] = field(default_factory=dict)
     merges: int = 0
+    is_history: bool = False
 
     def rows(self) -> list[_Row]:
         """The state as rows of its Delta table."""
@@ -109,6 +112,7 @@ class JobState:
         yield "log", "is_birth", json.dumps(self.is_birth), None
         yield "log", "folds_names", json.dumps(self.folds_names), None
         yield "log", "merges", json.dumps(self.merges), None
+        yield "log", "is_history", json.dumps(self.is_history), None
         for name, table in sorted(self.tables.items()):
             yield "table", name, json.dumps(asdict(table)), None
         for name, waiting in sorted(self.waiting.items()):
@@ -147,7 +151,7 @@ class JobState:
                 number, table, key, schema, part = json.loads(value)
                 found = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))
                 prepared.append((name, number, found))
-            else:
+            elif kind != _PLACE:
                 (state.schemas if kind == "schema" else state.absent).add(name)
         for xa, _, found in sorted(prepared, key=lambda one: one[:2]):
             state.prepared.setdefault(xa, []).append(found)
@@ -201,6 +205,18 @@ def _with_parts(rows: list[_Row], target: str, storage: Mapping[str, str]) -> li
     return found
 
 
+def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] | None:
+    """The state with the id of its query and its micro-batch, for readers; None if there is none."""
+    try:
+        table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
+    except TableNotFoundError:
+        return None
+    columns = [column.to_pylist() for column in table.to_pyarrow_table().columns]
+    rows = list(zip(*columns, strict=True))
+    places = [(name, json.loads(value)) for kind, name, value, _ in rows if kind == _PLACE]
+    return (JobState.from_rows(rows), *places[0]) if places else None
+
+
 def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
     """Delete the files of states that are older."""
     table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
@@ -209,7 +225,7 @@ def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
 
 def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:
     """Write the state after this micro-batch."""
-    columns = zip(*state.rows(), strict=True)
+    columns = zip(*state.rows(), (_PLACE, query, json.dumps(batch), None), strict=True)
     rows = pa.Table.from_arrays(
         [pa.array(column, kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
     )

@@ -35,6 +35,7 @@ _LATER_STEPS: Final = 1_000_000
 _VACUUM_SECONDS: Final = 3600
 _SAVES_PER_VACUUM: Final = 100
 _STATE_HOURS: Final = 1
+_READER_SECONDS: Final = 120
 
 
 @record(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Keeper:
             found = job_state.load(self._target.path, query, number, self._target.storage)
             state, done = found if found is not None else (JobState.from_rows(self._begin.rows()), -1)
             if found is not None:
-                self._forget_merged(query, done, state)
+                forget_merged(self._target, query, done, state)
             if done >= number:
                 self._saved = query, done, state
                 return
@@ -103,7 +104,7 @@ class Keeper:
             if not names:
                 return
             self._saved = None
-            batch = self._later_batch(query, number, state)
+            batch = _later_batch(self._target, query, number, state)
             batch.merge(*names)
             state.merges += 1
             self._save(query, number, state, batch)
@@ -121,6 +122,7 @@ class Keeper:
         is_first: bool,
     ) -> None:
         state.merges = 0
+        state.is_history = not self._target.kind.drops_columns
         batch = Batch(self._target, state, query, number)
         batch.run(items())
         now = time.time()
@@ -136,20 +138,12 @@ class Keeper:
         batch.merge(*due)
         self._save(query, number, state, batch)
 
-    def _later_batch(self, query: str, number: int, state: JobState) -> Batch:
-        first = (state.merges + 1) * _LATER_STEPS
-        return Batch(self._target, state, query, number, first_step=first)
-
-    def _forget_merged(self, query: str, number: int, state: JobState) -> None:
-        """Forget rows that were merged behind this micro-batch by a process that was killed before it said so."""
-        batch = self._later_batch(query, number, state)
-        for name in [name for name in state.waiting if batch.has_merged(name)]:
-            del state.waiting[name]
-
     def _save(self, query: str, number: int, state: JobState, batch: Batch) -> None:
         target = self._target
         job_state.save(target.path, state, query, number, target.storage)
-        delete_files(target.path, target.storage, state.files() | self.coming)
+        # Who reads the table with what waited until now may still be at it.
+        seconds = _READER_SECONDS if self._policy.seconds else 0
+        delete_files(target.path, target.storage, state.files() | self.coming, seconds)
         self._saved = query, number, state
         self._saves += 1
         if self._saves % _SAVES_PER_VACUUM == 0:
@@ -164,6 +158,21 @@ class Keeper:
             if now - self._vacuumed.get(table.path, -_VACUUM_SECONDS) >= _VACUUM_SECONDS:
                 self._vacuumed[table.path] = now
                 table.vacuum(hours)
+
+
+def forget_merged(target: Target, query: str, number: int, state: JobState) -> None:
+    """Forget rows that have been merged since this micro-batch, though its state does not say so.
+
+    That is so if the process was killed before it said so, or if it has just not said so yet.
+    """
+    batch = _later_batch(target, query, number, state)
+    for name in [name for name in state.waiting if batch.has_merged(name)]:
+        del state.waiting[name]
+
+
+def _later_batch(target: Target, query: str, number: int, state: JobState) -> Batch:
+    first = (state.merges + 1) * _LATER_STEPS
+    return Batch(target, state, query, number, first_step=first)
 
 
 def run_batch(

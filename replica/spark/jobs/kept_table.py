@@ -208,33 +208,44 @@ class KeptTable(ABC):
 
     def planned(self, key: Sequence[str], defaults: Mapping[str, str | None], parts: Iterable[Part]) -> Merge:
         """The merge of these changes into the table as it is now; ``conform`` must have been called for them."""
-        table = self.open()
-        schema = pa.schema(table.schema().to_arrow())
-        about = LeafTable(
+        table = self.leaf_table(key, defaults)
+        files = self.files([table.schema.field(name) for name in key])
+        parts = tuple(parts)
+        past = [file for file in files if is_past(file.path) and file.size < _SMALL_BYTES]
+        joins = (Group((), tuple(past)),) if len(past) >= _SMALL_FILES else ()
+        return Merge(table, tuple(leaf_groups(files, parts)), parts, joins)
+
+    def leaf_table(
+        self, key: Sequence[str], defaults: Mapping[str, str | None], changes: pa.Schema | None = None
+    ) -> LeafTable:
+        """What tasks know of the table. ``changes`` has the columns, if there is no table yet."""
+        indexed = INDEXED
+        if self.table is not None:
+            schema = pa.schema(self.table.schema().to_arrow())
+            indexed = int(self.table.metadata().configuration.get(_INDEXED, INDEXED))
+        else:
+            assert changes is not None
+            columns = [changes.field(name) for name in column_names(changes.empty_table())]
+            schema = pa.schema([*columns, *self.own_fields])
+        return LeafTable(
             self.name,
             self.path,
             tuple(key),
             schema,
             is_history=not self.drops_columns,
             defaults=defaults,
-            indexed=int(table.metadata().configuration.get(_INDEXED, INDEXED)),
+            indexed=indexed,
         )
-        found = list(self._files([schema.field(name) for name in key]))
-        parts = tuple(parts)
-        rows = groups(file for file in found if not is_past(file.path))
-        if any(part.moves is None for part in parts):
-            rows = united(rows, None)
-        else:
-            rows = united(rows, [move for part in parts for move in part.moves or ()])
-        past = [file for file in found if is_past(file.path) and file.size < _SMALL_BYTES]
-        joins = (Group((), tuple(past)),) if len(past) >= _SMALL_FILES else ()
-        return Merge(about, tuple(rows), parts, joins)
+
+    def files(self, key: Sequence[pa.Field]) -> list[LeafFile]:
+        """The files of the table; without a key any file may have any row."""
+        return [] if self.table is None else list(self._files(key))
 
     def _files(self, key: Sequence[pa.Field]) -> Iterator[LeafFile]:
         """The files of the table."""
-        said = tag(key)
+        said = tag(key) if key else ""
         # Delta's statistics of other types are not exact.
-        first = key[0].name if pa.types.is_integer(key[0].type) else None
+        first = key[0].name if key and pa.types.is_integer(key[0].type) else None
         found = pa.table(self.open().get_add_actions(flatten=True))
         names = ["path", "size_bytes", "num_records", f"min.{first}", f"max.{first}"]
         columns = [found[name].to_pylist() if name in found.column_names else None for name in names]
@@ -364,6 +375,14 @@ class KeptTable(ABC):
             raise SchemaMismatchError(
                 f"{self.name}: no column of a kept table may be called {', '.join([*taken, *odd])}: exclude the table"
             )
+
+
+def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]:
+    """The groups of leaves into which these changes are merged."""
+    found = groups(file for file in files if not is_past(file.path))
+    if any(part.moves is None for part in parts):
+        return united(found, None)
+    return united(found, [move for part in parts for move in part.moves or ()])
 
 
 def table_path(target: str, name: str) -> str:

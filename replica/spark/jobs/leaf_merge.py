@@ -70,12 +70,32 @@ def route(table: LeafTable, rows: pa.Table, groups: Sequence[Group]) -> Iterator
         yield number, rows.take(pa.array(np.flatnonzero(owning == number)))
 
 
+def route_to(table: LeafTable, rows: pa.Table, group: Group) -> pa.Table:
+    """The changes of one group."""
+    rows = separated(table.name, rows, table.key)
+    found = places(rows.select(list(table.key)))
+    is_own = np.zeros(rows.num_rows, np.bool_)
+    for low, high in group.ranges:
+        is_own |= (found >= low) & (found <= high)
+    return rows.filter(pa.array(is_own))
+
+
 # New files.
 
 
 def merge(table: LeafTable, group: Group, rows: pa.Table | None, storage: Mapping[str, str]) -> list[NewFile]:
     """The new files of a group, which take the place of all its files. ``rows`` are its changes in order."""
-    return _Merging(table, group, folder(table.path, storage)).run(rows)
+    return _Merging(table, group, folder(table.path, storage)).files(rows)
+
+
+def merged_rows(
+    table: LeafTable, group: Group, rows: pa.Table | None, storage: Mapping[str, str]
+) -> Iterator[pa.Table]:
+    """The rows that the new files of a group would have, in parts."""
+    new, parts = _Merging(table, group, folder(table.path, storage)).parts(rows)
+    for _, part in parts:
+        yield part
+    yield new
 
 
 class _Merging:
@@ -87,9 +107,19 @@ class _Merging:
         self._system = system
         self._key = list(table.key)
 
-    def run(self, rows: pa.Table | None) -> list[NewFile]:
+    def files(self, rows: pa.Table | None) -> list[NewFile]:
+        new, parts = self.parts(rows)
+        writers = {ROWS: self._writer(new), PAST: self._new_writer(PAST, [(LOWEST, HIGHEST)])}
+        for kind, part in parts:
+            writers[kind].add(part)
+        writers[ROWS].add(new)
+        return [file for writer in writers.values() for file in writer.finish()]
+
+    def parts(self, rows: pa.Table | None) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
+        """The rows that come to the leaves, and all other rows, each with the kind of file that they belong to."""
         if rows is None:
-            return self._join_past()
+            kind = ROWS if self._group.ranges else PAST
+            return self._table.schema.empty_table(), ((kind, old) for old in self._old())
         rows = self._complete(rows)
         events = key_events(self._table.name, rows, self._key)
         return self._past(rows, events) if self._table.is_history else self._current(rows, events)
@@ -120,15 +150,11 @@ class _Merging:
 
     # Rows as they are now.
 
-    def _current(self, rows: pa.Table, events: KeyEvents) -> list[NewFile]:
+    def _current(self, rows: pa.Table, events: KeyEvents) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
         last = last_events(events)
         index = KeyIndex(self._cast(last.keys))
-        new = self._taken(rows, last.rows[~last.is_deletion])
-        writer = self._writer(new)
-        for old in self._old():
-            writer.add(old.filter(pa.array(index.find(old) == _NO_ROW)))
-        writer.add(new)
-        return writer.finish()
+        others = (old.filter(pa.array(index.find(old) == _NO_ROW)) for old in self._old())
+        return self._taken(rows, last.rows[~last.is_deletion]), ((ROWS, old) for old in others)
 
     def _taken(self, rows: pa.Table, numbers: Numbers) -> pa.Table:
         """Some rows in the columns of the table."""
@@ -147,7 +173,8 @@ class _Merging:
             sample.append(places(new.select(self._key)))
             for old in read(self._system, paths, self._table.schema, self._key):
                 sample.append(places(old))
-        return self._new_writer(ROWS, cut(self._group, np.concatenate(sample), size))
+        ranges = cut(self._group, np.concatenate(sample), size) if self._group.ranges else []
+        return self._new_writer(ROWS, ranges)
 
     def _new_writer(self, kind: str, ranges: Sequence[tuple[int, int]]) -> LeafWriter:
         table = self._table
@@ -157,25 +184,25 @@ class _Merging:
 
     # Histories.
 
-    def _past(self, rows: pa.Table, events: KeyEvents) -> list[NewFile]:
+    def _past(self, rows: pa.Table, events: KeyEvents) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
         made, ending, firsts = versions(events)
         moments = rows["_ts"].combine_chunks().cast(TIMESTAMP)
         is_last = ending < 0
         states = self._states(rows, events, made, ending, moments)
         first = events.take(firsts)
         index, ends = KeyIndex(self._cast(first.keys)), moments.take(pa.array(first.rows))
-        present = self._writer(states.filter(pa.array(is_last)))
-        past = self._new_writer(PAST, [(LOWEST, HIGHEST)])
-        for old in self._old():
-            is_current = _flags(old["is_current"])
-            where = index.find(old)
-            ended = is_current & (where != _NO_ROW)
-            present.add(old.filter(pa.array(is_current & ~ended)))
-            past.add(old.filter(pa.array(~is_current)))
-            past.add(_ended(old.filter(pa.array(ended)), ends.take(pa.array(where[ended]))))
-        present.add(states.filter(pa.array(is_last)))
-        past.add(states.filter(pa.array(~is_last)))
-        return present.finish() + past.finish()
+
+        def others() -> Iterator[tuple[str, pa.Table]]:
+            for old in self._old():
+                is_current = _flags(old["is_current"])
+                where = index.find(old)
+                ended = is_current & (where != _NO_ROW)
+                yield ROWS, old.filter(pa.array(is_current & ~ended))
+                yield PAST, old.filter(pa.array(~is_current))
+                yield PAST, _ended(old.filter(pa.array(ended)), ends.take(pa.array(where[ended])))
+            yield PAST, states.filter(pa.array(~is_last))
+
+        return states.filter(pa.array(is_last)), others()
 
     def _states(
         self, rows: pa.Table, events: KeyEvents, made: Numbers, ending: Numbers, moments: pa.Array
@@ -195,13 +222,6 @@ class _Merging:
             place = states.schema.get_field_index(name)
             states = states.set_column(place, states.schema.field(place), values)
         return states
-
-    def _join_past(self) -> list[NewFile]:
-        """Few files of past states in place of many small ones."""
-        past = self._new_writer(PAST, [(LOWEST, HIGHEST)])
-        for old in self._old():
-            past.add(old)
-        return past.finish()
 
 
 def _ended(rows: pa.Table, ends: pa.Array) -> pa.Table:

@@ -51,7 +51,7 @@ _STEPS_OF_A_MERGE: Final = 2
 
 _One = TypeVar("_One")
 _Result = TypeVar("_Result")
-TableKind = Callable[[str, str, Mapping[str, str]], KeptTable]
+TableKind = type[KeptTable]
 
 
 @record(frozen=True, slots=True)

@@ -12,6 +12,12 @@ does not show a change (a dropped partition, a new column whose values only the 
 primary key. Rows that a foreign key cascades to are followed on MySQL 9.7; other servers do not log them. The target
 has a table from its first row on. Dates that no calendar has are null.
 
+Changes wait in the target, and are merged into a table when they are some 5 % of it, or after five minutes
+(``merge_interval``); with ``once``, with each micro-batch. So readers of Delta see a table as of its last merge;
+``replica.spark.read_current(spark, target, "shop.orders")`` is as of the last micro-batch. Executors merge: the
+files of a table are ranges of its key of up to 128 MB, and only those with changes are written again. A user may run
+OPTIMIZE, or VACUUM, at any time; with ``retention_hours`` the job itself deletes old files.
+
 Column names that the log lacks (no server logs them by default) are those of their place: the job reads the tables
 when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user needs SELECT on the tables.
 """

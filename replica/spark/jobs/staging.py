@@ -8,6 +8,7 @@ the key's columns of ``_before``. Which files are still needed says the state of
 """
 
 import base64
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field, replace
@@ -139,11 +140,14 @@ def read_part(system: FileSystem, part: Part) -> pa.Table:
     return rows.set_column(place, rows.schema.field(place), pa.repeat(moment, rows.num_rows))
 
 
-def delete_files(target: str, storage: Mapping[str, str], keep: Iterable[str]) -> None:
-    """Delete all files of parts but these."""
+def delete_files(target: str, storage: Mapping[str, str], keep: Iterable[str], seconds: float = 0) -> None:
+    """Delete all files of parts but these, and but those that are not older than so many seconds."""
     system, kept = folder(target, storage), set(keep)
+    before = time.time() - seconds
     for info in system.get_file_info(FileSelector(FOLDER, allow_not_found=True)):
-        if info.type == FileType.File and info.path not in kept:
+        if info.type != FileType.File or info.path in kept:
+            continue
+        if not seconds or info.mtime_ns is None or info.mtime_ns < before * 1e9:
             system.delete_file(info.path)
 
 

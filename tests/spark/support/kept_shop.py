@@ -51,9 +51,15 @@ class Kept:
         change = Change(table, self.layout, op, row, before, absent, None, BEGIN, self.seq, "commit", None)
         self.events.append(change)
 
+    def packed(self) -> list[PackedItem]:
+        """Everything so far as the items of one micro-batch."""
+        found = list(packed(random.Random(0), [self.events]))
+        self.events = []
+        return found
+
     def run(self, items: Sequence[PackedItem] | None = None) -> list[PackedItem]:
         """Process everything so far as one micro-batch."""
-        found = list(packed(random.Random(0), [self.events])) if items is None else list(items)
+        found = self.packed() if items is None else list(items)
         self.events = []
         run_batch(self.target, self.begin, "query", self.number, lambda: found)
         self.number += 1
