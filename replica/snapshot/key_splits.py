@@ -24,22 +24,28 @@ async def split_by_key(session: Session, plan: ReadPlan, readers: int, estimate:
     ``estimate`` is about the number of rows. ``session`` is prepared by ``prepare_session``. Raises what
     ``ChunkReader`` raises.
     """
+    ranges = await key_ranges(session, plan, readers * _RANGES_EACH, estimate)
+    found = [ranges[number::readers] for number in range(readers)]
+    return [one for one in found if one]
+
+
+async def key_ranges(session: Session, plan: ReadPlan, count: int, estimate: int) -> list[KeyRange]:
+    """About so many ranges, in the order of the key; none for an empty table. See ``split_by_key``."""
     if not plan.key_names:
-        return [[KeyRange()]]
+        return [KeyRange()]
     reader = ChunkReader(session, plan)
     largest = await reader.largest_key()
     if largest is None:
         return []
-    wanted = readers * _RANGES_EACH
     column = plan.table.columns[plan.select.key[0]]
     if len(plan.key_names) == 1 and column.type in INTEGER_TYPES:
         smallest = await reader.smallest_key() or largest
-        bounds = _numbers(int(smallest[0]), int(largest[0]), wanted)
+        bounds = _numbers(int(smallest[0]), int(largest[0]), count)
+    elif count == 1:
+        bounds = []
     else:
-        bounds = await _counted(reader, largest, max(estimate // wanted, 1000))
-    ranges = [KeyRange(*pair) for pair in zip([None, *bounds], [*bounds, largest], strict=True)]
-    found = [ranges[number::readers] for number in range(readers)]
-    return [one for one in found if one]
+        bounds = await _counted(reader, largest, max(estimate // count, 1000))
+    return [KeyRange(*pair) for pair in zip([None, *bounds], [*bounds, largest], strict=True)]
 
 
 def _numbers(smallest: int, largest: int, count: int) -> list[KeyBytes]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from protocol.errors import ConnectionLostError, SchemaMismatchError
 from protocol.records import record
+from protocol.rows.undecoded_rows import UndecodedRows
 
 from ..config.options import Options
 from ..source.hosts import first_host
@@ -33,10 +34,10 @@ _RETRY_PAUSE: Final = 1.0
 
 @record(slots=True, frozen=True)
 class RangeChunk:
-    """The rows of one chunk, undecoded, for ``plan.select``. Nothing behind ``high`` is in them."""
+    """The rows of one chunk, undecoded, for ``plan.select.batches``. Nothing behind ``high`` is in them."""
 
     plan: ReadPlan
-    rows: Sequence[bytes]
+    rows: UndecodedRows
     high: Place
 
 
@@ -54,7 +55,7 @@ async def read_ranges(
             while not is_read:
                 chunk, after = await connection.chunk(KeyRange(after, keys.upto))
                 is_read = after is None
-                if chunk.rows:
+                if len(chunk.rows):
                     yield chunk
     finally:
         await connection.aclose()
@@ -120,10 +121,10 @@ class _Reading:
         await self.session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         high = await high_mark(self.session, self._source)
         chunk = await ChunkReader(self.session, plan).start(keys, self._rows if plan.key_names else None)
-        rows: list[bytes] = []
-        while found := await chunk.read_undecoded():
-            rows += found
+        rows = UndecodedRows()
+        while await chunk.read_undecoded(rows):
+            pass
         await self.session.query("COMMIT")
-        if rows:
+        if len(rows):
             self._rows = min(self._most, max(1, _TARGET_BYTES * len(rows) // max(chunk.size, 1)))
         return RangeChunk(plan, rows, high), chunk.end

@@ -43,7 +43,6 @@ from .table_mode import schema_difference, spark_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_BATCH_ROWS: Final = 10_000
 #: The high mark of the chunk.
 PLACE: Final = (pa.field("_file", pa.string(), nullable=False), pa.field("_pos", pa.int64(), nullable=False))
 
@@ -78,7 +77,7 @@ class TableReader(DataSourceReader):
             chunks = read_ranges(connection_options(options), _identity(options), partition.value)
             try:
                 while (chunk := runner.run(_next(chunks))) is not None:
-                    yield from _batches(chunk, self._schema)
+                    yield _batch(chunk, self._schema)
             finally:
                 runner.run(chunks.aclose())  # type: ignore[attr-defined]
 
@@ -170,20 +169,20 @@ def _check(table: Table, expected: pa.Schema) -> None:
         )
 
 
-def _batches(chunk: RangeChunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batch(chunk: RangeChunk, schema: pa.Schema) -> pa.RecordBatch:
     _check(chunk.plan.table, schema)
-    maker = chunk.plan.select.batches()
-    for begin in range(0, len(chunk.rows), _BATCH_ROWS):
-        batch = maker.batch(chunk.rows[begin : begin + _BATCH_ROWS])
-        columns = [_converted(batch.column(field.name), field.type) for field in list(schema)[: -len(PLACE)]]
-        columns += [
-            pa.repeat(pa.scalar(value, field.type), batch.num_rows)
-            for value, field in zip((chunk.high.file, chunk.high.position), PLACE, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    batch = chunk.plan.select.batches().batch(chunk.rows)
+    columns = [converted(batch.column(field.name)) for field in list(schema)[: -len(PLACE)]]
+    columns += [
+        pa.repeat(pa.scalar(value, field.type), batch.num_rows)
+        for value, field in zip((chunk.high.file, chunk.high.position), PLACE, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def converted(array: pa.Array) -> pa.Array:
+    """A column of a table in the type in which Spark receives it."""
+    kind = spark_type(array.type)
     if array.type == kind:
         return array
     return decimal_texts(array) if array.type.id == pa.decimal256(1, 0).id else array.cast(kind)
