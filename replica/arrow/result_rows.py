@@ -27,8 +27,9 @@ from protocol.rows.undecoded_rows import ROW_HEAD, UndecodedRows
 
 from . import labels, numbers, strings, temporal
 from .arrays import ArrowColumn, Losses, fixed_array
-from .binary import binary, gather, vector
+from .binary import binary, vector
 from .buffer import Bytes, Flags, Positions, RowBuffer
+from .decimal_text import decimal_text
 from .places import Places
 from .schema import batch_columns
 
@@ -179,13 +180,6 @@ def _bit(column: Column) -> ArrowColumn:
     return ArrowColumn(pa.uint64(), convert)
 
 
-def _decimal(column: Column) -> ArrowColumn:
-    """DECIMAL comes as text."""
-    precision, scale = column.metadata >> 8, column.metadata & 0xFF
-    arrow_type = pa.decimal256(precision, scale) if precision > 38 else pa.decimal128(precision, scale)
-    return ArrowColumn(arrow_type, lambda places, losses: gather(places).array(pa.string()).cast(arrow_type))
-
-
 def _part(places: Places, dtype: type[np.generic], offset: int, least: int) -> Positions:
     """A part of a date or time; 0 in values of fewer than ``least`` bytes, from which the server left it out."""
     assert places.length is not None
@@ -237,7 +231,7 @@ _CONVERTERS: Final[Mapping[ColumnType, Callable[[Column], ArrowColumn]]] = Mappi
         ColumnType.DOUBLE: _fixed(numbers.floating(pa.float64(), np.float64)),
         ColumnType.YEAR: _year,
         ColumnType.BIT: _bit,
-        ColumnType.NEWDECIMAL: _decimal,
+        ColumnType.NEWDECIMAL: decimal_text,
         ColumnType.DATE: _fixed(ArrowColumn(temporal.DATE, _date)),
         ColumnType.DATETIME2: _fixed(ArrowColumn(temporal.DATETIME, partial(_moment, temporal.DATETIME))),
         ColumnType.TIMESTAMP2: _fixed(ArrowColumn(temporal.TIMESTAMP, partial(_moment, temporal.TIMESTAMP))),

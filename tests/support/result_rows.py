@@ -82,6 +82,18 @@ def _decimal(rng: random.Random) -> tuple[object, bytes]:
     return Decimal(text), string(text.encode())
 
 
+def _decimals(digits: int, scale: int) -> ResultKind:
+    """Numbers of few and of many digits."""
+
+    def make(rng: random.Random) -> tuple[object, bytes]:
+        text = f"{rng.choice(['', '-'])}{rng.randrange(10 ** rng.randint(1, digits - scale))}"
+        if scale:
+            text += f".{rng.randrange(10**scale):0{scale}}"
+        return Decimal(text), string(text.encode())
+
+    return ResultKind(_column(ColumnType.NEWDECIMAL, digits << 8 | scale), make)
+
+
 def _bits(rng: random.Random) -> tuple[object, bytes]:
     value = rng.randrange(1 << 12)
     return value, string(value.to_bytes(2, "big"))
@@ -206,6 +218,7 @@ RESULT_KINDS: tuple[ResultKind, ...] = (
     ResultKind(_column(ColumnType.JSON, 4), _document),
     ResultKind(_column(ColumnType.GEOMETRY, 4), _bytes),
     ResultKind(_column(ColumnType.VECTOR, 4), _vector),
+    *(_decimals(digits, scale) for digits, scale in ((9, 0), (12, 2), (18, 2), (18, 8), (8, 7), (18, 9))),
 )
 
 
