@@ -27,14 +27,19 @@ _KINDS: Final = frozenset(
 )
 
 
+async def has_prepared_xa(session: Session) -> bool:
+    """Whether a session of the server has prepared an XA transaction since the server started."""
+    rows = await session.query("SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'", 2)
+    return bool(rows) and str(rows[0][1]) != "0"
+
+
 async def undecided_xa(session: Session, scan: LogScan, file: str, executed: GtidSet) -> GtidSet:
     """The GTIDs of XA PREPARE in ``executed``, from the beginning of ``file`` on, whose decision is not in it.
 
     If no session of the server has prepared a transaction since the server started, nothing is read. Raises the
     errors of a dump.
     """
-    rows = await session.query("SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'", 2)
-    if not rows or str(rows[0][1]) == "0":
+    if not await has_prepared_xa(session):
         return GtidSet()
     prepared: dict[Xid, Gtid] = {}
     current: Gtid | None = None

@@ -16,6 +16,7 @@ from protocol.binlog.events import (
     FormatDescriptionEvent,
     HeartbeatEvent,
     MariadbGtidListEvent,
+    PreviousGtidsEvent,
     RotateEvent,
     RowsEvent,
     TransactionPayloadEvent,
@@ -49,6 +50,10 @@ class _Mark:
     rows: int
     added: list[Gtid | MariadbGtid]
     known: AnyGtidSet | None
+
+
+#: Events at the beginning of a file.
+_OF_THE_FILE: Final = frozenset({FormatDescriptionEvent, PreviousGtidsEvent, RotateEvent})
 
 
 class Follower:
@@ -93,6 +98,8 @@ class Follower:
         self._has_gtids = True
         self._description = b""
         self._is_spooling = True
+        # No transaction has come yet of a log that is read by a GTID set.
+        self._is_passing = False
 
     @property
     def boundary(self) -> Offset:
@@ -162,6 +169,7 @@ class Follower:
         self._decoder, self._progress = decoder, progress
         self._server, self._epoch = server, epoch
         self._has_gtids, self._is_spooling = has_gtids, is_spooling
+        self._is_passing = not progress.file
         self._description = b""
 
     def describe(self, description: bytes) -> None:
@@ -194,6 +202,11 @@ class Follower:
         known = progress.gtid_set is not None
         if not progress.follow(event, decoder.file, decoder.position):
             return False
+        if self._is_passing and type(event) in _OF_THE_FILE:
+            # The source leaves out transactions of the set that stand behind this event. Somebody who goes on from
+            # here by the position would get them.
+            return False
+        self._is_passing = False
         self.spool.mark()
         self._mark(gtid, progress.gtid_set if not known else None)
         return True

@@ -13,9 +13,11 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     job_arguments     the command line arguments that all jobs share
     spark_session     the SparkSession, the folders of a job's state, running and ending a query
     delta_append      appending to a Delta table exactly once, for ``changelog``
+    parquet_append    the same for Parquet on an object store; ``partitioned_files`` writes the files of both
     file_sink         checks of Spark's file sink, for ``changelog``
     table_job         the common part of ``mirror`` and ``history``
     coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
+    first_copy        the source's tables as they are now -> leaves, by ``copy_plan`` and ``copy_tasks``
     keeper            one micro-batch after another: when tables are merged, and the state of the job
     micro_batch       a micro-batch -> steps of single tables
     staging           rows of a micro-batch -> files in the target, in which they wait for a merge

@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from protocol.errors import CheckpointError
+from protocol.position import BinlogPosition, file_number
 from protocol.records import record
 
 from ..packed import PackedItem
@@ -92,6 +93,8 @@ class JobState:
     the log begins with the server's first binlog file. ``folds_names``: the server stores table names in lower case
     (lower_case_table_names=1). ``waiting`` has the rows that wait for a merge by table; ``merges`` is the number of
     merges since the last micro-batch. ``is_history``: the tables have past states, too.
+    ``begins``: of tables that were copied from the source, where the log counts from, as ``FILE:POSITION``; "" stands
+    for all tables that were not.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -103,6 +106,19 @@ class JobState:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     merges: int = 0
     is_history: bool = False
+    begins: dict[str, str] = field(default_factory=dict)
+
+    def is_before(self, name: str, file: str, position: int) -> bool:
+        """Whether what the log says of a table at this place is in the copy of the source's tables already."""
+        about = name if name in self.tables else ""
+        begin = self.begins.get(about)
+        if begin is None:
+            return False
+        place = BinlogPosition.parse(begin)
+        if (file_number(file), position) < (file_number(place.file), place.position):
+            return True
+        del self.begins[about]
+        return False
 
     def rows(self) -> list[_Row]:
         """The state as rows of its Delta table."""
@@ -119,6 +135,8 @@ class JobState:
             listed = [part_to_json(part) for part in waiting.parts]
             about = [waiting.key, schema_to_text(waiting.schema), waiting.since, listed]
             yield "waiting", name, json.dumps(about), None
+        for name, place in sorted(self.begins.items()):
+            yield "begins", name, place, None
         for name in sorted(self.schemas):
             yield "schema", name, "", None
         for name in sorted(self.absent):
@@ -147,6 +165,8 @@ class JobState:
                 key, schema, since, parts = json.loads(value)
                 rows_ = [part_from_json(part) for part in parts]
                 state.waiting[name] = Waiting(tuple(key), schema_from_text(schema), since, rows_)
+            elif kind == "begins":
+                state.begins[name] = value
             elif kind == "xa":
                 number, table, key, schema, part = json.loads(value)
                 found = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))

@@ -385,6 +385,11 @@ def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]
     return united(found, [move for part in parts for move in part.moves or ()])
 
 
+def indexed_columns(table: DeltaTable) -> int:
+    """How many of the first columns have statistics in the table's log."""
+    return int(table.metadata().configuration.get(_INDEXED, INDEXED))
+
+
 def table_path(target: str, name: str) -> str:
     """The path of a table in the target: ``target/schema/table``, with special characters as ``=20``."""
     schema, _, table = name.partition(".")

@@ -131,6 +131,8 @@ class Batch:
         if item.schema in SYSTEM_SCHEMAS:
             # The server's own tables, such as those that loading time zones writes.
             return
+        if self._state.is_before(name, item.file, item.pos):
+            return
         self._check(name, rows, item)
         if "open" in rows.outcomes:
             _LOGGER.warning("%s: the log ends within a transaction at %s:%d", name, item.file, item.pos)
@@ -230,6 +232,9 @@ class Batch:
             explicit_timestamps=bool(item.explicit_timestamps),
         )
         for action in actions:
+            named = [getattr(action, field, None) for field in ("table", "new_table", "schema")]
+            if any(self._state.is_before(name, item.file, item.pos) for name in named if name is not None):
+                continue
             try:
                 _ACTIONS[type(action)](self, action, item)
             except SchemaMismatchError as error:

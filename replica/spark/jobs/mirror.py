@@ -18,6 +18,9 @@ Changes wait in the target, and are merged into a table when they are some 5 % o
 files of a table are ranges of its key of up to 128 MB, and only those with changes are written again. A user may run
 OPTIMIZE, or VACUUM, at any time; with ``retention_hours`` the job itself deletes old files.
 
+A new job copies the source's tables first, on executors (``first_copy``); ``_state/copy.json`` has its plan. Rows are
+as they were at some moment of the copy, until the log has passed it.
+
 Column names that the log lacks (no server logs them by default) are those of their place: the job reads the tables
 when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user needs SELECT on the tables.
 """
@@ -37,7 +40,7 @@ def _kind() -> "TableKind":
     return CurrentTable
 
 
-_MIRROR: Final = TableJob("mirror", _kind)
+_MIRROR: Final = TableJob("mirror", _kind, copies=True)
 
 start: Final = _MIRROR.start
 load: Final = _MIRROR.load

@@ -6,7 +6,7 @@ The two jobs differ in the kind of their tables. This module starts queries; ``m
 import math
 import threading
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from ..packed import PackedItem
     from ..source_options import SourceOptions
+    from .first_copy import FirstCopy
     from .job_state import JobState
     from .keeper import Keeper
     from .micro_batch import TableKind, Target
@@ -68,17 +69,22 @@ _STARTING: Final = frozenset({"startingoffsets", "startingtimestamp", "startingg
 _LIMITS: Final = frozenset({"maxrowspertrigger", "maxbytespertrigger"})
 _FIXED: Final = frozenset({"schemamode", "table", "images", "includeddl", "rowformat", "onschemachange"})
 EPILOG: Final = """\
-Started again, it continues where it ended. A new job begins at the beginning of the log, which must reach back to
-the CREATE TABLE of every table; or with the state of the tables at a checkpoint: --seed PATH@CHECKPOINT, where PATH
-has schema/table as Parquet or Delta, and CHECKPOINT is FILE:POSITION, a GTID set or a checkpoint's JSON."""
+Started again, it continues where it ended. A new mirror of a live source copies the tables first. Other new jobs
+begin at the beginning of the log, which must reach back to the CREATE TABLE of every table; or with the state of the
+tables at a checkpoint: --seed PATH@CHECKPOINT, where PATH has schema/table as Parquet or Delta, and CHECKPOINT is
+FILE:POSITION, a GTID set or a checkpoint's JSON."""
 
 
 @record(frozen=True, slots=True)
 class TableJob:
-    """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported."""
+    """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported.
+
+    ``copies``: a new job begins with a copy of the source's tables.
+    """
 
     name: str
     kind: "Callable[[], TableKind]"
+    copies: bool = False
 
     def start(
         self,
@@ -91,6 +97,7 @@ class TableJob:
         seed: str | None = None,
         merge_interval: float = MERGE_SECONDS,
         retention_hours: int | None = None,
+        snapshot: bool | None = None,
     ) -> "StreamingQuery":
         """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
 
@@ -99,9 +106,11 @@ class TableJob:
         ``retention_hours``: files of the tables that no version of so many hours has are deleted; default: none are.
 
         Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. A new
-        job begins at the beginning of the log, or with ``seed``: ``PATH@CHECKPOINT``. The query's progress has the
-        number of row changes in ``observedMetrics["changes"]["rows"]``. Raises ``ConfigurationError``, which names
-        the tables, if the log does not reach back to their CREATE TABLE.
+        job of ``mirror`` copies the tables first (``snapshot``; the default unless the password is in the source's
+        options, as executors log in themselves). Otherwise it begins at the beginning of the log, or with ``seed``:
+        ``PATH@CHECKPOINT``. The query's progress has the number of row changes in
+        ``observedMetrics["changes"]["rows"]``. Raises ``ConfigurationError``, which names the tables, if the log does
+        not reach back to their CREATE TABLE.
         """
         require_delta()
         from ..source_options import parse_options
@@ -118,8 +127,14 @@ class TableJob:
         kept = self._target(target, parsed)
         begin = job_state.JobState()
         if not job_state.exists(target, kept.storage):
-            check_free(target, kept.storage)
-            if seed is not None:
+            copy = self._first_copy(spark, options, parsed, kept, source, seed, snapshot)
+            if copy is None or not copy.has_begun:
+                check_free(target, kept.storage)
+            if copy is not None:
+                options["startingOffsets"] = copy.run(begin)
+                # What the log says before the last statement about a table is in the copy, and may have no names.
+                options.setdefault("onSchemaMismatch", "positional")
+            elif seed is not None:
                 if _STARTING & {name.lower() for name in source}:
                     raise ConfigurationError(
                         "--seed: the seed's checkpoint is where the stream begins: leave --start out"
@@ -142,6 +157,39 @@ class TableJob:
         if is_waiting and merge_interval:
             threading.Thread(target=each.merge_while, args=(query, merge_interval), daemon=True).start()
         return query
+
+    def _first_copy(
+        self,
+        spark: "SparkSession",
+        options: Mapping[str, str],
+        parsed: "SourceOptions",
+        kept: "Target",
+        given: Mapping[str, str],
+        seed: str | None,
+        snapshot: bool | None,
+    ) -> "FirstCopy | None":
+        """The copy with which a new job begins; None without one. Raises ``ConfigurationError``."""
+        names = {name.lower() for name in given}
+        starts = seed is not None or bool(_STARTING & names)
+        if snapshot is None:
+            snapshot = self.copies and not starts and "password" not in names
+        if not snapshot:
+            return None
+        if not self.copies or starts:
+            why = (
+                "a seed or a start says where the job begins"
+                if starts
+                else f"{self.name} cannot begin with a copy"
+            )
+            raise ConfigurationError(f"snapshot: {why}: leave one of them out")
+        if "password" in names:
+            raise ConfigurationError(
+                "password: executors copy the tables, and a plan must not have it: give passwordEnv or passwordFile"
+            )
+        from ..stream_reader import connection_options
+        from .first_copy import FirstCopy
+
+        return FirstCopy(spark, options, connection_options(parsed), kept, parsed.snapshot_parallelism)
 
     def load(
         self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
@@ -203,6 +251,13 @@ class TableJob:
             metavar="HOURS",
             help="delete files that no version of a table of so many hours has; default: keep all",
         )
+        if self.copies:
+            parser.add_argument(
+                "--snapshot",
+                action=BooleanOptionalAction,
+                default=None,
+                help="copy the tables first, by executors (default of a new target without --seed and --start)",
+            )
         add_run_arguments(parser)
 
     def run(self, options: Namespace, note: Note) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -51,8 +51,15 @@ def create(server: Server, schema: str) -> None:
 class RandomWriter:
     """Transactions at random until it has made as many as are ``allowed``, and then slowly more; in a thread."""
 
-    def __init__(self, server: Server, schema: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        server: Server,
+        schema: str,
+        rng: random.Random,
+        images: Sequence[str] = ("FULL", "MINIMAL", "NOBLOB"),
+    ) -> None:
         self._server, self._schema, self._rng = server, schema, rng
+        self._images = images
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.allowed = self.made = 0
@@ -97,7 +104,7 @@ class RandomWriter:
         if rng.random() < 0.03:
             self._xa_transaction(cursor)
             return
-        cursor.execute(f"SET SESSION binlog_row_image = '{rng.choice(['FULL', 'MINIMAL', 'NOBLOB'])}'")
+        cursor.execute(f"SET SESSION binlog_row_image = '{rng.choice(self._images)}'")
         self._changes(cursor)
         if rng.random() < 0.1:
             connection.rollback()

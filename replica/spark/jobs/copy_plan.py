@@ -1,0 +1,218 @@
+"""The plan of a first copy: where the log goes on, and which ranges of which tables are read. No Spark.
+
+    make_plan     asks the source: tables, keys, the place to follow the log from
+    changed_since asks its log whether a statement has changed a planned table
+    CopyPlan      target/_state/copy.json, so that a killed copy goes on with the same plan
+
+Rows are read at different moments, each after ``offset``; the log from there on has every change that they lack. A
+statement about a table lets all transactions before it finish. So the log of a table counts from its last statement
+before the plan on (``begins``); what it says before is in the rows, under columns that may be others now.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from protocol.errors import CheckpointError, ConfigurationError, SourceConfigurationError
+from protocol.gtid import GtidSet
+from protocol.position import BinlogPosition
+from protocol.records import record
+
+from ...arrow import batch_schema
+from ...config.options import Options
+from ...schemas.reading import TableReader
+from ...schemas.touched import touched_by
+from ...snapshot.chunk_reader import prepare_session
+from ...snapshot.key_splits import key_ranges
+from ...snapshot.read_plan import ReadPlan
+from ...snapshot.row_keys import KeyRange
+from ...snapshot.table_list import Listed, list_tables, read_plans
+from ...source.dump import Greeted
+from ...source.resolve_start import log_end
+from ...source.session import Session
+from ...spool.offsets import Offset
+from ...spool.start_offset import find_offset
+from ...sql.token_reader import TableName
+from ..packed import without_durations
+from ..table_mode import spark_type
+from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
+from .staging import schema_from_text, schema_to_text
+
+_VERSION: Final = 1
+#: A range is about so many bytes of the source's table; Parquet takes about a third.
+_RANGE_BYTES: Final = 64 << 20
+_COMPRESSION: Final = 3
+_SIZES: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_schema.TABLES"
+
+
+@record(slots=True, frozen=True)
+class CopiedTable:
+    """How one table is copied: ``schema`` in the types of kept tables, ranges of its key, ranges of its leaves."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    ranges: tuple[KeyRange, ...]
+    leaves: tuple[Range, ...]
+
+
+@record(slots=True, frozen=True)
+class CopyPlan:
+    """``read_at``: where the log ended when the tables' columns were read, ``FILE:POSITION``.
+
+    ``begins``: by table, where its log counts from; by "" that of all tables that are not in ``tables``.
+    """
+
+    offset: str
+    read_at: str
+    begins: Mapping[str, str]
+    tables: Mapping[str, CopiedTable] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """The plan as JSON."""
+        tables = {
+            name: {
+                "schema": schema_to_text(table.schema),
+                "key": table.key,
+                "ranges": [range_to_json(keys) for keys in table.ranges],
+                "leaves": table.leaves,
+            }
+            for name, table in self.tables.items()
+        }
+        said = {
+            "version": _VERSION,
+            "offset": self.offset,
+            "read_at": self.read_at,
+            "begins": dict(self.begins),
+        }
+        return json.dumps({**said, "tables": tables}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "CopyPlan":
+        """The reverse of ``to_json``. Raises ``CheckpointError`` for a plan of another version."""
+        found: dict[str, Any] = json.loads(data)
+        if found.get("version") != _VERSION:
+            raise CheckpointError("copy.json is a plan of another version: give an empty target")
+        tables = {
+            name: CopiedTable(
+                schema_from_text(table["schema"]),
+                tuple(table["key"]),
+                tuple(map(range_from_json, table["ranges"])),
+                tuple((low, high) for low, high in table["leaves"]),
+            )
+            for name, table in found["tables"].items()
+        }
+        return cls(found["offset"], found["read_at"], found["begins"], tables)
+
+
+def range_to_json(keys: KeyRange) -> list[list[str] | None]:
+    """A range as JSON: the bytes of its bounds as digits."""
+    return [None if bound is None else [part.hex() for part in bound] for bound in (keys.after, keys.upto)]
+
+
+def range_from_json(data: list[list[str] | None]) -> KeyRange:
+    """The reverse of ``range_to_json``."""
+    after, upto = (None if bound is None else tuple(bytes.fromhex(part) for part in bound) for bound in data)
+    return KeyRange(after, upto)
+
+
+async def make_plan(options: Options, wants: Callable[[str], bool], least: int) -> CopyPlan:
+    """The plan for all wanted tables as they are now; a table of many rows has at least ``least`` ranges.
+
+    Raises ``ConfigurationError`` for tables that cannot be kept, ``SourceConfigurationError`` without FULL images.
+    """
+    offset = await find_offset(options, "snapshot")
+    greeted = await Greeted.open(options)
+    session, source = greeted.session, greeted.source
+    try:
+        await _check_images(session)
+        reader = TableReader(session, source)
+        reading = await reader.read()
+        await prepare_session(session)
+        listed = await list_tables(session, lambda schema, name: wants(f"{schema}.{name}"))
+        plans = await read_plans(session, source, [one.identity for one in listed], options)
+        _check_tables(listed, plans)
+        sizes = {
+            (str(schema), str(name)): int(str(size or 0))
+            for schema, name, size in await session.query(_SIZES)
+        }
+        tables = {
+            ".".join(one.identity): await _table(
+                session, plans[one.identity], sizes.get(one.identity, 0), one.estimate, least
+            )
+            for one in listed
+        }
+        begins = {"": str(reading.place)}
+        for logged in await reader.statements(_place(offset), reading.place):
+            touched = touched_by([logged.statement])
+            for name in touched.among(TableName(*one.identity) for one in listed):
+                begins[f"{name.schema}.{name.name}"] = str(logged.end)
+    finally:
+        await session.aclose()
+    return CopyPlan(json.dumps(offset.to_dict()), str(reading.place), begins, tables)
+
+
+async def changed_since(options: Options, plan: CopyPlan) -> list[str]:
+    """The planned tables that a statement has changed since the plan was made."""
+    greeted = await Greeted.open(options)
+    try:
+        reader = TableReader(greeted.session, greeted.source)
+        end = await log_end(greeted.session, greeted.source, greeted.scan())
+        found = await reader.statements(BinlogPosition.parse(plan.read_at), end)
+    finally:
+        await greeted.session.aclose()
+    touched = touched_by(logged.statement for logged in found)
+    return [name for name in plan.tables if TableName(*name.split(".", 1)) in touched]
+
+
+async def _check_images(session: Session) -> None:
+    image = await session.query_value("SELECT @@GLOBAL.binlog_row_image")
+    if image.upper() not in ("FULL", "FULL_NODUP"):
+        raise SourceConfigurationError(
+            f"binlog_row_image is {image}: a row whose key moves while the tables are copied would lack columns -- "
+            "SET GLOBAL binlog_row_image=FULL until the copy has ended, or begin with --seed or --no-snapshot"
+        )
+
+
+def _check_tables(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan]) -> None:
+    for one in listed:
+        one.check()
+    lacking = [str(plan.table) for plan in plans.values() if plan.shape.primary is None]
+    if lacking:
+        raise ConfigurationError(
+            f"{', '.join(sorted(lacking))}: no primary key, so rows cannot be told apart: exclude these tables, or "
+            "add a primary key"
+        )
+
+
+async def _table(session: Session, plan: ReadPlan, size: int, estimate: int, least: int) -> CopiedTable:
+    fields = [pa.field(one.name, spark_type(one.type)) for one in batch_schema(plan.table, metadata=())]
+    kept = without_durations(pa.RecordBatch.from_pylist([], schema=pa.schema(fields))).schema
+    count = least if size > _RANGE_BYTES // 8 else 1
+    ranges = await key_ranges(session, plan, max(count, -(-size // _RANGE_BYTES)), estimate)
+    assert plan.shape.primary is not None
+    key = tuple(name for name, _ in plan.shape.primary.parts)
+    leaves = _leaves(kept.field(key[0]), ranges, -(-size // (LEAF_BYTES * _COMPRESSION)))
+    return CopiedTable(kept, key, tuple(ranges), leaves)
+
+
+def _leaves(first: pa.Field, ranges: list[KeyRange], count: int) -> tuple[Range, ...]:
+    """The ranges of about so many leaves: between the bounds of ranges, or of equal parts of all hashes."""
+    if pa.types.is_integer(first.type) or pa.types.is_decimal(first.type):
+        bounds = [int(keys.upto[0].split(b".")[0]) for keys in ranges[:-1] if keys.upto is not None]
+        lows = sorted({bound + 1 for bound in bounds[:: max(1, len(bounds) // max(count, 1))]})
+        lows = [low for low in lows if LOWEST < low <= HIGHEST]
+    else:
+        lows = [LOWEST + (HIGHEST - LOWEST) // count * number for number in range(1, count)]
+    lows = [LOWEST, *lows]
+    return tuple(zip(lows, [*(low - 1 for low in lows[1:]), HIGHEST], strict=True))
+
+
+def _place(offset: Offset) -> BinlogPosition | GtidSet:
+    if offset.file:
+        return BinlogPosition(offset.file, offset.position)
+    gtids = offset.gtids
+    assert isinstance(gtids, GtidSet)
+    return gtids

@@ -1,0 +1,160 @@
+"""The first copy of ``mirror``: the source's tables as leaves of the target, read by executors, before its log.
+
+    plan    where the log goes on, and the ranges of each table    target/_state/copy.json (``copy_plan``)
+    copy    some ranges at a time -> files -> one commit           ``copy_tasks``; a killed copy goes on behind it
+    check   no statement has changed a table meanwhile             else all is copied anew
+
+The source sees one connection for each task, at most ``snapshotParallelism`` of them, and transactions as long as a
+chunk. The log replaces rows by their keys, so rows may be later than the place from which it is followed.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from deltalake import CommitProperties, Transaction
+from deltalake.transaction import AddAction
+from pyarrow.fs import FileType, LocalFileSystem
+
+from protocol.errors import ConfigurationError, SchemaMismatchError
+
+from ...config.options import Options
+from ...spool.storage import file_system, is_uri, write_whole
+from .copy_plan import CopiedTable, CopyPlan, changed_since, make_plan
+from .copy_tasks import copy_ranges
+from .job_state import JobState, TableState
+from .kept_table import PLANTED, KeptTable, Step, indexed_columns
+from .micro_batch import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOGGER: Final = logging.getLogger(__name__)
+_FILE: Final = "_state/copy.json"
+_ATTEMPTS: Final = 5
+#: The options of the source that a task of the copy needs, and no others.
+_CONNECTING: Final = frozenset(
+    {
+        *("host", "port", "user", "unixsocket", "tls", "tlsca", "tlscert", "tlskey", "serverpublickeypath"),
+        *("getserverpublickey", "enablecleartextplugin", "connecttimeout", "passwordenv", "passwordfile"),
+    }
+)
+
+_T = TypeVar("_T")
+
+
+class FirstCopy:
+    """Copies all wanted tables of a source to a new target; ``run`` returns where the log goes on."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        source: Mapping[str, str],
+        options: Options,
+        target: Target,
+        parallelism: int,
+    ) -> None:
+        """``options`` are those of the driver's connection to the ``source``."""
+        self._spark = spark
+        self._source = {name: value for name, value in source.items() if name.lower() in _CONNECTING}
+        self._options = options
+        self._target = target
+        self._parallelism = parallelism
+        path = target.path
+        self._system, root = file_system(path, target.storage) if is_uri(path) else (LocalFileSystem(), path)
+        self._root = root
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a copy of this target was planned before."""
+        return bool(self._system.get_file_info(f"{self._root}/{_FILE}").type == FileType.File)
+
+    def run(self, begin: JobState) -> str:
+        """Copy the tables, and note them in the state ``begin``. Returns ``startingOffsets``.
+
+        Raises ``ConfigurationError`` for tables that cannot be kept, or that statements change all the time, and
+        what reading them raises.
+        """
+        for _ in range(_ATTEMPTS):
+            plan = self._planned()
+            try:
+                for name, table in plan.tables.items():
+                    self._copy(name, table)
+                changed = _run(changed_since(self._options, plan))
+            except SchemaMismatchError as error:
+                changed = [str(error)]
+            if not changed:
+                begin.tables |= {name: TableState(is_seeded=True) for name in plan.tables}
+                begin.begins = dict(plan.begins)
+                return plan.offset
+            _LOGGER.warning(
+                "tables changed while they were copied, so all is copied anew: %s", ", ".join(changed)
+            )
+            self._discard(plan)
+        raise ConfigurationError(
+            f"{', '.join(changed)}: statements change the tables each time that they are copied: try again later"
+        )
+
+    def _planned(self) -> CopyPlan:
+        path = f"{self._root}/{_FILE}"
+        if self.has_begun:
+            with self._system.open_input_stream(path) as file:
+                return CopyPlan.from_json(file.read())
+        plan = _run(make_plan(self._options, self._target.wants, self._parallelism))
+        write_whole(self._system, path, lambda file: file.write(plan.to_json()))
+        return plan
+
+    def _copy(self, name: str, table: CopiedTable) -> None:
+        kept = self._target.table(name)
+        if kept.table is None:
+            kept.conform(table.schema.empty_table(), {}, Step(PLANTED, 0, 0))
+        done = kept.open().transaction_version(PLANTED)
+        indexed = indexed_columns(kept.open())
+        source = {**self._source, "snapshot": "only", "table": name}
+        ranges, size = table.ranges, self._parallelism
+        # An empty table has a commit, too: it says whose table it is.
+        for number, first in enumerate(range(0, len(ranges), size) if ranges else [0]):
+            if done is not None and done >= number:
+                continue
+            part = ranges[first : first + size]
+            files = (
+                copy_ranges(
+                    self._spark, source, kept.path, table, part, indexed=indexed, storage=self._target.storage
+                )
+                if part
+                else []
+            )
+            now = int(time.time() * 1000)
+            _commit(kept, [AddAction(one.path, one.size, {}, now, True, one.stats) for one in files], number)
+            _LOGGER.info("%s: %d of %d ranges copied", name, min(first + size, len(ranges)), len(ranges))
+
+    def _discard(self, plan: CopyPlan) -> None:
+        """Delete the plan, and then what was copied by it."""
+        self._system.delete_file(f"{self._root}/{_FILE}")
+        for name in plan.tables:
+            path = self._target.table(name).path
+            inside = file_system(path, self._target.storage)[1] if is_uri(path) else path
+            if self._system.get_file_info(inside).type == FileType.Directory:
+                self._system.delete_dir(inside)
+
+
+def _commit(kept: KeptTable, files: list[AddAction], number: int) -> None:
+    table = kept.open()
+    transaction = Transaction(PLANTED, number)
+    table.create_write_transaction(
+        list(files),
+        "append",
+        table.schema(),
+        [],
+        commit_properties=CommitProperties(app_transactions=[transaction]),
+    )
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    """In a thread of its own: a notebook already runs an event loop in this one."""
+    run: Callable[[Coroutine[Any, Any, _T]], _T] = asyncio.run
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run, work).result()

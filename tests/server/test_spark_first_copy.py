@@ -1,0 +1,205 @@
+"""``mirror`` begins with a copy of tables that were there before: on executors, beside writers, DDL and kills."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from protocol.errors import ConfigurationError, SourceConfigurationError
+from replica.spark.jobs import copy_tasks, first_copy, history, mirror
+from replica.spark.jobs.spark_session import Pace
+from tests.server.support import random_shop
+from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.server.support.streams import begin_log
+from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
+from tests.spark.support.kept_tables import rows_of
+from tests.support.servers import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+
+
+@pytest.fixture
+def shop(server: Server) -> Iterator[str]:
+    with server.fresh_schema() as schema:
+        yield schema
+
+
+class Mirror:
+    """One mirror, which may be started many times, and each time does what is there now."""
+
+    def __init__(self, session: SparkSession, server: Server, shop: str, folder: Path) -> None:
+        self.target = folder / "lake"
+        self._session = session
+        secret = folder / "password"
+        secret.write_text(server.replica_password)
+        self.source = {
+            "host": server.host,
+            "port": str(server.port),
+            "user": server.replica_user,
+            "passwordFile": str(secret),
+            "includeTables": f"{shop}.*",
+            "heartbeat": "1",
+            "snapshotParallelism": "2",
+        }
+
+    def run(self, **options: Any) -> None:
+        query = mirror.start(self._session, self.source, str(self.target), pace=Pace(once=True), **options)
+        try:
+            assert query.awaitTermination(300)
+        finally:
+            query.stop()
+        assert query.exception() is None
+
+
+@pytest.fixture
+def mirrored(spark: SparkSession, server: Server, shop: str, tmp_path: Path) -> Mirror:  # noqa: F811
+    return Mirror(spark, server, shop, tmp_path)
+
+
+def test_tables_that_were_there_before_the_log(
+    seed: int, server: Server, shop: str, mirrored: Mirror
+) -> None:
+    """Writers are at work all the while."""
+    rng = random.Random(seed)
+    random_shop.create(server, shop)
+    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+        writer.reach(100)
+    begin_log(server)
+    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+        mirrored.run()
+        writer.reach(200)
+    mirrored.run()
+    for table in TABLES:
+        expected = source_rows(server, shop, table)
+        assert expected
+        assert kept_rows(mirrored.target, shop, table) == expected, table
+
+
+def table_rows(server: Server, table: str) -> list[dict[str, Any]]:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table} ORDER BY 1")
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def check(mirrored: Mirror, server: Server, table: str) -> None:
+    expected = table_rows(server, table)
+    assert expected
+    assert sorted(rows_of(mirrored.target, table), key=lambda row: row["id"]) == expected
+
+
+def test_statements_before_the_copy_are_in_it(server: Server, shop: str, mirrored: Mirror) -> None:
+    """They are in the log that is read, because it is read from the beginning of its file."""
+    table, begun = f"{shop}.t", f"{shop}.begun"
+    server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
+    server.query(f"CREATE TABLE {begun} (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {table} VALUES (1, 10, 20), (2, 11, 21), (3, 12, 22)")
+    server.query(f"INSERT INTO {begun} VALUES (1)")
+    begin_log(server)
+    server.query(f"UPDATE {table} SET a = 13 WHERE id = 1")
+    server.query(f"ALTER TABLE {table} CHANGE a b INT, CHANGE b a INT, ADD COLUMN c INT NOT NULL DEFAULT 7")
+    server.query(f"UPDATE {table} SET c = 8 WHERE id = 2")
+    server.query(f"CREATE TABLE {shop}.gone (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {shop}.gone VALUES (1)")
+    server.query(f"DROP TABLE {shop}.gone")
+    server.query(f"CREATE TABLE {shop}.old LIKE {table}")
+    server.query(f"RENAME TABLE {shop}.old TO {shop}.new")
+    server.query(f"INSERT INTO {shop}.new (id) VALUES (9)")
+    mirrored.run()
+    for name in (table, f"{shop}.new", begun):
+        check(mirrored, server, name)
+    server.query(f"UPDATE {table} SET b = 5 WHERE id = 3")
+    server.query(f"CREATE TABLE {shop}.later (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {shop}.later VALUES (1)")
+    server.query(f"ALTER TABLE {table} ADD COLUMN d INT")
+    server.query(f"UPDATE {table} SET d = id WHERE id < 3")
+    mirrored.run()
+    for name in (table, f"{shop}.new", begun, f"{shop}.later"):
+        check(mirrored, server, name)
+
+
+def test_a_statement_during_the_copy(
+    server: Server, shop: str, mirrored: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"{shop}.t"
+    server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
+    server.query(f"INSERT INTO {table} VALUES (1, 10, 20), (2, 11, 21)")
+    copy, copies = copy_tasks.copy_ranges, list[Any]()
+
+    def copy_ranges(*given: Any, **named: Any) -> Any:
+        copies.append(given)
+        files = copy(*given, **named)
+        if len(copies) == 1:
+            server.query(f"ALTER TABLE {table} RENAME COLUMN a TO c, ADD COLUMN d INT DEFAULT 3")
+        return files
+
+    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    mirrored.run()
+    assert len(copies) == 2
+    check(mirrored, server, table)
+
+
+class KilledError(Exception):
+    """In place of a kill."""
+
+
+def test_a_killed_copy_goes_on(
+    server: Server, shop: str, mirrored: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        server.query(f"CREATE TABLE {shop}.{name} (id INT PRIMARY KEY, v INT)")
+        server.query(f"INSERT INTO {shop}.{name} VALUES (1, 10), (2, 11)")
+    copy, copied = copy_tasks.copy_ranges, list[Any]()
+
+    def copy_ranges(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+        copied.append(source["table"])
+        if len(copied) == 2:
+            raise KilledError
+        return copy(session, source, *given, **named)
+
+    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    with pytest.raises(KilledError):
+        mirrored.run()
+    server.query(f"UPDATE {shop}.a SET v = 12 WHERE id = 1")
+    server.query(f"DELETE FROM {shop}.a WHERE id = 2")
+    mirrored.run()
+    assert copied == [f"{shop}.{name}" for name in "abbc"]
+    for name in ("a", "b", "c"):
+        check(mirrored, server, f"{shop}.{name}")
+
+
+def test_what_cannot_be_copied(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    mirrored: Mirror,
+) -> None:
+    server.query(f"CREATE TABLE {shop}.t (id INT, v INT)")
+    with pytest.raises(ConfigurationError, match=rf"^{shop}\.t: no primary key"):
+        mirrored.run()
+    server.query(f"ALTER TABLE {shop}.t ADD PRIMARY KEY (id)")
+    with pytest.raises(ConfigurationError, match=r"^snapshot: a seed or a start says where the job begins"):
+        mirrored.run(snapshot=True, seed="x@1")
+    source = {name: value for name, value in mirrored.source.items() if name != "passwordFile"}
+    with pytest.raises(ConfigurationError, match=r"^password: executors copy the tables"):
+        mirror.start(spark, source | {"password": "x"}, str(mirrored.target), snapshot=True)
+    with pytest.raises(ConfigurationError, match=r"^snapshot: history cannot begin with a copy"):
+        history.start(spark, mirrored.source, str(mirrored.target), snapshot=True)
+    before = server.query("SELECT @@GLOBAL.binlog_row_image")[0][0]
+    server.query("SET GLOBAL binlog_row_image = MINIMAL")
+    try:
+        with pytest.raises(SourceConfigurationError, match=r"^binlog_row_image is MINIMAL"):
+            mirrored.run()
+    finally:
+        server.query(f"SET GLOBAL binlog_row_image = {before}")
+    mirrored.run()
