@@ -2,7 +2,7 @@
 
 The fraction of a column has the same number of digits in each value, so the place of every digit is known from the
 value's end. Eight digits are one word of the buffer, and a number after three multiplications. Arrow's own way, to
-gather the texts and parse them one by one, takes 150 ns a value instead of 40; it reads longer numbers.
+gather the texts and parse them one by one, takes 70 ns a value instead of 30; it reads longer numbers.
 """
 
 from typing import Final
