@@ -114,6 +114,11 @@ class BatchDecoder(EventDecoder):
             kept += raws[first:number]
         return number
 
+    @property
+    def has_documents(self) -> bool:
+        """Whether rows of a table with JSON columns have come: they make many objects."""
+        return self._row_readers.has_documents
+
     def forget_tables(self) -> None:
         """Treat every table as new from here on."""
         self._known_tables.forget()

@@ -215,6 +215,8 @@ class RowReaders:
         self._compiler.changed = self._weigh
         self._max_event_bytes = max_event_bytes
         self._functions = ValueFunctions()
+        #: Whether a table with JSON columns has come.
+        self.has_documents = False
         self._layouts: BoundedCache[Hashable, Layout] = BoundedCache(_LAYOUTS_BYTES)
         # None: all images are compiled at once.
         self._counters: ImageCounters | None = None
@@ -328,6 +330,7 @@ class RowReaders:
         layout = self._layouts.get((kinds, required, selected))
         if layout is None:
             json = tuple(index for index, column in enumerate(columns) if column.type is ColumnType.JSON)
+            self.has_documents = self.has_documents or bool(json)
             is_inflated = not _INFLATED.isdisjoint(column.type for column in columns)
             row = _TUPLE_BYTES + _ITEM_BYTES * len(selected)
             is_wide = LARGE_EVENT * row > _TUPLES_FACTOR * self._max_event_bytes

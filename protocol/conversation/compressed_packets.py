@@ -18,7 +18,7 @@ from ..constants import MAX_FRAME_PAYLOAD, Capability
 from ..errors import MissingExtraError, ProtocolError, SourceConfigurationError
 from ..records import record
 from ..zstd import load_zstd
-from .packets import HEADER_SIZE, MAX_PAYLOAD, FrameStream, Item, Read, Walk
+from .packets import BULK_SIZE, HEADER_SIZE, MAX_PAYLOAD, FrameStream, Item, Read, Walk
 
 CompressionName = Literal["zlib", "zstd", "uncompressed"]
 
@@ -233,9 +233,9 @@ class CompressedFrameStream(FrameStream):
             pass
         return payload
 
-    def read_prefixed(self, prefix: bytes) -> list[bytes]:
+    def read_prefixed(self, prefix: bytes, bulk_size: int = BULK_SIZE) -> list[bytes]:
         while True:
-            payloads = super().read_prefixed(prefix)
+            payloads = super().read_prefixed(prefix, bulk_size)
             if payloads or self._unread is not None or not self._unpack():
                 return payloads
 

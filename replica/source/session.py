@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Handshake, ResultSet, TextValue
-from protocol.conversation.packets import FrameStream, Item
+from protocol.conversation.packets import BULK_SIZE, FrameStream, Item
 from protocol.conversation.phases import BINARY_ROW, NEED_DATA, NeedData, Phase, StartTls
 from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
@@ -247,9 +247,9 @@ class Session:
         """Whether the source has ended the dump and ``next_events`` has returned all its events."""
         return self._connection.dump_ended
 
-    def next_events(self) -> list[bytes]:
-        """The next complete raw events received, some 32 KB of many; may be empty."""
-        return self._connection.next_events()
+    def next_events(self, bulk_size: int = BULK_SIZE) -> list[bytes]:
+        """The next complete raw events received, about ``bulk_size`` bytes of many; may be empty."""
+        return self._connection.next_events(bulk_size)
 
     async def wait(self, limit: float | None) -> bool:
         """Receive the next bytes; False if none arrive within ``limit`` seconds (None: wait for ever)."""

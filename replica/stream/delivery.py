@@ -25,8 +25,7 @@ What ends a batch early, and what happens in the middle of one:
     An error in the middle of a batch, for example of the checkpoint store: if the stream reconnects, ``break_off``
     forgets the events not handed out, and the source sends them again.
     An acknowledgement (semi-sync): the source's request comes with the last raw event that is taken. The stream
-    answers before more are taken: by then the user has come back for more after that event, and the checkpoint is
-    saved.
+    answers before more are taken: by then the user is done with that event, and the checkpoint is saved.
 """
 
 import time
@@ -55,6 +54,7 @@ from protocol.constants import (
     EventFlag,
     EventType,
 )
+from protocol.conversation.packets import BULK_SIZE, SHORT_BULK_SIZE
 from protocol.errors import ProtocolError, ReplicaError
 from protocol.records import record
 from protocol.rows.counting import row_compiler
@@ -291,7 +291,7 @@ class Delivery:
         dump = self._dump
         if dump is None or dump.session.ack_requested:
             return False
-        self._raws, self._next = dump.take(), 0
+        self._raws, self._next = dump.take(SHORT_BULK_SIZE if self._decoder.has_documents else BULK_SIZE), 0
         if any(raw[4:5] not in _HEARTBEATS for raw in self._raws):
             self.account.received_at = time.time()
         return bool(self._raws)

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import pytest
 
 from protocol.binlog import known_tables
+from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import UpdateRowsEvent
+from protocol.binlog.events import UpdateRowsEvent, WriteRowsEvent
 from protocol.binlog.known_tables import KnownTables
 from protocol.constants import ColumnType, EventType
 from protocol.errors import DecodeError
@@ -276,3 +277,19 @@ def test_a_forgotten_shape_takes_its_tables_along(monkeypatch: pytest.MonkeyPatc
         decoder.decode(table_map(number, types, b"t"))
         assert len(decoder._known) <= len(decoder._known_tables._shapes)
     assert len(decoder._known) < 5
+
+
+def test_a_decoder_says_that_documents_have_come() -> None:
+    """Streams then decode shorter runs: documents are many objects."""
+    decoder = BatchDecoder()
+    decoder.decode(format_description("9.7.4", 0))
+    for kind, metadata, value, expected in (
+        (ColumnType.LONG, b"", b"\1\0\0\0", False),
+        (ColumnType.JSON, b"\4", b"\2\0\0\0\4\1", True),
+    ):
+        body = encoder.table_map(7, b"shop", b"t", bytes([kind]), metadata, [True], {})
+        decoder.decode(raw_event(EventType.TABLE_MAP, body))
+        event = decoder.decode(insert(7, [value]))
+        assert isinstance(event, WriteRowsEvent)
+        assert event.rows == [(1,)]
+        assert decoder.has_documents is expected

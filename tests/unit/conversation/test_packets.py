@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.constants import MAX_FRAME_PAYLOAD
-from protocol.conversation.packets import MAX_LOGIN_PAYLOAD, MAX_PAYLOAD, FrameStream, PayloadInPieces
+from protocol.conversation.packets import (
+    BULK_SIZE,
+    MAX_LOGIN_PAYLOAD,
+    MAX_PAYLOAD,
+    SHORT_BULK_SIZE,
+    FrameStream,
+    PayloadInPieces,
+)
 from protocol.errors import ProtocolError
 from tests.support.feeding import all_cuts
 
@@ -92,6 +99,16 @@ def test_bulk_reading_stops_before_another_payload() -> None:
     assert stream.buffered == len(b"\xfferror") + len(frame(b"\0three", 3))
     assert stream.read() == b"\xfferror"
     assert stream.read_prefixed(b"\0") == [b"three"]
+
+
+def test_bulk_reading_stops_after_the_bytes_asked_for() -> None:
+    stream = FrameStream()
+    stream.receive(b"".join(frame(b"\0" + bytes(999), number) for number in range(100)))
+    for payloads, size in (
+        (stream.read_prefixed(b"\0", SHORT_BULK_SIZE), SHORT_BULK_SIZE),
+        (stream.read_prefixed(b"\0"), BULK_SIZE),
+    ):
+        assert size <= 1000 * len(payloads) <= size + 2000
 
 
 @pytest.mark.parametrize("position", [0, 1, 5])
