@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +21,7 @@ from protocol.errors import ConfigurationError, SourceConfigurationError
 from replica.spark.jobs import copy_tasks, first_copy, history, mirror
 from replica.spark.jobs.spark_session import Pace
 from tests.server.support import random_shop
+from tests.server.support.example_programs import eventually
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.server.support.streams import begin_log
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
@@ -176,6 +182,52 @@ def test_a_killed_copy_goes_on(
     assert copied == [f"{shop}.{name}" for name in "abbc"]
     for name in ("a", "b", "c"):
         check(mirrored, server, f"{shop}.{name}")
+
+
+def copied_files(folder: Path) -> int:
+    """How many commits the tables have."""
+    return len(list(folder.glob("*/*/_delta_log/*.json")))
+
+
+def test_a_copy_whose_process_is_killed(
+    seed: int, server: Server, shop: str, mirrored: Mirror, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """By SIGKILL after some commits, ten times in the long form; writers are at work all the while."""
+    rng = random.Random(seed)
+    kills, rows = (10, 200_000) if pytestconfig.getoption("long") else (1, 20_000)
+    random_shop.create(server, shop)
+    digits = " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10))
+    joined = ", ".join(f"({digits}) AS {name}" for name in "abcdef")
+    number = "a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d + 100000 * f.d"
+    server.query(f"CREATE TABLE {shop}.large (id INT PRIMARY KEY, v VARCHAR(500))")
+    server.query(
+        f"INSERT INTO {shop}.large SELECT * FROM (SELECT {number} AS n, REPEAT('x', 400) FROM {joined}) AS x "
+        f"WHERE n < {rows}"
+    )
+    place = f"mysql://{mirrored.source['user']}@{server.host}:{server.port}"
+    command = [sys.executable, "-m", "replica", "spark", "mirror", place, "--master", "local[2]", "--once"]
+    command += ["--password-file", mirrored.source["passwordFile"], "--target", str(mirrored.target)]
+    command += ["--tables", f"{shop}.*", "--option", "snapshotParallelism=2"]
+    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+        writer.reach(50)
+        for _ in range(kills):
+            begun = copied_files(mirrored.target)
+            process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE)
+            try:
+                wanted = begun + rng.randint(1, 4)
+                eventually(lambda: copied_files(mirrored.target) >= wanted or process.poll() is not None)  # noqa: B023
+                time.sleep(rng.random())
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        writer.reach(100)
+    subprocess.run(command, check=True, timeout=300)
+    for table in TABLES:
+        expected = source_rows(server, shop, table)
+        assert expected
+        assert kept_rows(mirrored.target, shop, table) == expected, table
+    found = rows_of(mirrored.target, f"{shop}.large")
+    assert sorted(row["id"] for row in found) == list(range(rows))
 
 
 def test_what_cannot_be_copied(
