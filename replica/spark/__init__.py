@@ -72,6 +72,7 @@ The modules, in the order in which a change passes through them (``replica.spool
     envelope         -> the rows of any table in one schema, by json_text or variant
     table_mode       -> the typed columns of one table
     packed           -> the typed columns of many tables, in the order of the log, for ``jobs``
+    packed_items     such rows as tasks of ``jobs`` take them
     read_task        all of these steps for one piece: what a Spark task runs
     stream_reader    the micro-batches of a live source
     table_reader     the rows of a table as they are now, in place of the log

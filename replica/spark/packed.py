@@ -3,7 +3,7 @@
     op      STRING     rows; ddl, xa_commit, xa_rollback; gap
     schema  STRING     the schema of the table; for a statement the default schema of its session
     table   STRING     null for statements
-    rows    BINARY     many rows of one table: an Arrow IPC stream, which ``unpack`` reads
+    rows    BINARY     many rows of one table: an Arrow IPC stream, which ``packed_items.unpack`` reads
     ts      BIGINT     commit time of the first row: microseconds since 1970
     file    STRING     binlog file of the first row's event
     pos     BIGINT     position of the first row's event
@@ -23,7 +23,6 @@ import pyarrow as pa
 from protocol.binlog.events import QueryEvent
 from protocol.binlog.query_status import parse_status_variables
 from protocol.errors import DecodeError
-from protocol.records import record
 
 from ..arrow.strings import STRING, valid_text
 from ..render.json_lines import time_text
@@ -32,9 +31,8 @@ from ..spool.pieces import LogPiece
 from .changes import PlacedChange
 from .envelope import statement_operation
 from .gather import GatheredRows
+from .packed_items import HAS_NAMES, KEY, SEPARATOR, PackedRows
 from .table_mode import TableWriter, table_schema
-
-_KEY, _HAS_NAMES, _SEPARATOR = b"key", b"has_names", "\0"
 
 # A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL does not use this bit.
 _MARIADB_EXPLICIT: Final = 1 << 24
@@ -53,31 +51,6 @@ PACKED_SCHEMA: Final = pa.schema(
         ("row_count", pa.int64()),
     ]
 )
-
-
-@record(frozen=True, slots=True)
-class PackedItem:
-    """One row of packed mode; the fields are its columns, in their order."""
-
-    op: str
-    schema: str | None
-    table: str | None
-    rows: bytes | None
-    ts: int
-    file: str
-    pos: int
-    sql: str | None
-    explicit_timestamps: bool | None = None
-    row_count: int | None = None
-
-
-@record(frozen=True, slots=True)
-class PackedRows:
-    """Rows of one table. ``key`` names the columns of its primary key; unless ``has_names`` columns are @1, @2..."""
-
-    rows: pa.RecordBatch
-    key: tuple[str, ...]
-    has_names: bool
 
 
 class PackedWriter:
@@ -129,8 +102,8 @@ class PackedWriter:
 def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool) -> bytes:
     """Rows, and the facts of their table, as one Arrow IPC stream; TIME becomes text."""
     metadata = {
-        _KEY: _SEPARATOR.join(key).encode(),
-        _HAS_NAMES: b"1" if has_names else b"",
+        KEY: SEPARATOR.join(key).encode(),
+        HAS_NAMES: b"1" if has_names else b"",
     }
     rows = without_durations(rows)
     rows = rows.replace_schema_metadata(metadata)
@@ -143,20 +116,6 @@ def pack(rows: pa.RecordBatch, key: Sequence[str], *, has_names: bool) -> bytes:
 def repack(packed: PackedRows, rows: pa.RecordBatch) -> bytes:
     """Pack some of the rows of a ``PackedRows`` again."""
     return pack(rows, packed.key, has_names=packed.has_names)
-
-
-def unpack(data: bytes) -> PackedRows:
-    """The reverse of ``pack``."""
-    with pa.ipc.open_stream(data) as reader:
-        rows = reader.read_next_batch()
-    metadata = rows.schema.metadata or {}
-    key = metadata.get(_KEY, b"").decode()
-    names = tuple(key.split(_SEPARATOR)) if key else ()
-    return PackedRows(
-        rows.replace_schema_metadata(None),
-        names,
-        bool(metadata.get(_HAS_NAMES)),
-    )
 
 
 def _has_explicit_timestamps(query: QueryEvent) -> bool:

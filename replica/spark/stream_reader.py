@@ -28,11 +28,12 @@ from ..config.selection import named, parse_time
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.storage import is_uri
+from .packed_items import own_columns
 from .partition import LogPartition
 from .piece_sender import PieceSender, schemas_copy, spool_folder
 from .read_task import ReadPlan, read_piece
 from .source_options import SourceOptions
-from .table_mode import own_columns, schema_difference, table_schema
+from .table_mode import schema_difference, table_schema
 
 # While no event arrives, Spark asks for the latest offset some 95 times a second; so wait a little before answering.
 _IDLE_SECONDS: Final = 0.2

@@ -36,6 +36,7 @@ from ..spool.pieces import LogPiece
 from ..sql.quoting import identifier
 from .gather import SEQ_TYPE, GatheredRows
 from .json_text import decimal_texts
+from .packed_items import own_columns
 
 OnSchemaChange = Literal["fail", "null", "ignore"]
 
@@ -191,13 +192,6 @@ class TableWriter:
                 f"column {gathered.table}.{field.name} has the type {array.type} at {event.file}:{event.position} "
                 f"and cannot be read as {field.type}: {error} -- onSchemaChange=null makes the whole batch null there"
             ) from error
-
-
-def own_columns(schema: pa.Schema) -> list[pa.Field]:
-    """The fields of a schema that are columns of the table itself, not ``_op`` and the like."""
-    added = {field.name for field in (*_FIXED_FIELDS, *_FIELDS_OF_BOTH)}
-    added |= {_BEFORE, _BEFORE_ABSENT, SOURCE_NAME}
-    return [field for field in schema if field.name not in added]
 
 
 def schema_difference(wanted: Mapping[str, pa.DataType], found: Mapping[str, pa.DataType]) -> str:

@@ -19,7 +19,7 @@ from replica.relay import BinlogRelay
 from replica.spark.data_source import file_pieces
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.past_table import PastTable
-from replica.spark.packed import unpack
+from replica.spark.packed_items import unpack
 from replica.spark.source_options import parse_options
 from replica.spark.stream_reader import connection_options
 from replica.spool.live_log import LiveLog

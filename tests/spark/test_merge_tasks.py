@@ -20,7 +20,8 @@ from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper
 from replica.spark.jobs.micro_batch import Target
 from replica.spark.jobs.past_table import PastTable
-from replica.spark.packed import PACKED_SCHEMA, PackedItem
+from replica.spark.packed import PACKED_SCHEMA
+from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_log import KEY, packed
 from tests.spark.support.kept_runs import random_log
 from tests.spark.support.kept_tables import by_key, rows_of

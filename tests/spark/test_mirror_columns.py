@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from protocol.errors import SchemaMismatchError
 from replica.spark.jobs.changed_values import changes_values
-from replica.spark.packed import PackedItem
+from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_log import BEGIN
 from tests.spark.support.kept_shop import CREATE, LAYOUT, ONE, TWO, Kept
 from tests.spark.support.kept_tables import Row

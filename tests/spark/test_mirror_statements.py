@@ -27,7 +27,8 @@ from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.kept_table import check_free, table_path
 from replica.spark.jobs.past_table import PastTable
-from replica.spark.packed import PackedItem, pack, unpack
+from replica.spark.packed import pack
+from replica.spark.packed_items import PackedItem, unpack
 from replica.spool.offsets import Offset
 from replica.sql import ddl
 from tests.spark.support.kept_log import KEY, Change, packed

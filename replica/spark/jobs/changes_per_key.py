@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from protocol.errors import SchemaMismatchError
 from protocol.records import record
 
-from ..table_mode import own_columns
+from ..packed_items import own_columns
 
 Key = tuple[Any, ...]
 Numbers = npt.NDArray[np.int64]

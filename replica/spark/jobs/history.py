@@ -5,12 +5,12 @@
     query = history.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "includeTables": "shop.*"}, "/past")
 
 Each state of a row is a row of the target, with ``valid_from``, ``valid_to`` and ``is_current``: see
-``replica.spark.jobs.past_table``. It follows the same statements as ``mirror``, and stops with an error for the same
-ones.
+``replica.spark.jobs.past_table``. It follows the same statements as ``mirror``, and parks the same tables.
 """
 
 from typing import TYPE_CHECKING, Final
 
+from replica.spark.jobs import table_job
 from replica.spark.jobs.job_arguments import Job, run_script
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
@@ -28,6 +28,7 @@ _HISTORY: Final = TableJob("history", _kind)
 
 start: Final = _HISTORY.start
 load: Final = _HISTORY.load
+progress: Final = table_job.progress
 
 JOB: Final = Job(
     "history",

@@ -20,12 +20,28 @@ from protocol.errors import CheckpointError
 from protocol.position import BinlogPosition, file_number
 from protocol.records import record
 
-from ..packed import PackedItem
+from ..packed_items import PackedItem
 from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
 
 FOLDER: Final = "_state/tables"
 _SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("value", pa.string()), ("data", pa.binary())]
+)
+PROGRESS: Final = "_state/progress"
+_MOMENT: Final = pa.timestamp("us", "UTC")
+_PROGRESS_SCHEMA: Final = pa.schema(
+    [
+        ("table", pa.string()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("batch", pa.int64()),
+        ("merged_batch", pa.int64()),
+        ("merged_at", _MOMENT),
+        ("size", pa.int64()),
+        ("waiting_rows", pa.int64()),
+        ("waiting_bytes", pa.int64()),
+        ("waiting_since", _MOMENT),
+    ]
 )
 # The row with the query and the micro-batch, for readers that do not know them.
 _PLACE: Final = "place"
@@ -39,7 +55,8 @@ class TableState:
     ``defaults`` has the defaults of columns as text, if they are plain values. ``fills`` has the values, in the
     present rows, of new columns that the target does not have yet. ``kinds`` has the types that statements gave to
     columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes of the
-    table's files after its last merge.
+    table's files after its last merge, which was in the micro-batch ``merged_batch`` at ``merged_at``, in seconds
+    since 1970.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -47,6 +64,8 @@ class TableState:
     fills: dict[str, str | None] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     size: int = 0
+    merged_at: int = 0
+    merged_batch: int = -1
 
     def spelled(self, name: str, others: Iterable[str] = ()) -> str:
         """A column's name with the letter case in which it is known here: to the server, ``ID`` is ``id``.
@@ -95,6 +114,7 @@ class JobState:
     merges since the last micro-batch. ``is_history``: the tables have past states, too.
     ``begins``: of tables that were copied from the source, where the log counts from, as ``FILE:POSITION``; "" stands
     for all tables that were not.
+    ``parked`` has the tables that are kept no longer, with the reason.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -120,6 +140,8 @@ class JobState:
         del self.begins[about]
         return False
 
+    parked: dict[str, str] = field(default_factory=dict)
+
     def rows(self) -> list[_Row]:
         """The state as rows of its Delta table."""
         return list(self._rows())
@@ -137,6 +159,8 @@ class JobState:
             yield "waiting", name, json.dumps(about), None
         for name, place in sorted(self.begins.items()):
             yield "begins", name, place, None
+        for name, reason in sorted(self.parked.items()):
+            yield "parked", name, reason, None
         for name in sorted(self.schemas):
             yield "schema", name, "", None
         for name in sorted(self.absent):
@@ -150,6 +174,28 @@ class JobState:
         """The files of parts that are still needed."""
         prepared = {rows.part.path for parts in self.prepared.values() for rows in parts}
         return prepared | {part.path for rows in self.waiting.values() for part in rows.parts}
+
+    def progress(self, batch: int) -> pa.Table:
+        """A row for each table, as of this micro-batch; see ``table_job.progress``."""
+        rows = []
+        for name in sorted({*self.tables, *self.parked}):
+            table, waiting = self.tables.get(name, TableState()), self.waiting.get(name)
+            parts = [] if waiting is None else waiting.parts
+            rows.append(
+                {
+                    "table": name,
+                    "state": "parked" if name in self.parked else "kept",
+                    "reason": self.parked.get(name),
+                    "batch": batch,
+                    "merged_batch": table.merged_batch,
+                    "merged_at": table.merged_at * 1_000_000 or None,
+                    "size": table.size,
+                    "waiting_rows": sum(part.rows for part in parts),
+                    "waiting_bytes": sum(part.length for part in parts),
+                    "waiting_since": None if waiting is None else waiting.since * 1_000_000,
+                }
+            )
+        return pa.Table.from_pylist(rows, schema=_PROGRESS_SCHEMA)
 
     @classmethod
     def from_rows(cls, rows: list[_Row]) -> "JobState":
@@ -167,6 +213,8 @@ class JobState:
                 state.waiting[name] = Waiting(tuple(key), schema_from_text(schema), since, rows_)
             elif kind == "begins":
                 state.begins[name] = value
+            elif kind == "parked":
+                state.parked[name] = value
             elif kind == "xa":
                 number, table, key, schema, part = json.loads(value)
                 found = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))
@@ -237,10 +285,18 @@ def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] |
     return (JobState.from_rows(rows), *places[0]) if places else None
 
 
+def save_progress(target: str, state: JobState, batch: int, storage: Mapping[str, str]) -> None:
+    """Write the progress of all tables, for people."""
+    path = f"{target}/{PROGRESS}"
+    write_deltalake(path, state.progress(batch), mode="overwrite", storage_options=dict(storage))
+
+
 def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
-    """Delete the files of states that are older."""
-    table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
-    table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+    """Delete the files of states and of progress that are older."""
+    for folder in (FOLDER, PROGRESS):
+        if DeltaTable.is_deltatable(f"{target}/{folder}", dict(storage)):
+            table = DeltaTable(f"{target}/{folder}", storage_options=dict(storage))
+            table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
 
 
 def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.records import record
 
-from ..packed import PackedItem
+from ..packed_items import PackedItem
 from . import job_state
 from .job_state import JobState, TableState, Waiting
 from .leaves import MOST_BYTES
@@ -68,6 +68,8 @@ class Keeper:
         #: Files of rows that come with later micro-batches.
         self.coming: frozenset[str] = frozenset()
         self._saves = 0
+        # What of the state has changed when its progress is written again.
+        self._shown: tuple[dict[str, str], dict[str, int]] = {}, {}
         self._vacuumed: dict[str, float] = {}
 
     def run(
@@ -145,6 +147,10 @@ class Keeper:
         seconds = _READER_SECONDS if self._policy.seconds else 0
         delete_files(target.path, target.storage, state.files() | self.coming, seconds)
         self._saved = query, number, state
+        shown = dict(state.parked), {name: table.merged_at for name, table in state.tables.items()}
+        if shown != self._shown:
+            job_state.save_progress(target.path, state, number, target.storage)
+            self._shown = shown
         self._saves += 1
         if self._saves % _SAVES_PER_VACUUM == 0:
             job_state.vacuum(target.path, _STATE_HOURS, target.storage)

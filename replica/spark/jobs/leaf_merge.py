@@ -18,7 +18,6 @@ from pyarrow.fs import FileSystem
 
 from protocol.records import record
 
-from ...arrow.temporal import TIMESTAMP
 from . import leaves
 from .changes_per_key import (
     KeyEvents,
@@ -186,7 +185,7 @@ class _Merging:
 
     def _past(self, rows: pa.Table, events: KeyEvents) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
         made, ending, firsts = versions(events)
-        moments = rows["_ts"].combine_chunks().cast(TIMESTAMP)
+        moments = rows["_ts"].combine_chunks().cast(self._table.schema.field("valid_from").type)
         is_last = ending < 0
         states = self._states(rows, events, made, ending, moments)
         first = events.take(firsts)
@@ -213,7 +212,7 @@ class _Merging:
         ends = moments.take(pa.array(events.rows[np.where(is_last, 0, ending)]))
         own = {
             "valid_from": begins,
-            "valid_to": pc.if_else(pa.array(is_last), pa.scalar(None, TIMESTAMP), ends),
+            "valid_to": pc.if_else(pa.array(is_last), pa.scalar(None, ends.type), ends),
             "is_current": pa.array(is_last),
             "_seq": rows["_seq"].take(pa.array(events.rows[made])),
         }

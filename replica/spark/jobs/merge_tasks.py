@@ -25,11 +25,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..packed import PackedItem
+from ..packed_items import PackedItem
 from . import staging
 from .leaf_files import NewFile, folder
 from .leaves import Group
 from .merges import (
+    CHUNK_BYTES,
     Merge,
     Merged,
     chunk_from_json,
@@ -120,7 +121,8 @@ def _plan(merges: Sequence[Merge]) -> tuple[list[Any], int]:
     for place, size in sorted(sizes.items(), key=lambda item: -item[1]):
         chosen[place] = task = loads.index(min(loads))
         loads[task] += size + 1
-    plan: list[Any] = []
+    plan: list[list[Any]] = [[]]
+    size = 0
     for number, merged in enumerate(merges):
         groups = [
             [chosen[number, index], group_to_json(group)]
@@ -129,10 +131,12 @@ def _plan(merges: Sequence[Merge]) -> tuple[list[Any], int]:
         table = table_to_json(merged.table)
         joins = len(merged.joins)
         for chunk in chunks(merged):
-            plan.append([number, table, groups, joins, chunk_to_json(chunk)])
-        if merged.joins and not merged.parts:
-            plan.append([number, table, groups, joins, None])
-    return plan, tasks
+            plan[-1].append([number, table, groups, joins, chunk_to_json(chunk)])
+            size += sum(part.length for part in chunk[1])
+            if size >= CHUNK_BYTES:
+                plan.append([])
+                size = 0
+    return [shares for shares in plan if shares], tasks
 
 
 # The data sources.
@@ -216,20 +220,23 @@ class PiecesReader(DataSourceReader):
         self._plan = options["plan"]
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A partition for each share."""
+        """A partition for each large share, or for several small ones."""
         with folder(self._target, self._storage).open_input_stream(self._plan) as file:
             return [InputPartition(item) for item in json.loads(file.read())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The pieces of one share, and the groups without changes."""
-        number, about, planned, joins, share = partition.value
+        """The pieces of some shares, and the groups without changes."""
+        for share in partition.value:
+            yield from self._pieces(*share)
+
+    def _pieces(
+        self, number: int, about: Mapping[str, Any], planned: Sequence[Any], joins: int, share: Sequence[Any]
+    ) -> Iterator[pa.RecordBatch]:
         tasks, groups = zip(*((task, group_from_json(group)) for task, group in planned), strict=True)
         routed = groups[: len(groups) - joins]
-        if share is None or share[0] == 0:
+        if share[0] == 0:
             for group in range(len(routed), len(groups)):
                 yield _piece(tasks[group], 0, f"{number}/{group}", _about(about, groups[group]), None)
-        if share is None:
-            return
         table, chunk = table_from_json(about), chunk_from_json(share)
         for piece in route_chunk(table, routed, chunk, self._target, self._storage):
             rows = pa.BufferOutputStream()

@@ -22,7 +22,8 @@ from .leaf_merge import LeafTable, merge, route
 from .leaves import Group, LeafFile
 from .staging import Part, part_from_json, part_to_json, read_part, schema_from_text, schema_to_text
 
-_CHUNK_BYTES: Final = 16 << 20
+#: A task routes so many bytes of waiting rows.
+CHUNK_BYTES: Final = 16 << 20
 
 
 @record(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def chunks(merge: Merge) -> Iterator[tuple[int, tuple[Part, ...]]]:
     for number, part in enumerate(merge.parts):
         held.append(part)
         size += part.length
-        if size >= _CHUNK_BYTES:
+        if size >= CHUNK_BYTES:
             yield first, tuple(held)
             held, size, first = [], 0, number + 1
     if held:

@@ -16,36 +16,29 @@ them (``merges``).
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from protocol.errors import CheckpointError, ConfigurationError, LostEventsError, SchemaMismatchError
+from protocol.errors import ConfigurationError, LostEventsError, ReplicaError, SchemaMismatchError
 from protocol.records import record
 
 from ...sql import ddl
 from ...sql.xa import statement_xid
-from ..packed import PackedItem
+from ..packed_items import PackedItem
 from .changed_values import changes_values
-from .changes_per_key import column_names
 from .coverage import SYSTEM_SCHEMAS
 from .job_state import JobState, PreparedRows, TableState, Waiting
 from .kept_table import KeptTable, Step, table_path
-from .merge_tasks import merge
-from .merges import Merged
 from .staging import Part, Staged, StagedRows
+from .table_merges import Merger, TableMerge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOGGER: Final = logging.getLogger(__name__)
-# deltalake releases Python's lock; more threads are not faster.
-_THREADS: Final = 4
-# A merge is planned so many times before the writers beside it are an error.
-_ATTEMPTS: Final = 20
 # The steps of a merge: the table gets the columns of the rows, then the rows.
 _STEPS_OF_A_MERGE: Final = 2
 
@@ -58,7 +51,8 @@ TableKind = type[KeptTable]
 class Target:
     """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``.
 
-    ``storage`` has the storage options of the path. Without ``spark`` all is done in this process.
+    ``storage`` has the storage options of the path. Without ``spark`` all is done in this process. ``parks``: what is
+    wrong with one table stops that table only, else the job.
     """
 
     path: str
@@ -66,20 +60,11 @@ class Target:
     wants: Callable[[str], bool]
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark: "SparkSession | None" = field(default=None, repr=False)
+    parks: bool = False
 
     def table(self, name: str) -> KeptTable:
         """A table of the target."""
         return self.kind(name, table_path(self.path, name), self.storage)
-
-
-@record(frozen=True, slots=True)
-class _Merging:
-    """A table that is being merged, by this step."""
-
-    table: KeptTable
-    waiting: Waiting
-    known: TableState
-    step: Step
 
 
 class Batch:
@@ -131,9 +116,13 @@ class Batch:
         if item.schema in SYSTEM_SCHEMAS:
             # The server's own tables, such as those that loading time zones writes.
             return
-        if self._state.is_before(name, item.file, item.pos):
+        if name in self._state.parked or self._state.is_before(name, item.file, item.pos):
             return
-        self._check(name, rows, item)
+        try:
+            self._check(name, rows, item)
+        except ConfigurationError as error:
+            self._trouble(name, error)
+            return
         if "open" in rows.outcomes:
             _LOGGER.warning("%s: the log ends within a transaction at %s:%d", name, item.file, item.pos)
         for xa, part in rows.prepared.items():
@@ -171,35 +160,26 @@ class Batch:
 
     def _flush(self, *names: str) -> None:
         """Merge the waiting rows of these tables."""
-        found = self._state.waiting
-        waiting = {name: found.pop(name) for name in names if name in found}
-        merging = [one for one in _each(self._conformed, waiting.items()) if one is not None]
-        for _ in range(_ATTEMPTS):
-            if not merging:
-                return
-            planned = [
-                one.table.planned(one.waiting.key, one.known.defaults, one.waiting.parts) for one in merging
-            ]
-            merged = merge(self._target.spark, planned, self._target.path, self._target.storage)
-            done = _each(_committed, zip(merging, merged, strict=True))
-            merging = [one for one, is_done in zip(merging, done, strict=True) if not is_done]
-        raise CheckpointError(
-            f"{merging[0].table.path}: others change this table all the time, so that a merge never ends: stop them"
-        )
+        found, target = self._state.waiting, self._target
+        merges = [
+            TableMerge(
+                self._table(name),
+                found.pop(name),
+                self._state.tables[name],
+                self._step(name),
+                self._step(name),
+            )
+            for name in names
+            if name in found
+        ]
+        Merger(target.path, target.storage, target.spark, self._trouble).run(merges)
 
-    def _conformed(self, named: tuple[str, Waiting]) -> _Merging | None:
-        """A table with the columns of its rows; None if it has these rows already."""
-        name, waiting = named
-        rows = waiting.schema.empty_table()
-        known, table = self._state.tables[name], self._table(name)
-        conforming, applying = self._step(name), self._step(name)
-        is_taken = table.is_taken(applying)
-        if not is_taken:
-            _check_seed(name, known, set(column_names(rows)) - table.fields().keys())
-            table.conform(rows, known.fills, conforming)
-        for column in column_names(rows):
-            known.fills.pop(column, None)
-        return None if is_taken else _Merging(table, waiting, known, applying)
+    def _trouble(self, name: str, error: ReplicaError) -> None:
+        """Park a table: it gets what waits for it, and nothing more. The others go on."""
+        if not self._target.parks:
+            raise error
+        _LOGGER.error("%s is kept no longer: %s", name, error)
+        self._state.parked[name] = str(error)
 
     def _table(self, name: str) -> KeptTable:
         found = self._tables.get(name)
@@ -219,7 +199,7 @@ class Batch:
         assert xid is not None
         parts = self._state.prepared.pop(str(xid), [])
         if item.op == "xa_commit":
-            for rows in parts:
+            for rows in [rows for rows in parts if rows.table not in self._state.parked]:
                 self._add(rows.table, rows.key, rows.schema, replace(rows.part, moment=item.ts))
 
     # Statements.
@@ -232,18 +212,28 @@ class Batch:
             explicit_timestamps=bool(item.explicit_timestamps),
         )
         for action in actions:
+            if _table_of(action) in self._state.parked and not isinstance(action, _ENDING):
+                continue
             named = [getattr(action, field, None) for field in ("table", "new_table", "schema")]
             if any(self._state.is_before(name, item.file, item.pos) for name in named if name is not None):
                 continue
             try:
                 _ACTIONS[type(action)](self, action, item)
             except SchemaMismatchError as error:
-                raise SchemaMismatchError(
-                    f"{error} ({item.file}:{item.pos}: {(item.sql or '')[:200]})"
-                ) from error
+                where = f"{item.file}:{item.pos}: {(item.sql or '')[:200]}"
+                refused = SchemaMismatchError(f"{error} ({where})")
+                name = _table_of(action)
+                if name is None:
+                    raise refused from error
+                self._trouble(name, refused)
+                if isinstance(action, ddl.RenameTable):
+                    self._trouble(action.new_table, refused)
 
     def _create(self, action: ddl.CreateTable, item: PackedItem) -> None:
         name, state = action.table, self._state
+        if name not in state.tables:
+            # What was wrong was another table of this name.
+            state.parked.pop(name, None)
         if not self._target.wants(name) or name in state.tables:
             # CREATE TABLE IF NOT EXISTS of a table that exists.
             return
@@ -259,6 +249,7 @@ class Batch:
         name = action.table
         if not self._target.wants(name):
             return
+        self._state.parked.pop(name, None)
         self._clear(name, item)
         self._state.tables.pop(name, None)
         self._state.absent.add(name)
@@ -274,6 +265,14 @@ class Batch:
     def _rename(self, action: ddl.RenameTable, item: PackedItem) -> None:
         name, new = action.table, action.new_table
         state, wants = self._state, self._target.wants
+        if name in state.parked:
+            self._flush(name)
+            if wants(new):
+                state.parked[new] = state.parked[name]
+            del state.parked[name]
+            state.tables.pop(name, None)
+            state.absent.add(name)
+            return
         if not wants(new):
             self._drop(ddl.DropTable(name), item)
             return
@@ -388,32 +387,6 @@ class Batch:
             raise _refused(action.table, f"{action.what} changes values that the log does not show")
 
 
-def _each(function: Callable[[_One], _Result], items: Iterable[_One]) -> list[_Result]:
-    """What the function returns for each item; some are done at the same time."""
-    items = list(items)
-    if len(items) < 2:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(function, items))
-
-
-def _committed(pair: tuple[_Merging, Merged]) -> bool:
-    """Commit a merge. Returns False if it must be planned anew."""
-    one, merged = pair
-    is_done = one.table.replace_files(merged, one.step)
-    one.known.size = one.table.size
-    return is_done
-
-
-def _check_seed(name: str, known: TableState, new: set[str]) -> None:
-    """Raises ``SchemaMismatchError`` for columns from neither the seed nor a statement: they would be null."""
-    lacking = new - known.defaults.keys() - known.kinds.keys()
-    if known.is_seeded and lacking:
-        raise SchemaMismatchError(
-            f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed the table with all columns"
-        )
-
-
 def _redefine(
     table: KeptTable, known: TableState, name: str, column: ddl.ColumnDefinition, step: Step
 ) -> None:
@@ -445,6 +418,13 @@ def _refused(table: str, why: str) -> SchemaMismatchError:
     )
 
 
+def _table_of(action: ddl.Action) -> str | None:
+    """The table that an action is about; None for a schema."""
+    return getattr(action, "table", None)
+
+
+# The actions by which a parked table ends, or gets another name.
+_ENDING: Final = (ddl.CreateTable, ddl.DropTable, ddl.RenameTable)
 _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], None]]] = MappingProxyType(
     {
         ddl.CreateTable: Batch._create,

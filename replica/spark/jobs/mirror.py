@@ -7,10 +7,13 @@
 
 One job keeps any number of tables. Each row of the target is the source's row as it is now, in the types of table
 mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it, and
-columns are added, dropped and renamed as on the source. The job stops with an error that names the table if the log
-does not show a change (a dropped partition, a new column whose values only the server knows), or if a table has no
-primary key. Rows that a foreign key cascades to are followed on MySQL 9.7; other servers do not log them. The target
-has a table from its first row on. Dates that no calendar has are null.
+columns are added, dropped and renamed as on the source. Rows that a foreign key cascades to are followed on MySQL
+9.7; other servers do not log them. The target has a table from its first row on. Dates that no calendar has are
+null.
+
+If the log does not show a change of a table (a dropped partition, a new column whose values only the server knows),
+or if a table has no primary key, it is parked: it stays as it was until the source drops it. The others go on, and
+the command ends with an error that names it. ``mirror.progress(target)`` shows all tables, and the reason.
 
 Changes wait in the target, and are merged into a table when they are some 5 % of it, or after five minutes
 (``merge_interval``); with ``once``, with each micro-batch. So readers of Delta see a table as of its last merge;
@@ -27,6 +30,7 @@ when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user 
 
 from typing import TYPE_CHECKING, Final
 
+from replica.spark.jobs import table_job
 from replica.spark.jobs.job_arguments import Job, run_script
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
@@ -44,6 +48,7 @@ _MIRROR: Final = TableJob("mirror", _kind, copies=True)
 
 start: Final = _MIRROR.start
 load: Final = _MIRROR.load
+progress: Final = table_job.progress
 
 JOB: Final = Job("mirror", "Keep tables as they are now in Delta", _MIRROR.add_arguments, _MIRROR.run, EPILOG)
 

@@ -32,7 +32,8 @@ from ...config.options import Options
 from ...source.dump import Greeted
 from ...source.resolve_start import StartPoint, with_gtids
 from ...spool.offsets import Offset
-from ..packed import PackedItem, repack, unpack, without_durations
+from ..packed import repack, without_durations
+from ..packed_items import PackedItem, unpack
 from ..table_mode import spark_type
 from .kept_table import PLANTED
 from .micro_batch import Target

@@ -22,7 +22,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from protocol.records import record
 
-from ..packed import PackedItem, unpack
+from ..packed_items import PackedItem, unpack
 from .changes_per_key import KEPT_FACTS, Numbers, column_names, moved
 from .leaf_files import folder
 from .leaves import places

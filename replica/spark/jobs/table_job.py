@@ -13,10 +13,11 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, ReplicaError
 from protocol.records import record
 
 from ...config.table_filter import table_filter
+from ...spool.storage import NO_STORAGE
 from .job_arguments import (
     Note,
     add_run_arguments,
@@ -41,13 +42,15 @@ from .spark_session import (
     session_for,
     start_query,
     state_of,
+    storage_of,
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ..packed import PackedItem
+    from ..packed_items import PackedItem
     from ..source_options import SourceOptions
     from .first_copy import FirstCopy
     from .job_state import JobState
@@ -281,6 +284,7 @@ class TableJob:
                 )
                 note(f"following {options.source} -> {target}")
                 await_queries(query)
+        _check_parked(absolute(target), source)
         note(f"{target}: done")
 
     def _target(self, path: str, options: "SourceOptions") -> "Target":
@@ -293,7 +297,33 @@ class TableJob:
             schema, _, table = name.partition(".")
             return schema not in SYSTEM_SCHEMAS and (wants_table is None or wants_table(schema, table))
 
-        return Target(path, self.kind(), wants, options.settings.storage)
+        return Target(path, self.kind(), wants, options.settings.storage, parks=True)
+
+
+def progress(target: str, storage: Mapping[str, str] = NO_STORAGE) -> "pa.Table":
+    """A row for each table of a job: where it is, what waits for it, and whether it is kept.
+
+    ``state`` is ``kept``, or ``parked`` with the ``reason`` and the place in the log: such a table stays as it was,
+    until the source drops it. The same rows are in the Delta table ``_state/progress`` of the target, as they were
+    after the last merge. Raises ``ConfigurationError`` for a folder that is not the target of a job.
+    """
+    require_delta()
+    from . import job_state
+
+    found = job_state.peek(absolute(target), storage)
+    if found is None:
+        raise ConfigurationError(f"target: {target} has no tables of a mirror or a history")
+    state, _, number = found
+    return state.progress(number)
+
+
+def _check_parked(target: str, source: Mapping[str, str]) -> None:
+    """Raises ``ReplicaError`` with the tables that are kept no longer."""
+    from . import job_state
+
+    found = job_state.peek(target, storage_of(source))
+    if found is not None and found[0].parked:
+        raise ReplicaError("; ".join(reason for _, reason in sorted(found[0].parked.items())))
 
 
 class _EachBatch:
@@ -343,7 +373,8 @@ def _counted(frame: "DataFrame") -> "DataFrame":
 
 
 def _items(rows: "Iterable[Row]") -> "list[PackedItem]":
-    from ..packed import PACKED_SCHEMA, PackedItem
+    from ..packed import PACKED_SCHEMA
+    from ..packed_items import PackedItem
 
     return [PackedItem(*(row[name] for name in PACKED_SCHEMA.names)) for row in rows]
 

@@ -12,7 +12,8 @@ from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.kept_table import KeptTable
 from replica.spark.jobs.micro_batch import Target
-from replica.spark.packed import PACKED_SCHEMA, PackedItem
+from replica.spark.packed import PACKED_SCHEMA
+from replica.spark.packed_items import PackedItem
 from replica.spark.read_task import ReadPlan, read_piece
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset

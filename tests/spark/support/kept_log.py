@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from replica.spark.packed import PackedItem, pack
+from replica.spark.packed import pack
+from replica.spark.packed_items import PackedItem
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]

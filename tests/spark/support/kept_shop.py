@@ -13,7 +13,7 @@ from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.micro_batch import Target
-from replica.spark.packed import PackedItem
+from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_log import BEGIN, Change, packed
 from tests.spark.support.kept_tables import Row, rows_of
 

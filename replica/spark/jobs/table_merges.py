@@ -1,0 +1,145 @@
+"""Merges of kept tables, from their waiting rows to their commits.
+
+A merge is planned on the version of a table that is there. If somebody else commits beside it, its commit is refused,
+and it is planned anew. What is wrong with one table stops the merge of that table only.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
+from protocol.records import record
+
+from .changes_per_key import column_names
+from .job_state import TableState, Waiting
+from .kept_table import KeptTable, Step
+from .merge_tasks import merge
+from .merges import Merge, Merged
+from .spark_session import our_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# deltalake releases Python's lock; more threads are not faster.
+_THREADS: Final = 4
+# A merge is planned so many times before the writers beside it are an error.
+_ATTEMPTS: Final = 20
+_One = TypeVar("_One")
+_Result = TypeVar("_Result")
+
+
+@record(frozen=True, slots=True)
+class TableMerge:
+    """A table with its waiting rows, and the two steps by which it gets their columns, then the rows."""
+
+    table: KeptTable
+    waiting: Waiting
+    known: TableState
+    conforming: Step
+    applying: Step
+
+
+@record(frozen=True, slots=True)
+class Merger:
+    """Merges tables of one target. ``on_trouble`` is told what is wrong with a table; it may raise the error."""
+
+    path: str
+    storage: Mapping[str, str]
+    spark: "SparkSession | None"
+    on_trouble: Callable[[str, ReplicaError], None] = field(repr=False)
+
+    def run(self, tables: Iterable[TableMerge]) -> None:
+        """Merge tables. Those that have their rows already are passed over."""
+        tables = list(tables)
+        conformed = self._each(_conform, tables)
+        waiting = [one for one, is_needed in zip(tables, conformed, strict=True) if is_needed]
+        for _ in range(_ATTEMPTS):
+            if not waiting:
+                return
+            planned = _each(_planned, waiting)
+            pairs = [
+                (one, found)
+                for one, found in zip(waiting, self._merged(waiting, planned), strict=True)
+                if found is not None
+            ]
+            done = _each(_committed, pairs)
+            waiting = [one for (one, _), is_done in zip(pairs, done, strict=True) if not is_done]
+        raise CheckpointError(
+            f"{waiting[0].table.path}: others change this table all the time, so that a merge never ends: stop them"
+        )
+
+    def _each(self, function: Callable[[TableMerge], bool], tables: Sequence[TableMerge]) -> list[bool]:
+        """What the function returns for each table; False for one that it has trouble with."""
+
+        def attempt(one: TableMerge) -> bool | ReplicaError:
+            try:
+                return function(one)
+            except SchemaMismatchError as error:
+                return error
+
+        found = _each(attempt, tables)
+        for one, result in zip(tables, found, strict=True):
+            if isinstance(result, ReplicaError):
+                self.on_trouble(one.table.name, result)
+        return [result is True for result in found]
+
+    def _merged(self, tables: Sequence[TableMerge], planned: Sequence[Merge]) -> list[Merged | None]:
+        """What has become of each merge; None for a table that cannot be merged."""
+        try:
+            with our_errors():
+                return [*merge(self.spark, planned, self.path, self.storage)]
+        except ReplicaError as error:
+            if len(tables) == 1:
+                self.on_trouble(tables[0].table.name, error)
+                return [None]
+        # One of them is to blame: each by itself.
+        return [
+            found for one, plan in zip(tables, planned, strict=True) for found in self._merged([one], [plan])
+        ]
+
+
+def _conform(one: TableMerge) -> bool:
+    """Give a table the columns of its rows. Returns False if it has the rows already."""
+    rows, known = one.waiting.schema.empty_table(), one.known
+    is_taken = one.table.is_taken(one.applying)
+    if not is_taken:
+        new = set(column_names(rows)) - one.table.fields().keys()
+        _check_seed(one.table.name, known, new)
+        one.table.conform(rows, known.fills, one.conforming)
+    for column in column_names(rows):
+        known.fills.pop(column, None)
+    return not is_taken
+
+
+def _check_seed(name: str, known: TableState, new: set[str]) -> None:
+    """Raises ``SchemaMismatchError`` for columns from neither the seed nor a statement: they would be null."""
+    lacking = new - known.defaults.keys() - known.kinds.keys()
+    if known.is_seeded and lacking:
+        raise SchemaMismatchError(
+            f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed the table with all columns"
+        )
+
+
+def _planned(one: TableMerge) -> Merge:
+    return one.table.planned(one.waiting.key, one.known.defaults, one.waiting.parts)
+
+
+def _committed(pair: tuple[TableMerge, Merged]) -> bool:
+    """Commit a merge. Returns False if it must be planned anew."""
+    one, merged = pair
+    is_done = one.table.replace_files(merged, one.applying)
+    one.known.size = one.table.size
+    one.known.merged_at, one.known.merged_batch = int(time.time()), one.applying.batch
+    return is_done
+
+
+def _each(function: Callable[[_One], _Result], items: Iterable[_One]) -> list[_Result]:
+    """What the function returns for each item; some are done at the same time."""
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(function, items))
