@@ -5,7 +5,7 @@
 ``CLUSTER`` has the settings of the session as JSON. READS is a list of objects with the ``options`` of the
 source; ``stream`` is true for a stream, which reads everything that is there into Spark's sink ``memory``;
 ``changelog`` is the format of a changelog, which writes everything that is there to ``target``; the changes of a live
-source with the checkpoint in ``state``.
+source with the checkpoint in ``state``. ``mirror`` is the target of a mirror of files.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pyspark.sql import SparkSession
 
 import replica.spark
 from replica.spark.jobs import changelog as changelogs
+from replica.spark.jobs import merge_tasks
+from replica.spark.jobs import mirror as mirrors
 from replica.spark.jobs.spark_session import Pace, await_queries, state_of
 
 if TYPE_CHECKING:
@@ -67,6 +69,13 @@ def write(
     return {}
 
 
+def mirror(session: SparkSession, options: dict[str, str], mirror: str) -> dict[str, Any]:
+    """Mirror files to a target; each merge, however small, is done by tasks."""
+    merge_tasks.SMALL_BYTES = 0  # type: ignore[misc]
+    mirrors.load(session, options, mirror)
+    return {}
+
+
 def summary(frame: DataFrame) -> dict[str, Any]:
     frame.createOrReplaceTempView("changes")
     session = frame.sparkSession
@@ -87,7 +96,8 @@ def main(reads: list[dict[str, Any]]) -> None:
     replica.spark.register(session)
     for one in reads:
         started = time.monotonic()
-        print(json.dumps((write if "changelog" in one else read)(session, **one)), flush=True)
+        run = write if "changelog" in one else mirror if "mirror" in one else read
+        print(json.dumps(run(session, **one)), flush=True)
         print(f"{time.monotonic() - started:.1f} s", flush=True)
     session.stop()
 
