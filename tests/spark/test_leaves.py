@@ -107,6 +107,23 @@ def test_groups_between_which_rows_move() -> None:
     assert len(leaves.united(found, None)) == 1
 
 
+def test_groups_that_are_too_large_for_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaves, "SHARE_BYTES", 100)
+    small, large = Group(((LOWEST, 99),), (LeafFile("a", 90, 9, 0, 99),)), Group(((100, HIGHEST),), ())
+    assert leaves.shares([small, large], [(10, 50, 120)]) == [small, large]
+    found = leaves.shares([small, large], [(390, 100, 420)])
+    assert found[0] == small
+    assert [share.ranges for share in found[1:]] == [((100, 199),), ((200, 299),), ((300, HIGHEST),)] or len(
+        found
+    ) == 4
+    assert all(share.is_share for share in found[1:])
+    [one, other] = leaves.shares([small], [(150, 0, 99)])
+    assert (one.ranges[0][1] + 1, other.ranges[0][1]) == (other.ranges[0][0], 99)
+    # Both read the file, and it counts once.
+    assert [file.path for share in (one, other) for file in share.files] == ["a", "a"]
+    assert one.size + other.size == 90
+
+
 def test_large_groups_are_cut_between_keys() -> None:
     group = Group(((LOWEST, 9), (20, 29)), ())
     assert leaves.cut(group, np.zeros(0, np.int64), leaves.MOST_BYTES) == [(LOWEST, 9), (20, 29)]
@@ -130,14 +147,20 @@ def test_rows_are_found_by_keys_of_several_columns() -> None:
     assert KeyIndex(keys.slice(0, 0)).find(rows).tolist() == [-1] * 4
 
 
-@pytest.mark.parametrize("share", [1, 0.3])
+@pytest.mark.parametrize(("share", "shared_bytes"), [(1, 1 << 30), (0.3, 1 << 30), (0.3, 2000)])
 @pytest.mark.parametrize("kind", [CurrentTable, PastTable])
 def test_random_logs_in_many_leaves(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[KeptTable], share: float
+    seed: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[KeptTable],
+    share: float,
+    shared_bytes: int,
 ) -> None:
     monkeypatch.setattr(leaves, "MOST_BYTES", 4200)
     monkeypatch.setattr(leaves, "LEAF_BYTES", 3600)
     monkeypatch.setattr(leaves, "JOINED_BYTES", 3300)
+    monkeypatch.setattr(leaves, "SHARE_BYTES", shared_bytes)
     rng = random.Random(seed)
     log = random_log(rng, 120)
     keep(log, target_of(tmp_path, kind), rng, monkeypatch, 8, share)

@@ -28,7 +28,7 @@ from .changes_per_key import column_names
 from .column_values import constant
 from .leaf_files import INDEXED, folder
 from .leaf_merge import LeafTable
-from .leaves import Group, LeafFile, groups, is_past, leaf_file, tag, united
+from .leaves import Group, LeafFile, groups, is_past, leaf_file, shares, tag, united
 from .merges import Merge, Merged
 from .staging import Part
 
@@ -257,8 +257,9 @@ class KeptTable(ABC):
     def replace_files(self, merged: Merged, step: Step) -> bool:
         """Commit the outcome of ``planned``. Returns False if the table has changed since: plan anew."""
         now = int(time.time() * 1000)
+        removed = {file.path: file for file in merged.removed}
         actions: list[AddAction | RemoveAction] = [
-            RemoveAction(file.path, True, now, file.size, {}) for file in merged.removed
+            RemoveAction(file.path, True, now, file.size, {}) for file in removed.values()
         ]
         actions += [AddAction(file.path, file.size, {}, now, True, file.stats) for file in merged.added]
         table = self.open()
@@ -380,9 +381,15 @@ class KeptTable(ABC):
 def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]:
     """The groups of leaves into which these changes are merged."""
     found = groups(file for file in files if not is_past(file.path))
+    moves = [move for part in parts for move in part.moves or ()]
     if any(part.moves is None for part in parts):
         return united(found, None)
-    return united(found, [move for part in parts for move in part.moves or ()])
+    # Rows that move between shares of the same files would have to be found in all of them.
+    return (
+        united(found, moves)
+        if moves
+        else shares(found, [(part.length, part.low, part.high) for part in parts])
+    )
 
 
 def indexed_columns(table: DeltaTable) -> int:

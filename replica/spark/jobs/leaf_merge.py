@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileSystem
@@ -33,6 +34,8 @@ from .changes_per_key import (
 from .column_values import constants
 from .leaf_files import INDEXED, LeafWriter, NewFile, aligned, folder, read
 from .leaves import HIGHEST, LOWEST, PAST, ROWS, Group, cut, owners, places
+
+Flags = npt.NDArray[np.bool_]
 
 _NO_ROW: Final = -1
 #: Rows in Parquet take about so much of what they take in memory; only for tables that have no file yet.
@@ -72,11 +75,15 @@ def route(table: LeafTable, rows: pa.Table, groups: Sequence[Group]) -> Iterator
 def route_to(table: LeafTable, rows: pa.Table, group: Group) -> pa.Table:
     """The changes of one group."""
     rows = separated(table.name, rows, table.key)
-    found = places(rows.select(list(table.key)))
-    is_own = np.zeros(rows.num_rows, np.bool_)
+    return rows.filter(pa.array(_within(group, places(rows.select(list(table.key))))))
+
+
+def _within(group: Group, found: Numbers) -> Flags:
+    """Whether places are in the ranges of a group."""
+    is_own = np.zeros(len(found), np.bool_)
     for low, high in group.ranges:
         is_own |= (found >= low) & (found <= high)
-    return rows.filter(pa.array(is_own))
+    return is_own
 
 
 # New files.
@@ -117,14 +124,28 @@ class _Merging:
     def parts(self, rows: pa.Table | None) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
         """The rows that come to the leaves, and all other rows, each with the kind of file that they belong to."""
         if rows is None:
-            kind = ROWS if self._group.ranges else PAST
-            return self._table.schema.empty_table(), ((kind, old) for old in self._old())
+            return self._table.schema.empty_table(), self._unchanged()
         rows = self._complete(rows)
         events = key_events(self._table.name, rows, self._key)
         return self._past(rows, events) if self._table.is_history else self._current(rows, events)
 
     def _old(self) -> Iterator[pa.Table]:
-        return read(self._system, [file.path for file in self._group.files], self._table.schema)
+        for old in read(self._system, [file.path for file in self._group.files], self._table.schema):
+            yield self._own(old) if self._group.is_share else old
+
+    def _own(self, old: pa.Table) -> pa.Table:
+        """The rows in the ranges of the group."""
+        return old.filter(pa.array(_within(self._group, places(old.select(self._key)))))
+
+    def _unchanged(self) -> Iterator[tuple[str, pa.Table]]:
+        for old in self._old():
+            if not self._group.ranges:
+                yield PAST, old
+            elif not self._table.is_history:
+                yield ROWS, old
+            else:
+                yield ROWS, old.filter(old["is_current"])
+                yield PAST, old.filter(pc.invert(old["is_current"]))
 
     def _complete(self, rows: pa.Table) -> pa.Table:
         table = self._table
@@ -171,7 +192,8 @@ class _Merging:
             paths = [file.path for file in files]
             sample.append(places(new.select(self._key)))
             for old in read(self._system, paths, self._table.schema, self._key):
-                sample.append(places(old))
+                found = places(old)
+                sample.append(found[_within(self._group, found)])
         ranges = cut(self._group, np.concatenate(sample), size) if self._group.ranges else []
         return self._new_writer(ROWS, ranges)
 
@@ -265,6 +287,6 @@ def _numbers(indexes: pa.ChunkedArray) -> Numbers:
     return found
 
 
-def _flags(values: pa.ChunkedArray) -> "np.typing.NDArray[np.bool_]":
-    found: np.typing.NDArray[np.bool_] = values.to_numpy()
+def _flags(values: pa.ChunkedArray) -> Flags:
+    found: Flags = values.to_numpy()
     return found

@@ -16,6 +16,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Final
 
@@ -33,6 +34,10 @@ HIGHEST: Final = (1 << 63) - 1
 LEAF_BYTES: Final = 96 << 20
 MOST_BYTES: Final = 128 << 20
 JOINED_BYTES: Final = 64 << 20
+#: A group whose files and changes are so much more is rewritten by several tasks.
+SHARE_BYTES: Final = 256 << 20
+# The bytes of changes and of files are taken to lie at so many places.
+_POINTS: Final = 16
 
 #: The kinds of files: rows as they are now, and the past states of a history, which are not written again.
 ROWS: Final = "rows"
@@ -57,10 +62,14 @@ class LeafFile:
 
 @record(frozen=True, slots=True)
 class Group:
-    """Files that are rewritten as one, and the ranges of places that are theirs, each with both ends included."""
+    """Files that are rewritten as one, and the ranges of places that are theirs, each with both ends included.
+
+    ``is_share``: the files have rows of other ranges, too, which belong to other shares of the same files.
+    """
 
     ranges: tuple[Range, ...]
     files: tuple[LeafFile, ...]
+    is_share: bool = False
 
     @property
     def size(self) -> int:
@@ -179,6 +188,39 @@ def groups(files: Iterable[LeafFile]) -> list[Group]:
     return [
         Group(((low, high),), tuple(part)) for low, high, part in zip(lows, highs, found or [[]], strict=True)
     ]
+
+
+def shares(found: Sequence[Group], changes: Sequence[tuple[int, int, int]]) -> list[Group]:
+    """The groups, with those that are too large for one task in shares.
+
+    ``changes`` has the bytes of changes, with the least and the largest of their places. How they lie in between is
+    not known: if they are not spread evenly, the shares differ.
+    """
+    return [share for group in found for share in _shares(group, changes)]
+
+
+def _shares(group: Group, changes: Sequence[tuple[int, int, int]]) -> list[Group]:
+    [(low, high)] = group.ranges
+    weights = [*changes, *((file.size, file.low, file.high) for file in group.files)]
+    points = [
+        (first + (last - first) * number // _POINTS, size / _POINTS)
+        for size, first, last in weights
+        for number in range(_POINTS)
+    ]
+    points = sorted(point for point in points if low <= point[0] <= high)
+    total = sum(size for _, size in points)
+    count = int(total // SHARE_BYTES)
+    if count < 2:
+        return [group]
+    lows, passed = {low}, 0.0
+    for place, size in points:
+        if passed >= len(lows) * total / count:
+            lows.add(place)
+        passed += size
+    firsts = sorted(lows)
+    files = tuple(replace(file, size=file.size // count, rows=file.rows // count) for file in group.files)
+    lasts = [*(first - 1 for first in firsts[1:]), high]
+    return [Group((range_,), files, is_share=len(firsts) > 1) for range_ in zip(firsts, lasts, strict=True)]
 
 
 def owners(found: Sequence[Group], where: Numbers) -> Numbers:

@@ -235,7 +235,9 @@ class PiecesReader(DataSourceReader):
         tasks, groups = zip(*((task, group_from_json(group)) for task, group in planned), strict=True)
         routed = groups[: len(groups) - joins]
         if share[0] == 0:
-            for group in range(len(routed), len(groups)):
+            for group in [
+                number for number, one in enumerate(groups) if one.is_share or number >= len(routed)
+            ]:
                 yield _piece(tasks[group], 0, f"{number}/{group}", _about(about, groups[group]), None)
         table, chunk = table_from_json(about), chunk_from_json(share)
         for piece in route_chunk(table, routed, chunk, self._target, self._storage):

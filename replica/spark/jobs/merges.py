@@ -106,6 +106,10 @@ def _merge_here(merge: Merge, target: str, storage: Mapping[str, str]) -> Merged
         for piece in route_chunk(merge.table, merge.groups, chunk, target, storage):
             pieces.setdefault(piece.group, []).append(piece.rows)
     found = Merged([], [])
+    for number, group in enumerate(merge.groups):
+        if group.is_share:
+            # The files of a share are removed, so its rows are written also if none has changed.
+            pieces.setdefault(number, [])
     for number, rows in pieces.items():
         found.removed.extend(merge.groups[number].files)
         found.added.extend(merge_pieces(merge.table, merge.groups[number], rows, storage))
@@ -138,13 +142,15 @@ def table_from_json(data: Mapping[str, Any]) -> LeafTable:
 
 def group_to_json(group: Group) -> list[Any]:
     """A group as JSON."""
-    return [group.ranges, [list(asdict(file).values()) for file in group.files]]
+    return [group.ranges, [list(asdict(file).values()) for file in group.files], group.is_share]
 
 
 def group_from_json(data: Sequence[Any]) -> Group:
     """The reverse of ``group_to_json``."""
-    ranges, files = data
-    return Group(tuple((low, high) for low, high in ranges), tuple(LeafFile(*file) for file in files))
+    ranges, files, is_share = data
+    return Group(
+        tuple((low, high) for low, high in ranges), tuple(LeafFile(*file) for file in files), is_share
+    )
 
 
 def chunk_to_json(chunk: tuple[int, Sequence[Part]]) -> list[Any]:
