@@ -51,13 +51,17 @@ Range = tuple[int, int]
 
 @record(frozen=True, slots=True)
 class LeafFile:
-    """A file of a table. The places of its rows lie from ``low`` to ``high``, both included."""
+    """A file of a table. The places of its rows lie from ``low`` to ``high``, both included.
+
+    ``bounds`` are the least and the largest place by Delta's statistics, where these are exact.
+    """
 
     path: str
     size: int
     rows: int
     low: int
     high: int
+    bounds: Range | None = None
 
 
 @record(frozen=True, slots=True)
@@ -160,13 +164,13 @@ def is_past(path: str) -> bool:
 
 
 def leaf_file(path: str, size: int, rows: int, tag: str, bounds: Range | None = None) -> LeafFile:
-    """A file of the table. ``bounds`` are the least and the largest place by Delta's statistics, where exact."""
+    """A file of the table; see ``LeafFile``."""
     said = _NAME.fullmatch(path)
     if said is not None and said[1] == tag:
         low, high = (int(text, 16) - _ZERO for text in (said[2], said[3]))
     else:
         low, high = bounds or (LOWEST, HIGHEST)
-    return LeafFile(path, size, rows, low, high)
+    return LeafFile(path, size, rows, low, high, bounds)
 
 
 def groups(files: Iterable[LeafFile]) -> list[Group]:
@@ -201,7 +205,10 @@ def shares(found: Sequence[Group], changes: Sequence[tuple[int, int, int]]) -> l
 
 def _shares(group: Group, changes: Sequence[tuple[int, int, int]]) -> list[Group]:
     [(low, high)] = group.ranges
-    weights = [*changes, *((file.size, file.low, file.high) for file in group.files)]
+    # Ranges at the ends have no end; keys beyond the changes are not known then.
+    least = max(low, min((first for _, first, _ in changes), default=low))
+    most = min(high, max((last for _, _, last in changes), default=high))
+    weights = [*changes, *((file.size, *(file.bounds or (least, most))) for file in group.files)]
     points = [
         (first + (last - first) * number // _POINTS, size / _POINTS)
         for size, first, last in weights

@@ -149,8 +149,14 @@ def group_from_json(data: Sequence[Any]) -> Group:
     """The reverse of ``group_to_json``."""
     ranges, files, is_share = data
     return Group(
-        tuple((low, high) for low, high in ranges), tuple(LeafFile(*file) for file in files), is_share
+        tuple((low, high) for low, high in ranges), tuple(_file_from_json(file) for file in files), is_share
     )
+
+
+def _file_from_json(data: Sequence[Any]) -> LeafFile:
+    *values, bounds = data
+    path, size, rows, low, high = values
+    return LeafFile(path, size, rows, low, high, None if bounds is None else (bounds[0], bounds[1]))
 
 
 def chunk_to_json(chunk: tuple[int, Sequence[Part]]) -> list[Any]:
