@@ -17,7 +17,6 @@ from protocol.errors import ConfigurationError, ReplicaError
 from protocol.records import record
 
 from ...config.table_filter import table_filter
-from ...spool.storage import NO_STORAGE
 from .job_arguments import (
     Note,
     add_run_arguments,
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from .seed import Seed
     from .staging import Staged
 
+_NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 _FILES_QUERY: Final = "files"
 #: How long changes wait for a merge by default.
 MERGE_SECONDS: Final = 300.0
@@ -300,7 +300,7 @@ class TableJob:
         return Target(path, self.kind(), wants, options.settings.storage, parks=True)
 
 
-def progress(target: str, storage: Mapping[str, str] = NO_STORAGE) -> "pa.Table":
+def progress(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> "pa.Table":
     """A row for each table of a job: where it is, what waits for it, and whether it is kept.
 
     ``state`` is ``kept``, or ``parked`` with the ``reason`` and the place in the log: such a table stays as it was,
