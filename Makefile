@@ -79,8 +79,15 @@ demo: $(STAMP)
 	@$(VENV)/bin/python -m tests.tools.demo $(SERVER)
 endif
 
-pipeline: $(STAMP)  ## from a recorded binary log to Delta tables on Spark, without any server; needs Java 17
+ifeq ($(SERVER),embedded)
+pipeline: $(STAMP)  ## from a recorded binary log to Delta tables on Spark; SERVER=mysql:9.7 copies a real server's tables first; needs Java 17
 	@$(VENV)/bin/python -m replica.spark.jobs.pipeline $(ARGS)
+else
+pipeline: $(STAMP)
+	docker/up.sh
+	docker/images/build.sh $(SERVER)
+	@$(VENV)/bin/python -m tests.tools.pipeline $(SERVER)
+endif
 
 $(PLAIN): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

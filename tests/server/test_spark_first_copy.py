@@ -27,6 +27,7 @@ from tests.server.support.streams import begin_log
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.spark.support.kept_tables import rows_of
 from tests.support.servers import Server
+from tests.tools import pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,6 +229,22 @@ def test_a_copy_whose_process_is_killed(
         assert kept_rows(mirrored.target, shop, table) == expected, table
     found = rows_of(mirrored.target, f"{shop}.large")
     assert sorted(row["id"] for row in found) == list(range(rows))
+
+
+def test_the_pipeline_on_a_server(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server.query("DROP DATABASE IF EXISTS shop")
+    try:
+        assert pipeline.run(server, tmp_path)
+    finally:
+        server.query("DROP DATABASE IF EXISTS shop")
+    shown = capsys.readouterr().out
+    assert "40 transactions were made, and their log is gone" in shown
+    assert "shop.order_items: " in shown
 
 
 def test_what_cannot_be_copied(

@@ -33,7 +33,7 @@ SCHEMA: Final = "shop"
 _MASTER: Final = "local[2]"
 # In a run as short as this, code that is compiled to be fast later, and threads that collect garbage beside it, take
 # half of the processors' time: 34 s with Java's defaults, 18 s with these.
-_SETTINGS: Final = MappingProxyType(
+SETTINGS: Final = MappingProxyType(
     {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 )
 _ROWS_SHOWN: Final = 6
@@ -120,16 +120,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(
                 "A recorded shop is served as a MySQL would; Spark follows its log and mirrors its tables ..."
             )
-            with session_for("mysql-replica pipeline", _MASTER, _SETTINGS) as spark:
+            with session_for("mysql-replica pipeline", _MASTER, SETTINGS) as spark:
                 found = run(spark, folder or scratch)
-            _show(found, folder)
+            show(found, folder)
     except ReplicaError as error:
         sys.stderr.write(f"pipeline: error: {error}\n")
         return _FAILED
     return _DONE
 
 
-def _show(found: "Mapping[str, pa.Table]", folder: str | None) -> None:
+def show(found: "Mapping[str, pa.Table]", folder: str | None) -> None:
+    """Print the first rows of the tables; ``folder`` is where they stay."""
     for name, table in found.items():
         _say(f"\n{name}: {table.num_rows} rows\n{text_table(table)}")
     if folder is not None:

@@ -147,12 +147,13 @@ def test_make_demo_needs_the_package_alone() -> None:
     assert ".no-such-venv/bin/mysql-replica demo" in done.stdout
     assert "docker" not in done.stdout
     assert "[test]" not in done.stdout
-    server = subprocess.run(
-        ["make", "--dry-run", "VENV=.no-such-venv", "demo", "SERVER=mysql:9.7"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "docker/images/build.sh mysql:9.7" in server.stdout
-    assert "-m tests.tools.demo mysql:9.7" in server.stdout
+    for name in ("demo", "pipeline"):
+        server = subprocess.run(
+            ["make", "--dry-run", "VENV=.no-such-venv", name, "SERVER=mysql:9.7"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "docker/images/build.sh mysql:9.7" in server.stdout
+        assert f"-m tests.tools.{name} mysql:9.7" in server.stdout
