@@ -126,7 +126,7 @@ def test_statements_before_the_copy_are_in_it(server: Server, shop: str, mirrore
     for name in (table, f"{shop}.new", begun):
         check(mirrored, server, name)
     server.query(f"UPDATE {table} SET b = 5 WHERE id = 3")
-    server.query(f"CREATE TABLE {shop}.later (id INT PRIMARY KEY)")
+    server.query(f"CREATE TABLE IF NOT EXISTS {shop}.later (id INT PRIMARY KEY)")
     server.query(f"INSERT INTO {shop}.later VALUES (1)")
     server.query(f"ALTER TABLE {table} ADD COLUMN d INT")
     server.query(f"UPDATE {table} SET d = id WHERE id < 3")

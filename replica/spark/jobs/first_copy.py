@@ -89,6 +89,8 @@ class FirstCopy:
             if not changed:
                 begin.tables |= {name: TableState(is_seeded=True) for name in plan.tables}
                 begin.begins = dict(plan.begins)
+                # All tables of the source are known, so a CREATE TABLE IF NOT EXISTS of another name makes one.
+                begin.is_birth = True
                 return plan.offset
             _LOGGER.warning(
                 "tables changed while they were copied, so all is copied anew: %s", ", ".join(changed)
