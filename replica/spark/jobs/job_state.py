@@ -108,13 +108,13 @@ class JobState:
     """The state of a job.
 
     ``tables`` has the known tables. ``schemas`` has the schemas that the log itself created or dropped, ``absent``
-    the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id. ``is_birth``:
-    the log begins with the server's first binlog file, or all tables were copied. ``folds_names``: the server stores table names in lower case
-    (lower_case_table_names=1). ``waiting`` has the rows that wait for a merge by table; ``merges`` is the number of
-    merges since the last micro-batch. ``is_history``: the tables have past states, too.
-    ``begins``: of tables that were copied from the source, where the log counts from, as ``FILE:POSITION``; "" stands
-    for all tables that were not.
-    ``parked`` has the tables that are kept no longer, with the reason.
+    the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id.
+    ``is_birth``: the log begins with the server's first binlog file, or all tables were copied. ``folds_names``:
+    the server stores table names in lower case (lower_case_table_names=1). ``waiting`` has the rows that wait for a
+    merge by table; ``merges`` is the number of merges since the last micro-batch. ``is_history``: the tables have
+    past states, too. ``begins``: of tables that were copied from the source, where the log counts from, as
+    ``FILE:POSITION``; "" stands for all tables that were not. ``parked`` has the tables that are kept no longer,
+    with the reason.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
