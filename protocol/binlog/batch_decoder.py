@@ -116,7 +116,7 @@ class BatchDecoder(EventDecoder):
 
     @property
     def has_documents(self) -> bool:
-        """Whether rows of a table with JSON columns have come: they make many objects."""
+        """Whether rows have come that are mainly JSON documents: they are many objects."""
         return self._row_readers.has_documents
 
     def forget_tables(self) -> None:

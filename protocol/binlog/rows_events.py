@@ -5,7 +5,7 @@ This module knows which columns an event holds and which the user wants; ``rows.
 versions 1 and 2 in the same way.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Final
@@ -86,6 +86,8 @@ _TUPLE_BYTES: Final = 64
 _ITEM_BYTES: Final = 8
 # So many times ``max_event_bytes`` the row tuples of an event may take, without their values.
 _TUPLES_FACTOR: Final = 4
+# A table whose rows are mainly documents has more than one JSON column among so many.
+_DOCUMENTS_SHARE: Final = 4
 
 
 @record(slots=True, eq=False)
@@ -128,17 +130,6 @@ class Layout:
     # Steps of images of few columns, by their bitmaps: those of a primary key, as a rule.
     images: dict[bytes, ImageSteps] = field(default_factory=dict)
 
-    def image(self, bitmap: bytes) -> ImageSteps:
-        """The steps of an image."""
-        found = self.images.get(bitmap)
-        if found is None:
-            found = image_steps(bitmap, self.steps)
-            if len(found.steps) <= _FEW_COLUMNS:
-                if len(self.images) >= _IMAGES_KEPT:
-                    self.images.clear()
-                self.images[bitmap] = found
-        return found
-
     def count(self, bitmap: bytes) -> int:
         """The number of columns in an image."""
         return (int.from_bytes(bitmap, "little") & (1 << len(self.cells)) - 1).bit_count()
@@ -146,6 +137,21 @@ class Layout:
     def present(self, bitmap: bytes) -> tuple[int, ...]:
         """The indexes of the columns in an image. Servers set the bits after the last column, or do not."""
         return tuple(index for index, bit in enumerate(bits_set(bitmap, len(self.cells))) if bit)
+
+
+def _image(kept: dict[bytes, ImageSteps], steps: Sequence[Step], bitmap: bytes) -> ImageSteps:
+    """The steps of an image of a layout; ``kept`` and ``steps`` are its own.
+
+    No method: readers that are kept in a layout and know it would be freed by the garbage collector only.
+    """
+    found = kept.get(bitmap)
+    if found is None:
+        found = image_steps(bitmap, steps)
+        if len(found.steps) <= _FEW_COLUMNS:
+            if len(kept) >= _IMAGES_KEPT:
+                kept.clear()
+            kept[bitmap] = found
+    return found
 
 
 @record(slots=True)
@@ -215,7 +221,7 @@ class RowReaders:
         self._compiler.changed = self._weigh
         self._max_event_bytes = max_event_bytes
         self._functions = ValueFunctions()
-        #: Whether a table with JSON columns has come.
+        #: Whether a table has come of whose columns many are JSON.
         self.has_documents = False
         self._layouts: BoundedCache[Hashable, Layout] = BoundedCache(_LAYOUTS_BYTES)
         # None: all images are compiled at once.
@@ -330,7 +336,7 @@ class RowReaders:
         layout = self._layouts.get((kinds, required, selected))
         if layout is None:
             json = tuple(index for index, column in enumerate(columns) if column.type is ColumnType.JSON)
-            self.has_documents = self.has_documents or bool(json)
+            self.has_documents = self.has_documents or len(json) > len(columns) // _DOCUMENTS_SHARE
             is_inflated = not _INFLATED.isdisjoint(column.type for column in columns)
             row = _TUPLE_BYTES + _ITEM_BYTES * len(selected)
             is_wide = LARGE_EVENT * row > _TUPLES_FACTOR * self._max_event_bytes
@@ -381,7 +387,9 @@ class RowReaders:
                 self._check_readable(layout, layout.present(bitmap))
         if not layout.steps:
             layout.steps = self._steps(layout)
-        makers = [layout.image] * len(bitmaps)
+        makers: list[Callable[[bytes], ImageSteps]] = [partial(_image, layout.images, layout.steps)] * len(
+            bitmaps
+        )
         if rows_format.is_partial:
             makers[1] = partial(image_steps, columns=self._diff_steps(layout), diff_count=len(layout.json))
         images = [image(bitmap) for image, bitmap in zip(makers, bitmaps, strict=True)]
