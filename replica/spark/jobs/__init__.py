@@ -27,6 +27,8 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     leaf_merge        the changes and the files of one leaf -> its new files, by ``leaf_files``
     changes_per_key   rows -> the changes of each key
     column_values     the defaults of columns
+    conversions       rows of a table in another form, after DDL; ``convert_tasks`` does it file by file
+    table_merges      merges from the waiting rows of tables to their commits
     changed_values    whether a change of a column's type changes stored values
     kept_table        a table in Delta; its two kinds are ``current_table`` and ``past_table``
     job_state         the state that a job keeps from one micro-batch to the next

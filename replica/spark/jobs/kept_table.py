@@ -9,41 +9,46 @@ import contextlib
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
-from protocol.errors import ConfigurationError, SchemaMismatchError
+from protocol.errors import CheckpointError, ConfigurationError, ReplicaError, SchemaMismatchError
 from protocol.records import record
 
 from ...spool.storage import NO_STORAGE, file_system, is_uri
-from ..json_text import decimal_texts
 from .changes_per_key import column_names
-from .column_values import constant
-from .leaf_files import INDEXED, folder
+from .conversions import Conversion
+from .convert_tasks import Converting, convert
+from .leaf_files import INDEXED, NewFile, folder
 from .leaf_merge import LeafTable
 from .leaves import Group, LeafFile, groups, is_past, leaf_file, shares, tag, united
 from .merges import Merge, Merged
+from .spark_session import our_errors
 from .staging import Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
 #: The id of the application transaction of a seed's commit.
 PLANTED: Final = "seed"
-_CHUNK_ROWS: Final = 1 << 16
 _INDEXED: Final = "delta.dataSkippingNumIndexedCols"
 # When there are so many files of past states that are so small, they become one.
 _SMALL_FILES: Final = 16
 _SMALL_BYTES: Final = 16 << 20
 _DIGITS_OF_DOUBLE: Final = 15
-
-Convert = Callable[[pa.Table], pa.Table]
+#: What is written is planned so many times before the writers beside it are an error.
+ATTEMPTS: Final = 20
+OTHERS: Final = "others change this table all the time, so that a commit never succeeds: stop them"
 
 
 @record(frozen=True, slots=True)
@@ -87,6 +92,8 @@ class KeptTable(ABC):
         self.name = name
         self.path = path
         self.storage = dict(storage)
+        #: Large conversions are tasks of this session, if there is one.
+        self.spark: SparkSession | None = None
         self.table: DeltaTable | None = None
         with contextlib.suppress(TableNotFoundError):
             self.table = self._reopened()
@@ -166,43 +173,60 @@ class KeptTable(ABC):
         gone = [name for name in found if name not in wanted] if self.drops_columns else []
         other = [name for name in wanted if name in found and found[name] != wanted[name]]
         if filled or gone or other or spelled:
-            self.rewrite(lambda table: self._converted(_respelled(table, spelled), wanted, filled), step)
+            conversion = replace(
+                self.conversion(), spelled=spelled, wanted=pa.schema(list(wanted.items())), filled=filled
+            )
+            self.rewrite(conversion, step)
         elif new:
             schema = Schema.from_arrow(pa.schema([(name, wanted[name]) for name in new]))
             self.open().alter.add_columns(list(schema.fields))
 
-    def rewrite(self, convert: Convert, step: Step, source: "KeptTable | None" = None) -> None:
-        """Replace all rows by the converted rows of this table, or of ``source``, some thousand at a time."""
-        if self.is_taken(step):
-            return
-        dataset = (source or self).open().to_pyarrow_dataset()
-        empty = convert(dataset.schema.empty_table())
-        failures: list[SchemaMismatchError] = []
+    def conversion(self) -> Conversion:
+        """A conversion of this table's rows that changes nothing."""
+        own = tuple(field.name for field in self.own_fields)
+        return Conversion(self.name, own, is_history=not self.drops_columns)
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for part in dataset.to_batches(batch_size=_CHUNK_ROWS):
-                try:
-                    yield from convert(pa.Table.from_batches([part])).to_batches()
-                except SchemaMismatchError as error:
-                    # deltalake raises an error of its own with this text only.
-                    failures.append(error)
-                    raise
+    def rewrite(self, conversion: Conversion, step: Step, source: "KeptTable | None" = None) -> None:
+        """Replace all rows by the converted rows of this table, or of ``source``."""
+        origin = source or self
+        for _ in range(ATTEMPTS):
+            if self.is_taken(step):
+                return
+            converting = origin.converting(conversion, self.path)
+            schema = converting.new_schema
+            if self.table is None:
+                own = {field.name for field in self.own_fields}
+                self._create({field.name: field.type for field in schema if field.name not in own})
+            added = self._converted(converting, origin.files(()))
+            if self._commit(list(map(_added, added)), added, step, schema):
+                return
+        raise CheckpointError(f"{self.path}: {OTHERS}")
 
+    def end_all(self, micros: int, step: Step) -> None:
+        """End all present states of a history at this time (microseconds since 1970)."""
+        for _ in range(ATTEMPTS):
+            if self.table is None or self.is_taken(step):
+                return
+            files = [file for file in self.files(()) if not is_past(file.path)]
+            converting = self.converting(replace(self.conversion(), ended=micros), self.path)
+            if self.replace_files(Merged(files, self._converted(converting, files)), step):
+                return
+        raise CheckpointError(f"{self.path}: {OTHERS}")
+
+    def converting(self, conversion: Conversion, target: str) -> Converting:
+        """A conversion of this table's files to files in the folder ``target``."""
+        schema = pa.schema(self.open().schema().to_arrow())
+        return Converting(conversion, self.path, target, schema, indexed_columns(self.open()))
+
+    def _converted(self, converting: Converting, files: Sequence[LeafFile]) -> list[NewFile]:
         try:
-            with self.taking(step):
-                write_deltalake(
-                    self.path,
-                    pa.RecordBatchReader.from_batches(empty.schema, batches()),
-                    mode="overwrite",
-                    schema_mode="overwrite",
-                    storage_options=self.storage,
-                    commit_properties=step.properties(),
-                )
-        except DeltaError:
-            if failures:
-                raise failures[0] from None
+            with our_errors():
+                return convert(self.spark, converting, files, self.storage)
+        except SchemaMismatchError:
             raise
-        self.table = self._reopened()
+        except ReplicaError as error:
+            # What a task has raised comes as text.
+            raise SchemaMismatchError(str(error)) from error
 
     # Leaves.
 
@@ -261,17 +285,28 @@ class KeptTable(ABC):
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file.path, True, now, file.size, {}) for file in removed.values()
         ]
-        actions += [AddAction(file.path, file.size, {}, now, True, file.stats) for file in merged.added]
+        return self._commit([*actions, *map(_added, merged.added)], merged.added, step)
+
+    def _commit(
+        self,
+        actions: list[AddAction | RemoveAction],
+        added: Iterable[NewFile],
+        step: Step,
+        schema: pa.Schema | None = None,
+    ) -> bool:
+        """Commit actions; with a ``schema`` they take the place of all files. Returns False if that is refused."""
         table = self.open()
+        mode = "append" if schema is None else "overwrite"
+        columns = table.schema() if schema is None else Schema.from_arrow(schema)
         try:
             # With a retry the commit would be accepted beside a commit that has replaced the same files.
             table.create_write_transaction(
-                actions, "append", table.schema(), [], commit_properties=step.properties(retries=0)
+                actions, mode, columns, [], commit_properties=step.properties(retries=0)
             )
         except CommitFailedError:
             self.table = self._reopened()
             system = folder(self.path, self.storage)
-            for file in merged.added:
+            for file in added:
                 with contextlib.suppress(OSError):
                     system.delete_file(file.path)
             return self.is_taken(step)
@@ -285,13 +320,7 @@ class KeptTable(ABC):
 
     def rename_column(self, name: str, new_name: str, step: Step) -> None:
         """Rename a column. A column that has the new name already is replaced: it was dropped earlier."""
-        self.rewrite(lambda rows: self.renamed(rows, name, new_name), step)
-
-    def renamed(self, rows: pa.Table, name: str, new_name: str) -> pa.Table:
-        """The rows with a column renamed."""
-        if new_name in rows.schema.names:
-            rows = rows.drop_columns([new_name])
-        return rows.rename_columns([new_name if found == name else found for found in rows.schema.names])
+        self.rewrite(replace(self.conversion(), renamed=(name, new_name)), step)
 
     def clear_out(self, step: Step) -> None:
         """Delete all rows, also past states."""
@@ -302,7 +331,7 @@ class KeptTable(ABC):
     def drop_column(self, name: str, step: Step) -> None:
         """Drop a column, unless this kind of table keeps dropped columns."""
         if self.drops_columns:
-            self.rewrite(lambda table: table.drop_columns([name]), step)
+            self.rewrite(replace(self.conversion(), dropped=name), step)
 
     def seeded(self, rows: pa.Table) -> pa.Table:
         """The rows of a seed in the form of this kind of table."""
@@ -320,54 +349,6 @@ class KeptTable(ABC):
             )
         except Exception as error:
             raise SchemaMismatchError(f"{self.name}: Delta cannot hold such a table: {error}") from error
-
-    def _converted(
-        self, table: pa.Table, wanted: Mapping[str, pa.DataType], filled: Mapping[str, str | None]
-    ) -> pa.Table:
-        """The rows with the wanted columns of the source, and this kind's own columns."""
-        kept = [field.name for field in self.own_fields]
-        if not self.drops_columns:
-            kept = [name for name in table.schema.names if name not in wanted]
-        columns, fields = [], []
-        for name, kind in wanted.items():
-            column = self._column(table, name, kind)
-            if name in filled:
-                column = self.fill(table, column, constant(self.name, name, filled[name], kind))
-            columns.append(column)
-            fields.append(pa.field(name, kind))
-        for name in kept:
-            columns.append(table[name])
-            fields.append(table.schema.field(name))
-        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-    def fill(
-        self, rows: pa.Table, column: pa.Array | pa.ChunkedArray, value: pa.Scalar
-    ) -> pa.Array | pa.ChunkedArray:
-        """The values of a column that the source filled with a default when it was added."""
-        return pa.repeat(value, rows.num_rows)
-
-    def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-        if name not in table.schema.names:
-            return pa.nulls(table.num_rows, kind)
-        column = table[name]
-        if column.type == kind:
-            return column
-        if not table.num_rows:
-            return pa.array([], kind)
-        if not _may_become(column.type, kind):
-            raise self._mismatch(name, column.type, kind)
-        try:
-            if pa.types.is_decimal(column.type) and pa.types.is_string(kind):
-                return pa.chunked_array([decimal_texts(chunk) for chunk in column.chunks], kind)
-            return column.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise self._mismatch(name, column.type, kind) from error
-
-    def _mismatch(self, name: str, found: pa.DataType, wanted: pa.DataType) -> SchemaMismatchError:
-        return SchemaMismatchError(
-            f"{self.name}: column {name} was {found} and is {wanted} now, and the log does not show how the source "
-            "converted its values: seed the table anew, or exclude it"
-        )
 
     def _check_names(self, names: Mapping[str, pa.DataType]) -> None:
         taken = {field.name for field in self.own_fields} & set(names)
@@ -444,24 +425,14 @@ def _statistics(schema: pa.Schema) -> dict[str, str]:
     return {_INDEXED: "0"} if has_wide_decimals(schema.types) else {}
 
 
-def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether the source converts values as Arrow's cast does. It does not for texts, nor for times with a zone."""
-    numbers = [pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in (found, wanted)]
-    if all(numbers):
-        return True
-    if pa.types.is_string(wanted):
-        return bool(numbers[0])
-    return bool(pa.types.is_floating(wanted) and (pa.types.is_floating(found) or pa.types.is_integer(found)))
-
-
 def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
     """New names for the columns whose wanted name differs in letter case only."""
     names = {name.lower(): name for name in wanted}
     return {name: new for name in found if (new := names.get(name.lower(), name)) != name}
 
 
-def _respelled(rows: pa.Table, spelled: Mapping[str, str]) -> pa.Table:
-    return rows.rename_columns([spelled.get(name, name) for name in rows.schema.names])
+def _added(file: NewFile) -> AddAction:
+    return AddAction(file.path, file.size, {}, int(time.time() * 1000), True, file.stats)
 
 
 def _folder(name: str) -> str:

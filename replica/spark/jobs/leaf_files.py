@@ -68,6 +68,50 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+class FileWriter:
+    """Writes one file; ``add`` holds some rows, which become a row group."""
+
+    def __init__(self, system: FileSystem, path: str, schema: pa.Schema, indexed: int = INDEXED) -> None:
+        """The first ``indexed`` columns get statistics."""
+        self._system = system
+        self._path = path
+        self._writer = pq.ParquetWriter(
+            path, schema, filesystem=system, compression="zstd", compression_level=1
+        )
+        self._statistics = _Statistics(
+            [field.name for field in list(schema)[:indexed] if _is_indexed(field.type)]
+        )
+        self._parts: list[pa.Table] = []
+        self._held = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows with the columns of the schema."""
+        self.hold(rows)
+        if self._held > _HELD_BYTES:
+            self.write()
+
+    def hold(self, rows: pa.Table) -> None:
+        """Hold rows until ``write`` is called."""
+        self._parts.append(rows)
+        self._held += rows.nbytes
+
+    def write(self) -> None:
+        """Write what is held."""
+        if self._parts:
+            rows = pa.concat_tables(self._parts).combine_chunks()
+            self._parts.clear()
+            self._held = 0
+            self._statistics.add(rows)
+            self._writer.write_table(rows)
+
+    def finish(self) -> NewFile:
+        """Write the remaining rows, and close the file."""
+        self.write()
+        self._writer.close()
+        size = self._system.get_file_info(self._path).size
+        return NewFile(self._path, size, self._statistics.rows, self._statistics.text())
+
+
 class LeafWriter:
     """Writes rows of any order to files, one for each of the ``ranges`` of places that has rows."""
 
@@ -89,8 +133,8 @@ class LeafWriter:
         self._tag = tag([schema.field(name) for name in key])
         self._ranges = ranges
         self._lows = np.array([low for low, _ in ranges], np.int64)
-        self._indexed = [field.name for field in list(schema)[:indexed] if _is_indexed(field.type)]
-        self._open: dict[int, _OpenFile] = {}
+        self._indexed = indexed
+        self._open: dict[int, FileWriter] = {}
         self._held = 0
 
     def add(self, rows: pa.Table) -> None:
@@ -98,54 +142,28 @@ class LeafWriter:
         if not rows.num_rows:
             return
         if len(self._ranges) == 1:
-            self._add(0, rows)
+            self._file(0).hold(rows)
         else:
             ranks = np.searchsorted(self._lows, places(rows.select(self._key)), side="right") - 1
             for number in np.unique(ranks).tolist():
                 chosen = np.flatnonzero(ranks == number)
-                self._add(number, rows if len(chosen) == len(ranks) else rows.take(pa.array(chosen)))
+                self._file(number).hold(rows if len(chosen) == len(ranks) else rows.take(pa.array(chosen)))
         self._held += rows.nbytes
         if self._held > _HELD_BYTES:
-            self._write_all()
+            self._held = 0
+            for file in self._open.values():
+                file.write()
 
     def finish(self) -> list[NewFile]:
         """Write the remaining rows. Returns all files."""
-        self._write_all()
-        return [self._finished(file) for file in self._open.values()]
+        return [file.finish() for file in self._open.values()]
 
-    def _add(self, number: int, rows: pa.Table) -> None:
+    def _file(self, number: int) -> FileWriter:
         file = self._open.get(number)
         if file is None:
             path = file_name(self._kind, self._tag, self._ranges[number])
-            writer = pq.ParquetWriter(
-                path, self._schema, filesystem=self._system, compression="zstd", compression_level=1
-            )
-            file = self._open[number] = _OpenFile(path, writer, [], _Statistics(self._indexed))
-        file.parts.append(rows)
-
-    def _write_all(self) -> None:
-        for file in self._open.values():
-            if file.parts:
-                rows = pa.concat_tables(file.parts).combine_chunks()
-                file.parts.clear()
-                file.statistics.add(rows)
-                file.writer.write_table(rows)
-        self._held = 0
-
-    def _finished(self, file: "_OpenFile") -> NewFile:
-        file.writer.close()
-        size = self._system.get_file_info(file.path).size
-        return NewFile(file.path, size, file.statistics.rows, file.statistics.text())
-
-
-@record(slots=True)
-class _OpenFile:
-    """A file that is being written, and the rows that wait to be written to it."""
-
-    path: str
-    writer: pq.ParquetWriter
-    parts: list[pa.Table]
-    statistics: "_Statistics"
+            file = self._open[number] = FileWriter(self._system, path, self._schema, self._indexed)
+        return file
 
 
 class _Statistics:

@@ -64,7 +64,9 @@ class Target:
 
     def table(self, name: str) -> KeptTable:
         """A table of the target."""
-        return self.kind(name, table_path(self.path, name), self.storage)
+        found = self.kind(name, table_path(self.path, name), self.storage)
+        found.spark = self.spark
+        return found
 
 
 class Batch:
@@ -302,7 +304,7 @@ class Batch:
                 raise _refused(
                     new, f"{name} is renamed to it, and the target has a history of that name already"
                 )
-            target.rewrite(lambda rows: rows, filling, table)
+            target.rewrite(target.conversion(), filling, table)
         table.clear_out(emptying)
 
     def _create_schema(self, action: ddl.CreateSchema, item: PackedItem) -> None:

@@ -14,9 +14,6 @@ tables.
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from protocol.errors import SchemaMismatchError
 
 from ...arrow.temporal import TIMESTAMP
 from ..gather import SEQ_TYPE
@@ -28,7 +25,6 @@ OWN_FIELDS: Final = (
     pa.field("is_current", pa.bool_()),
     pa.field("_seq", SEQ_TYPE),
 )
-_ARROW_TIMESTAMP: Final = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 class PastTable(KeptTable):
@@ -39,15 +35,7 @@ class PastTable(KeptTable):
 
     def clear(self, micros: int, step: Step) -> None:
         """End all states."""
-        if self.table is None or self.is_taken(step):
-            return
-        with self.taking(step):
-            self.table.update(
-                # A datetime in place of this text may lose a microsecond.
-                updates={"valid_to": f"arrow_cast({micros}, '{_ARROW_TIMESTAMP}')", "is_current": "false"},
-                predicate="is_current",
-                commit_properties=step.properties(),
-            )
+        self.end_all(micros, step)
 
     def seeded(self, rows: pa.Table) -> pa.Table:
         """The rows of a seed as present states, which began before the log."""
@@ -55,21 +43,3 @@ class PastTable(KeptTable):
         for own, value in zip(OWN_FIELDS, values, strict=True):
             rows = rows.append_column(own, pa.repeat(pa.scalar(value, own.type), rows.num_rows))
         return rows
-
-    def fill(
-        self, rows: pa.Table, column: pa.Array | pa.ChunkedArray, value: pa.Scalar
-    ) -> pa.Array | pa.ChunkedArray:
-        """The column with the value in present states only."""
-        return pc.if_else(rows["is_current"], value, column)
-
-    def renamed(self, rows: pa.Table, name: str, new_name: str) -> pa.Table:
-        """The rows with a column renamed. Past states with a column of the new name keep its values."""
-        if new_name in rows.schema.names:
-            if rows.schema.field(name).type != rows.schema.field(new_name).type:
-                raise SchemaMismatchError(
-                    f"{self.name}: column {name} was renamed to {new_name}, and earlier states have a column of that "
-                    "name with another type: begin a new history, or exclude the table"
-                )
-            values = pc.coalesce(rows[name], rows[new_name])
-            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
-        return super().renamed(rows, name, new_name)

@@ -15,7 +15,7 @@ from protocol.records import record
 
 from .changes_per_key import column_names
 from .job_state import TableState, Waiting
-from .kept_table import KeptTable, Step
+from .kept_table import ATTEMPTS, OTHERS, KeptTable, Step
 from .merge_tasks import merge
 from .merges import Merge, Merged
 from .spark_session import our_errors
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # deltalake releases Python's lock; more threads are not faster.
 _THREADS: Final = 4
-# A merge is planned so many times before the writers beside it are an error.
-_ATTEMPTS: Final = 20
 _One = TypeVar("_One")
 _Result = TypeVar("_Result")
 
@@ -56,7 +54,7 @@ class Merger:
         tables = list(tables)
         conformed = self._each(_conform, tables)
         waiting = [one for one, is_needed in zip(tables, conformed, strict=True) if is_needed]
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             if not waiting:
                 return
             planned = _each(_planned, waiting)
@@ -67,9 +65,7 @@ class Merger:
             ]
             done = _each(_committed, pairs)
             waiting = [one for (one, _), is_done in zip(pairs, done, strict=True) if not is_done]
-        raise CheckpointError(
-            f"{waiting[0].table.path}: others change this table all the time, so that a merge never ends: stop them"
-        )
+        raise CheckpointError(f"{waiting[0].table.path}: {OTHERS}")
 
     def _each(self, function: Callable[[TableMerge], bool], tables: Sequence[TableMerge]) -> list[bool]:
         """What the function returns for each table; False for one that it has trouble with."""

@@ -1,0 +1,127 @@
+"""Conversions of a kept table's files: a new file for each, in this process or as tasks of Spark.
+
+A new file keeps what the name of the old one says of its keys, so leaves stay leaves.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from protocol.records import record
+
+from . import merge_tasks
+from .conversions import Conversion
+from .leaf_files import FileWriter, NewFile, folder, read
+from .leaves import PAST, LeafFile
+from .staging import schema_from_text, schema_to_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME: Final = "mysql-replica-conversions"
+_PREFIX: Final = re.compile(r"rows-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}-|past-")
+
+
+@record(frozen=True, slots=True)
+class Converting:
+    """What tasks know: the folders of the old and the new files, and the columns of the old ones."""
+
+    conversion: Conversion
+    source: str
+    target: str
+    schema: pa.Schema
+    indexed: int
+
+    @property
+    def new_schema(self) -> pa.Schema:
+        """The columns of the new files."""
+        return self.conversion.apply(self.schema.empty_table()).schema
+
+
+def convert(
+    spark: "SparkSession | None",
+    converting: Converting,
+    files: Sequence[LeafFile],
+    storage: Mapping[str, str],
+) -> list[NewFile]:
+    """Convert files, as tasks of Spark if they are large."""
+    if spark is None or sum(file.size for file in files) < merge_tasks.SMALL_BYTES:
+        return [convert_file(converting, file.path, storage) for file in files]
+    spark.dataSource.register(Conversions)
+    options = {
+        "conversion": json.dumps(converting.conversion.to_json()),
+        "source": converting.source,
+        "target": converting.target,
+        "schema": schema_to_text(converting.schema),
+        "indexed": str(converting.indexed),
+        "storage": json.dumps(dict(storage)),
+        "files": json.dumps([file.path for file in files]),
+    }
+    rows = spark.read.format(_NAME).options(**options).load().collect()
+    return [NewFile(*json.loads(row["file"])) for row in rows]
+
+
+def convert_file(converting: Converting, path: str, storage: Mapping[str, str]) -> NewFile:
+    """Convert one file."""
+    conversion = converting.conversion
+    kept = _PREFIX.match(path)
+    prefix = f"{PAST}-" if conversion.ended is not None else kept[0] if kept is not None else "part-"
+    writer = FileWriter(
+        folder(converting.target, storage),
+        f"{prefix}{uuid.uuid4()}.parquet",
+        converting.new_schema,
+        converting.indexed,
+    )
+    for rows in read(folder(converting.source, storage), [path], converting.schema):
+        writer.add(conversion.apply(rows))
+    return writer.finish()
+
+
+class Conversions(DataSource):
+    """The data source whose tasks convert files; it gives the new ones."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return _NAME
+
+    def schema(self) -> str:
+        """A new file as JSON."""
+        return "file STRING"
+
+    def reader(self, schema: StructType) -> "ConversionsReader":
+        """The reader of one conversion."""
+        return ConversionsReader(self.options)
+
+
+class ConversionsReader(DataSourceReader):
+    """Converts files."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A partition for each file."""
+        return [InputPartition(path) for path in json.loads(self._options["files"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Convert one file."""
+        options = self._options
+        storage: dict[str, Any] = json.loads(options["storage"])
+        converting = Converting(
+            Conversion.from_json(json.loads(options["conversion"])),
+            options["source"],
+            options["target"],
+            schema_from_text(options["schema"]),
+            int(options["indexed"]),
+        )
+        file = convert_file(converting, partition.value, storage)
+        text = json.dumps(list(asdict(file).values()))
+        yield pa.RecordBatch.from_arrays([pa.array([text])], names=["file"])
