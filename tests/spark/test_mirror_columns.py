@@ -91,6 +91,17 @@ def test_values_that_another_type_keeps(kind: str, kept: list[Any], changed: Any
     assert not changes_values(kind, values.slice(0, 0), is_nullable=False)
 
 
+def test_a_time_without_a_zone_comes_with_a_default(kept: Kept) -> None:
+    kept.say(CREATE).insert(ONE).run()
+    kept.layout = (*LAYOUT, ("b", pa.timestamp("us")))
+    kept.say("ALTER TABLE t ADD b DATETIME NOT NULL DEFAULT '2026-01-02 03:04:05'")
+    moment = datetime(2026, 1, 2, 3, 4, 5)
+    kept.insert({**TWO, "b": moment}).run()
+    assert kept.rows() == [{**ONE, "b": moment}, {**TWO, "b": moment}]
+    kept.say("RENAME TABLE t TO v").run()
+    assert kept.rows("shop.v") == [{**ONE, "b": moment}, {**TWO, "b": moment}]
+
+
 def test_texts_that_become_json(kept: Kept) -> None:
     kept.layout = (*LAYOUT[:2], ("a", pa.string()))
     kept.say(CREATE.replace("a INT DEFAULT 7", "a JSON")).insert({"id": 1, "k": "x", "a": "{}"}).run()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
@@ -41,6 +41,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
 #: The id of the application transaction of a seed's commit.
 PLANTED: Final = "seed"
+_PLAIN_TIMES: Final = "timestampNtz"
 _INDEXED: Final = "delta.dataSkippingNumIndexedCols"
 # When there are so many files of past states that are so small, they become one.
 _SMALL_FILES: Final = 16
@@ -197,10 +198,21 @@ class KeptTable(ABC):
             if self.table is None:
                 own = {field.name for field in self.own_fields}
                 self._create({field.name: field.type for field in schema if field.name not in own})
+            self._allow(schema)
             added = self._converted(converting, origin.files(()))
             if self._commit(list(map(_added, added)), added, step, schema):
                 return
         raise CheckpointError(f"{self.path}: {OTHERS}")
+
+    def _allow(self, schema: pa.Schema) -> None:
+        """Let the table have times without a zone, if it will: only new tables may have them by themselves."""
+        table = self.open()
+        has_plain = any(pa.types.is_timestamp(kind) and kind.tz is None for kind in schema.types)
+        if has_plain and _PLAIN_TIMES not in (table.protocol().reader_features or ()):
+            table.alter.add_feature(
+                TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+            )
+            self.table = self._reopened()
 
     def end_all(self, micros: int, step: Step) -> None:
         """End all present states of a history at this time (microseconds since 1970)."""
