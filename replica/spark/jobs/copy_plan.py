@@ -194,15 +194,16 @@ async def _table(session: Session, plan: ReadPlan, size: int, estimate: int, lea
     ranges = await key_ranges(session, plan, max(count, -(-size // _RANGE_BYTES)), estimate)
     assert plan.shape.primary is not None
     key = tuple(name for name, _ in plan.shape.primary.parts)
-    leaves = _leaves(kept.field(key[0]), ranges, -(-size // (LEAF_BYTES * _COMPRESSION)))
+    leaves = leaf_ranges(kept.field(key[0]), ranges, -(-size // (LEAF_BYTES * _COMPRESSION)))
     return CopiedTable(kept, key, tuple(ranges), leaves)
 
 
-def _leaves(first: pa.Field, ranges: list[KeyRange], count: int) -> tuple[Range, ...]:
+def leaf_ranges(first: pa.Field, ranges: list[KeyRange], count: int) -> tuple[Range, ...]:
     """The ranges of about so many leaves: between the bounds of ranges, or of equal parts of all hashes."""
     if pa.types.is_integer(first.type) or pa.types.is_decimal(first.type):
         bounds = [int(keys.upto[0].split(b".")[0]) for keys in ranges[:-1] if keys.upto is not None]
-        lows = sorted({bound + 1 for bound in bounds[:: max(1, len(bounds) // max(count, 1))]})
+        each = max(1, -(-len(ranges) // max(count, 1)))
+        lows = sorted({bound + 1 for bound in bounds[each - 1 :: each]})
         lows = [low for low in lows if LOWEST < low <= HIGHEST]
     else:
         lows = [LOWEST + (HIGHEST - LOWEST) // count * number for number in range(1, count)]
