@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -31,6 +32,9 @@ from tests.tools import pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Seconds for a Spark that starts beside other tests.
+PATIENCE = 600
 
 pytestmark = pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
 
@@ -216,13 +220,17 @@ def test_a_copy_whose_process_is_killed(
             process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE)
             try:
                 wanted = begun + rng.randint(1, 4)
-                eventually(lambda: copied_files(mirrored.target) >= wanted or process.poll() is not None)  # noqa: B023
+                eventually(
+                    lambda: copied_files(mirrored.target) >= wanted or process.poll() is not None,  # noqa: B023
+                    PATIENCE,
+                )
                 time.sleep(rng.random())
             finally:
-                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
         writer.reach(100)
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=PATIENCE)
     for table in TABLES:
         expected = source_rows(server, shop, table)
         assert expected

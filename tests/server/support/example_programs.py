@@ -19,8 +19,8 @@ EXAMPLES = ROOT / "tests" / "examples"
 _KILLS = 4
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
+def eventually(holds: Callable[[], bool], seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.05)
