@@ -1,4 +1,4 @@
-"""Reads ranges of a table chunk by chunk, each in a read view of its own: undecoded rows, and the view's high mark.
+"""Reads ranges of a table chunk by chunk, each in a read view of its own: RecordBatches, and the view's high mark.
 
 No chunk is corrected by the log: whoever reads also follows the log from a low mark that was read before. A
 transaction ends with its chunk, before the rows are handed on. A chunk whose connection is lost is read again.
@@ -7,10 +7,11 @@ transaction ends with its chunk, before the rows are handed on. A chunk whose co
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConnectionLostError, SchemaMismatchError
 from protocol.records import record
+from protocol.rows.table import Table
 from protocol.rows.undecoded_rows import UndecodedRows
 
 from ..config.options import Options
@@ -25,6 +26,9 @@ from .source_marks import high_mark
 from .table_list import read_plans
 from .transaction_touches import TableId
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _LOGGER: Final = logging.getLogger(__name__)
 # A chunk is held in memory until it has been read.
 _TARGET_BYTES: Final = 8 << 20
@@ -34,10 +38,10 @@ _RETRY_PAUSE: Final = 1.0
 
 @record(slots=True, frozen=True)
 class RangeChunk:
-    """The rows of one chunk, undecoded, for ``plan.select.batches``. Nothing behind ``high`` is in them."""
+    """The rows of one chunk of a table. Nothing behind ``high`` is in them."""
 
-    plan: ReadPlan
-    rows: UndecodedRows
+    table: Table
+    rows: "pa.RecordBatch"
     high: Place
 
 
@@ -55,7 +59,7 @@ async def read_ranges(
             while not is_read:
                 chunk, after = await connection.chunk(KeyRange(after, keys.upto))
                 is_read = after is None
-                if len(chunk.rows):
+                if chunk.rows.num_rows:
                     yield chunk
     finally:
         await connection.aclose()
@@ -97,6 +101,7 @@ class _Reading:
         self.session = session
         self._source = source
         self._plan = plan
+        self._batches = plan.select.batches()
         self._most = self._rows = rows
 
     @classmethod
@@ -127,4 +132,4 @@ class _Reading:
         await self.session.query("COMMIT")
         if len(rows):
             self._rows = min(self._most, max(1, _TARGET_BYTES * len(rows) // max(chunk.size, 1)))
-        return RangeChunk(plan, rows, high), chunk.end
+        return RangeChunk(plan.table, self._batches.batch(rows), high), chunk.end

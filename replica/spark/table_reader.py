@@ -76,7 +76,11 @@ class TableReader(DataSourceReader):
         with asyncio.Runner() as runner:
             chunks = read_ranges(connection_options(options), _identity(options), partition.value)
             try:
+                checked: Table | None = None
                 while (chunk := runner.run(_next(chunks))) is not None:
+                    if chunk.table is not checked:
+                        _check(chunk.table, self._schema)
+                        checked = chunk.table
                     yield _batch(chunk, self._schema)
             finally:
                 runner.run(chunks.aclose())  # type: ignore[attr-defined]
@@ -170,8 +174,7 @@ def _check(table: Table, expected: pa.Schema) -> None:
 
 
 def _batch(chunk: RangeChunk, schema: pa.Schema) -> pa.RecordBatch:
-    _check(chunk.plan.table, schema)
-    batch = chunk.plan.select.batches().batch(chunk.rows)
+    batch = chunk.rows
     columns = [converted(batch.column(field.name)) for field in list(schema)[: -len(PLACE)]]
     columns += [
         pa.repeat(pa.scalar(value, field.type), batch.num_rows)

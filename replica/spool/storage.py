@@ -55,6 +55,11 @@ def file_system(uri: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
     return found, path
 
 
+def system_of(path: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
+    """As ``file_system``, also for a path of this machine."""
+    return file_system(path, options) if is_uri(path) else (LocalFileSystem(), path)
+
+
 class StoredFile:
     """A small file at a URI, which is written as a whole: a reader finds what was there before, or all of it."""
 

@@ -17,6 +17,7 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     file_sink         checks of Spark's file sink, for ``changelog``
     table_job         the common part of ``mirror`` and ``history``
     coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
+    blocking          a coroutine run by code that is not asynchronous
     first_copy        the source's tables as they are now -> leaves, by ``copy_plan`` and ``copy_tasks``
     keeper            one micro-batch after another: when tables are merged, and the state of the job
     micro_batch       a micro-batch -> steps of single tables

@@ -119,7 +119,7 @@ async def _copy(plan: Mapping[str, Any], keys: KeyRange) -> list[NewFile]:
 
 def _rows(chunk: RangeChunk, schema: pa.Schema) -> pa.Table:
     """The rows of a chunk in the types of kept tables."""
-    batch = chunk.plan.select.batches().batch(chunk.rows)
+    batch = chunk.rows
     found = pa.schema([batch.schema.field(name) for name in schema.names])
     columns = [converted(batch.column(field.name)) for field in found]
     rows = without_durations(pa.RecordBatch.from_arrays(columns, names=schema.names))

@@ -5,9 +5,7 @@ time in information_schema. For the other tables the log is read, without rows, 
 module does not apply statements: ``micro_batch`` does.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
@@ -19,6 +17,7 @@ from ...config.options import Options
 from ...source.dump import Greeted
 from ...sql import ddl
 from ...stream.binlog_stream import BinlogStream
+from .blocking import run_aside
 
 SYSTEM_SCHEMAS: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 _TABLES: Final = (
@@ -34,15 +33,12 @@ def check_log(options: Options, wants: Wants) -> bool:
 
     Returns whether the log begins with the server's first binlog file.
     """
-    with ThreadPoolExecutor(1) as pool:
-        # In a thread of its own: a notebook already runs an event loop in this one.
-        return pool.submit(lambda: asyncio.run(_check(options, wants))).result()
+    return run_aside(_check(options, wants))
 
 
 def folds_names(options: Options) -> bool:
     """Whether a live source stores table names in lower case (lower_case_table_names=1)."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: asyncio.run(_ask_folds(options))).result()
+    return run_aside(_ask_folds(options))
 
 
 async def _ask_folds(options: Options) -> bool:

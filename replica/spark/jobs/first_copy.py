@@ -8,25 +8,23 @@ The source sees one connection for each task, at most ``snapshotParallelism`` of
 chunk. The log replaces rows by their keys, so rows may be later than the place from which it is followed.
 """
 
-import asyncio
 import logging
-import time
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from deltalake import CommitProperties, Transaction
-from deltalake.transaction import AddAction
-from pyarrow.fs import FileType, LocalFileSystem
+from pyarrow.fs import FileType
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
 
 from ...config.options import Options
-from ...spool.storage import file_system, is_uri, write_whole
+from ...spool.storage import system_of, write_whole
+from .blocking import run_aside
 from .copy_plan import CopiedTable, CopyPlan, changed_since, make_plan
 from .copy_tasks import copy_ranges
 from .job_state import JobState, TableState
-from .kept_table import PLANTED, KeptTable, Step, indexed_columns
+from .kept_table import PLANTED, KeptTable, Step, add_action, indexed_columns
+from .leaf_files import NewFile
 from .micro_batch import Target
 
 if TYPE_CHECKING:
@@ -42,8 +40,6 @@ _CONNECTING: Final = frozenset(
         *("getserverpublickey", "enablecleartextplugin", "connecttimeout", "passwordenv", "passwordfile"),
     }
 )
-
-_T = TypeVar("_T")
 
 
 class FirstCopy:
@@ -63,9 +59,7 @@ class FirstCopy:
         self._options = options
         self._target = target
         self._parallelism = parallelism
-        path = target.path
-        self._system, root = file_system(path, target.storage) if is_uri(path) else (LocalFileSystem(), path)
-        self._root = root
+        self._system, self._root = system_of(target.path, target.storage)
 
     @property
     def has_begun(self) -> bool:
@@ -83,7 +77,7 @@ class FirstCopy:
             try:
                 for name, table in plan.tables.items():
                     self._copy(name, table)
-                changed = _run(changed_since(self._options, plan))
+                changed = run_aside(changed_since(self._options, plan))
             except SchemaMismatchError as error:
                 changed = [str(error)]
             if not changed:
@@ -105,7 +99,7 @@ class FirstCopy:
         if self.has_begun:
             with self._system.open_input_stream(path) as file:
                 return CopyPlan.from_json(file.read())
-        plan = _run(make_plan(self._options, self._target.wants, self._parallelism))
+        plan = run_aside(make_plan(self._options, self._target.wants, self._parallelism))
         write_whole(self._system, path, lambda file: file.write(plan.to_json()))
         return plan
 
@@ -129,34 +123,25 @@ class FirstCopy:
                 if part
                 else []
             )
-            now = int(time.time() * 1000)
-            _commit(kept, [AddAction(one.path, one.size, {}, now, True, one.stats) for one in files], number)
+            _commit(kept, files, number)
             _LOGGER.info("%s: %d of %d ranges copied", name, min(first + size, len(ranges)), len(ranges))
 
     def _discard(self, plan: CopyPlan) -> None:
         """Delete the plan, and then what was copied by it."""
         self._system.delete_file(f"{self._root}/{_FILE}")
         for name in plan.tables:
-            path = self._target.table(name).path
-            inside = file_system(path, self._target.storage)[1] if is_uri(path) else path
-            if self._system.get_file_info(inside).type == FileType.Directory:
-                self._system.delete_dir(inside)
+            system, path = system_of(self._target.table(name).path, self._target.storage)
+            if system.get_file_info(path).type == FileType.Directory:
+                system.delete_dir(path)
 
 
-def _commit(kept: KeptTable, files: list[AddAction], number: int) -> None:
+def _commit(kept: KeptTable, files: list[NewFile], number: int) -> None:
     table = kept.open()
     transaction = Transaction(PLANTED, number)
     table.create_write_transaction(
-        list(files),
+        [add_action(file) for file in files],
         "append",
         table.schema(),
         [],
         commit_properties=CommitProperties(app_transactions=[transaction]),
     )
-
-
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    """In a thread of its own: a notebook already runs an event loop in this one."""
-    run: Callable[[Coroutine[Any, Any, _T]], _T] = asyncio.run
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(run, work).result()

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from protocol.errors import CheckpointError, ConfigurationError, ReplicaError, SchemaMismatchError
 from protocol.records import record
 
-from ...spool.storage import NO_STORAGE, file_system, is_uri
+from ...spool.storage import NO_STORAGE, system_of
 from .changes_per_key import column_names
 from .conversions import Conversion
 from .convert_tasks import Converting, convert
@@ -200,7 +200,7 @@ class KeptTable(ABC):
                 self._create({field.name: field.type for field in schema if field.name not in own})
             self._allow(schema)
             added = self._converted(converting, origin.files(()))
-            if self._commit(list(map(_added, added)), added, step, schema):
+            if self._commit(list(map(add_action, added)), added, step, schema):
                 return
         raise CheckpointError(f"{self.path}: {OTHERS}")
 
@@ -297,7 +297,7 @@ class KeptTable(ABC):
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file.path, True, now, file.size, {}) for file in removed.values()
         ]
-        return self._commit([*actions, *map(_added, merged.added)], merged.added, step)
+        return self._commit([*actions, *map(add_action, merged.added)], merged.added, step)
 
     def _commit(
         self,
@@ -410,7 +410,7 @@ def check_free(target: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
 
 def _tables(target: str, storage: Mapping[str, str]) -> Iterator[str]:
     """The Delta tables that lie in the target as a job's do: schema/table."""
-    system, root = file_system(target, storage) if is_uri(target) else (LocalFileSystem(), target)
+    system, root = system_of(target, storage)
     for schema in _folders(system, root):
         if schema.startswith("_"):
             continue
@@ -443,7 +443,8 @@ def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
     return {name: new for name in found if (new := names.get(name.lower(), name)) != name}
 
 
-def _added(file: NewFile) -> AddAction:
+def add_action(file: NewFile) -> AddAction:
+    """The action by which a commit adds a file."""
     return AddAction(file.path, file.size, {}, int(time.time() * 1000), True, file.stats)
 
 

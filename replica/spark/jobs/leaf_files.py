@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem, SubTreeFileSystem
 
 from protocol.records import record
 
-from ...spool.storage import file_system, is_uri
+from ...spool.storage import system_of
 from .leaves import Range, file_name, places, tag
 
 _READ_ROWS: Final = 1 << 16
@@ -40,7 +40,7 @@ class NewFile:
 
 def folder(path: str, storage: Mapping[str, str]) -> FileSystem:
     """The file system whose root is this folder, which need not be there."""
-    system, root = file_system(path, storage) if is_uri(path) else (LocalFileSystem(), path)
+    system, root = system_of(path, storage)
     return SubTreeFileSystem(root, system)
 
 

@@ -9,12 +9,10 @@ may have some changes after the checkpoint, too: rows are replaced by their keys
 target; the log after them is applied by ``micro_batch``.
 """
 
-import asyncio
 import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
@@ -35,6 +33,7 @@ from ...spool.offsets import Offset
 from ..packed import repack, without_durations
 from ..packed_items import PackedItem, unpack
 from ..table_mode import spark_type
+from .blocking import run_aside
 from .kept_table import PLANTED
 from .micro_batch import Target
 
@@ -70,9 +69,7 @@ def start_options(seed: Seed, options: Options) -> dict[str, str]:
     if isinstance(place, str):
         return {"startingGtidSet": place}
     if isinstance(place, BinlogPosition):
-        with ThreadPoolExecutor(1) as pool:
-            found = place
-            place = pool.submit(lambda: asyncio.run(_offset(found, options))).result()
+        place = run_aside(_offset(place, options))
     return {"startingOffsets": json.dumps(place.to_dict())}
 
 
