@@ -112,8 +112,11 @@ def omits(table: RandomTable, step: Step, column: RandomColumn, *, before: bool)
     """Whether the server leaves a column out of an image (``mark_columns_per_binlog_row_image``).
 
     An image before the change needs the key, an image after it what is written. MINIMAL has nothing else; NOBLOB
-    leaves out the BLOB and TEXT columns that are not needed.
+    leaves out the BLOB and TEXT columns that are not needed. New MariaDB servers log generated columns of an INSERT
+    only (``Server.logs_generated``).
     """
+    if column.is_generated and step.operation != "insert" and not table.logs_generated:
+        return True
     is_needed = column.name in (table.primary_key if before else step.written)
     if table.row_image == "MINIMAL":
         return not is_needed

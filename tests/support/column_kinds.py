@@ -41,13 +41,17 @@ LETTERS = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the columns of a server may be made of; ``logs_labels`` where the log itself names ENUM and SET labels."""
+    """What the columns of a server may be made of; ``logs_labels`` where the log itself names ENUM and SET labels.
+
+    ``logs_generated``: images of updates and deletes have generated columns.
+    """
 
     mysql: bool
     version: tuple[int, ...]
     logs_labels: bool
     collations: Mapping[str, tuple[str, ...]]
     widths: Mapping[str, int]
+    logs_generated: bool = True
 
     @property
     def modern(self) -> bool:
@@ -91,7 +95,7 @@ def dialect_of(server: Server, *, logs_labels: bool) -> Dialect:
         collations.setdefault(charset, []).append(name)
     sets = server.query("SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS")
     names = {name: tuple(sorted(collations[name])) for name, _ in sets}
-    return Dialect(mysql, server.version, logs_labels, names, dict(sets))
+    return Dialect(mysql, server.version, logs_labels, names, dict(sets), server.logs_generated)
 
 
 def hexadecimal(data: bytes) -> str:

@@ -106,6 +106,7 @@ class RandomTable:
     row_image: str
     in_transaction: bool
     steps: list[Step]
+    logs_generated: bool = True
 
     @property
     def id_index(self) -> int:
@@ -175,8 +176,9 @@ def make_table(rng: random.Random, dialect: Dialect, schema: str, number: int) -
     create = (
         f"CREATE TABLE {schema}.{quote_name(name)} ({', '.join([*definitions, *key_sql])}) ENGINE = {engine}"
     )
+    in_transaction = engine == "InnoDB" and rng.random() < 0.5
     table = RandomTable(
-        schema, name, columns, primary_key, create, row_image, engine == "InnoDB" and rng.random() < 0.5, []
+        schema, name, columns, primary_key, create, row_image, in_transaction, [], dialect.logs_generated
     )
     _make_steps(rng, table)
     for step in table.steps:

@@ -114,6 +114,15 @@ class Server:
     replica_user: str = REPLICA_USER
     replica_password: str = REPLICA_PASSWORD
 
+    @property
+    def logs_generated(self) -> bool:
+        """Whether UPDATE and DELETE log generated columns.
+
+        MariaDB 11.8.9 leaves them out, whatever binlog_row_image is (MDEV-40057, suite/rpl/t/rpl_vcol_row.test).
+        11.8.6 and 10.11.19 have them.
+        """
+        return self.family == "mysql" or self.version < (11, 8, 9)
+
     def connect(self, **options: Any) -> pymysql.Connection[Any]:
         """A PyMySQL connection, of root with autocommit unless the options say otherwise."""
         return _connect(self.port, **options)

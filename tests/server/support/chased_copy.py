@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import pymysql
 
-from tests.server.support.copied_shapes import DEFAULTS, CopiedTable, copied_tables
+from tests.server.support.copied_shapes import DEFAULTS, GENERATED, CopiedTable, copied_tables
 from tests.server.support.copied_tables import Writers
 from tests.server.support.kept_rows import KeptStore
 from tests.support.servers import Server
@@ -92,6 +92,7 @@ class ChasedCopy:
         """Copy, follow to the end, and compare. Each life of the consumer but the last ends with SIGKILL."""
         self.tables = copied_tables(self.server, keyless=self.keyless)
         self._name_keys()
+        self._unlogged = () if self.server.logs_generated else GENERATED
         for table in self.tables:
             table.create(self.server, self.schema, self.rows)
         # Without exact GTIDs a copy begins at the start of the current file.
@@ -164,6 +165,7 @@ class ChasedCopy:
                 str(self.path),
                 self.server.dsn(),
                 json.dumps(self._keys),
+                json.dumps(self._unlogged),
                 json.dumps(options),
             ],
             stdout=subprocess.PIPE,
@@ -236,7 +238,7 @@ class ChasedCopy:
                 kept = [entry["row"] for entry in kept for _ in range(entry["count"])]
             elif "row_end" in self._keys[table.name]:
                 kept = [row for row in kept if row["row_end"] in _ENDLESS]
-            result.differences += _differences(table, kept, held)
+            result.differences += _differences(table, kept, held, self._unlogged)
         store.close()
 
     def _held(self, table: CopiedTable) -> list[dict[str, Any]]:
@@ -248,17 +250,26 @@ class ChasedCopy:
         ]
 
 
-def _differences(table: CopiedTable, kept: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[str]:
-    """Rows that differ, by their key; of a table without a key, as a whole."""
+def _differences(
+    table: CopiedTable, kept: list[dict[str, Any]], held: list[dict[str, Any]], unlogged: Sequence[str]
+) -> list[str]:
+    """Rows that differ, by their key; of a table without a key, as a whole.
+
+    A kept row without ``unlogged`` columns was updated, and the log did not have their new values.
+    """
     columns = held[0].keys() if held else ()
     found: dict[str, list[list[str]]] = {}
+    unknown: dict[str, set[str]] = {}
     for side, rows in enumerate((kept, held)):
         for row in rows:
             plain = {name: row.get(name, DEFAULTS.get(name)) for name in columns}
             if side == 0 and "e" in plain:
                 plain["e"] = bytes(plain["e"]).hex().upper()
             key = repr([plain[name] for name in table.key or columns])
-            found.setdefault(key, [[], []])[side].append(repr(plain))
+            if side == 0:
+                unknown[key] = {name for name in unlogged if name in columns and name not in row}
+            known = {name: value for name, value in plain.items() if name not in unknown.get(key, ())}
+            found.setdefault(key, [[], []])[side].append(repr(known))
     return [
         f"{table.name} {key}: kept {sides[0]}, table {sides[1]}"
         for key, sides in found.items()

@@ -13,6 +13,8 @@ from tests.support.servers import Server
 
 #: Values of columns that a row lacks where the log does not say them: defaults, and a column that DDL adds.
 DEFAULTS: dict[str, object] = {"b": "none", "i": 7, "added": 5}
+#: The generated columns.
+GENERATED = ("g", "s")
 _FILLED_AT_ONCE = 2000
 
 

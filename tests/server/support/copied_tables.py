@@ -24,7 +24,8 @@ class Kept:
     """A consumer in its strictest form: an UPDATE or DELETE of a row that it does not have does nothing.
 
     `rows` are by table and key; of a table without a key, equal rows are one with a count. `violations` are changes
-    whose before image is not what was kept. `defaults` are values of columns that the log did not say.
+    whose before image is not what was kept. `defaults` are values of columns that the log did not say. `generated`
+    are columns whose values are unknown, and so not kept, after an update that lacks them.
     """
 
     keys: dict[str, tuple[str, ...]]
@@ -35,6 +36,7 @@ class Kept:
     prepared: dict[str, list[Change]] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
+    generated: tuple[str, ...] = ()
 
     async def take(self, tx: Transaction) -> list[Change]:
         """Apply a transaction; the changes of a prepared one wait for its XA COMMIT. Returns its changes."""
@@ -70,7 +72,8 @@ class Kept:
                 key = self._key(name, before)
                 if key in kept:
                     self._check(name, key, kept[key], before)
-                    row = {**kept.pop(key), **after}
+                    old = kept.pop(key)
+                    row = {name: value for name, value in old.items() if name not in self.generated} | after
                     kept[self._key(name, row)] = row
             case Delete(before=before):
                 key = self._key(name, before)

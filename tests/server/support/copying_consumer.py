@@ -1,8 +1,9 @@
 """A process of its own that copies tables and follows them, and keeps all in a file. Tests kill it at any moment.
 
-Usage: python -m tests.server.support.copying_consumer FILE DSN KEYS OPTIONS
+Usage: python -m tests.server.support.copying_consumer FILE DSN KEYS GENERATED OPTIONS
 
-KEYS and OPTIONS are JSON: the columns of each table's key, and options of ``replica.connect``. It prints a line of
+KEYS, GENERATED and OPTIONS are JSON: the columns of each table's key, generated columns that the log of updates
+lacks, and options of ``replica.connect``. It prints a line of
 JSON for each chunk, for some other transactions, and when the copy is complete.
 """
 
@@ -20,8 +21,9 @@ from tests.server.support.kept_rows import KeptStore
 _EVERY = 10
 
 
-async def main(file: str, dsn: str, keys: str, options: str) -> None:
-    store = KeptStore(Path(file), {name: tuple(columns) for name, columns in json.loads(keys).items()})
+async def main(file: str, dsn: str, keys: str, generated: str, options: str) -> None:
+    by_name = {name: tuple(columns) for name, columns in json.loads(keys).items()}
+    store = KeptStore(Path(file), by_name, tuple(json.loads(generated)))
     is_complete, count = False, 0
     start = store.checkpoint or "snapshot"
     async with replica.connect(dsn, start=start, **json.loads(options)) as stream:

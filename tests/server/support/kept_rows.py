@@ -60,9 +60,12 @@ class KeptRows(MutableMapping[tuple[Any, ...], Row]):
 
 
 class KeptStore:
-    """The file with rows, prepared transactions, violations and the checkpoint. It outlives its process."""
+    """The file with rows, prepared transactions, violations and the checkpoint. It outlives its process.
 
-    def __init__(self, path: Path, keys: dict[str, tuple[str, ...]]) -> None:
+    ``generated`` are columns that the log of updates lacks: see ``Kept``.
+    """
+
+    def __init__(self, path: Path, keys: dict[str, tuple[str, ...]], generated: tuple[str, ...] = ()) -> None:
         self._database = sqlite3.connect(path)
         self._database.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
@@ -72,7 +75,13 @@ class KeptStore:
         )
         rows = {name: KeptRows(self._database, name) for name in keys}
         prepared: dict[str, list[Change]] = pickle.loads(self._fact("prepared", pickle.dumps({})))
-        self.kept = Kept(keys, rows, prepared=prepared, defaults=DEFAULTS)  # type: ignore[arg-type]
+        self.kept = Kept(
+            keys,
+            rows,  # type: ignore[arg-type]
+            prepared=prepared,
+            defaults=DEFAULTS,
+            generated=generated,
+        )
         self._count = len(prepared)
 
     def _fact(self, name: str, default: Any) -> Any:
