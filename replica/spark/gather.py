@@ -87,8 +87,17 @@ def seq_number(piece: LogPiece, change: PlacedChange) -> int:
     event in the uncompressed content, plus the number of the row. Every row takes a byte at least, so numbers still
     grow, though not by one.
     """
-    place = piece.epoch * _FILES + piece.number
-    return (place * _POSITIONS + change.event.position) * _ROWS + change.inner
+    return place_number(piece.epoch, piece.number, change.event.position) + change.inner
+
+
+def place_number(epoch: int, file: int, position: int) -> int:
+    """The least sequence number at a place of the log; ``file`` is the file's number."""
+    return ((epoch * _FILES + file) * _POSITIONS + position) * _ROWS
+
+
+def epoch_of(number: int) -> int:
+    """The epoch of a sequence number."""
+    return number // (_FILES * _POSITIONS * _ROWS)
 
 
 def seq_array(starts: Sequence[int], numbers: Numbers, rows: Numbers) -> pa.Array:

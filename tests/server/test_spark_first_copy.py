@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,14 +22,16 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from protocol.errors import ConfigurationError, SourceConfigurationError
+from protocol.position import file_number
 from replica.spark.jobs import copy_tasks, first_copy, history, mirror
 from replica.spark.jobs.spark_session import Pace
+from replica.spool.offsets import Offset
 from tests.server.support import random_shop
 from tests.server.support.example_programs import eventually
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.server.support.streams import begin_log
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
-from tests.spark.support.kept_tables import rows_of
+from tests.spark.support.kept_tables import by_key, rows_of
 from tests.support.servers import Server
 from tests.tools import pipeline
 
@@ -46,11 +51,15 @@ def shop(server: Server) -> Iterator[str]:
 
 
 class Mirror:
-    """One mirror, which may be started many times, and each time does what is there now."""
+    """One mirror, or history, which may be started many times, and each time does what is there now."""
 
-    def __init__(self, session: SparkSession, server: Server, shop: str, folder: Path) -> None:
+    def __init__(
+        self, session: SparkSession, server: Server, shop: str, folder: Path, job: ModuleType = mirror
+    ) -> None:
         self.target = folder / "lake"
-        self._session = session
+        self.session = session
+        self._job = job
+        folder.mkdir(exist_ok=True)
         secret = folder / "password"
         secret.write_text(server.replica_password)
         self.source = {
@@ -64,7 +73,7 @@ class Mirror:
         }
 
     def run(self, **options: Any) -> None:
-        query = mirror.start(self._session, self.source, str(self.target), pace=Pace(once=True), **options)
+        query = self._job.start(self.session, self.source, str(self.target), pace=Pace(once=True), **options)
         try:
             assert query.awaitTermination(300)
         finally:
@@ -158,6 +167,53 @@ def test_a_statement_during_the_copy(
     mirrored.run()
     assert len(copies) == 2
     check(mirrored, server, table)
+
+
+def test_a_history_begins_at_one_place(
+    seed: int, server: Server, shop: str, mirrored: Mirror, tmp_path: Path
+) -> None:
+    """Its states are those of a history of the whole log, from the place of its copy on. It is killed once."""
+    rng = random.Random(seed)
+    whole = Mirror(mirrored.session, server, shop, tmp_path / "whole", history)
+    copied = Mirror(mirrored.session, server, shop, tmp_path / "copied", history)
+    begin_log(server)
+    random_shop.create(server, shop)
+    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+        writer.reach(100)
+        copied.run()
+        [begun] = copied.target.glob("_state/begin.json")
+        assert not list(copied.target.glob("_state/copies/*"))
+        writer.reach(200)
+    copied.run()
+    whole.source["startingOffsets"] = "earliest"
+    whole.run(snapshot=False)
+    place = Offset.from_dict(json.loads(json.loads(begun.read_text())["offset"]))
+    for table, (key, _) in TABLES.items():
+        expected = source_rows(server, shop, table)
+        assert kept_rows(copied.target, shop, table, is_history=True) == expected
+        check_states(states(copied, shop, table), states(whole, shop, table), place, key)
+
+
+def states(job: Mirror, shop: str, table: str) -> list[dict[str, Any]]:
+    return rows_of(job.target, f"{shop}.{table}")
+
+
+def check_states(
+    found: list[dict[str, Any]], whole: list[dict[str, Any]], place: Offset, key: tuple[str, ...]
+) -> None:
+    first = ((file_number(place.file) * 10**13) + place.position) * 10**10
+    assert {row["_seq"] for row in found if row["_seq"] < first} <= {0}
+    late = [[row for row in rows if row["_seq"] >= first] for rows in (found, whole)]
+    assert late[0]
+    assert by_key(late[0], "_seq", *key) == by_key(late[1], "_seq", *key)
+    begun = max(row["valid_from"] for row in whole if row["_seq"] < first)
+    early = [row for row in found if row["_seq"] == 0]
+    assert {row["valid_from"] for row in early} == {None}
+    past = [row | {"valid_from": None, "_seq": 0} for row in whole if row["_seq"] < first]
+    assert all(row in past for row in early)
+    lasting = [row for row in past if row["is_current"] or row["valid_to"] > begun + timedelta(seconds=1)]
+    assert all(row in early for row in lasting)
+    assert not [row for row in early if row["valid_to"] and row["valid_to"] < begun - timedelta(seconds=1)]
 
 
 class KilledError(Exception):
@@ -273,8 +329,6 @@ def test_what_cannot_be_copied(
     source = {name: value for name, value in mirrored.source.items() if name != "passwordFile"}
     with pytest.raises(ConfigurationError, match=r"^password: executors copy the tables"):
         mirror.start(spark, source | {"password": "x"}, str(mirrored.target), snapshot=True)
-    with pytest.raises(ConfigurationError, match=r"^snapshot: history cannot begin with a copy"):
-        history.start(spark, mirrored.source, str(mirrored.target), snapshot=True)
     before = server.query("SELECT @@GLOBAL.binlog_row_image")[0][0]
     server.query("SET GLOBAL binlog_row_image = MINIMAL")
     try:

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
-from replica.spark.jobs.past_table import OWN_FIELDS, PastTable
+from replica.spark.jobs.past_table import PastTable
+from replica.spark.jobs.states import OWN_FIELDS
 from tests.spark.support.kept_runs import keep, random_log, target_of
 from tests.spark.support.kept_tables import rows_of
 

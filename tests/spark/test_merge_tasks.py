@@ -18,8 +18,8 @@ from replica.spark.jobs import leaves, merge_tasks, staging
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper
-from replica.spark.jobs.micro_batch import Target
 from replica.spark.jobs.past_table import PastTable
+from replica.spark.jobs.target import Target
 from replica.spark.packed import PACKED_SCHEMA
 from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_log import KEY, packed

@@ -3,9 +3,10 @@
     changelog    every change, append-only, as Parquet or Delta
     mirror       tables as they are now, in Delta
     history      all states that rows have had, with their times, in Delta
+    resync       asks one of these two to copy a table anew
     pipeline     the demo: ``mirror`` of a recorded log, which a local server sends; ``make pipeline``
 
-Each of the first three is a module with functions to import, a subcommand (``mysql-replica spark changelog``) and a
+Each of the first four is a module with functions to import, a subcommand (``mysql-replica spark changelog``) and a
 script (``python -m replica.spark.jobs.changelog``, or the file given to ``spark-submit``). ``spark-submit`` runs the
 file without its package, so these modules import by absolute names; all others import relatively. ``--help`` must
 work without the extras, so pyspark and deltalake, and modules that need them, are imported in functions.
@@ -19,6 +20,8 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
     blocking          a coroutine run by code that is not asynchronous
     first_copy        the source's tables as they are now -> leaves, by ``copy_plan`` and ``copy_tasks``
+    settled_copy      tables as they are at one exact place of the log: with these a history begins
+    copies_anew       tables of a running job that are copied anew: those of ``copy_requests``, and new ones
     keeper            one micro-batch after another: when tables are merged, and the state of the job
     micro_batch       a micro-batch -> steps of single tables
     staging           rows of a micro-batch -> files in the target, in which they wait for a merge
@@ -31,7 +34,8 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     conversions       rows of a table in another form, after DDL; ``convert_tasks`` does it file by file
     table_merges      merges from the waiting rows of tables to their commits
     changed_values    whether a change of a column's type changes stored values
-    kept_table        a table in Delta; its two kinds are ``current_table`` and ``past_table``
+    kept_table        a table in Delta; its two kinds are ``current_table`` and ``past_table`` (with ``states``)
+    target            where the tables of a job are, and which tables it keeps
     job_state         the state that a job keeps from one micro-batch to the next
 
 Statements are read by ``replica.sql.ddl``.

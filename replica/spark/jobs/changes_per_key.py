@@ -115,7 +115,7 @@ class _Completion:
             if column not in self._defaults:
                 raise SchemaMismatchError(
                     f"{self._name}: an INSERT's row lacks {column}, so its value is the column's default, which is "
-                    "not known: SET GLOBAL binlog_row_image=FULL on the source, and seed the table anew"
+                    "not known: SET GLOBAL binlog_row_image=FULL on the source"
                 )
             whole[self._number[column]] = _NOWHERE - 1
         return whole
@@ -152,7 +152,7 @@ class _Completion:
         if missing is not None:
             raise SchemaMismatchError(
                 f"{self._name}: an update of the row with the key {missing!r} lacks columns (binlog_row_image), and "
-                "the target has no such row to take them from: seed the table anew"
+                "the target has no such row to take them from"
             )
         return found
 

@@ -18,7 +18,7 @@ def constant(table: str, column: str, text: str | None, kind: pa.DataType) -> pa
         return pa.array([text], pa.string()).cast(kind)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatchError(
-            f"{table}: the default {text!r} of column {column} cannot be read as {kind}: seed the table anew"
+            f"{table}: the default {text!r} of column {column} cannot be read as {kind}"
         ) from error
 
 

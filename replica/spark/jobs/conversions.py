@@ -15,6 +15,7 @@ from protocol.records import record
 
 from .column_values import constant
 from .staging import schema_from_text, schema_to_text
+from .states import ended, present
 
 _NOTHING: Final = pa.schema([])
 
@@ -25,7 +26,8 @@ class Conversion:
 
     ``spelled`` has new spellings of columns, ``wanted`` the source's columns, ``filled`` the values of new ones in
     present rows, as SQL text. ``renamed`` is a column with its new name, ``dropped`` one that goes. ``ended``: all
-    present states end at this time, in microseconds since 1970. ``own`` names the columns that are not the source's;
+    present states end at this time, in microseconds since 1970. ``begun``: rows become present states, which begin at
+    this time, with this sequence number. ``own`` names the columns that are not the source's;
     in a history (``is_history``) columns that the source has dropped stay.
     """
 
@@ -38,6 +40,7 @@ class Conversion:
     renamed: tuple[str, str] | None = None
     dropped: str | None = None
     ended: int | None = None
+    begun: tuple[int | None, int] | None = None
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """The converted rows. Raises ``SchemaMismatchError`` if their values cannot be converted."""
@@ -49,7 +52,9 @@ class Conversion:
             rows = self._with_name(rows, *self.renamed)
         if self.dropped is not None:
             rows = rows.drop_columns([self.dropped])
-        return rows if self.ended is None else self._ended(rows, self.ended)
+        if self.begun is not None:
+            rows = present(rows, *self.begun)
+        return rows if self.ended is None else ended(rows, self.ended)
 
     def _with_columns(self, rows: pa.Table) -> pa.Table:
         """The rows with the wanted columns of the source, and the table's own columns."""
@@ -96,7 +101,7 @@ class Conversion:
     def _mismatch(self, name: str, found: pa.DataType, wanted: pa.DataType) -> SchemaMismatchError:
         return SchemaMismatchError(
             f"{self.table}: column {name} was {found} and is {wanted} now, and the log does not show how the source "
-            "converted its values: seed the table anew, or exclude it"
+            "converted its values"
         )
 
     def _with_name(self, rows: pa.Table, name: str, new_name: str) -> pa.Table:
@@ -114,18 +119,6 @@ class Conversion:
             rows = rows.drop_columns([new_name])
         return rows.rename_columns([new_name if found == name else found for found in rows.schema.names])
 
-    def _ended(self, rows: pa.Table, micros: int) -> pa.Table:
-        kind = rows.schema.field("valid_to").type
-        moment = pa.scalar(micros, pa.int64()).cast(kind)
-        ends = {
-            "valid_to": pc.if_else(rows["is_current"], moment, rows["valid_to"]),
-            "is_current": pa.repeat(pa.scalar(False), rows.num_rows),
-        }
-        for name, values in ends.items():
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(place, rows.schema.field(place), values)
-        return rows
-
     def to_json(self) -> dict[str, Any]:
         """The conversion as JSON."""
         return {
@@ -138,17 +131,14 @@ class Conversion:
             "renamed": self.renamed,
             "dropped": self.dropped,
             "ended": self.ended,
+            "begun": self.begun,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Conversion":
         """The reverse of ``to_json``."""
-        renamed = data["renamed"]
-        changed = {
-            "own": tuple(data["own"]),
-            "wanted": schema_from_text(data["wanted"]),
-            "renamed": None if renamed is None else tuple(renamed),
-        }
+        pairs = {name: data[name] and tuple(data[name]) for name in ("renamed", "begun")}
+        changed = {"own": tuple(data["own"]), "wanted": schema_from_text(data["wanted"]), **pairs}
         return cls(**{**data, **changed})
 
 

@@ -28,10 +28,10 @@ from .leaf_files import folder
 from .leaf_merge import LeafTable, merged_rows, route_to
 from .leaves import Group, is_past
 from .merges import group_from_json, group_to_json, table_from_json, table_to_json
-from .micro_batch import Target
 from .past_table import PastTable
 from .spark_session import absolute
 from .staging import Part, part_from_json, part_to_json, read_part
+from .target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,7 +25,7 @@ from .copy_tasks import copy_ranges
 from .job_state import JobState, TableState
 from .kept_table import PLANTED, KeptTable, Step, add_action, indexed_columns
 from .leaf_files import NewFile
-from .micro_batch import Target
+from .target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,8 +66,8 @@ class FirstCopy:
         """Whether a copy of this target was planned before."""
         return bool(self._system.get_file_info(f"{self._root}/{_FILE}").type == FileType.File)
 
-    def run(self, begin: JobState) -> str:
-        """Copy the tables, and note them in the state ``begin``. Returns ``startingOffsets``.
+    def run(self) -> tuple[JobState, str]:
+        """Copy the tables. Returns the job's state and ``startingOffsets``.
 
         Raises ``ConfigurationError`` for tables that cannot be kept, or that statements change all the time, and
         what reading them raises.
@@ -81,11 +81,9 @@ class FirstCopy:
             except SchemaMismatchError as error:
                 changed = [str(error)]
             if not changed:
-                begin.tables |= {name: TableState(is_seeded=True) for name in plan.tables}
-                begin.begins = dict(plan.begins)
+                tables = {name: TableState(is_seeded=True) for name in plan.tables}
                 # All tables of the source are known, so a CREATE TABLE IF NOT EXISTS of another name makes one.
-                begin.is_birth = True
-                return plan.offset
+                return JobState(tables=tables, begins=dict(plan.begins), is_birth=True), plan.offset
             _LOGGER.warning(
                 "tables changed while they were copied, so all is copied anew: %s", ", ".join(changed)
             )
@@ -95,10 +93,9 @@ class FirstCopy:
         )
 
     def _planned(self) -> CopyPlan:
-        path = f"{self._root}/{_FILE}"
         if self.has_begun:
-            with self._system.open_input_stream(path) as file:
-                return CopyPlan.from_json(file.read())
+            return read_plan(self._target)
+        path = f"{self._root}/{_FILE}"
         plan = run_aside(make_plan(self._options, self._target.wants, self._parallelism))
         write_whole(self._system, path, lambda file: file.write(plan.to_json()))
         return plan
@@ -133,6 +130,13 @@ class FirstCopy:
             system, path = system_of(self._target.table(name).path, self._target.storage)
             if system.get_file_info(path).type == FileType.Directory:
                 system.delete_dir(path)
+
+
+def read_plan(target: Target) -> CopyPlan:
+    """The plan of a first copy that has begun."""
+    system, root = system_of(target.path, target.storage)
+    with system.open_input_stream(f"{root}/{_FILE}") as file:
+        return CopyPlan.from_json(file.read())
 
 
 def _commit(kept: KeptTable, files: list[NewFile], number: int) -> None:

@@ -6,6 +6,9 @@
 
 Each state of a row is a row of the target, with ``valid_from``, ``valid_to`` and ``is_current``: see
 ``replica.spark.jobs.past_table``. It follows the same statements as ``mirror``, and parks the same tables.
+
+A new job copies the source's tables first, on executors, and brings the copy to one exact place of the log
+(``settled_copy``). These rows are states whose ``valid_from`` is null; the history is complete from that place on.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -15,7 +18,7 @@ from replica.spark.jobs.job_arguments import Job, run_script
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
 if TYPE_CHECKING:
-    from replica.spark.jobs.micro_batch import TableKind
+    from replica.spark.jobs.target import TableKind
 
 
 def _kind() -> "TableKind":

@@ -10,6 +10,7 @@ Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from protocol.errors import CheckpointError
 from protocol.position import BinlogPosition, file_number
 from protocol.records import record
 
+from ..gather import epoch_of, place_number
 from ..packed_items import PackedItem
 from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
 
@@ -45,6 +47,7 @@ _PROGRESS_SCHEMA: Final = pa.schema(
 )
 # The row with the query and the micro-batch, for readers that do not know them.
 _PLACE: Final = "place"
+_TEXTS: Final = MappingProxyType({"begins": "begins", "parked": "parked", "hold": "holds"})
 _Row = tuple[str, str, str, bytes | None]
 
 
@@ -114,7 +117,8 @@ class JobState:
     merge by table; ``merges`` is the number of merges since the last micro-batch. ``is_history``: the tables have
     past states, too. ``begins``: of tables that were copied from the source, where the log counts from, as
     ``FILE:POSITION``; "" stands for all tables that were not. ``parked`` has the tables that are kept no longer,
-    with the reason.
+    with the reason. ``holds`` has the tables that are being copied anew, with the id of the copy: their changes wait
+    for it. ``epoch`` is that of the last change (``Offset.epoch``). ``wanted`` says which tables the job selects.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -127,20 +131,49 @@ class JobState:
     merges: int = 0
     is_history: bool = False
     begins: dict[str, str] = field(default_factory=dict)
+    parked: dict[str, str] = field(default_factory=dict)
+    holds: dict[str, str] = field(default_factory=dict)
+    epoch: int = 0
+    wanted: str | None = None
 
     def is_before(self, name: str, file: str, position: int) -> bool:
         """Whether what the log says of a table at this place is in the copy of the source's tables already."""
-        about = name if name in self.tables else ""
-        begin = self.begins.get(about)
+        begin = self.begins.get(self._copied(name))
         if begin is None:
             return False
         place = BinlogPosition.parse(begin)
         if (file_number(file), position) < (file_number(place.file), place.position):
             return True
-        del self.begins[about]
+        del self.begins[self._copied(name)]
         return False
 
-    parked: dict[str, str] = field(default_factory=dict)
+    def begin_of(self, name: str) -> int | None:
+        """The sequence number from which the log of a table counts; None: it counts as a whole."""
+        begin = self.begins.get(self._copied(name))
+        if begin is None:
+            return None
+        place = BinlogPosition.parse(begin)
+        return place_number(self.epoch, file_number(place.file), place.position)
+
+    def _copied(self, name: str) -> str:
+        return name if name in self.tables else ""
+
+    def see(self, part: Part) -> None:
+        """Note where the log is. The places of another server's log are behind those of the one before."""
+        if part.span is not None and (epoch := epoch_of(part.span[1])) > self.epoch:
+            self.epoch = epoch
+            self.begins.clear()
+
+    def forget(self, name: str, begin: int) -> None:
+        """Forget the rows of a table before this sequence number, which a copy has."""
+        if (waiting := self.waiting.get(name)) is not None:
+            waiting.parts = [left for part in waiting.parts if (left := part.behind(begin)) is not None]
+            if not waiting.parts:
+                del self.waiting[name]
+        for xa, parts in list(self.prepared.items()):
+            self.prepared[xa] = [
+                rows for rows in parts if rows.table != name or rows.part.behind(begin) == rows.part
+            ]
 
     def rows(self) -> list[_Row]:
         """The state as rows of its Delta table."""
@@ -151,6 +184,8 @@ class JobState:
         yield "log", "folds_names", json.dumps(self.folds_names), None
         yield "log", "merges", json.dumps(self.merges), None
         yield "log", "is_history", json.dumps(self.is_history), None
+        yield "log", "epoch", json.dumps(self.epoch), None
+        yield "log", "wanted", json.dumps(self.wanted), None
         for name, table in sorted(self.tables.items()):
             yield "table", name, json.dumps(asdict(table)), None
         for name, waiting in sorted(self.waiting.items()):
@@ -161,6 +196,8 @@ class JobState:
             yield "begins", name, place, None
         for name, reason in sorted(self.parked.items()):
             yield "parked", name, reason, None
+        for name, copy in sorted(self.holds.items()):
+            yield "hold", name, copy, None
         for name in sorted(self.schemas):
             yield "schema", name, "", None
         for name in sorted(self.absent):
@@ -178,13 +215,13 @@ class JobState:
     def progress(self, batch: int) -> pa.Table:
         """A row for each table, as of this micro-batch; see ``table_job.progress``."""
         rows = []
-        for name in sorted({*self.tables, *self.parked}):
+        for name in sorted({*self.tables, *self.parked, *self.holds}):
             table, waiting = self.tables.get(name, TableState()), self.waiting.get(name)
             parts = [] if waiting is None else waiting.parts
             rows.append(
                 {
                     "table": name,
-                    "state": "parked" if name in self.parked else "kept",
+                    "state": self._condition(name),
                     "reason": self.parked.get(name),
                     "batch": batch,
                     "merged_batch": table.merged_batch,
@@ -196,6 +233,11 @@ class JobState:
                 }
             )
         return pa.Table.from_pylist(rows, schema=_PROGRESS_SCHEMA)
+
+    def _condition(self, name: str) -> str:
+        if name in self.holds:
+            return "copying"
+        return "parked" if name in self.parked else "kept"
 
     @classmethod
     def from_rows(cls, rows: list[_Row]) -> "JobState":
@@ -211,10 +253,8 @@ class JobState:
                 key, schema, since, parts = json.loads(value)
                 rows_ = [part_from_json(part) for part in parts]
                 state.waiting[name] = Waiting(tuple(key), schema_from_text(schema), since, rows_)
-            elif kind == "begins":
-                state.begins[name] = value
-            elif kind == "parked":
-                state.parked[name] = value
+            elif kind in ("begins", "parked", "hold"):
+                getattr(state, _TEXTS[kind])[name] = value
             elif kind == "xa":
                 number, table, key, schema, part = json.loads(value)
                 found = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from protocol.records import record
 
@@ -20,8 +20,9 @@ from ..packed_items import PackedItem
 from . import job_state
 from .job_state import JobState, TableState, Waiting
 from .leaves import MOST_BYTES
-from .micro_batch import Batch, Target
+from .micro_batch import Batch
 from .staging import Staged, StagingFile, delete_files
+from .target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ _VACUUM_SECONDS: Final = 3600
 _SAVES_PER_VACUUM: Final = 100
 _STATE_HOURS: Final = 1
 _READER_SECONDS: Final = 120
+_Result = TypeVar("_Result")
 
 
 @record(frozen=True, slots=True)
@@ -102,7 +104,11 @@ class Keeper:
                 return
             query, number, state = self._saved
             now = time.time()
-            names = [name for name, rows in state.waiting.items() if is_end or self._has_waited(rows, now)]
+            names = [
+                name
+                for name, rows in state.waiting.items()
+                if name not in state.holds and (is_end or self._has_waited(rows, now))
+            ]
             if not names:
                 return
             self._saved = None
@@ -110,6 +116,31 @@ class Keeper:
             batch.merge(*names)
             state.merges += 1
             self._save(query, number, state, batch)
+
+    # Tables that are copied anew.
+
+    def change(self, change: Callable[[JobState, Batch], _Result], spark: "SparkSession") -> _Result | None:
+        """Change the state between two micro-batches, and save it; None if there is no state yet."""
+        with self._lock:
+            self._target = replace(self._target, spark=spark)
+            saved = self._saved
+            if saved is None:
+                found = job_state.peek(self._target.path, self._target.storage)
+                if found is None:
+                    return None
+                state, query, number = found
+                forget_merged(self._target, query, number, state)
+            else:
+                query, number, state = saved
+            self._saved = None
+            batch = _later_batch(self._target, query, number, state)
+            result = change(state, batch)
+            state.merges += 1
+            self._save(query, number, state, batch)
+            if saved is None:
+                # A micro-batch that an earlier process has begun asks the tables what it has done.
+                self._saved = None
+            return result
 
     def _has_waited(self, waiting: Waiting, now: float) -> bool:
         return now - waiting.since >= self._policy.seconds
@@ -132,10 +163,13 @@ class Keeper:
         due = [
             name
             for name, rows in state.waiting.items()
-            if is_full
-            or self._policy.is_due(state.tables[name], rows, now)
-            # An earlier run of this micro-batch may have merged the table, and was killed then.
-            or (is_first and batch.has_merged(name))
+            if name not in state.holds
+            and (
+                is_full
+                or self._policy.is_due(state.tables[name], rows, now)
+                # An earlier run of this micro-batch may have merged the table, and was killed then.
+                or (is_first and batch.has_merged(name))
+            )
         ]
         batch.merge(*due)
         self._save(query, number, state, batch)

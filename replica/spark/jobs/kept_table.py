@@ -88,6 +88,8 @@ class KeptTable(ABC):
     own_fields: tuple[pa.Field, ...] = ()
     #: Whether a column that the source drops is dropped here, too.
     drops_columns = True
+    #: Whether rows that were there before the log must be as they were at the place from which it is followed.
+    begins_exactly = False
 
     def __init__(self, name: str, path: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
         self.name = name
@@ -104,6 +106,14 @@ class KeptTable(ABC):
     @abstractmethod
     def clear(self, micros: int, step: Step) -> None:
         """The source's table has lost all rows at this time (microseconds since 1970)."""
+
+    def take_over(self, source: "KeptTable", step: Step, begin: tuple[int, int] | None = None) -> None:
+        """Get the rows of another table, which are those of the source now, in place of the present ones.
+
+        ``begin``: the time of that, in microseconds since 1970, and its sequence number; None if nothing is known of
+        the time before.
+        """
+        self.rewrite(self.conversion(), step, source)
 
     # The common part.
 
@@ -214,14 +224,23 @@ class KeptTable(ABC):
             )
             self.table = self._reopened()
 
-    def end_all(self, micros: int, step: Step) -> None:
-        """End all present states of a history at this time (microseconds since 1970)."""
+    def end_all(
+        self, micros: int, step: Step, following: "tuple[Conversion, KeptTable] | None" = None
+    ) -> None:
+        """End all present states of a history at this time (microseconds since 1970).
+
+        The converted rows of another table, if there is one ``following``, come in their place.
+        """
         for _ in range(ATTEMPTS):
             if self.table is None or self.is_taken(step):
                 return
             files = [file for file in self.files(()) if not is_past(file.path)]
-            converting = self.converting(replace(self.conversion(), ended=micros), self.path)
-            if self.replace_files(Merged(files, self._converted(converting, files)), step):
+            ending = replace(self.conversion(), ended=micros)
+            added = self._converted(self.converting(ending, self.path), files)
+            if following is not None:
+                conversion, source = following
+                added += self._converted(source.converting(conversion, self.path), source.files(()))
+            if self.replace_files(Merged(files, added), step):
                 return
         raise CheckpointError(f"{self.path}: {OTHERS}")
 

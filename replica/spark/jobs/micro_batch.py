@@ -16,27 +16,29 @@ them (``merges``).
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from protocol.errors import ConfigurationError, LostEventsError, ReplicaError, SchemaMismatchError
-from protocol.records import record
+from protocol.position import file_number
 
 from ...sql import ddl
 from ...sql.xa import statement_xid
+from ..gather import place_number
 from ..packed_items import PackedItem
 from .changed_values import changes_values
 from .coverage import SYSTEM_SCHEMAS
 from .job_state import JobState, PreparedRows, TableState, Waiting
-from .kept_table import KeptTable, Step, table_path
+from .kept_table import KeptTable, Step
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
+from .target import Target
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from .settled_copy import Settled
 
 _LOGGER: Final = logging.getLogger(__name__)
 # The steps of a merge: the table gets the columns of the rows, then the rows.
@@ -44,29 +46,6 @@ _STEPS_OF_A_MERGE: Final = 2
 
 _One = TypeVar("_One")
 _Result = TypeVar("_Result")
-TableKind = type[KeptTable]
-
-
-@record(frozen=True, slots=True)
-class Target:
-    """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``.
-
-    ``storage`` has the storage options of the path. Without ``spark`` all is done in this process. ``parks``: what is
-    wrong with one table stops that table only, else the job.
-    """
-
-    path: str
-    kind: TableKind
-    wants: Callable[[str], bool]
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    spark: "SparkSession | None" = field(default=None, repr=False)
-    parks: bool = False
-
-    def table(self, name: str) -> KeptTable:
-        """A table of the target."""
-        found = self.kind(name, table_path(self.path, name), self.storage)
-        found.spark = self.spark
-        return found
 
 
 class Batch:
@@ -90,13 +69,19 @@ class Batch:
             if staged.rows is not None:
                 self._rows(item, staged.rows)
             elif item.op == "gap":
-                raise LostEventsError(
-                    f"{item.sql}: the tables of {self._target.path} would lack these changes: seed them anew"
-                )
+                self._gap(item)
             elif item.op == "ddl":
                 self._statement(item)
             else:
                 self._xa_end(item)
+
+    def _gap(self, item: PackedItem) -> None:
+        """Part of the log is lost, so nothing is known of any table from here on."""
+        lost = LostEventsError(f"{item.sql}: the tables of {self._target.path} would lack these changes")
+        if not self._target.is_live:
+            raise lost
+        for name in self._state.tables:
+            self._trouble(name, lost)
 
     def merge(self, *names: str) -> None:
         """Merge all waiting rows of these tables."""
@@ -111,6 +96,32 @@ class Batch:
         """The tables that the batch has looked at."""
         return self._tables.values()
 
+    # Tables that are copied anew.
+
+    def release(self, name: str) -> None:
+        """The changes of a table wait no longer for its copy: if it is made already, it is of no use."""
+        state = self._state
+        if state.holds.pop(name, None) is not None and (name not in state.tables or name in state.parked):
+            # The changes before these are not known.
+            state.waiting.pop(name, None)
+
+    def take_over(self, name: str, settled: "Settled", step: Step) -> None:
+        """Replace a table, whose changes have waited since before the copy, by its copy."""
+        state, kept, source = self._state, self._table(name), settled.target.table(name)
+        place, known = settled.offset, settled.state.tables[name]
+        begin = place_number(state.epoch, file_number(place.file), place.position)
+        if source.table is not None:
+            kept.take_over(source, step, (settled.moment, begin))
+        elif kept.table is not None:
+            kept.clear(settled.moment, step)
+        known.size, known.merged_at, known.merged_batch = kept.size, int(time.time()), self._number
+        state.tables[name] = known
+        state.begins[name] = f"{place.file}:{place.position}"
+        state.parked.pop(name, None)
+        state.absent.discard(name)
+        del state.holds[name]
+        state.forget(name, begin)
+
     # Rows.
 
     def _rows(self, item: PackedItem, rows: StagedRows) -> None:
@@ -118,8 +129,17 @@ class Batch:
         if item.schema in SYSTEM_SCHEMAS:
             # The server's own tables, such as those that loading time zones writes.
             return
-        if name in self._state.parked or self._state.is_before(name, item.file, item.pos):
+        state = self._state
+        if name in state.parked and name not in state.holds:
             return
+        for part in rows.parts:
+            state.see(part)
+        if state.is_before(name, item.file, item.pos):
+            begin = state.begin_of(name)
+            assert begin is not None
+            rows = rows.behind(begin)
+            if not rows.parts:
+                return
         try:
             self._check(name, rows, item)
         except ConfigurationError as error:
@@ -135,20 +155,18 @@ class Batch:
 
     def _check(self, name: str, rows: StagedRows, item: PackedItem) -> None:
         place = f"{item.file}:{item.pos}"
-        if name not in self._state.tables:
+        if name not in self._state.tables and name not in self._state.holds:
             raise ConfigurationError(
-                f"{name} has changes at {place}, but the log does not reach back to its CREATE TABLE: give the state "
-                "of the table at a checkpoint (--seed), or exclude it"
+                f"{name} has changes at {place}, but the log does not reach back to its CREATE TABLE"
             )
         if not rows.has_names:
             raise ConfigurationError(
-                f"{name} has changes at {place} without the names of its columns: grant the user SELECT on the table "
-                "and begin anew, or exclude it"
+                f"{name} has changes at {place} without the names of its columns: grant the user SELECT on the table"
             )
         if not rows.key:
             raise ConfigurationError(
                 f"{name} has no primary key at {place}, so its rows cannot be told apart: exclude the table, or add "
-                "a primary key and seed the table anew"
+                "a primary key"
             )
 
     def _add(self, name: str, key: tuple[str, ...], schema: pa.Schema, part: Part) -> None:
@@ -163,6 +181,8 @@ class Batch:
     def _flush(self, *names: str) -> None:
         """Merge the waiting rows of these tables."""
         found, target = self._state.waiting, self._target
+        for name in names:
+            self.release(name)
         merges = [
             TableMerge(
                 self._table(name),
@@ -180,8 +200,9 @@ class Batch:
         """Park a table: it gets what waits for it, and nothing more. The others go on."""
         if not self._target.parks:
             raise error
-        _LOGGER.error("%s is kept no longer: %s", name, error)
-        self._state.parked[name] = str(error)
+        reason = f"{error} -- {self._target.remedy(name)}"
+        _LOGGER.error("%s is kept no longer: %s", name, reason)
+        self._state.parked[name] = reason
 
     def _table(self, name: str) -> KeptTable:
         found = self._tables.get(name)
@@ -219,6 +240,8 @@ class Batch:
             named = [getattr(action, field, None) for field in ("table", "new_table", "schema")]
             if any(self._state.is_before(name, item.file, item.pos) for name in named if name is not None):
                 continue
+            for held in [one for one in self._state.holds if one in named]:
+                self.release(held)
             try:
                 _ACTIONS[type(action)](self, action, item)
             except SchemaMismatchError as error:
@@ -415,9 +438,7 @@ def _set_default(known: TableState, name: str, column: ddl.ColumnDefinition, fie
 
 
 def _refused(table: str, why: str) -> SchemaMismatchError:
-    return SchemaMismatchError(
-        f"{table} cannot be kept any longer: {why} -- seed the table anew, or exclude it"
-    )
+    return SchemaMismatchError(f"{table} cannot be kept any longer: {why}")
 
 
 def _table_of(action: ddl.Action) -> str | None:

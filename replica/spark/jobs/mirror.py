@@ -35,7 +35,7 @@ from replica.spark.jobs.job_arguments import Job, run_script
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
 if TYPE_CHECKING:
-    from replica.spark.jobs.micro_batch import TableKind
+    from replica.spark.jobs.target import TableKind
 
 
 def _kind() -> "TableKind":
@@ -44,7 +44,7 @@ def _kind() -> "TableKind":
     return CurrentTable
 
 
-_MIRROR: Final = TableJob("mirror", _kind, copies=True)
+_MIRROR: Final = TableJob("mirror", _kind)
 
 start: Final = _MIRROR.start
 load: Final = _MIRROR.load

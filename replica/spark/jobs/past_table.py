@@ -1,30 +1,16 @@
 """A table of ``history`` in Delta: each state of each row with its interval (slowly changing dimension, type 2).
 
-    the source's columns
-    valid_from   commit time of the change that made this state; null: from a seed, so before the log
-    valid_to     commit time of the change that ended it; null for the present state
-    is_current   whether this is the present state
-    _seq         the sequence number of the change that made it: orders states that begin at the same time
-
-Columns that the source has dropped stay, and are null in later states. A state that lasted only within one
-transaction is there, too, with the same ``valid_from`` and ``valid_to``. ``kept_table`` has the common part of kept
-tables.
+It has the source's columns, and those of ``states``. Columns that the source has dropped stay, and are null in later
+states. A state that lasted only within one transaction is there, too, with the same ``valid_from`` and ``valid_to``.
+``kept_table`` has the common part of kept tables.
 """
 
-from typing import Final
+from dataclasses import replace
 
 import pyarrow as pa
 
-from ...arrow.temporal import TIMESTAMP
-from ..gather import SEQ_TYPE
 from .kept_table import KeptTable, Step
-
-OWN_FIELDS: Final = (
-    pa.field("valid_from", TIMESTAMP),
-    pa.field("valid_to", TIMESTAMP),
-    pa.field("is_current", pa.bool_()),
-    pa.field("_seq", SEQ_TYPE),
-)
+from .states import OWN_FIELDS, present
 
 
 class PastTable(KeptTable):
@@ -32,6 +18,7 @@ class PastTable(KeptTable):
 
     own_fields = OWN_FIELDS
     drops_columns = False
+    begins_exactly = True
 
     def clear(self, micros: int, step: Step) -> None:
         """End all states."""
@@ -39,7 +26,14 @@ class PastTable(KeptTable):
 
     def seeded(self, rows: pa.Table) -> pa.Table:
         """The rows of a seed as present states, which began before the log."""
-        values = (None, None, True, 0)
-        for own, value in zip(OWN_FIELDS, values, strict=True):
-            rows = rows.append_column(own, pa.repeat(pa.scalar(value, own.type), rows.num_rows))
-        return rows
+        return present(rows)
+
+    def take_over(self, source: KeptTable, step: Step, begin: tuple[int, int] | None = None) -> None:
+        """End all present states, and begin one for each row of ``source``."""
+        planting = replace(self.conversion(), begun=begin or (None, 0))
+        if begin is None or self.table is None:
+            self.rewrite(planting, step, source)
+            return
+        columns = pa.schema(source.open().schema().to_arrow())
+        self.conform(columns.empty_table(), {}, step)
+        self.end_all(begin[0], replace(step, number=step.number + 1), (planting, source))

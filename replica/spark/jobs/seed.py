@@ -35,7 +35,7 @@ from ..packed_items import PackedItem, unpack
 from ..table_mode import spark_type
 from .blocking import run_aside
 from .kept_table import PLANTED
-from .micro_batch import Target
+from .target import Target
 
 _SUFFIX: Final = ".parquet"
 _CHUNK_ROWS: Final = 1 << 16

@@ -39,6 +39,7 @@ class Part:
 
     ``moves`` has the places before and after of keys that moved in an update that lacks columns; None: many of them.
     ``moment`` is the time of the commit, if it came later than the rows (XA COMMIT), in microseconds since 1970.
+    ``span`` has the least and the largest sequence number; None: not known. Rows before ``after`` count no more.
     """
 
     path: str
@@ -49,6 +50,14 @@ class Part:
     high: int
     moves: tuple[tuple[int, int], ...] | None = ()
     moment: int | None = None
+    span: tuple[int, int] | None = None
+    after: int | None = None
+
+    def behind(self, begin: int) -> "Part | None":
+        """What of the part has sequence numbers from ``begin`` on."""
+        if self.span is None or self.span[0] >= begin:
+            return self
+        return None if self.span[1] < begin else replace(self, after=begin)
 
 
 @record(frozen=True, slots=True)
@@ -62,6 +71,18 @@ class StagedRows:
     committed: Part | None = None
     prepared: dict[str, Part] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> list[Part]:
+        """All parts."""
+        found = [] if self.committed is None else [self.committed]
+        return [*found, *self.prepared.values()]
+
+    def behind(self, begin: int) -> "StagedRows":
+        """What of the rows has sequence numbers from ``begin`` on."""
+        committed = self.committed and self.committed.behind(begin)
+        prepared = {xa: part for xa, part in self.prepared.items() if part.behind(begin) is not None}
+        return replace(self, committed=committed, prepared=prepared)
+
 
 @record(frozen=True, slots=True)
 class Staged:
@@ -73,10 +94,7 @@ class Staged:
     @property
     def parts(self) -> list[Part]:
         """All parts of the item."""
-        if self.rows is None:
-            return []
-        found = [] if self.rows.committed is None else [self.rows.committed]
-        return [*found, *self.rows.prepared.values()]
+        return [] if self.rows is None else self.rows.parts
 
 
 class StagingFile:
@@ -123,7 +141,9 @@ class StagingFile:
             writer.write_table(rows.combine_chunks())
         where, moves = _moves(rows, key)
         low, high = (int(where.min()), int(where.max())) if len(where) else (0, 0)
-        return Part(self.path, offset, self._sink.tell() - offset, rows.num_rows, low, high, moves)
+        found = pc.min_max(rows["_seq"])
+        span = (int(found["min"].as_py()), int(found["max"].as_py())) if rows.num_rows else None
+        return Part(self.path, offset, self._sink.tell() - offset, rows.num_rows, low, high, moves, span=span)
 
 
 def read_part(system: FileSystem, part: Part) -> pa.Table:
@@ -133,6 +153,8 @@ def read_part(system: FileSystem, part: Part) -> pa.Table:
         data = file.read_buffer(part.length)
     with pa.ipc.open_stream(data) as reader:
         rows = reader.read_all()
+    if part.after is not None:
+        rows = rows.filter(pc.greater_equal(rows["_seq"], pa.scalar(part.after, rows["_seq"].type)))
     if part.moment is None:
         return rows
     place = rows.schema.get_field_index("_ts")
@@ -195,10 +217,9 @@ def part_to_json(part: Part) -> list[Any]:
 
 def part_from_json(data: Sequence[Any]) -> Part:
     """The reverse of ``part_to_json``."""
-    *values, moves, moment = data
-    path, offset, length, rows, low, high = values
-    pairs = None if moves is None else tuple((before, after) for before, after in moves)
-    return Part(path, offset, length, rows, low, high, pairs, moment)
+    path, offset, length, rows, low, high, moves, moment, span, after = data
+    pairs = None if moves is None else tuple((old, new) for old, new in moves)
+    return Part(path, offset, length, rows, low, high, pairs, moment, span and (span[0], span[1]), after)
 
 
 def schema_to_text(schema: pa.Schema) -> str:

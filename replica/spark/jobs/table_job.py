@@ -51,12 +51,14 @@ if TYPE_CHECKING:
 
     from ..packed_items import PackedItem
     from ..source_options import SourceOptions
+    from .copies_anew import Resyncs
     from .first_copy import FirstCopy
     from .job_state import JobState
     from .keeper import Keeper
-    from .micro_batch import TableKind, Target
     from .seed import Seed
+    from .settled_copy import ExactBeginning
     from .staging import Staged
+    from .target import TableKind, Target
 
 _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 _FILES_QUERY: Final = "files"
@@ -72,22 +74,18 @@ _STARTING: Final = frozenset({"startingoffsets", "startingtimestamp", "startingg
 _LIMITS: Final = frozenset({"maxrowspertrigger", "maxbytespertrigger"})
 _FIXED: Final = frozenset({"schemamode", "table", "images", "includeddl", "rowformat", "onschemachange"})
 EPILOG: Final = """\
-Started again, it continues where it ended. A new mirror of a live source copies the tables first. Other new jobs
-begin at the beginning of the log, which must reach back to the CREATE TABLE of every table; or with the state of the
-tables at a checkpoint: --seed PATH@CHECKPOINT, where PATH has schema/table as Parquet or Delta, and CHECKPOINT is
-FILE:POSITION, a GTID set or a checkpoint's JSON."""
+Started again, it continues where it ended. A new job on a live source copies the tables first, if the password is
+in a variable or a file. With --no-snapshot it begins at the beginning of the log, which must reach back to the CREATE
+TABLE of every table; or it begins with the state of the tables at a checkpoint: --seed PATH@CHECKPOINT, where PATH
+has schema/table as Parquet or Delta, and CHECKPOINT is FILE:POSITION, a GTID set or a checkpoint's JSON."""
 
 
 @record(frozen=True, slots=True)
 class TableJob:
-    """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported.
-
-    ``copies``: a new job begins with a copy of the source's tables.
-    """
+    """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported."""
 
     name: str
     kind: "Callable[[], TableKind]"
-    copies: bool = False
 
     def start(
         self,
@@ -109,8 +107,8 @@ class TableJob:
         ``retention_hours``: files of the tables that no version of so many hours has are deleted; default: none are.
 
         Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. A new
-        job of ``mirror`` copies the tables first (``snapshot``; the default unless the password is in the source's
-        options, as executors log in themselves). Otherwise it begins at the beginning of the log, or with ``seed``:
+        job copies the tables first (``snapshot``; the default unless the password is in the source's options, as
+        executors log in themselves). Otherwise it begins at the beginning of the log, or with ``seed``:
         ``PATH@CHECKPOINT``. The query's progress has the number of row changes in
         ``observedMetrics["changes"]["rows"]``. Raises ``ConfigurationError``, which names the tables, if the log does
         not reach back to their CREATE TABLE.
@@ -119,6 +117,7 @@ class TableJob:
         from ..source_options import parse_options
         from ..stream_reader import connection_options
         from . import job_state
+        from .copies_anew import selection
         from .coverage import check_log, folds_names
         from .kept_table import check_free
         from .seed import start_options
@@ -129,12 +128,15 @@ class TableJob:
         parsed = parse_options(options)
         kept = self._target(target, parsed)
         begin = job_state.JobState()
+        found = job_state.peek(target, kept.storage)
+        if found is not None and (found[0].begins or found[0].holds):
+            options.setdefault("onSchemaMismatch", "positional")
         if not job_state.exists(target, kept.storage):
-            copy = self._first_copy(spark, options, parsed, kept, source, seed, snapshot)
+            copy = _first_copy(spark, options, source, kept, state, seed, snapshot)
             if copy is None or not copy.has_begun:
                 check_free(target, kept.storage)
             if copy is not None:
-                options["startingOffsets"] = copy.run(begin)
+                begin, options["startingOffsets"] = copy.run()
                 # What the log says before the last statement about a table is in the copy, and may have no names.
                 options.setdefault("onSchemaMismatch", "positional")
             elif seed is not None:
@@ -151,48 +153,24 @@ class TableJob:
             else:
                 begin.is_birth = check_log(connection_options(parsed), kept.wants)
             begin.folds_names = folds_names(connection_options(parsed))
+            begin.wanted = selection(source)
         is_waiting = not (pace is not None and pace.once) and not is_connect(spark)
         each = _EachBatch(
             kept, begin, state.checkpoint, (merge_interval if is_waiting else 0, retention_hours)
         )
+        copies = _copies_anew(spark, source, kept, state, each.keeper() if is_waiting else None)
+        if copies is not None:
+            copies.ask_for_new(connection_options(parsed))
+            copies.hold()
+            if not is_waiting:
+                copies.run()
         frame = _counted(read_stream(spark, options, target, state))
         query = start_query(frame.writeStream.foreachBatch(each), state, pace)
         if is_waiting and merge_interval:
-            threading.Thread(target=each.merge_while, args=(query, merge_interval), daemon=True).start()
+            _in_thread(partial(each.merge_while, query, merge_interval))
+        if is_waiting and copies is not None:
+            _in_thread(partial(copies.run_while, lambda: bool(query.isActive)))
         return query
-
-    def _first_copy(
-        self,
-        spark: "SparkSession",
-        options: Mapping[str, str],
-        parsed: "SourceOptions",
-        kept: "Target",
-        given: Mapping[str, str],
-        seed: str | None,
-        snapshot: bool | None,
-    ) -> "FirstCopy | None":
-        """The copy with which a new job begins; None without one. Raises ``ConfigurationError``."""
-        names = {name.lower() for name in given}
-        starts = seed is not None or bool(_STARTING & names)
-        if snapshot is None:
-            snapshot = self.copies and not starts and "password" not in names
-        if not snapshot:
-            return None
-        if not self.copies or starts:
-            why = (
-                "a seed or a start says where the job begins"
-                if starts
-                else f"{self.name} cannot begin with a copy"
-            )
-            raise ConfigurationError(f"snapshot: {why}: leave one of them out")
-        if "password" in names:
-            raise ConfigurationError(
-                "password: executors copy the tables, and a plan must not have it: give passwordEnv or passwordFile"
-            )
-        from ..stream_reader import connection_options
-        from .first_copy import FirstCopy
-
-        return FirstCopy(spark, options, connection_options(parsed), kept, parsed.snapshot_parallelism)
 
     def load(
         self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
@@ -254,13 +232,12 @@ class TableJob:
             metavar="HOURS",
             help="delete files that no version of a table of so many hours has; default: keep all",
         )
-        if self.copies:
-            parser.add_argument(
-                "--snapshot",
-                action=BooleanOptionalAction,
-                default=None,
-                help="copy the tables first, by executors (default of a new target without --seed and --start)",
-            )
+        parser.add_argument(
+            "--snapshot",
+            action=BooleanOptionalAction,
+            default=None,
+            help="copy the tables first, by executors (default of a new target without --seed and --start)",
+        )
         add_run_arguments(parser)
 
     def run(self, options: Namespace, note: Note) -> None:
@@ -281,6 +258,7 @@ class TableJob:
                     seed=seed,
                     merge_interval=options.merge_interval,
                     retention_hours=options.retention,
+                    snapshot=options.snapshot,
                 )
                 note(f"following {options.source} -> {target}")
                 await_queries(query)
@@ -289,7 +267,7 @@ class TableJob:
 
     def _target(self, path: str, options: "SourceOptions") -> "Target":
         from .coverage import SYSTEM_SCHEMAS
-        from .micro_batch import Target
+        from .target import Target
 
         wants_table = table_filter(options.settings.tables, options.settings.exclude_tables)
 
@@ -297,7 +275,64 @@ class TableJob:
             schema, _, table = name.partition(".")
             return schema not in SYSTEM_SCHEMAS and (wants_table is None or wants_table(schema, table))
 
-        return Target(path, self.kind(), wants, options.settings.storage, parks=True)
+        return Target(path, self.kind(), wants, options.settings.storage, parks=True, is_live=options.is_live)
+
+
+def _first_copy(
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    given: Mapping[str, str],
+    kept: "Target",
+    state: State,
+    seed: str | None,
+    snapshot: bool | None,
+) -> "FirstCopy | ExactBeginning | None":
+    """The copy with which a new job begins; None without one. Raises ``ConfigurationError``."""
+    names = {name.lower() for name in given}
+    starts = seed is not None or bool(_STARTING & names)
+    if snapshot is None:
+        snapshot = not starts and "password" not in names
+    if not snapshot:
+        return None
+    if starts:
+        raise ConfigurationError(
+            "snapshot: a seed or a start says where the job begins: leave one of them out"
+        )
+    if "password" in names:
+        raise ConfigurationError(
+            "password: executors copy the tables, and a plan must not have it: give passwordEnv or passwordFile"
+        )
+    from ..source_options import parse_options
+    from ..stream_reader import connection_options
+    from .first_copy import FirstCopy
+    from .settled_copy import ExactBeginning
+
+    if kept.kind.begins_exactly:
+        return ExactBeginning(spark, given, kept, state)
+    parsed = parse_options(options)
+    return FirstCopy(spark, options, connection_options(parsed), kept, parsed.snapshot_parallelism)
+
+
+def _copies_anew(
+    spark: "SparkSession", given: Mapping[str, str], kept: "Target", state: State, keeper: "Keeper | None"
+) -> "Resyncs | None":
+    """What copies tables of a job anew; None if executors cannot log in."""
+    from .copies_anew import Resyncs
+    from .copy_requests import Requests
+    from .job_state import JobState
+    from .keeper import Keeper
+
+    requests = Requests(kept.path, kept.storage)
+    if "password" in {name.lower() for name in given}:
+        for request in requests.open():
+            requests.add(request.table, "password: a plan must not have it: give passwordEnv or passwordFile")
+        return None
+    keeper = keeper or Keeper(kept, JobState())
+    return Resyncs(spark, given, kept, state, keeper, requests)
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
 
 
 def progress(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> "pa.Table":
@@ -344,19 +379,20 @@ class _EachBatch:
 
         query = query_id(frame, self._checkpoint, self._target.storage)
         items = partial(stage, frame, self._target.path, self._target.storage)
-        self._made().run(query, batch, items, frame.sparkSession)
+        self.keeper().run(query, batch, items, frame.sparkSession)
 
     def merge_while(self, query: "StreamingQuery", seconds: float) -> None:
         """Merge what has waited for so long, while the query is active, also if nothing comes any more."""
         while query.isActive:
             time.sleep(min(seconds, _MOST_SECONDS))
             try:
-                self._made().merge_waiting()
+                self.keeper().merge_waiting()
             except Exception as error:
                 if query.isActive:
                     end_with(query, error)
 
-    def _made(self) -> "Keeper":
+    def keeper(self) -> "Keeper":
+        """What keeps the tables, in the process that runs the micro-batches."""
         from .keeper import Keeper, MergePolicy
 
         if self._keeper is None:

@@ -11,7 +11,7 @@ from replica.config.table_filter import table_filter
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.kept_table import KeptTable
-from replica.spark.jobs.micro_batch import Target
+from replica.spark.jobs.target import Target
 from replica.spark.packed import PACKED_SCHEMA
 from replica.spark.packed_items import PackedItem
 from replica.spark.read_task import ReadPlan, read_piece

@@ -12,7 +12,7 @@ from replica.spark.jobs import kept_table
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
 from replica.spark.jobs.kept_table import KeptTable
-from replica.spark.jobs.micro_batch import Target
+from replica.spark.jobs.target import Target
 from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_log import RandomLog, packed
 

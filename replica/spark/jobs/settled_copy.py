@@ -1,0 +1,173 @@
+"""Tables of a source as they are at one exact place of its log, in Delta: what a history begins with.
+
+    a mirror of these tables, in a folder of its own    their first copy, and then the log up to its end
+    the mirror's checkpoint                             -> the place at which it has ended
+
+The rows of a first copy are of different moments, until a mirror has taken the log behind all of them. A copy that is
+killed goes on. This module plans nothing of its own: ``first_copy`` and ``keeper`` do the work.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from protocol.errors import ConfigurationError
+from protocol.records import record
+
+from ...spool.offsets import Offset
+from ...spool.storage import system_of, write_whole
+from . import job_state, mirror
+from .current_table import CurrentTable
+from .first_copy import read_plan
+from .job_state import JobState, TableState
+from .kept_table import PLANTED, Step
+from .leaf_files import folder
+from .spark_session import Pace, State, await_queries, local_path
+from .target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Options of the job's own connection, and of where it begins.
+_OWN: Final = frozenset({"serverid", "sourcename", "startingoffsets", "startingtimestamp", "startinggtidset"})
+_SPOOL: Final = "spooldir"
+_FOLDER: Final = "copies"
+_BEGIN: Final = "_state/begin.json"
+
+
+@record(frozen=True, slots=True)
+class Settled:
+    """Tables in ``target``, and what is known of them, at the place ``offset``.
+
+    ``number`` grows with the place. ``moment``: when that was, in microseconds since 1970.
+    """
+
+    target: Target
+    state: JobState
+    offset: Offset
+    number: int
+    moment: int
+
+
+class SettledCopy:
+    """Copies tables into a folder of a job; ``run`` may be called again after a kill, and then goes on."""
+
+    def __init__(
+        self, spark: "SparkSession", source: Mapping[str, str], name: str, target: Target, state: State
+    ) -> None:
+        """``name`` is that of the folder; ``target`` and ``state`` are those of the job."""
+        self._spark = spark
+        self._path = f"{target.path}/_state/{_FOLDER}/{name}"
+        self._target = replace(target, path=self._path, kind=CurrentTable, spark=spark)
+        self._source = {option: value for option, value in source.items() if option.lower() not in _OWN}
+        for option in [option for option in self._source if option.lower() == _SPOOL]:
+            self._source[option] = f"{self._source[option].rstrip('/')}/{_FOLDER}/{name}"
+        # The job's state may be elsewhere, as Spark writes checkpoints, and Delta the target.
+        self._base = f"{os.path.dirname(state.checkpoint)}/{_FOLDER}/{name}"
+        spool = None if state.spool is None else f"{state.spool}/{_FOLDER}/{name}"
+        self._state = State(f"{self._base}/_state/checkpoint", spool)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an earlier run has left something."""
+        system, root = system_of(self._path, self._target.storage)
+        return bool(system.get_file_info(root).type == FileType.Directory)
+
+    def run(self) -> Settled:
+        """Copy the tables, and follow the log up to its end. Raises what a mirror raises."""
+        pace = Pace(once=True)
+        query = mirror.start(
+            self._spark, self._source, self._path, state=self._state, pace=pace, snapshot=True
+        )
+        await_queries(query)
+        plan = read_plan(self._target)
+        state = JobState(tables={name: TableState(is_seeded=True) for name in plan.tables}, is_birth=True)
+        found = job_state.peek(self._path, self._target.storage)
+        if found is not None:
+            state = found[0]
+            state.begins.clear()
+        number = self._last_batch()
+        offset = json.loads(plan.offset) if number is None else self._end_of(number)
+        count, moment = 0 if number is None else number + 1, time.time_ns() // 1000
+        return Settled(self._target, state, Offset.from_dict(offset), count, moment)
+
+    def _last_batch(self) -> int | None:
+        """The number of the last micro-batch of the mirror; None if the log had nothing for it."""
+        system, root = self._checkpoint()
+        files = system.get_file_info(FileSelector(f"{root}/commits", allow_not_found=True))
+        return max((int(file.base_name) for file in files if file.base_name.isdecimal()), default=None)
+
+    def _end_of(self, number: int) -> dict[str, object]:
+        """The offset at which a micro-batch ended, from Spark's log of offsets: its last line."""
+        system, root = self._checkpoint()
+        with system.open_input_stream(f"{root}/offsets/{number}") as file:
+            found: dict[str, object] = json.loads(file.read().decode().rstrip().rpartition("\n")[2])
+        return found
+
+    def _checkpoint(self) -> tuple[FileSystem, str]:
+        path = self._state.checkpoint
+        return system_of(local_path(path) or path, self._target.storage)
+
+    def delete(self) -> None:
+        """Delete all files of the copy."""
+        for path in (self._path, self._base, self._state.spool):
+            # What cannot be deleted fails no job.
+            with contextlib.suppress(OSError, ConfigurationError):
+                if path is not None:
+                    system, root = system_of(local_path(path) or path, self._target.storage)
+                    system.delete_dir(root)
+
+
+class ExactBeginning:
+    """Begins a job with the tables at one exact place; ``run`` returns its state and the place."""
+
+    def __init__(
+        self, spark: "SparkSession", source: Mapping[str, str], target: Target, state: State
+    ) -> None:
+        self._copy = SettledCopy(spark, source, "first", target, state)
+        self._target = replace(target, spark=spark)
+        self._system, root = system_of(target.path, target.storage)
+        self._file = f"{root}/{_BEGIN}"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an earlier run has left something."""
+        return self._is_done or self._copy.has_begun
+
+    @property
+    def _is_done(self) -> bool:
+        return bool(self._system.get_file_info(self._file).type == FileType.File)
+
+    def run(self) -> tuple[JobState, str]:
+        """Copy the tables into the target. Returns the job's state and ``startingOffsets``."""
+        if not self._is_done:
+            settled = self._copy.run()
+            self._take(settled)
+            said = {"rows": settled.state.rows(), "offset": json.dumps(settled.offset.to_dict())}
+            write_whole(self._system, self._file, lambda file: file.write(json.dumps(said).encode()))
+            self._copy.delete()
+        with self._system.open_input_stream(self._file) as file:
+            found = json.loads(file.read())
+        return JobState.from_rows([tuple(row) for row in found["rows"]]), found["offset"]
+
+    def _take(self, settled: Settled) -> None:
+        for name in settled.state.tables:
+            source, kept = settled.target.table(name), self._target.table(name)
+            if source.table is not None:
+                kept.take_over(source, Step(PLANTED, settled.number, 1))
+        copy_files(settled, self._target)
+
+
+def copy_files(settled: Settled, target: Target) -> None:
+    """Copy the files with rows of prepared XA transactions to a target."""
+    source, system = (folder(one.path, one.storage) for one in (settled.target, target))
+    for path in settled.state.files():
+        system.create_dir(os.path.dirname(path), recursive=True)
+        with source.open_input_stream(path) as data, system.open_output_stream(path) as file:
+            file.write(data.read())
