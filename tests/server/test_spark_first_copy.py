@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,9 +23,9 @@ pytest.importorskip("deltalake")
 from protocol.errors import ConfigurationError, SourceConfigurationError
 from protocol.position import file_number
 from replica.spark.jobs import copy_tasks, first_copy, history, mirror
-from replica.spark.jobs.spark_session import Pace
 from replica.spool.offsets import Offset
 from tests.server.support import random_shop
+from tests.server.support.copied_jobs import CopiedJob
 from tests.server.support.example_programs import eventually
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.server.support.streams import begin_log
@@ -50,44 +49,13 @@ def shop(server: Server) -> Iterator[str]:
         yield schema
 
 
-class Mirror:
-    """One mirror, or history, which may be started many times, and each time does what is there now."""
-
-    def __init__(
-        self, session: SparkSession, server: Server, shop: str, folder: Path, job: ModuleType = mirror
-    ) -> None:
-        self.target = folder / "lake"
-        self.session = session
-        self._job = job
-        folder.mkdir(exist_ok=True)
-        secret = folder / "password"
-        secret.write_text(server.replica_password)
-        self.source = {
-            "host": server.host,
-            "port": str(server.port),
-            "user": server.replica_user,
-            "passwordFile": str(secret),
-            "includeTables": f"{shop}.*",
-            "heartbeat": "1",
-            "snapshotParallelism": "2",
-        }
-
-    def run(self, **options: Any) -> None:
-        query = self._job.start(self.session, self.source, str(self.target), pace=Pace(once=True), **options)
-        try:
-            assert query.awaitTermination(300)
-        finally:
-            query.stop()
-        assert query.exception() is None
-
-
 @pytest.fixture
-def mirrored(spark: SparkSession, server: Server, shop: str, tmp_path: Path) -> Mirror:  # noqa: F811
-    return Mirror(spark, server, shop, tmp_path)
+def mirrored(spark: SparkSession, server: Server, shop: str, tmp_path: Path) -> CopiedJob:  # noqa: F811
+    return CopiedJob(spark, server, shop, tmp_path)
 
 
 def test_tables_that_were_there_before_the_log(
-    seed: int, server: Server, shop: str, mirrored: Mirror
+    seed: int, server: Server, shop: str, mirrored: CopiedJob
 ) -> None:
     """Writers are at work all the while."""
     rng = random.Random(seed)
@@ -112,13 +80,13 @@ def table_rows(server: Server, table: str) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def check(mirrored: Mirror, server: Server, table: str) -> None:
+def check(mirrored: CopiedJob, server: Server, table: str) -> None:
     expected = table_rows(server, table)
     assert expected
     assert sorted(rows_of(mirrored.target, table), key=lambda row: row["id"]) == expected
 
 
-def test_statements_before_the_copy_are_in_it(server: Server, shop: str, mirrored: Mirror) -> None:
+def test_statements_before_the_copy_are_in_it(server: Server, shop: str, mirrored: CopiedJob) -> None:
     """They are in the log that is read, because it is read from the beginning of its file."""
     table, begun = f"{shop}.t", f"{shop}.begun"
     server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
@@ -149,7 +117,7 @@ def test_statements_before_the_copy_are_in_it(server: Server, shop: str, mirrore
 
 
 def test_a_statement_during_the_copy(
-    server: Server, shop: str, mirrored: Mirror, monkeypatch: pytest.MonkeyPatch
+    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = f"{shop}.t"
     server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
@@ -170,12 +138,12 @@ def test_a_statement_during_the_copy(
 
 
 def test_a_history_begins_at_one_place(
-    seed: int, server: Server, shop: str, mirrored: Mirror, tmp_path: Path
+    seed: int, server: Server, shop: str, mirrored: CopiedJob, tmp_path: Path
 ) -> None:
     """Its states are those of a history of the whole log, from the place of its copy on. It is killed once."""
     rng = random.Random(seed)
-    whole = Mirror(mirrored.session, server, shop, tmp_path / "whole", history)
-    copied = Mirror(mirrored.session, server, shop, tmp_path / "copied", history)
+    whole = CopiedJob(mirrored.session, server, shop, tmp_path / "whole", history)
+    copied = CopiedJob(mirrored.session, server, shop, tmp_path / "copied", history)
     begin_log(server)
     random_shop.create(server, shop)
     with RandomWriter(server, shop, rng, ["FULL"]) as writer:
@@ -194,7 +162,7 @@ def test_a_history_begins_at_one_place(
         check_states(states(copied, shop, table), states(whole, shop, table), place, key)
 
 
-def states(job: Mirror, shop: str, table: str) -> list[dict[str, Any]]:
+def states(job: CopiedJob, shop: str, table: str) -> list[dict[str, Any]]:
     return rows_of(job.target, f"{shop}.{table}")
 
 
@@ -221,7 +189,7 @@ class KilledError(Exception):
 
 
 def test_a_killed_copy_goes_on(
-    server: Server, shop: str, mirrored: Mirror, monkeypatch: pytest.MonkeyPatch
+    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b", "c"):
         server.query(f"CREATE TABLE {shop}.{name} (id INT PRIMARY KEY, v INT)")
@@ -251,7 +219,7 @@ def copied_files(folder: Path) -> int:
 
 
 def test_a_copy_whose_process_is_killed(
-    seed: int, server: Server, shop: str, mirrored: Mirror, tmp_path: Path, pytestconfig: pytest.Config
+    seed: int, server: Server, shop: str, mirrored: CopiedJob, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """By SIGKILL after some commits, ten times in the long form; writers are at work all the while."""
     rng = random.Random(seed)
@@ -318,7 +286,7 @@ def test_what_cannot_be_copied(
     spark: SparkSession,  # noqa: F811
     server: Server,
     shop: str,
-    mirrored: Mirror,
+    mirrored: CopiedJob,
 ) -> None:
     server.query(f"CREATE TABLE {shop}.t (id INT, v INT)")
     with pytest.raises(ConfigurationError, match=rf"^{shop}\.t: no primary key"):

@@ -29,7 +29,7 @@ from .job_state import JobState
 from .keeper import Keeper
 from .kept_table import Step
 from .micro_batch import Batch
-from .settled_copy import Settled, SettledCopy
+from .settled_copy import Settled, SettledCopy, StartMirror
 from .spark_session import State
 from .target import Target
 
@@ -47,6 +47,7 @@ class Resyncs:
     """Copies the tables that were asked for. ``source`` has the options that the job was given."""
 
     spark: "SparkSession"
+    start: StartMirror
     source: Mapping[str, str]
     target: Target
     state: State
@@ -109,7 +110,7 @@ class Resyncs:
         }
         selected["includeTables"] = exact_pattern(name)
         folder = uuid.uuid5(uuid.NAMESPACE_URL, name).hex
-        copy = SettledCopy(self.spark, selected, folder, self.target, self.state)
+        copy = SettledCopy(self.spark, self.start, selected, folder, self.target, self.state)
         for attempt in range(_ATTEMPTS):
             if not is_active():
                 return

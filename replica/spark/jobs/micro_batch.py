@@ -235,13 +235,13 @@ class Batch:
             explicit_timestamps=bool(item.explicit_timestamps),
         )
         for action in actions:
-            if _table_of(action) in self._state.parked and not isinstance(action, _ENDING):
-                continue
             named = [getattr(action, field, None) for field in ("table", "new_table", "schema")]
             if any(self._state.is_before(name, item.file, item.pos) for name in named if name is not None):
                 continue
             for held in [one for one in self._state.holds if one in named]:
                 self.release(held)
+            if _table_of(action) in self._state.parked and not isinstance(action, _ENDING):
+                continue
             try:
                 _ACTIONS[type(action)](self, action, item)
             except SchemaMismatchError as error:

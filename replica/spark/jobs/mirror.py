@@ -12,8 +12,9 @@ columns are added, dropped and renamed as on the source. Rows that a foreign key
 null.
 
 If the log does not show a change of a table (a dropped partition, a new column whose values only the server knows),
-or if a table has no primary key, it is parked: it stays as it was until the source drops it. The others go on, and
-the command ends with an error that names it. ``mirror.progress(target)`` shows all tables, and the reason.
+or if a table has no primary key, it is parked: it stays as it was until the source drops it, or until it is copied
+anew (``replica.spark.jobs.resync``). The others go on, and the command ends with an error that names it.
+``mirror.progress(target)`` shows all tables, and the reason.
 
 Changes wait in the target, and are merged into a table when they are some 5 % of it, or after five minutes
 (``merge_interval``); with ``once``, with each micro-batch. So readers of Delta see a table as of its last merge;
@@ -22,7 +23,8 @@ files of a table are ranges of its key of up to 128 MB, and only those with chan
 OPTIMIZE, or VACUUM, at any time; with ``retention_hours`` the job itself deletes old files.
 
 A new job copies the source's tables first, on executors (``first_copy``); ``_state/copy.json`` has its plan. Rows are
-as they were at some moment of the copy, until the log has passed it.
+as they were at some moment of the copy, until the log has passed it. A job that is started with other tables than
+before copies the new ones.
 
 Column names that the log lacks (no server logs them by default) are those of their place: the job reads the tables
 when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user needs SELECT on the tables.

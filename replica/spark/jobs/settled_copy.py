@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,7 @@ from protocol.records import record
 
 from ...spool.offsets import Offset
 from ...spool.storage import system_of, write_whole
-from . import job_state, mirror
+from . import job_state
 from .current_table import CurrentTable
 from .first_copy import read_plan
 from .job_state import JobState, TableState
@@ -33,12 +33,17 @@ from .target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 # Options of the job's own connection, and of where it begins.
 _OWN: Final = frozenset({"serverid", "sourcename", "startingoffsets", "startingtimestamp", "startinggtidset"})
 _SPOOL: Final = "spooldir"
 _FOLDER: Final = "copies"
 _BEGIN: Final = "_state/begin.json"
+
+
+#: Starts a mirror, as ``TableJob.start`` does.
+StartMirror = Callable[..., "StreamingQuery"]
 
 
 @record(frozen=True, slots=True)
@@ -59,10 +64,17 @@ class SettledCopy:
     """Copies tables into a folder of a job; ``run`` may be called again after a kill, and then goes on."""
 
     def __init__(
-        self, spark: "SparkSession", source: Mapping[str, str], name: str, target: Target, state: State
+        self,
+        spark: "SparkSession",
+        start: StartMirror,
+        source: Mapping[str, str],
+        name: str,
+        target: Target,
+        state: State,
     ) -> None:
         """``name`` is that of the folder; ``target`` and ``state`` are those of the job."""
         self._spark = spark
+        self._start = start
         self._path = f"{target.path}/_state/{_FOLDER}/{name}"
         self._target = replace(target, path=self._path, kind=CurrentTable, spark=spark)
         self._source = {option: value for option, value in source.items() if option.lower() not in _OWN}
@@ -82,7 +94,7 @@ class SettledCopy:
     def run(self) -> Settled:
         """Copy the tables, and follow the log up to its end. Raises what a mirror raises."""
         pace = Pace(once=True)
-        query = mirror.start(
+        query = self._start(
             self._spark, self._source, self._path, state=self._state, pace=pace, snapshot=True
         )
         await_queries(query)
@@ -128,9 +140,14 @@ class ExactBeginning:
     """Begins a job with the tables at one exact place; ``run`` returns its state and the place."""
 
     def __init__(
-        self, spark: "SparkSession", source: Mapping[str, str], target: Target, state: State
+        self,
+        spark: "SparkSession",
+        start: StartMirror,
+        source: Mapping[str, str],
+        target: Target,
+        state: State,
     ) -> None:
-        self._copy = SettledCopy(spark, source, "first", target, state)
+        self._copy = SettledCopy(spark, start, source, "first", target, state)
         self._target = replace(target, spark=spark)
         self._system, root = system_of(target.path, target.storage)
         self._file = f"{root}/{_BEGIN}"

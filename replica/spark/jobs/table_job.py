@@ -308,7 +308,7 @@ def _first_copy(
     from .settled_copy import ExactBeginning
 
     if kept.kind.begins_exactly:
-        return ExactBeginning(spark, given, kept, state)
+        return ExactBeginning(spark, _mirror().start, given, kept, state)
     parsed = parse_options(options)
     return FirstCopy(spark, options, connection_options(parsed), kept, parsed.snapshot_parallelism)
 
@@ -328,7 +328,18 @@ def _copies_anew(
             requests.add(request.table, "password: a plan must not have it: give passwordEnv or passwordFile")
         return None
     keeper = keeper or Keeper(kept, JobState())
-    return Resyncs(spark, given, kept, state, keeper, requests)
+    return Resyncs(spark, _mirror().start, given, kept, state, keeper, requests)
+
+
+def _mirror() -> TableJob:
+    """The job that makes copies."""
+
+    def kind() -> "TableKind":
+        from .current_table import CurrentTable
+
+        return CurrentTable
+
+    return TableJob("copy", kind)
 
 
 def _in_thread(work: Callable[[], None]) -> None:

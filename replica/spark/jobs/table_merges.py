@@ -114,9 +114,7 @@ def _check_seed(name: str, known: TableState, new: set[str]) -> None:
     """Raises ``SchemaMismatchError`` for columns from neither the seed nor a statement: they would be null."""
     lacking = new - known.defaults.keys() - known.kinds.keys()
     if known.is_seeded and lacking:
-        raise SchemaMismatchError(
-            f"{name}: its seed lacks {', '.join(sorted(lacking))}: seed the table with all columns"
-        )
+        raise SchemaMismatchError(f"{name}: its seed, or its copy, lacks {', '.join(sorted(lacking))}")
 
 
 def _planned(one: TableMerge) -> Merge:

@@ -54,5 +54,7 @@ def check_intervals(target: Path, table: str, key: tuple[str, ...]) -> None:
     for several in states.values():
         assert [row["is_current"] for row in several[:-1]] == [False] * (len(several) - 1)
         for row, following in itertools.pairwise(several):
-            assert row["valid_from"] <= row["valid_to"] <= following["valid_from"]  # type: ignore[operator]
+            # A state that was there before the history has no beginning.
+            begin = row["valid_from"] or row["valid_to"]
+            assert begin <= row["valid_to"] <= following["valid_from"]  # type: ignore[operator]
         assert several[-1]["is_current"] == (several[-1]["valid_to"] is None)

@@ -1,0 +1,174 @@
+"""Tables of a running mirror are copied anew: parked ones, damaged ones, new ones, beside writers and statements."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
+
+from protocol.errors import ConfigurationError
+from replica.cli import main
+from replica.spark.jobs import history, mirror, settled_copy
+from replica.spark.jobs.copy_requests import Requests
+from replica.spark.jobs.kept_table import table_path
+from replica.spark.jobs.resync import resync
+from tests.server.support import random_shop
+from tests.server.support.copied_jobs import CopiedJob
+from tests.server.support.example_programs import eventually
+from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
+from tests.spark.support.kept_tables import check_intervals, rows_of
+from tests.support.servers import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE = 300
+
+
+@pytest.fixture
+def shop(server: Server) -> Iterator[str]:
+    with server.fresh_schema() as schema:
+        yield schema
+
+
+def conditions(target: Path) -> dict[str, str]:
+    """What the progress says; nothing before the first micro-batch."""
+    with contextlib.suppress(ConfigurationError):
+        return {row["table"]: row["state"] for row in mirror.progress(str(target)).to_pylist()}
+    return {}
+
+
+def check(job: CopiedJob, server: Server, shop: str, *, is_history: bool = False) -> None:
+    for table in TABLES:
+        expected = source_rows(server, shop, table)
+        assert expected
+        assert kept_rows(job.target, shop, table, is_history=is_history) == expected, table
+
+
+def wait_until_copied(job: CopiedJob) -> None:
+    requests = Requests(str(job.target), {})
+    eventually(lambda: not requests.open(), PATIENCE)
+    assert requests.all() == []
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+def test_while_the_job_runs(
+    seed: int,
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One table is parked, another has lost rows; a statement comes while the first one is copied."""
+    rng = random.Random(seed)
+    job = CopiedJob(spark, server, shop, tmp_path)
+    random_shop.create(server, shop)
+    server.query(f"CREATE TABLE {shop}.odd (id INT PRIMARY KEY, v VARCHAR(9))")
+    server.query(f"INSERT INTO {shop}.odd VALUES (1, '10'), (2, '-')")
+    copy, copied = settled_copy.SettledCopy.run, list[str]()
+
+    def run(given: settled_copy.SettledCopy) -> settled_copy.Settled:
+        found = copy(given)
+        copied.extend(found.state.tables)
+        if copied.count(f"{shop}.odd") == 1 and f"{shop}.odd" in found.state.tables:
+            server.query(f"ALTER TABLE {shop}.odd ADD COLUMN w INT NOT NULL DEFAULT 7")
+            server.query(f"UPDATE {shop}.odd SET w = 8 WHERE id = 1")
+            eventually(lambda: conditions(job.target)[f"{shop}.odd"] != "copying", PATIENCE)
+        return found
+
+    monkeypatch.setattr(settled_copy.SettledCopy, "run", run)
+    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+        writer.reach(50)
+        with job.running(merge_interval=1):
+            server.query(f"UPDATE {shop}.odd SET v = '20' WHERE id = 2")
+            server.query(f"ALTER TABLE {shop}.odd MODIFY v INT")
+            server.query(f"INSERT INTO {shop}.odd VALUES (3, 30)")
+            eventually(lambda: conditions(job.target).get(f"{shop}.odd") == "parked", PATIENCE)
+            [row] = [row for row in mirror.progress(str(job.target)).to_pylist() if row["reason"]]
+            remedy = shlex.split(row["reason"].partition("copy it anew: ")[2])
+            assert main(remedy[1:]) == 0
+            DeltaTable(table_path(str(job.target), f"{shop}.codes")).delete()
+            resync(str(job.target), [f"{shop}.codes"])
+            writer.reach(150)
+            wait_until_copied(job)
+            writer.reach(200)
+    job.run()
+    assert copied.count(f"{shop}.odd") >= 2
+    assert set(conditions(job.target).values()) == {"kept"}
+    check(job, server, shop)
+    rows = sorted(rows_of(job.target, f"{shop}.odd"), key=lambda row: row["id"])
+    assert rows == [{"id": 1, "v": 10, "w": 8}, {"id": 2, "v": 20, "w": 7}, {"id": 3, "v": 30, "w": 7}]
+    assert not list(job.target.glob("_state/copies/*"))
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+def test_tables_that_were_not_selected_before(
+    seed: int,
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+) -> None:
+    """They are older than the log that is left, and the job has seen none of their changes."""
+    rng = random.Random(seed)
+    job = CopiedJob(spark, server, shop, tmp_path)
+    random_shop.create(server, shop)
+    first, *others = TABLES
+    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+        writer.reach(100)
+        job.source["includeTables"] = f"{shop}.{first}"
+        job.run()
+        assert set(conditions(job.target)) == {f"{shop}.{first}"}
+        with pytest.raises(ConfigurationError, match=rf"^{shop}\.{others[0]}: .* has no such table"):
+            resync(str(job.target), [f"{shop}.{others[0]}"])
+        job.source["includeTables"] = f"{shop}.*"
+        job.run()
+        writer.reach(150)
+        job.run()
+    job.run()
+    check(job, server, shop)
+
+
+@pytest.mark.parametrize("server", ["mariadb:11.8"], indirect=True)
+def test_a_history(
+    seed: int,
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+) -> None:
+    """All present states end, and others begin; what was before stays."""
+    rng = random.Random(seed)
+    job = CopiedJob(spark, server, shop, tmp_path, history)
+    random_shop.create(server, shop)
+    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+        writer.reach(50)
+        job.run()
+        writer.reach(100)
+        job.run()
+        before = rows_of(job.target, f"{shop}.codes")
+        assert resync(str(job.target), [f"{shop}.c*"]) == [f"{shop}.codes", f"{shop}.customers"]
+        job.run()
+        writer.reach(120)
+    job.run()
+    check(job, server, shop, is_history=True)
+    check_intervals(job.target, f"{shop}.codes", TABLES["codes"][0])
+    found = rows_of(job.target, f"{shop}.codes")
+    assert [row for row in before if not row["is_current"] and row not in found] == []
+    begun = [row for row in before if row["is_current"]]
+    assert begun
+    for row in begun:
+        [now] = [one for one in found if (one["code"], one["_seq"]) == (row["code"], row["_seq"])]
+        assert now["valid_to"] is not None
