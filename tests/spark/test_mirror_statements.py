@@ -326,7 +326,7 @@ def test_a_job_that_begins_with_a_seed(tmp_path: Path, kind: Any) -> None:
             (3, False),
         ]
     kept.layout = (*LAYOUT, ("b", pa.int32()))
-    with pytest.raises(SchemaMismatchError, match=r"shop\.t: its seed lacks b"):
+    with pytest.raises(SchemaMismatchError, match=r"shop\.t: its seed, or its copy, lacks b"):
         kept.insert({"id": 9, "k": "", "a": 1, "b": 1}).run()
 
 
