@@ -121,6 +121,7 @@ if TYPE_CHECKING:
         TableStatistics,
         TransactionStatistics,
     )
+    from .stream.arrow_batches import ArrowBatches
     from .stream.binlog_stream import BinlogStream
     from .stream.change_batches import Batches, ChangeBatch
     from .transactions.replay import TransactionRestarted
@@ -214,6 +215,7 @@ __all__ = [
     "Transaction",
     "Transactions",
     "ChangeBatch",
+    "ArrowBatches",
     "Batches",
     "FileTransaction",
     "FileTransactions",
@@ -288,6 +290,7 @@ _LATER: Final = MappingProxyType(
         "StatementStatistics": "statistics.summaries",
         "TableStatistics": "statistics.summaries",
         "TransactionStatistics": "statistics.summaries",
+        "ArrowBatches": "stream.arrow_batches",
         "BinlogStream": "stream.binlog_stream",
         "Batches": "stream.change_batches",
         "ChangeBatch": "stream.change_batches",

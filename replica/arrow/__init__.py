@@ -40,7 +40,7 @@ if sys.byteorder != "little":
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder
 from .rawrows import RawRowCompiler
-from .reader import SURROUNDING_EVENTS, BatchReader
+from .reader import SURROUNDING_EVENTS, BatchReader, check_schema
 from .schema import METADATA_COLUMNS, Images, batch_schema
 
 __all__ = [
@@ -53,4 +53,5 @@ __all__ = [
     "Losses",
     "RawRowCompiler",
     "batch_schema",
+    "check_schema",
 ]

@@ -74,6 +74,10 @@ class RawRows:
     start: int
     end: int
 
+    def behind(self, size: int) -> "RawRows":
+        """The rows behind the first ``size`` bytes."""
+        return RawRows(self.layout, self.data, self.start + size, self.end)
+
 
 class RawRowCompiler(RowCompiler):
     """A row compiler whose readers leave rows undecoded: an event's ``rows`` become ``[RawRows]``."""

@@ -4,7 +4,7 @@ It remembers the GTID of the transaction for its rows, and begins a new batch wh
 opens no files: ``BinlogFile.arrow`` gives it the events.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
@@ -39,11 +39,12 @@ class BatchReader:
     It is an Arrow stream, too (``__arrow_c_stream__``): ``pyarrow.table``, ``polars.DataFrame`` and DuckDB take it
     as it is.
 
-    ``events`` come from a decoder with a ``RawRowCompiler``. ``table`` is ``"schema.table"``. ``schema`` is the
-    schema of the last batch (None before the first); it changes with the table's columns. ``losses`` counts the
-    values that Arrow could not hold. Damage raises the errors of iterating ``events``, after the batches of the rows
-    before it. With ``on_damage`` an event with damaged rows is skipped, and ``on_damage`` gets the error and the size
-    of the event. Raises ``ConfigurationError`` for a table name without schema, and for unknown names.
+    ``events`` come from a decoder with a ``RawRowCompiler``; ``read`` takes later ones. ``table`` is
+    ``"schema.table"``. ``schema`` is the schema of the last batch (None before the first); it changes with the
+    table's columns. ``losses`` counts the values that Arrow could not hold. Damage raises the errors of iterating
+    ``events``, after the batches of the rows before it; ``error`` holds the first one. With ``on_damage`` an event
+    with damaged rows is skipped, and ``on_damage`` gets the error and the size of the event. Raises
+    ``ConfigurationError`` for a table name without schema, and for unknown names.
     """
 
     def __init__(
@@ -64,7 +65,6 @@ class BatchReader:
         self.table = table
         self.schema: pa.Schema | None = None
         self.losses = Losses()
-        self._events = events
         self._columns = columns
         self._images = images
         self._metadata = metadata
@@ -73,8 +73,8 @@ class BatchReader:
         self._builder: BatchBuilder | None = None
         self._gtid: str | None = None
         self._is_gtid_new = False
-        self._error: ReplicaError | None = None
-        self._batches = self._read()
+        self.error: ReplicaError | None = None
+        self._batches = self.read(events)
         # A batch that was read for its schema.
         self._first: pa.RecordBatch | None = None
 
@@ -87,8 +87,8 @@ class BatchReader:
             return first
         for batch in self._batches:
             return batch
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         raise StopIteration
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -100,23 +100,25 @@ class BatchReader:
         """
         # DuckDB asks twice, first for the schema only: no batch is taken before somebody reads.
         first = self._first = next(self, None)
-        schema = schema_of((), self._images, self._metadata) if first is None else first.schema
+        schema = self.empty_schema if first is None else first.schema
         stream = pa.RecordBatchReader.from_batches(schema, self._of_one_schema(schema))
         return stream.__arrow_c_stream__(requested_schema)
 
+    @property
+    def empty_schema(self) -> pa.Schema:
+        """The schema of an Arrow stream without any batch: the metadata columns."""
+        return schema_of((), self._images, self._metadata)
+
     def _of_one_schema(self, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
         for batch in self:
-            if batch.schema != schema:
-                raise SchemaMismatchError(
-                    f"the columns of {self.table} change within the log, and an Arrow stream has one schema -- read "
-                    "the batches one by one, or give a stop before the change"
-                )
+            check_schema(self.table, batch, schema)
             yield batch
 
-    def _read(self) -> Generator[pa.RecordBatch, None, None]:
+    def read(self, events: Iterable[Event]) -> Generator[pa.RecordBatch, None, None]:
+        """The batches of these events, up to the first error, which ``error`` then holds."""
         try:
             # In small transactions most events are no rows events: each costs two look-ups here.
-            for event in self._events:
+            for event in events:
                 kind = type(event)
                 if kind in ROWS:
                     assert isinstance(event, RowsEvent)
@@ -125,11 +127,11 @@ class BatchReader:
                     self._follow(event)
             yield from self._flush()
         except ReplicaError as error:
-            if self._error is None:
+            if self.error is None:
                 # Reading has failed: give out the rows before the damage first.
                 with suppress(ReplicaError):
                     yield from self._flush()
-            self._error = self._error or error
+            self.error = self.error or error
 
     def _follow(self, event: Event) -> None:
         """Follow which transaction the next rows belong to."""
@@ -171,7 +173,16 @@ class BatchReader:
                 return
             except DecodeError as error:
                 if self._on_damage is None:
-                    self._error = error
+                    self.error = error
                     raise
                 self._on_damage(error, builder.failed_bytes)
                 batches = builder.flush()
+
+
+def check_schema(table: str, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+    """Raise ``SchemaMismatchError`` for a batch that an Arrow stream of this schema cannot take."""
+    if batch.schema != schema:
+        raise SchemaMismatchError(
+            f"the columns of {table} change within the log, and an Arrow stream has one schema -- read the batches "
+            "one by one, or give a stop before the change"
+        )

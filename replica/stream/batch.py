@@ -105,6 +105,8 @@ class Account:
         self._decoder: EventDecoder | None = None
         # The initial copy of tables, which follows all events that are done; None without one.
         self.copy: SnapshotCopy | None = None
+        # False if the rows of events are undecoded: whoever makes columns of them tells their number.
+        self.counts_rows = True
         # The copy's state as a checkpoint last had it: the same for most transactions.
         self._state: CopyState | None = None
         self._state_text = ""
@@ -277,9 +279,12 @@ class Account:
         if handed > counted:
             self._counted = handed
             self._counters.events += handed - counted
-            self._counters.rows += _rows_of(
-                shown if handed - counted == len(shown) else shown[counted:handed]
-            )
+            if self.counts_rows:
+                self.add_rows(_rows_of(shown if handed - counted == len(shown) else shown[counted:handed]))
+
+    def add_rows(self, rows: int) -> None:
+        """Add rows to the counters."""
+        self._counters.rows += rows
 
     def _settle(self, done: int) -> None:
         """The first ``done`` events of the batch are done: move progress and notes."""

@@ -27,14 +27,13 @@ from ..source.retry import Retry
 from ..source.semi_sync import confirmed_place, offer, overdue_place
 from ..source.server_facts import Source
 from ..transactions.replay import CannotResumeError
-from ..transactions.transaction import Transactions
-from .change_batches import Batches, StreamPlace
 from .delivery import Ask, Deliver, Delivery, Describe, Request
-from .grouping import Grouping
+from .grouping import GroupedStream, Grouping
 from .handlers import AnyEvent, Handlers, Result
 from .lasting_work import LastingWork
 from .stream_copy import StreamCopy
 from .stream_state import Upkeep
+from .transaction_groups import StreamPlace
 from .unmatched_patterns import warn_of_unmatched
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _IDLE: Final = 1.0
 
 
-class BinlogStream:
+class BinlogStream(GroupedStream):
     """The events of a source, in the order of its binary log; made by ``replica.connect``.
 
         async with replica.connect("mysql://repl:secret@127.0.0.1") as stream:
@@ -88,7 +87,7 @@ class BinlogStream:
             lambda: self._dump is not None and self._dump.session.ack_requested,
             self._settle_batch,
         )
-        self._grouping = Grouping(options, self.__anext__, place)
+        self._grouping = Grouping(options, self.__anext__, place, self._delivery)
 
     def __repr__(self) -> str:
         return f"<BinlogStream of {self._options.address}>"
@@ -204,36 +203,8 @@ class BinlogStream:
         ``SnapshotCompleteEvent`` tells the end. Raises ``ConfigurationError`` if the stream's filters leave the table
         out; iterating raises it if there is no such table.
         """
+        self._grouping.check_decodes()
         self._copy.order(table)
-
-    def transactions(self) -> Transactions:
-        """Iterate over whole transactions, from begin to commit; each transaction yields its changes.
-
-        Transactions and events of a stream share one place in the log: each loop goes on where the other stopped.
-        Raises ``ConfigurationError`` if the stream has ``events=``: a transaction needs all its events.
-        """
-        return self._grouping.by_transactions()
-
-    def batches(self, *, max_rows: int = 10_000, max_seconds: float | None = 1.0) -> Batches:
-        """Iterate over the changes of many transactions at once, for targets that are written in bulk.
-
-            async for batch in stream.batches(max_rows=5000, max_seconds=2):
-                write(batch.changes, batch.checkpoint)
-
-        The checkpoint moves behind a batch when the next one is asked for, or by ``acknowledge()``: after a kill,
-        changes that were collected and not yet done come again. A batch holds whole transactions. It ends before the
-        transaction that would bring more than ``max_rows`` changes, ``max_seconds`` after its first transaction was
-        read (None: no limit), before and after a statement (``ChangeBatch.ddl``), and at the end of the stream. With
-        ``semi_sync`` it also ends when the source waits for an acknowledgement.
-
-        A transaction is never cut: one of more than ``max_rows`` changes is a batch of its own, as a whole in memory
-        (``transactions()`` gives its changes one by one). Iterating raises ``TransactionOutcomeError`` for an XA
-        transaction that is only prepared; iterating again goes on behind it.
-
-        Raises ``ConfigurationError`` for limits that cannot be used and if the stream has ``events=``, and
-        ``RuntimeError`` after ``transactions()``: a stream gives one or the other.
-        """
-        return self._grouping.by_batches(max_rows, max_seconds)
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
@@ -439,7 +410,7 @@ class BinlogStream:
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
         self._closing.set()
         self._account.finish_handed()
-        warn_of_unmatched(self._delivery.wants_table, self._options.address)
+        warn_of_unmatched(self._delivery.decoders.wants_table, self._options.address)
         self._batch = iter(())
         if self._dump is not None and self._dump.session.ack_requested:
             await self._confirm(self._dump)

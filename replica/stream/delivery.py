@@ -29,7 +29,7 @@ What ends a batch early, and what happens in the middle of one:
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import islice
@@ -55,13 +55,12 @@ from protocol.constants import (
     EventType,
 )
 from protocol.conversation.packets import BULK_SIZE, SHORT_BULK_SIZE
-from protocol.errors import ProtocolError, ReplicaError
+from protocol.errors import ConfigurationError, ProtocolError, ReplicaError
 from protocol.records import record
-from protocol.rows.counting import row_compiler
+from protocol.rows.compiler import RowCompiler
 from protocol.rows.table import Table
 
 from ..config.options import Options
-from ..config.table_filter import table_filter
 from ..schemas.schema_tracker import SchemaTracker
 from ..source.dump import Dump, decode_first
 from ..source.open_dump import Broken, FirstOpening
@@ -78,6 +77,7 @@ from ..transactions.stop_point import StopPoint
 from .batch import Account, Batch
 from .copy_delivery import CopyDelivery
 from .place_names import PlaceNames
+from .stream_decoder import DecoderMaker
 
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 # A compressed transaction is handed out in batches of this many events, whatever its size.
@@ -112,17 +112,16 @@ Request = Deliver | Describe | Ask
 class Delivery:
     """Makes the batches of one stream, across reconnects.
 
-    ``account`` knows how far the user has come, ``wants_table`` which tables the user selected (None: all).
+    ``account`` knows how far the user has come, ``decoders`` which tables the user selected.
     """
 
     def __init__(self, options: Options, tracker: SchemaTracker) -> None:
         self.account = Account(options.events)
         self._copy = CopyDelivery(self.account)
-        self._options = options
         self._names = PlaceNames(tracker)
         # With an interval of 0 the checkpoint is saved at each transaction: then each transaction is a batch.
         self._is_divided = options.checkpoints is not None and not options.checkpoint_interval
-        self.wants_table = table_filter(options.tables, options.exclude_tables)
+        self.decoders = DecoderMaker(options)
         self._decoder = BatchDecoder()
         self._dump: Dump | None = None
         self._is_by_gtid = False
@@ -140,6 +139,17 @@ class Delivery:
     def stop(self) -> StopPoint | None:
         """Where the stream ends."""
         return self._stop
+
+    def read_columns(self, table: str, make_compiler: Callable[[], RowCompiler]) -> None:
+        """Read the rows of this table alone, undecoded. Raises ``ConfigurationError`` if events have been read."""
+        if self._raws or self.account.last is not None:
+            raise ConfigurationError(
+                "arrow() must be called before any event is read: connect another stream"
+            )
+        self.decoders.read_columns(table, make_compiler)
+        self.account.counts_rows = False
+        if self._dump is not None:
+            self._open(self._dump)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -220,21 +230,8 @@ class Delivery:
         return marker, replace(broken, end=None, delivered=account.delivered, progress=progress)
 
     def _open(self, dump: Dump) -> None:
-        options = self._options
         self._dump, self._is_by_gtid = dump, dump.is_by_gtid
-        self._decoder = BatchDecoder(
-            file=dump.start_point.file,
-            position=dump.start_point.position,
-            mariadb=dump.source.is_mariadb,
-            verify_checksum=options.verify_checksum,
-            wants_table=self.wants_table,
-            columns=options.columns,
-            on_schema_mismatch=options.on_schema_mismatch,
-            cells=options.cells,
-            row_compiler=row_compiler(options.row_values),
-            max_event_bytes=options.max_event_bytes,
-        )
-        self._decoder.checksum_enabled = dump.has_checksums
+        self._decoder = self.decoders.make(dump)
         self.account.begin_dump(self._decoder if dump.is_by_gtid else None)
         self._has_news, self._awaits_rotate, self._is_proven = False, True, dump.is_known
         self._names.open(self._decoder)

@@ -7,9 +7,9 @@ So a batch of up to about 256 KB costs one turn of the event loop, and an event 
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
@@ -21,6 +21,10 @@ from ..stream.change_batches import Batches, ChangeBatch
 from ..stream.handlers import AnyEvent, Handlers, Result
 from ..transactions.transaction import SyncTransactions
 from .loop_driver import LoopDriver
+from .sync_arrow import SyncArrowBatches
+
+if TYPE_CHECKING:
+    from ..arrow import Images
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -154,6 +158,33 @@ class SyncStream:
             raise RuntimeError("a stream gives batches or transactions, not both: connect another stream")
         self._rest = iter(())
         return SyncBatches(self._stream.batches(max_rows=max_rows, max_seconds=max_seconds), self._driver)
+
+    def arrow(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        images: "Images" = "after",
+        metadata: Sequence[str] | None = None,
+        max_rows: int = 16_384,
+        max_seconds: float | None = 1.0,
+    ) -> SyncArrowBatches:
+        """The row changes of one table as Arrow RecordBatches: see ``BinlogStream.arrow``.
+
+        What it returns is an Arrow stream, too: ``pyarrow.table``, ``polars.DataFrame`` and DuckDB take it as it is.
+        """
+        if self._transactions is not None:
+            raise RuntimeError("a stream gives batches or transactions, not both: connect another stream")
+        batches = self._stream.arrow(
+            table,
+            columns=columns,
+            images=images,
+            metadata=metadata,
+            max_rows=max_rows,
+            max_seconds=max_seconds,
+        )
+        self._rest = iter(())
+        return SyncArrowBatches(batches, self._driver)
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
@@ -309,11 +309,16 @@ class RowReplay(Replay):
         if self._segments:
             raise CannotResumeError(f"the new server sends more rows of {event.table} than were delivered")
         # The delivered rows end in the middle of this event: keep the rows after them.
-        event.rows = event.rows[expected.rows - rows_before :]
+        event.rows = _behind(event.rows, expected.rows - rows_before, missing)
         begin = len(raw) - len(data) - (CHECKSUM_SIZE if decoder.checksum_enabled else 0)
         self.trimmed = raw[:begin] + raw[begin + missing :]
         self._trailing.clear()
         return False
+
+
+def _behind(rows: list[Any], number: int, size: int) -> list[Any]:
+    """The rows of an event without the first ``number``, which take ``size`` bytes. Undecoded, they are one item."""
+    return rows[number:] if isinstance(rows[0], tuple) else [rows[0].behind(size)]
 
 
 def _check_gtid(event: Event, gtid: Gtid | MariadbGtid | None) -> None:

@@ -162,15 +162,21 @@ class Transaction(_TransactionFacts):
         await self.gather()
         return self._unit.collected(prepared)
 
-    async def gather(self, most: int | None = None) -> bool:
+    async def collect_events(self) -> list[Event]:
+        """Like ``collect``, of undecoded rows: what begins the transaction, and its rows events."""
+        await self.gather(undecoded=True)
+        return self._unit.collected_events()
+
+    async def gather(self, most: int | None = None, *, undecoded: bool = False) -> bool:
         """Read the changes that ``collect`` returns, or until there are more than ``most`` of them.
 
-        Returns False if ``most`` ended it. May be called again, also after it was cancelled.
+        ``undecoded``: read what ``collect_events`` returns, or until it has more than ``most`` bytes. Returns False
+        if ``most`` ended it. May be called again, also after it was cancelled.
         """
         self._unit.begin_collecting()
         while True:
             while (event := await self._next_event()) is not None:
-                self._unit.collect(event)
+                self._unit.collect(event, undecoded=undecoded)
                 if most is not None and self._unit.collected_so_far > most:
                     return False
             if self._unit.outcome != "restarted" or (again := await self._owner.restarted()) is None:

@@ -91,6 +91,9 @@ class Unit:
     _waiting: deque[Event] = field(default_factory=deque)
     _savepoints: dict[str, int] = field(default_factory=dict)
     _collected: list[Change] = field(default_factory=list)
+    # Rows events, if their rows are undecoded, and their bytes in the log.
+    _rows_events: list[Event] = field(default_factory=list)
+    _rows_bytes: int = 0
     _is_collected: bool = False
     _error: ReplicaError | None = None
 
@@ -237,27 +240,42 @@ class Unit:
                 "collect() returns all changes, but iterating the transaction has already begun"
             )
 
-    def collect(self, event: Event) -> None:
-        """Keep an event's changes for ``collected``; drop changes that were rolled back to a savepoint."""
+    def collect(self, event: Event, *, undecoded: bool = False) -> None:
+        """Keep an event's changes for ``collected``; drop changes that were rolled back to a savepoint.
+
+        ``undecoded``: the rows of an event are one item, and the event itself is kept.
+        """
         try:
-            self._collected.extend(self.changes_of(event))
+            changes = self.changes_of(event)
+            if not undecoded:
+                self._collected.extend(changes)
+            elif type(event) in ROWS:
+                self._rows_events.append(event)
+                self._rows_bytes += event.header_fields[3]
         except RolledBackToSavepointError as error:
-            del self._collected[error.changes_kept :]
+            del self._collected[error.changes_kept :], self._rows_events[error.changes_kept :]
+            self._rows_bytes = sum(kept.header_fields[3] for kept in self._rows_events)
         except ReplicaError as error:
             self._error = error
             raise
 
     @property
     def collected_so_far(self) -> int:
-        """How many changes are kept for ``collected``."""
-        return len(self._collected)
+        """How many changes are kept for ``collected``; of undecoded rows, their bytes in the log."""
+        return len(self._collected) + self._rows_bytes
+
+    def collected_events(self) -> list[Event]:
+        """What begins the transaction, and its rows events; nothing without rows. Raises as ``collected`` does."""
+        self.collected(prepared=False)
+        is_void = self.outcome == "rollback" or not self._rows_events
+        return [] if is_void else [self.begin, *self._rows_events]
 
     def collected(self, prepared: bool) -> list[Change]:
         """The committed changes, after the last event. Raises ``TransactionOutcomeError`` if the outcome is open."""
         if self.outcome in (None, "restarted") or (self.is_left and not self._is_collected):
             raise TransactionOutcomeError(f"transaction {self.gtid} has not been read to its end")
         self._is_collected = True
-        if self.outcome == "prepared" and self._collected and not prepared:
+        if self.outcome == "prepared" and (self._collected or self._rows_events) and not prepared:
             raise TransactionOutcomeError(
                 f"XA transaction {self.xid} is only prepared, and a later transaction commits or rolls it back: keep "
                 "the changes of collect(prepared=True) until then"

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import replica
+import replica.sync
 from protocol.constants import EventType
 from tests.server.support.random_streams import MATRIX, run_tables
+from tests.server.support.streams import end_of_log
 from tests.support.arrow_rows import differences, has_lone_diffs, row_changes, text_cells
 from tests.support.random_tables import quote_name
 from tests.support.servers import Server
@@ -168,7 +169,10 @@ def test_inserted_rows_equal_select(
         server.query(f"SET GLOBAL {name} = %s", wanted)
     try:
         with file_of(server) as file:
+            start = end_of_log(server)
             fill(server, schema, random.Random(f"{seed} {server.name}"))
+            with replica.sync.connect(server.dsn(), start=start, stop="now") as stream:
+                live = pa.table(stream.arrow(f"{schema}.t", metadata=["_op"]))
     finally:
         for name, setting in usual.items():
             server.query(f"SET GLOBAL {name} = %s", setting)
@@ -176,6 +180,7 @@ def test_inserted_rows_equal_select(
     types = {event.header.type for _, _, event in replica.open_binlog(file).raw_events()}
     assert bool(types & COMPRESSED) == (value == "ON")
     batches = batches_of(file, f"{schema}.t", metadata=["_op"])
+    assert live == pa.Table.from_batches(batches)
     found = columns_of(batches)
     assert found.pop("_op") == ["insert"] * ROWS
     expected = selected(server, schema)
