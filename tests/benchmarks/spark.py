@@ -110,7 +110,7 @@ def main() -> None:
         pool = stack.enter_context(contextlib.closing(ServerPool()))
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
         [log] = cached_logs(pool, [workload for workload in COMPARED if workload.name == "bulk"], share)
-        spark = _session(scratch)
+        spark = session(scratch)
         stack.callback(spark.stop)
         _to_parquet(results, spark, log, scratch, rounds)
         if not arguments.without_large:
@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _session(scratch: Path) -> SparkSession:
+def session(scratch: Path) -> SparkSession:
     import replica.spark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -120,7 +120,8 @@ def job(
 def test_runs_go_on_and_batches_that_are_run_again_add_nothing(
     job: Job, mysql97: Server, tables: list[str], format: changelog.Format
 ) -> None:
-    job.run(format)
+    # Later runs find the layout in the target.
+    job.run(format, layout="tables" if format == "parquet" else None)
     insert(mysql97, tables, 0, 20)
     job.run(format)
     assert job.ids(format) == list(range(20))
@@ -135,7 +136,7 @@ def test_runs_go_on_and_batches_that_are_run_again_add_nothing(
     assert {row["table"] for row in rows} == {None, "orders", "or ders"}
     assert ["n" in json.loads(row["after"]) for row in rows if row["after"]] == [*[False] * 20, *[True] * 20]
     folders = {path.parent.parent.name for path in (job.folder / format).rglob("day=*/*.parquet")}
-    assert len(folders) == 3
+    assert len(folders) == (3 if format == "parquet" else 1)
     if format == "delta":
         table = DeltaTable(job.folder / format)
         # Made, and one commit for each micro-batch; a slow machine may need several for a run.

@@ -1,4 +1,4 @@
-"""The changelog job on files: the envelope's rows in Parquet and in Delta, in folders by table and day."""
+"""The changelog job on files: the envelope's rows in Parquet and in Delta, with files that tables share or not."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import WriterCommitMessage
 
 from protocol.errors import CheckpointError, ConfigurationError
 from replica.spark.jobs import changelog, delta_append
+from replica.spark.jobs.changelog_layout import PARTITIONS, Layout, partitions_of
 from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table
 from replica.spark.jobs.file_sink import check_file_sink
+from replica.spark.jobs.parquet_append import create
 from replica.spark.jobs.partitioned_files import split
 from replica.spark.jobs.spark_session import state_of
 from tests.spark.support.generated_log import write_generated
@@ -71,24 +76,67 @@ def test_files_in_parquet(spark: SparkSession, tmp_path: Path) -> None:
         changelog.load(spark, source, str(tmp_path / "rows"))
 
 
-def test_files_in_delta(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["shared", "tables"])
+def test_files_in_delta(seed: int, spark: SparkSession, tmp_path: Path, layout: Layout) -> None:
     logs, target = tmp_path / "logs", tmp_path / "rows"
     logs.mkdir()
     write_generated(logs, seed)
     source = {"path": str(logs), "rowFormat": "json", "maxPartitionBytes": "16k"}
-    changelog.load(spark, source, f"file:{target}", format="delta")
+    changelog.load(spark, source, f"file:{target}", format="delta", layout=layout)
     expected = changes(spark, source)
     assert plain(delta_rows(target)) == expected
     table = DeltaTable(target)
-    assert table.metadata().partition_columns == ["schema", "table", "day"]
+    assert tuple(table.metadata().partition_columns) == PARTITIONS[layout]
     assert table.version() == 1
-    # The reader does not open the files of other tables.
-    some = next(row["table"] for row in expected if row["table"])
-    wanted = [row for row in expected if row["table"] == some]
-    assert table.to_pyarrow_table(filters=[("table", "=", some)]).num_rows == len(wanted)
-    assert len(table.file_uris(file_pruning_predicate=[("table", "=", some)])) < len(table.file_uris())
+    # The reader does not open the files, or read the row groups, of other tables.
+    for some in {row["table"] for row in expected if row["table"]}:
+        wanted = [row["seq"] for row in expected if row["table"] == some]
+        found = table.to_pyarrow_table(filters=[("table", "=", some)])["seq"].to_pylist()
+        assert sorted(found) == wanted
+    if layout == "tables":
+        assert len(table.file_uris(file_pruning_predicate=[("table", "=", some)])) < len(table.file_uris())
     with pytest.raises(ConfigurationError, match="already"):
         changelog.load(spark, source, str(target), format="delta")
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_many_tables_share_files(spark: SparkSession, tmp_path: Path, format: changelog.Format) -> None:
+    """500 tables in two tasks: a file for each task, or for each table and task."""
+    log = LogBuilder()
+    for number in range(1000):
+        log.transaction([number], name=f"t{number * 7 % 500}")
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(log.data)
+    source = {"path": str(path), "rowFormat": "json", "maxPartitionBytes": str(len(log.data) // 2 + 1000)}
+    changelog.load(spark, source, str(tmp_path / "rows"), format=format)
+    files = list((tmp_path / "rows").rglob("*.parquet"))
+    assert len(files) == 2
+    for file in files:
+        tables = pq.read_table(file, columns=["table"])["table"].to_pylist()
+        assert len(tables) > 400
+        assert tables == sorted(tables)
+    dataset = DeltaTable(tmp_path / "rows").to_pyarrow_dataset() if format == "delta" else ds.dataset(files)
+    assert dataset.count_rows(filter=pc.field("table") == "t499") == 2
+
+
+def test_a_target_keeps_the_layout_with_which_it_began(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.createDataFrame(
+        [("s", "t", datetime(2026, 1, 1, tzinfo=UTC))], "schema string, table string, ts timestamp"
+    )
+    for layout in PARTITIONS:
+        delta, parquet, stored = (str(tmp_path / layout / name) for name in ("delta", "parquet", "stored"))
+        targets: list[tuple[str, changelog.Format]] = [(delta, "delta"), (parquet, "parquet")]
+        targets.append((f"file://{stored}", "parquet"))
+        for target, format in targets:
+            assert partitions_of(target, format, layout, {}) == PARTITIONS[layout]
+        create_table(changelog.with_day(frame), delta, PARTITIONS[layout])
+        changelog.with_day(frame).write.partitionBy(*PARTITIONS[layout]).parquet(parquet)
+        create(changelog.with_day(frame), f"file://{stored}", PARTITIONS[layout])
+        other: Layout = "shared" if layout == "tables" else "tables"
+        for target, format in targets:
+            assert partitions_of(target, format, None, {}) == PARTITIONS[layout]
+            with pytest.raises(ConfigurationError, match="another layout"):
+                partitions_of(target, format, other, {})
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland"])
@@ -113,7 +161,7 @@ def test_names_that_are_no_names_of_folders(spark: SparkSession, tmp_path: Path)
         [(number, "s", name, moment) for number, name in enumerate(names)],
         "number int, schema string, table string, ts timestamp",
     )
-    create_table(changelog.with_day(frame), str(tmp_path / "t"), changelog.PARTITIONS)
+    create_table(changelog.with_day(frame), str(tmp_path / "t"), PARTITIONS["tables"])
     found = DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("number").to_pylist()
     assert [row["table"] for row in found] == names
     assert {(row["ts"], row["day"]) for row in found} == {(moment, date(2026, 1, 31))}

@@ -1,14 +1,15 @@
-"""``changelog``: every change of a log, append-only, as Parquet or Delta, in folders by table and day.
+"""``changelog``: every change of a log, append-only, as Parquet or Delta, in one table for all tables of the source.
 
     from replica.spark.jobs import changelog
 
     query = changelog.start(spark, {"host": ..., "user": ..., "passwordEnv": "PW"}, "/lake/changes")
     changelog.load(spark, {"path": "/logs/binlog.*"}, "/lake/changes")
 
-The columns are those of the envelope and ``day``, the day of ``ts`` in UTC; folders are
-``schema=.../table=.../day=...``. A stream writes each change exactly once, however often it is killed. Parquet
-written by a stream must be read through Spark, which knows the files that its sink has committed; a Delta table has a
-log of its own for any reader. Parquet on ``s3://`` is written without Hadoop's client for S3, and
+The columns are those of the envelope and ``day``, the day of ``ts`` in UTC. Folders are ``day=...``, and tables share
+files, so that 500 tables do not make 500 files of each micro-batch (``changelog_layout``); with ``layout="tables"``
+they are ``schema=.../table=.../day=...``. A stream writes each change exactly once, however often it is killed.
+Parquet written by a stream must be read through Spark, which knows the files that its sink has committed; a Delta
+table has a log of its own for any reader. Parquet on ``s3://`` is written without Hadoop's client for S3, and
 ``changelog.files`` names its committed files for other readers. In Delta, and in Parquet on S3, rows are JSON text.
 """
 
@@ -48,9 +49,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from replica.spark.jobs.changelog_layout import Layout
+
 Format = Literal["parquet", "delta"]
 
-PARTITIONS: Final = ("schema", "table", "day")
 _SECONDS_A_DAY: Final = 86_400
 _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -61,10 +63,13 @@ def start(
     target: str,
     *,
     format: Format = "parquet",
+    layout: "Layout | None" = None,
     state: State | None = None,
     pace: Pace | None = None,
 ) -> "StreamingQuery":
     """Follow a live source; ``source`` has options of ``mysql-binlog``. The returned query may be stopped.
+
+    ``layout`` is ``shared`` (default of a new target) or ``tables``: see ``changelog_layout``.
 
     Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. Raises
     ``CheckpointError`` if the state belongs to another target; for a Delta table the query itself raises it.
@@ -73,10 +78,13 @@ def start(
     state = state or state_of(target, source=source)
     frame = with_day(read_stream(spark, _for_format(source, format, target), target, state))
     storage = storage_of(source)
+    from replica.spark.jobs.changelog_layout import partitions_of
+
+    partitions = partitions_of(target, format, layout, storage)
     if format == "delta":
         from replica.spark.jobs.delta_append import AppendToDelta
 
-        each = AppendToDelta(target, PARTITIONS, state.checkpoint, storage)
+        each = AppendToDelta(target, partitions, state.checkpoint, storage)
         writer = frame.writeStream.foreachBatch(each)
         return start_query(writer, state, pace)
     from replica.spark.jobs.file_sink import check_file_sink
@@ -86,30 +94,39 @@ def start(
         from replica.spark.jobs.parquet_append import append
 
         def append_batch(changes: "DataFrame", batch: int) -> None:
-            append(changes, target, PARTITIONS, storage, batch)
+            append(changes, target, partitions, storage, batch)
 
         return start_query(frame.writeStream.foreachBatch(append_batch), state, pace)
-    writer = frame.writeStream.format("parquet").partitionBy(*PARTITIONS)
+    writer = frame.writeStream.format("parquet").partitionBy(*partitions)
     return start_query(writer, state, pace, path=target)
 
 
 def load(
-    spark: "SparkSession | None", source: Mapping[str, str], target: str, *, format: Format = "parquet"
+    spark: "SparkSession | None",
+    source: Mapping[str, str],
+    target: str,
+    *,
+    format: Format = "parquet",
+    layout: "Layout | None" = None,
 ) -> None:
     """Write the changes of files, or of a live source's log as it is now, to a target that does not exist yet."""
     spark, target = open_session(spark), absolute(target)
+    from replica.spark.jobs.changelog_layout import PARTITIONS
+
+    partitions, storage = PARTITIONS[layout or "shared"], storage_of(source)
     with our_errors(), batch_of(spark, _for_format(source, format, target), target) as changes:
         frame = with_day(changes)
         if format == "delta":
             from replica.spark.jobs.delta_append import create_table
 
-            create_table(frame, target, PARTITIONS, storage_of(source))
+            create_table(frame, target, partitions, storage)
         elif _is_on_s3(target):
             from replica.spark.jobs.parquet_append import create
 
-            create(frame, target, PARTITIONS, storage_of(source))
+            create(frame, target, partitions, storage)
         else:
-            frame.write.partitionBy(*PARTITIONS).parquet(target)
+            ordered = frame.sortWithinPartitions("day", "schema", "table", "seq")
+            ordered.write.partitionBy(*partitions).parquet(target)
 
 
 def files(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> list[str]:
@@ -161,6 +178,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
         default="parquet",
         help="default: parquet, read it through Spark",
     )
+    parser.add_argument(
+        "--layout",
+        choices=("shared", "tables"),
+        help="shared: tables share files (default of a new target); tables: a folder for each table",
+    )
     add_run_arguments(parser)
 
 
@@ -170,9 +192,17 @@ def _run(options: Namespace, note: Note) -> None:
     state, pace = state_from(options, options.target, source), pace_from(options)
     with session_for("mysql-replica changelog", options.master) as spark:
         if "path" in source:
-            load(spark, source, options.target, format=options.format)
+            load(spark, source, options.target, format=options.format, layout=options.layout)
         else:
-            query = start(spark, source, options.target, format=options.format, state=state, pace=pace)
+            query = start(
+                spark,
+                source,
+                options.target,
+                format=options.format,
+                layout=options.layout,
+                state=state,
+                pace=pace,
+            )
             note(f"following {options.source} -> {options.target}")
             await_queries(query)
     note(f"{options.target}: done")

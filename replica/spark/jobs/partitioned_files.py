@@ -3,16 +3,19 @@
     rows of any partitions -> PartitionedFiles.add -> files -> WrittenFiles, which the driver commits
 
 A file counts when a commit names it: ``delta_append`` and ``parquet_append`` commit. No Spark session is needed.
+
+Rows of one file may be of many tables. They are clustered (``CLUSTERED``) then: row groups hold few tables each, and
+have their first and last name, so a reader of one table skips most row groups, and whole files by the table's log.
 """
 
 import contextlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +29,18 @@ from protocol.records import record
 # The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
 _HELD_BYTES: Final = 64 << 20
 _OPEN_FILES: Final = 100
+# Rows of one table after another become row groups of about so many bytes in memory.
+_GROUP_BYTES: Final = 4 << 20
+#: Rows with the same values of these columns are next to each other, unless files are partitioned by them.
+CLUSTERED: Final = ("schema", "table")
 # The longest partition value in a folder name for people.
 _PATH_TEXT: Final = 100
 # What Hive and Spark write for NULL, and the characters that they escape (Spark's ExternalCatalogUtils).
 _DEFAULT: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-# The column whose minimum and maximum the table's log has for each file.
-_TIME: Final = "ts"
+# The columns whose minimum and maximum the table's log has for each file. ``seq`` is not among them: readers take
+# numbers in JSON for floats, and would skip files by a rounded number.
+_INDEXED: Final = ("ts", *CLUSTERED)
 
 Values = tuple[str | None, ...]
 
@@ -75,7 +83,8 @@ class _OpenFile:
     path: str
     values: Values
     writer: pq.ParquetWriter
-    batches: list[pa.RecordBatch]
+    clustered: tuple[str, ...]
+    batches: dict[Values, list[pa.RecordBatch]]
     stats: "_Stats"
 
 
@@ -109,7 +118,8 @@ class PartitionedFiles:
         """Add rows of any partitions."""
         for values, part in split(batch, self._partitions):
             file = self._open.get(values) or self._begin(values, part.schema)
-            file.batches.append(part)
+            for cluster, rows in split(part, file.clustered, drops=False):
+                file.batches.setdefault(cluster, []).append(rows)
             self._held += part.nbytes
         if len(self._open) > _OPEN_FILES:
             self._close_all()
@@ -131,17 +141,19 @@ class PartitionedFiles:
         ):
             # An object store needs no folders, and Delta's file system makes them.
             self._filesystem.create_dir("/".join(folders), recursive=True)
-        writer = pq.ParquetWriter(path, schema, filesystem=self._filesystem, compression="zstd")
-        file = self._open[values] = _OpenFile(path, values, writer, [], _Stats())
+        clustered = tuple(name for name in CLUSTERED if name in schema.names)
+        writer = pq.ParquetWriter(
+            path, schema, filesystem=self._filesystem, compression="zstd", write_page_index=bool(clustered)
+        )
+        file = self._open[values] = _OpenFile(path, values, writer, clustered, {}, _Stats())
         return file
 
     def _write_all(self) -> None:
         for file in self._open.values():
-            if file.batches:
-                rows = pa.Table.from_batches(file.batches)
-                file.batches.clear()
+            for rows in _row_groups(file.batches):
                 file.stats.add(rows)
                 file.writer.write_table(rows)
+            file.batches.clear()
         self._held = 0
 
     def _close_all(self) -> None:
@@ -153,43 +165,60 @@ class PartitionedFiles:
         self._open.clear()
 
 
+def _row_groups(batches: Mapping[Values, list[pa.RecordBatch]]) -> Iterator[pa.Table]:
+    """The rows of one cluster after another."""
+    held: list[pa.RecordBatch] = []
+    for _, some in sorted(batches.items(), key=lambda item: [value or "" for value in item[0]]):
+        held += some
+        if sum(batch.nbytes for batch in held) >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
 @record(slots=True)
 class _Stats:
-    """The statistics by which readers skip a file: the number of rows, and the times of its first and last change.
-
-    ``seq`` is not among them: readers take numbers in JSON for floats, and would skip files by a rounded number.
-    """
+    """The statistics by which readers skip a file: the number of rows, and the ends of some columns."""
 
     rows: int = 0
-    first: datetime | None = None
-    last: datetime | None = None
+    ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
         """Count these rows."""
         self.rows += rows.num_rows
-        found = pc.min_max(rows[_TIME]).as_py()
-        low, high = found["min"], found["max"]
-        if low is not None:
-            self.first = low if self.first is None else min(self.first, low)
-            self.last = high if self.last is None else max(self.last, high)
+        for name in _INDEXED:
+            found = pc.min_max(rows[name]).as_py() if name in rows.schema.names else {}
+            if found.get("min") is not None:
+                low, high = self.ends.get(name, (found["min"], found["max"]))
+                self.ends[name] = min(low, found["min"]), max(high, found["max"])
 
     def text(self) -> str:
         """The statistics as JSON for the table's log, where times have milliseconds."""
         stats: dict[str, object] = {"numRecords": self.rows}
-        if self.first is not None and self.last is not None:
-            stats["minValues"] = {_TIME: _milliseconds(self.first)}
-            stats["maxValues"] = {_TIME: _milliseconds(self.last + timedelta(microseconds=999))}
+        if self.ends:
+            stats["minValues"] = {name: _said(low) for name, (low, _) in self.ends.items()}
+            stats["maxValues"] = {name: _said(high, 999) for name, (_, high) in self.ends.items()}
         return json.dumps(stats)
+
+
+def _said(value: datetime | str, micros: int = 0) -> str:
+    return value if isinstance(value, str) else _milliseconds(value + timedelta(microseconds=micros))
 
 
 def _milliseconds(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """Split a batch by the values of some columns: the values as text, and the part without these columns."""
+def split(
+    batch: pa.RecordBatch, names: Sequence[str], *, drops: bool = True
+) -> Iterator[tuple[Values, pa.RecordBatch]]:
+    """Split a batch by the values of some columns: the values as text, and the part (``drops``: without them)."""
+    if not names:
+        yield (), batch
+        return
     columns = [batch[name].cast(pa.string()).dictionary_encode(null_encoding="encode") for name in names]
-    rest = batch.drop_columns(list(names))
+    rest = batch.drop_columns(list(names)) if drops else batch
     codes = np.zeros(batch.num_rows, np.int64)
     for column in columns:
         codes = codes * len(column.dictionary) + column.indices.to_numpy()

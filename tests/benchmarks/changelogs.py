@@ -1,0 +1,94 @@
+"""The job `changelog` on a log of 500 tables: megabytes of log a second on two cores, and files.
+
+    python -m tests.benchmarks.changelogs [--quick] [--rounds N]
+
+A MySQL server in Docker writes the log once, into `.cache/bench`. Each line is a batch of the whole log, in the
+session of `make bench-spark`; before anything is timed, each kind of job has run once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from replica.spark.jobs import changelog
+from tests.benchmarks.logs import Log, cached_logs
+from tests.benchmarks.report import machine
+from tests.benchmarks.spark import Results, session
+from tests.benchmarks.workloads import QUICK_SHARE, SCHEMA, Fill, Workload
+from tests.support.servers import ServerPool
+
+TABLES = 500
+_ROWS = 400
+_ROUNDS = 4
+_PARTITION = 16 << 20
+_COLUMNS = (
+    "id BIGINT UNSIGNED PRIMARY KEY, account INT NOT NULL, name VARCHAR(80) NOT NULL, amount DECIMAL(12,2), "
+    "created DATETIME(6), note VARCHAR(200), flag TINYINT, rate DOUBLE"
+)
+_VALUES = (
+    "n, n MOD 7919, CONCAT('name ', LEFT(SHA2(n, 256), 20)), n / 100, "
+    "'2026-01-01' + INTERVAL n SECOND, REPEAT(LEFT(SHA2(n, 256), 8), 1 + n MOD 5), n MOD 3, n / 7"
+)
+MANY_TABLES = Workload(
+    "tables",
+    "rows of 500 tables, in turns",
+    tuple(f"CREATE TABLE {SCHEMA}.t{number:03d} ({_COLUMNS})" for number in range(TABLES)),
+    tuple(
+        Fill(
+            f"INSERT INTO {SCHEMA}.t{number:03d} SELECT {_VALUES} "
+            f"FROM (SELECT n + {turn * _ROWS} + {{first}} AS n FROM {SCHEMA}.numbers WHERE n < {{count}}) AS some",
+            _ROWS,
+        )
+        for turn in range(_ROUNDS)
+        for number in range(TABLES)
+    ),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round")
+    parser.add_argument("--rounds", type=int, help="2 unless quick")
+    arguments = parser.parse_args()
+    share = QUICK_SHARE if arguments.quick else 1
+    results, counts = Results(), dict[str, int]()
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(contextlib.closing(ServerPool()))
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-changelogs-")))
+        [log] = cached_logs(pool, [MANY_TABLES], share)
+        spark = session(scratch)
+        stack.callback(spark.stop)
+        for number in range(1 + (arguments.rounds or (1 if arguments.quick else 2))):
+            for name, run in _runs(spark, log).items():
+                target = scratch / "target"
+                (results if number else Results()).time(name, partial(run, str(target)))
+                counts[name] = sum(not {*path.parts} & {"_state"} for path in target.rglob("*.parquet"))
+                shutil.rmtree(target)
+    print(f"## Changelogs: {log.size / 1e6:.1f} MB, {log.row_changes:,} row changes, {TABLES} tables\n")
+    print(machine(), "", "| job | MB/s | seconds | of processors | files |", sep="\n")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for name, count in counts.items():
+        seconds, cpu = results.median(name, 0), results.median(name, 1)
+        print(f"| {name} | {log.size / 1e6 / seconds:.1f} | {seconds:.2f} | {cpu:.2f} | {count} |")
+
+
+def _runs(spark: SparkSession, log: Log) -> dict[str, Callable[[str], None]]:
+    source = {"path": str(log.path), "rowFormat": "json", "maxPartitionBytes": str(_PARTITION)}
+    load = partial(changelog.load, spark, source)
+    return {
+        "changelog, Delta": partial(load, format="delta"),
+        "changelog, Delta, layout=tables": partial(load, format="delta", layout="tables"),
+        "changelog, Parquet": partial(load, format="parquet"),
+    }
+
+
+if __name__ == "__main__":
+    main()
