@@ -13,7 +13,7 @@ Options (``replica.spark.source_options.SourceOptions`` describes each; case doe
     password                        or passwordEnv (an environment variable), or passwordFile
     tls, tlsCa, tlsCert, tlsKey     also serverPublicKeyPath, getServerPublicKey, enableCleartextPlugin
     includeTables, excludeTables    patterns such as ``shop.*``, separated by commas
-    schemaMode                      envelope (default), table, packed (for ``jobs``)
+    schemaMode                      envelope (default), table; packed, packed_envelope (for ``jobs``)
     rowFormat, includeDdl           envelope: rows as variant (default) or json; statements as rows, too
     table, images                   table mode: ``shop.orders``; after (default) or both images
     onSchemaChange                  table mode, when the columns change: fail (default), ignore, null
@@ -53,8 +53,8 @@ A table as it is now, and the place from which the log has every change that its
     found = replica.spark.read_table(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "table": "shop.orders"})
     found.rows, found.offset        # a DataFrame, and startingOffsets of a query
 
-What the progress of a streaming query shows: ``numInputRows`` counts rows; ``mirror`` and ``history`` count them in
-``observedMetrics["changes"]["rows"]`` (not under Spark Connect), as their streams pack many rows into one.
+What the progress of a streaming query shows: ``numInputRows`` counts rows; jobs that write Delta tables, or Parquet
+on S3, count them in ``observedMetrics["changes"]["rows"]`` (not under Spark Connect): they pack many rows into one.
 ``sources[0]["latestOffset"]`` has the last offset received, and ``lag_bytes``, ``lag_seconds``, ``received_bytes``,
 ``spool_bytes`` (the spool on the driver's disk) and ``stored_bytes`` (objects in ``spoolDir``). A stream whose spool
 is full stops receiving and stays connected; if the connection is cut all the same, the log says why, and the stream

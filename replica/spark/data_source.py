@@ -13,10 +13,11 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -39,6 +40,7 @@ from ..spool.planner import plan_files, shown_progress
 from ..spool.storage import find_stored_logs, is_uri, open_input
 from .envelope import envelope_schema
 from .packed import PACKED_SCHEMA
+from .packed_items import BATCHES_SCHEMA
 from .partition import LogPartition
 from .piece_sender import PieceSender
 from .read_task import SOURCE_NAMES, ReadPlan, read_piece
@@ -48,6 +50,9 @@ from .table_mode import spark_ddl, table_schema
 from .table_reader import TableReader, schema_of_rows
 
 NAME = "mysql-binlog"
+_PACKED: Final[Mapping[str, pa.Schema]] = MappingProxyType(
+    {"packed": PACKED_SCHEMA, "packed_envelope": BATCHES_SCHEMA}
+)
 
 
 class BinlogDataSource(DataSource):
@@ -162,8 +167,8 @@ def read_plan(options: SourceOptions, schema: StructType, is_exact: bool) -> Rea
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
     """The schema of the rows; in table mode from the first table map in the files, or from the live source."""
-    if options.mode == "packed":
-        return PACKED_SCHEMA
+    if options.mode in _PACKED:
+        return _PACKED[options.mode]
     if options.mode == "envelope":
         schema, name = envelope_schema(options.row_format), SOURCE_NAMES[0]
     else:

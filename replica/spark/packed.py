@@ -10,6 +10,7 @@
     sql     STRING     of statements; of a gap the reason
     explicit_timestamps  BOOLEAN  of statements: whether the log says that explicit_defaults_for_timestamp was on
     row_count            BIGINT   how many row changes ``rows`` has; null without ``rows``
+    seq     STRING     of statements: the number that rows have as ``_seq``, see ``seq_number``
 
 Packed rows have the columns of table mode with ``images=both``, but TIME is text, as Delta has no type for it. Unlike
 the rows of an envelope, they are in order across statements, and from one partition to the next.
@@ -30,7 +31,7 @@ from ..schemas.proof import nameless
 from ..spool.pieces import LogPiece
 from .changes import PlacedChange
 from .envelope import statement_operation
-from .gather import GatheredRows
+from .gather import GatheredRows, seq_number
 from .packed_items import HAS_NAMES, KEY, SEPARATOR, PackedRows
 from .table_mode import TableWriter, table_schema
 
@@ -49,6 +50,7 @@ PACKED_SCHEMA: Final = pa.schema(
         ("sql", STRING),
         ("explicit_timestamps", pa.bool_()),
         ("row_count", pa.int64()),
+        ("seq", STRING),
     ]
 )
 
@@ -83,6 +85,7 @@ class PackedWriter:
             schema=[valid_text(query.schema) for query in queries],
             sql=[valid_text(query.sql) for query in queries],
             explicit_timestamps=[_has_explicit_timestamps(query) for query in queries],
+            seq=[str(seq_number(self._piece, change)) for change in changes],
             **_place(changes),
         )
 

@@ -3,12 +3,15 @@
     fact names     the columns of typed rows that are not the table's own
     PackedItem     one row of packed mode
     unpack         the packed rows of an item
+    pack_batch     a batch of the envelope -> one row (``schemaMode=packed_envelope``), for jobs that write files
 
 Nothing of decoding is imported here: Spark starts several processes for each write, and each imports what it needs.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from protocol.records import record
@@ -39,6 +42,7 @@ class PackedItem:
     sql: str | None
     explicit_timestamps: bool | None = None
     row_count: int | None = None
+    seq: str | None = None
 
 
 @record(frozen=True, slots=True)
@@ -62,6 +66,37 @@ def unpack(data: bytes) -> PackedRows:
         names,
         bool(metadata.get(HAS_NAMES)),
     )
+
+
+#: The columns of an envelope whose batches are packed: Spark has little work with few large values.
+BATCHES_SCHEMA: Final = pa.schema(
+    [pa.field("batch", pa.binary(), nullable=False), pa.field("row_count", pa.int64(), nullable=False)]
+)
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def pack_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch as one row of ``BATCHES_SCHEMA``."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    columns = [binary_value(sink.getvalue()), pa.array([batch.num_rows], pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, schema=BATCHES_SCHEMA)
+
+
+def binary_value(data: pa.Buffer | None) -> pa.Array:
+    """One value, which is not copied."""
+    if data is None:
+        return pa.nulls(1, pa.binary())
+    ends = pa.py_buffer(np.array([0, data.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
+
+
+def unpack_batches(packed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The reverse of ``pack_batch``, for several rows."""
+    for value in packed.column("batch"):
+        with pa.ipc.open_stream(value.as_buffer()) as reader:
+            yield from reader
 
 
 def own_columns(schema: pa.Schema) -> list[pa.Field]:

@@ -15,15 +15,16 @@ from protocol.records import record
 
 from ..spool.pieces import LogPiece, ReadSettings
 from .changes import ChangeReader, OnStatement, PlacedChange
-from .envelope import SOURCE_NAME, EnvelopeWriter, RowFormat
+from .envelope import SOURCE_NAME, EnvelopeWriter, RowFormat, envelope_schema
 from .gather import BATCH_ROWS, RowGatherer
 from .packed import PackedWriter
+from .packed_items import pack_batch
 from .table_mode import SOURCE_NAME as TYPED_SOURCE_NAME
 from .table_mode import OnSchemaChange, TableWriter
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-SchemaMode = Literal["envelope", "table", "packed"]
+SchemaMode = Literal["envelope", "table", "packed", "packed_envelope"]
 #: The names of the column for the source's name, in the envelope and in table mode.
 SOURCE_NAMES: Final = (SOURCE_NAME, TYPED_SOURCE_NAME)
 _Writer = EnvelopeWriter | TableWriter | PackedWriter
@@ -55,6 +56,12 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     Raises the errors of reading binlog files, ``SchemaMismatchError`` if the table's columns change (see
     ``on_schema_change``) and ``StatementFormatError`` (see ``on_statement``).
     """
+    if plan.mode == "packed_envelope":
+        schema = envelope_schema(plan.row_format)
+        if plan.source_name is not None:
+            schema = schema.append(pa.field(SOURCE_NAME, pa.string()))
+        yield from map(pack_batch, read_piece(piece, replace(plan, mode="envelope", schema=schema)))
+        return
     place = next(
         (plan.schema.get_field_index(name) for name in SOURCE_NAMES if name in plan.schema.names), -1
     )

@@ -39,7 +39,8 @@ class SourceOptions:
     What:
         path: binlog files: a path, a pattern, a folder (all numbered files in it) or an ``.index`` file.
         tables, exclude_tables [includeTables, excludeTables]: patterns such as ``shop.*``, separated by commas.
-        mode [schemaMode]: ``envelope`` (default); ``table``, with ``table`` = ``shop.orders``; ``packed``, for jobs.
+        mode [schemaMode]: ``envelope`` (default); ``table``, with ``table`` = ``shop.orders``; ``packed`` and
+            ``packed_envelope``, for jobs.
         include_ddl [includeDdl]: true: statements, and the ends of XA transactions, are rows of the envelope, too.
     How:
         row_format [rowFormat]: the type of the envelope's rows: ``variant`` (default) or ``json``.
@@ -306,7 +307,7 @@ def _choice(*choices: str) -> Callable[[str, str], object]:
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = MappingProxyType(
     {
         "path": ("path", _text),
-        "schemaMode": ("mode", _choice("envelope", "table", "packed")),
+        "schemaMode": ("mode", _choice("envelope", "table", "packed", "packed_envelope")),
         "table": ("table", _text),
         "rowFormat": ("row_format", _choice("variant", "json")),
         "images": ("images", _choice("after", "both")),

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.changelogs [--quick] [--rounds N]
 
-A MySQL server in Docker writes the log once, into `.cache/bench`. Each line is a batch of the whole log, in the
-session of `make bench-spark`; before anything is timed, each kind of job has run once.
+A MySQL server in Docker writes the log once, into `.cache/bench`; the jobs read it several times over, as several
+files. Each line is a batch in the session of `make bench-spark`; before anything is timed, each kind has run once.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from replica.spark.jobs import changelog
-from tests.benchmarks.logs import Log, cached_logs
+from replica.spark.jobs import changelog, typed_changelog
+from tests.benchmarks.logs import cached_logs
 from tests.benchmarks.report import machine
 from tests.benchmarks.spark import Results, session
 from tests.benchmarks.workloads import QUICK_SHARE, SCHEMA, Fill, Workload
@@ -57,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round")
     parser.add_argument("--rounds", type=int, help="2 unless quick")
+    parser.add_argument("--times", type=int, default=4, help="how many files with the log: 4")
     arguments = parser.parse_args()
     share = QUICK_SHARE if arguments.quick else 1
     results, counts = Results(), dict[str, int]()
@@ -66,27 +67,35 @@ def main() -> None:
         [log] = cached_logs(pool, [MANY_TABLES], share)
         spark = session(scratch)
         stack.callback(spark.stop)
+        logs = scratch / "logs"
+        logs.mkdir()
+        for number in range(arguments.times):
+            (logs / f"binlog.{number + 1:06d}").symlink_to(log.path)
+        size = log.size * arguments.times
         for number in range(1 + (arguments.rounds or (1 if arguments.quick else 2))):
-            for name, run in _runs(spark, log).items():
+            for name, run in _runs(spark, logs).items():
                 target = scratch / "target"
                 (results if number else Results()).time(name, partial(run, str(target)))
                 counts[name] = sum(not {*path.parts} & {"_state"} for path in target.rglob("*.parquet"))
                 shutil.rmtree(target)
-    print(f"## Changelogs: {log.size / 1e6:.1f} MB, {log.row_changes:,} row changes, {TABLES} tables\n")
+    print(
+        f"## Changelogs: {size / 1e6:.1f} MB, {log.row_changes * arguments.times:,} row changes, {TABLES} tables\n"
+    )
     print(machine(), "", "| job | MB/s | seconds | of processors | files |", sep="\n")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, count in counts.items():
         seconds, cpu = results.median(name, 0), results.median(name, 1)
-        print(f"| {name} | {log.size / 1e6 / seconds:.1f} | {seconds:.2f} | {cpu:.2f} | {count} |")
+        print(f"| {name} | {size / 1e6 / seconds:.1f} | {seconds:.2f} | {cpu:.2f} | {count} |")
 
 
-def _runs(spark: SparkSession, log: Log) -> dict[str, Callable[[str], None]]:
-    source = {"path": str(log.path), "rowFormat": "json", "maxPartitionBytes": str(_PARTITION)}
+def _runs(spark: SparkSession, logs: Path) -> dict[str, Callable[[str], None]]:
+    source = {"path": str(logs), "rowFormat": "json", "maxPartitionBytes": str(_PARTITION)}
     load = partial(changelog.load, spark, source)
     return {
         "changelog, Delta": partial(load, format="delta"),
         "changelog, Delta, layout=tables": partial(load, format="delta", layout="tables"),
         "changelog, Parquet": partial(load, format="parquet"),
+        "changelog --typed": partial(typed_changelog.load, spark, {"path": str(logs)}),
     }
 
 

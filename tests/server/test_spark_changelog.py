@@ -120,10 +120,11 @@ def job(
 def test_runs_go_on_and_batches_that_are_run_again_add_nothing(
     job: Job, mysql97: Server, tables: list[str], format: changelog.Format
 ) -> None:
-    # Later runs find the layout in the target.
-    job.run(format, layout="tables" if format == "parquet" else None)
+    layout = "tables" if format == "parquet" else None
+    job.run(format, layout=layout)
     insert(mysql97, tables, 0, 20)
-    job.run(format)
+    job.run(format, layout=layout)
+    # Later runs find the layout in the target.
     assert job.ids(format) == list(range(20))
     job.forget_last_commit(format)
     mysql97.query(f"ALTER TABLE {quoted(tables[0])} ADD COLUMN n INT")

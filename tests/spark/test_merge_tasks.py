@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -20,21 +18,12 @@ from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.jobs.target import Target
-from replica.spark.packed import PACKED_SCHEMA
-from replica.spark.packed_items import PackedItem
-from tests.spark.support.kept_log import KEY, packed
+from tests.spark.support.kept_log import KEY, frame_of, packed
 from tests.spark.support.kept_runs import random_log
 from tests.spark.support.kept_tables import by_key, rows_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-
-def frame_of(spark: SparkSession, items: list[PackedItem]) -> DataFrame:
-    """The items as the source gives them."""
-    columns = zip(*map(astuple, items), strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, PACKED_SCHEMA, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=PACKED_SCHEMA))
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("kind", [CurrentTable, PastTable])

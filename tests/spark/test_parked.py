@@ -54,7 +54,7 @@ def test_a_statement_that_is_refused(kept: Kept) -> None:
     shown = DeltaTable(f"{kept.path}/{job_state.PROGRESS}").to_pyarrow_table().to_pylist()
     assert [(row["table"], row["state"]) for row in shown] == [("shop.t", "parked"), ("shop.u", "kept")]
     with pytest.raises(ReplicaError, match="DROP PARTITION"):
-        table_job._check_parked(str(kept.path), {})
+        table_job.check_parked(str(kept.path), {})
 
 
 def test_it_ends_with_the_table(kept: Kept) -> None:
@@ -63,7 +63,7 @@ def test_it_ends_with_the_table(kept: Kept) -> None:
     kept.say("DROP TABLE t", CREATE).insert(TWO).run()
     assert kept.rows() == [TWO]
     assert not parked(kept)
-    table_job._check_parked(str(kept.path), {})
+    table_job.check_parked(str(kept.path), {})
 
 
 def test_another_name_of_it(kept: Kept) -> None:

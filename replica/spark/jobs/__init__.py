@@ -1,6 +1,6 @@
 """Jobs on Spark: whole pipelines from a binary log to tables that people query.
 
-    changelog    every change, append-only, as Parquet or Delta
+    changelog    every change, append-only, as Parquet or Delta; ``typed_changelog`` in a table for each of the source
     mirror       tables as they are now, in Delta
     history      all states that rows have had, with their times, in Delta
     resync       asks one of these two to copy a table anew
@@ -15,8 +15,9 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     spark_session     the SparkSession, the folders of a job's state, running and ending a query
     delta_append      appending to a Delta table exactly once, for ``changelog``
     parquet_append    the same for Parquet on an object store; ``partitioned_files`` writes the files of both
+    changelog_layout  which rows share a file
     file_sink         checks of Spark's file sink, for ``changelog``
-    table_job         the common part of ``mirror`` and ``history``
+    table_job         the common part of ``mirror``, ``history`` and ``typed_changelog``
     coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
     blocking          a coroutine run by code that is not asynchronous
     first_copy        the source's tables as they are now -> leaves, by ``copy_plan`` and ``copy_tasks``
@@ -34,7 +35,8 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     conversions       rows of a table in another form, after DDL; ``convert_tasks`` does it file by file
     table_merges      merges from the waiting rows of tables to their commits
     changed_values    whether a change of a column's type changes stored values
-    kept_table        a table in Delta; its two kinds are ``current_table`` and ``past_table`` (with ``states``)
+    append_tasks      waiting rows -> new files of changes
+    kept_table        a table in Delta: ``current_table``, ``past_table`` (with ``states``) or ``changes_table``
     target            where the tables of a job are, and which tables it keeps
     job_state         the state that a job keeps from one micro-batch to the next
 

@@ -11,6 +11,7 @@ they are ``schema=.../table=.../day=...``. A stream writes each change exactly o
 Parquet written by a stream must be read through Spark, which knows the files that its sink has committed; a Delta
 table has a log of its own for any reader. Parquet on ``s3://`` is written without Hadoop's client for S3, and
 ``changelog.files`` names its committed files for other readers. In Delta, and in Parquet on S3, rows are JSON text.
+``--typed`` is another job: a Delta table with typed columns for each table of the source (``typed_changelog``).
 """
 
 from argparse import ArgumentParser, Namespace
@@ -35,6 +36,7 @@ from replica.spark.jobs.spark_session import (
     absolute,
     await_queries,
     batch_of,
+    counted,
     open_session,
     our_errors,
     read_stream,
@@ -46,6 +48,7 @@ from replica.spark.jobs.spark_session import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -76,7 +79,9 @@ def start(
     """
     spark, target = open_session(spark), absolute(target)
     state = state or state_of(target, source=source)
-    frame = with_day(read_stream(spark, _for_format(source, format, target), target, state))
+    options, schema = _for_format(source, format, target), _packed_schema(source, format, target)
+    frame = read_stream(spark, options, target, state)
+    frame = with_day(frame) if schema is None else counted(frame)
     storage = storage_of(source)
     from replica.spark.jobs.changelog_layout import partitions_of
 
@@ -84,7 +89,7 @@ def start(
     if format == "delta":
         from replica.spark.jobs.delta_append import AppendToDelta
 
-        each = AppendToDelta(target, partitions, state.checkpoint, storage)
+        each = AppendToDelta(target, partitions, state.checkpoint, storage, schema)
         writer = frame.writeStream.foreachBatch(each)
         return start_query(writer, state, pace)
     from replica.spark.jobs.file_sink import check_file_sink
@@ -94,7 +99,7 @@ def start(
         from replica.spark.jobs.parquet_append import append
 
         def append_batch(changes: "DataFrame", batch: int) -> None:
-            append(changes, target, partitions, storage, batch)
+            append(changes, target, partitions, storage, batch, is_packed=True)
 
         return start_query(frame.writeStream.foreachBatch(append_batch), state, pace)
     writer = frame.writeStream.format("parquet").partitionBy(*partitions)
@@ -114,18 +119,18 @@ def load(
     from replica.spark.jobs.changelog_layout import PARTITIONS
 
     partitions, storage = PARTITIONS[layout or "shared"], storage_of(source)
-    with our_errors(), batch_of(spark, _for_format(source, format, target), target) as changes:
-        frame = with_day(changes)
+    options, schema = _for_format(source, format, target), _packed_schema(source, format, target)
+    with our_errors(), batch_of(spark, options, target) as frame:
         if format == "delta":
             from replica.spark.jobs.delta_append import create_table
 
-            create_table(frame, target, partitions, storage)
+            create_table(frame, target, partitions, storage, schema)
         elif _is_on_s3(target):
             from replica.spark.jobs.parquet_append import create
 
-            create(frame, target, partitions, storage)
+            create(frame, target, partitions, storage, is_packed=True)
         else:
-            ordered = frame.sortWithinPartitions("day", "schema", "table", "seq")
+            ordered = with_day(frame).sortWithinPartitions("day", "schema", "table", "seq")
             ordered.write.partitionBy(*partitions).parquet(target)
 
 
@@ -166,7 +171,19 @@ def _for_format(source: Mapping[str, str], format: Format, target: str) -> dict[
     if given.get("rowformat", "json").lower() != "json":
         kind = "a Delta table" if format == "delta" else "Parquet on s3://"
         raise ConfigurationError(f"rowFormat: must be json for {kind}, or left out")
-    return {"rowFormat": "json", **source}
+    others = {name: value for name, value in source.items() if name.lower() != "schemamode"}
+    return {"rowFormat": "json", "schemaMode": "packed_envelope", **others}
+
+
+def _packed_schema(source: Mapping[str, str], format: Format, target: str) -> "pa.Schema | None":
+    """The columns of the envelope, if this project writes the files: then batches pass Spark as they are."""
+    options = _for_format(source, format, target)
+    if options.get("schemaMode") != "packed_envelope":
+        return None
+    from replica.spark.data_source import arrow_schema
+    from replica.spark.source_options import parse_options
+
+    return arrow_schema(parse_options(options | {"schemaMode": "envelope"}))
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -175,7 +192,6 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=("parquet", "delta"),
-        default="parquet",
         help="default: parquet, read it through Spark",
     )
     parser.add_argument(
@@ -183,22 +199,40 @@ def _add_arguments(parser: ArgumentParser) -> None:
         choices=("shared", "tables"),
         help="shared: tables share files (default of a new target); tables: a folder for each table",
     )
+    parser.add_argument(
+        "--typed",
+        action="store_true",
+        help="a Delta table with the columns of each table: TARGET/schema/table, with _op, _seq, _ts, _deleted",
+    )
+    parser.add_argument(
+        "--append-interval",
+        type=float,
+        metavar="SECONDS",
+        help="with --typed: changes are appended so often, or when 32 MB of a table wait; default: 300",
+    )
     add_run_arguments(parser)
 
 
 def _run(options: Namespace, note: Note) -> None:
     # Mistakes in the options are reported before a JVM starts.
-    source = _for_format(source_options(options), options.format, options.target)
+    if options.typed:
+        _run_typed(options, note)
+        return
+    if options.append_interval is not None:
+        raise ConfigurationError("--append-interval: is for --typed")
+    format: Format = options.format or "parquet"
+    source = source_options(options)
+    _for_format(source, format, options.target)
     state, pace = state_from(options, options.target, source), pace_from(options)
     with session_for("mysql-replica changelog", options.master) as spark:
         if "path" in source:
-            load(spark, source, options.target, format=options.format, layout=options.layout)
+            load(spark, source, options.target, format=format, layout=options.layout)
         else:
             query = start(
                 spark,
                 source,
                 options.target,
-                format=options.format,
+                format=format,
                 layout=options.layout,
                 state=state,
                 pace=pace,
@@ -206,6 +240,30 @@ def _run(options: Namespace, note: Note) -> None:
             note(f"following {options.source} -> {options.target}")
             await_queries(query)
     note(f"{options.target}: done")
+
+
+def _run_typed(options: Namespace, note: Note) -> None:
+    from replica.spark.jobs import typed_changelog
+    from replica.spark.jobs.table_job import MERGE_SECONDS, check_parked
+
+    if options.format == "parquet" or options.layout is not None:
+        raise ConfigurationError(
+            "--typed: makes Delta tables, one for each table: leave --format and --layout out"
+        )
+    source, target = source_options(options), options.target
+    state, pace = state_from(options, target, source), pace_from(options)
+    seconds = MERGE_SECONDS if options.append_interval is None else options.append_interval
+    with session_for("mysql-replica changelog", options.master) as spark:
+        if "path" in source:
+            typed_changelog.load(spark, source, target)
+        else:
+            query = typed_changelog.start(
+                spark, source, target, state=state, pace=pace, append_interval=seconds
+            )
+            note(f"following {options.source} -> {target}")
+            await_queries(query)
+    check_parked(absolute(target), source)
+    note(f"{target}: done")
 
 
 JOB: Final = Job(

@@ -196,24 +196,39 @@ def moved(rows: pa.Table, key: Sequence[str]) -> Numbers:
     return np.flatnonzero(is_moved & _flags(pc.equal(rows["_op"], "update")))
 
 
-def separated(name: str, rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows, with a deletion and an insert for each update that changes the key, unless it lacks columns.
+def separated(name: str, rows: pa.Table, key: Sequence[str], *, always: bool = False) -> pa.Table:
+    """The rows, with a deletion and an insert for each update that changes the key.
 
-    Raises ``SchemaMismatchError`` for rows whose key is not known.
+    An update that lacks columns stays one row, unless ``always``. Raises ``SchemaMismatchError`` for rows whose key
+    is not known.
     """
     check_keys(name, rows, key)
     numbers = moved(rows, key)
-    numbers = numbers[_flags(rows["_absent"].is_null())[numbers]]
-    if not len(numbers):
-        return rows
+    if not always:
+        numbers = numbers[_flags(rows["_absent"].is_null())[numbers]]
+    return split_updates(rows, numbers, key) if len(numbers) else rows
+
+
+def split_updates(rows: pa.Table, numbers: Numbers, known: Sequence[str]) -> pa.Table:
+    """The rows, with a deletion and an insert for each update with one of these numbers.
+
+    The deletion has the ``known`` columns of the row before, and lacks all others.
+    """
     is_split = np.zeros(rows.num_rows, np.bool_)
     is_split[numbers] = True
     olds = rows.take(pa.array(numbers))
-    before = olds["_before"].combine_chunks()
-    for column in key:
+    before, size = olds["_before"].combine_chunks(), len(numbers)
+    others = [column for column in column_names(rows) if column not in known]
+    for column in known:
         olds = _replaced(olds, column, pc.struct_field(before, column))
-    olds = _replaced(olds, "_op", pa.repeat(pa.scalar("delete"), len(numbers)))
-    olds = _replaced(olds, "_before", pa.nulls(len(numbers), before.type))
+    for column in others:
+        olds = _replaced(olds, column, pa.nulls(size, rows.schema.field(column).type))
+    if others:
+        olds = _replaced(olds, "_absent", pa.array([others] * size, rows.schema.field("_absent").type))
+    elif "_before_absent" in rows.schema.names:
+        olds = _replaced(olds, "_absent", olds["_before_absent"])
+    olds = _replaced(olds, "_op", pa.repeat(pa.scalar("delete"), size))
+    olds = _replaced(olds, "_before", pa.nulls(size, before.type))
     news = _replaced(rows, "_op", pc.if_else(pa.array(is_split), "insert", rows["_op"]))
     # The old key is deleted before the new one is created.
     order = np.argsort(np.concatenate([np.arange(rows.num_rows) * 2 + 1, numbers * 2]), kind="stable")

@@ -73,6 +73,8 @@ def _planned(target: str, name: str, storage: dict[str, str]) -> Plan:
     state, query, number = found
     if name not in state.tables:
         raise ConfigurationError(f"{name} is not a table of {target}")
+    if state.is_changelog:
+        raise ConfigurationError(f"target: {target} has changes: {name} as it is now is not among them")
     kind: type[KeptTable] = PastTable if state.is_history else CurrentTable
     kept = Target(target, kind, lambda _: True, storage)
     forget_merged(kept, query, number, state)

@@ -32,8 +32,16 @@ from pyspark.sql.types import StructType
 from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.storage import NO_STORAGE
-from .partitioned_files import PartitionedFiles, WrittenFiles, delete_written, written_files
+from .partitioned_files import (
+    PartitionedFiles,
+    WrittenFiles,
+    delete_written,
+    unpacked,
+    with_day,
+    written_files,
+)
 from .spark_session import query_id
+from .staging import schema_from_text, schema_to_text
 
 NAME: Final = "mysql-replica-delta"
 _APPEND_ONLY: Final = MappingProxyType({"delta.appendOnly": "true"})
@@ -43,10 +51,19 @@ class AppendToDelta:
     """A function for ``foreachBatch`` that appends each micro-batch once. It creates the table if there is none."""
 
     def __init__(
-        self, target: str, partitions: Sequence[str], checkpoint: str, storage: Mapping[str, str]
+        self,
+        target: str,
+        partitions: Sequence[str],
+        checkpoint: str,
+        storage: Mapping[str, str],
+        schema: pa.Schema | None = None,
     ) -> None:
-        """``checkpoint`` is that of the query, ``storage`` has the storage options of the target."""
+        """``checkpoint`` is that of the query, ``storage`` has the storage options of the target.
+
+        ``schema``: see ``append``.
+        """
         self._target = target
+        self._schema = schema
         self._partitions = partitions
         self._checkpoint = checkpoint
         self._storage = dict(storage)
@@ -61,7 +78,8 @@ class AppendToDelta:
                 "nothing of it -- give the state of this table, or delete the state to begin anew"
             )
         if done is None or done < batch:
-            append(frame, self._target, self._partitions, self._storage, Transaction(query, batch))
+            transaction = Transaction(query, batch)
+            append(frame, self._target, self._partitions, self._storage, transaction, self._schema)
 
 
 def _has(table: DeltaTable, query: str, batch: int) -> bool:
@@ -106,29 +124,40 @@ def append(
     partitions: Sequence[str],
     storage: Mapping[str, str],
     transaction: Transaction | None = None,
+    schema: pa.Schema | None = None,
 ) -> None:
-    """Append rows by one commit. Raises ``ConfigurationError`` if the table has other columns."""
-    open_table(target, to_arrow_schema(frame.schema, timezone="UTC"), partitions, storage)
+    """Append rows by one commit. Raises ``ConfigurationError`` if the table has other columns.
+
+    ``schema`` is that of packed rows: the frame has batches of them (``packed_items.BATCHES_SCHEMA``).
+    """
+    columns = to_arrow_schema(frame.schema, timezone="UTC") if schema is None else with_day(schema)
+    open_table(target, columns, partitions, storage)
     frame.sparkSession.dataSource.register(DeltaFiles)
     options = {
         "target": target,
         "partitions": json.dumps(list(partitions)),
         "storage": json.dumps(dict(storage)),
     }
+    if schema is not None:
+        options["packed"] = schema_to_text(columns)
     if transaction is not None:
         options |= {"query": transaction.app_id, "batch": str(transaction.version)}
     frame.write.format(NAME).mode("append").options(**options).save()
 
 
 def create_table(
-    frame: DataFrame, target: str, partitions: Sequence[str], storage: Mapping[str, str] = NO_STORAGE
+    frame: DataFrame,
+    target: str,
+    partitions: Sequence[str],
+    storage: Mapping[str, str] = NO_STORAGE,
+    schema: pa.Schema | None = None,
 ) -> None:
     """Create a table with these rows. Raises ``ConfigurationError`` if there is a table already."""
     if DeltaTable.is_deltatable(target, dict(storage)):
         raise ConfigurationError(
             f"target: {target} is a Delta table already -- give a folder that does not exist yet"
         )
-    append(frame, target, partitions, storage)
+    append(frame, target, partitions, storage, schema=schema)
 
 
 class DeltaFiles(DataSource):
@@ -144,9 +173,13 @@ class DeltaFiles(DataSource):
         options = self.options
         transaction = (options["query"], int(options["batch"])) if "query" in options else None
         partitions = tuple(json.loads(options["partitions"]))
-        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        packed = options.get("packed")
+        arrow_schema = to_arrow_schema(schema, timezone="UTC") if packed is None else schema_from_text(packed)
         storage = json.loads(options["storage"])
-        return DeltaWriter(options["target"], partitions, arrow_schema, transaction, storage)
+        is_packed = packed is not None
+        return DeltaWriter(
+            options["target"], partitions, arrow_schema, transaction, storage, is_packed=is_packed
+        )
 
 
 class DeltaWriter(DataSourceArrowWriter):
@@ -159,8 +192,11 @@ class DeltaWriter(DataSourceArrowWriter):
         schema: pa.Schema,
         transaction: tuple[str, int] | None,
         storage: Mapping[str, str] = NO_STORAGE,
+        *,
+        is_packed: bool = False,
     ) -> None:
         self._storage = dict(storage)
+        self._is_packed = is_packed
         self._target = target
         self._partitions = partitions
         self._schema = schema
@@ -169,7 +205,7 @@ class DeltaWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """Write rows to files, which no commit names yet."""
         files = PartitionedFiles(self._filesystem(), self._partitions)
-        for batch in iterator:
+        for batch in unpacked(iterator) if self._is_packed else iterator:
             files.add(batch)
         return WrittenFiles(files.finish())
 

@@ -115,10 +115,11 @@ class JobState:
     ``is_birth``: the log begins with the server's first binlog file, or all tables were copied. ``folds_names``:
     the server stores table names in lower case (lower_case_table_names=1). ``waiting`` has the rows that wait for a
     merge by table; ``merges`` is the number of merges since the last micro-batch. ``is_history``: the tables have
-    past states, too. ``begins``: of tables that were copied from the source, where the log counts from, as
-    ``FILE:POSITION``; "" stands for all tables that were not. ``parked`` has the tables that are kept no longer,
-    with the reason. ``holds`` has the tables that are being copied anew, with the id of the copy: their changes wait
-    for it. ``epoch`` is that of the last change (``Offset.epoch``). ``wanted`` says which tables the job selects.
+    past states, too. ``is_changelog``: their rows are changes. ``begins``: of tables that were copied from the
+    source, where the log counts from, as ``FILE:POSITION``; "" stands for all tables that were not. ``parked`` has
+    the tables that are kept no longer, with the reason. ``holds`` has the tables that are being copied anew, with the
+    id of the copy: their changes wait for it. ``epoch`` is that of the last change (``Offset.epoch``). ``wanted``
+    says which tables the job selects.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -130,6 +131,7 @@ class JobState:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     merges: int = 0
     is_history: bool = False
+    is_changelog: bool = False
     begins: dict[str, str] = field(default_factory=dict)
     parked: dict[str, str] = field(default_factory=dict)
     holds: dict[str, str] = field(default_factory=dict)
@@ -186,6 +188,7 @@ class JobState:
         yield "log", "is_history", json.dumps(self.is_history), None
         yield "log", "epoch", json.dumps(self.epoch), None
         yield "log", "wanted", json.dumps(self.wanted), None
+        yield "log", "is_changelog", json.dumps(self.is_changelog), None
         for name, table in sorted(self.tables.items()):
             yield "table", name, json.dumps(asdict(table)), None
         for name, waiting in sorted(self.waiting.items()):

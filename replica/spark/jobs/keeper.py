@@ -44,16 +44,18 @@ _Result = TypeVar("_Result")
 class MergePolicy:
     """When tables are merged: ``seconds`` after their first waiting row; 0: with each micro-batch.
 
-    ``retention_hours``: files that no version of so many hours has are deleted; None: none are.
+    ``retention_hours``: files that no version of so many hours has are deleted; None: none are. ``due_bytes``: so
+    many waiting bytes are merged; None: a share of the table.
     """
 
     seconds: float = 0
     retention_hours: int | None = None
+    due_bytes: int | None = None
 
     def is_due(self, table: TableState, waiting: Waiting, now: float) -> bool:
         """Whether a table is merged now."""
-        is_much = waiting.size >= _SHARE * max(table.size, MOST_BYTES)
-        return is_much or now - waiting.since >= self.seconds
+        least = _SHARE * max(table.size, MOST_BYTES) if self.due_bytes is None else self.due_bytes
+        return waiting.size >= least or now - waiting.since >= self.seconds
 
 
 class Keeper:
@@ -155,7 +157,8 @@ class Keeper:
         is_first: bool,
     ) -> None:
         state.merges = 0
-        state.is_history = not self._target.kind.drops_columns
+        kind = self._target.kind
+        state.is_history, state.is_changelog = not kind.drops_columns, kind.is_changelog
         batch = Batch(self._target, state, query, number)
         batch.run(items())
         now = time.time()
@@ -224,7 +227,7 @@ def run_batch(
 
 def stage_here(target: Target, items: Iterable[PackedItem]) -> list[Staged]:
     """Write the rows of items to a file."""
-    file = StagingFile(target.path, target.storage)
+    file = StagingFile(target.path, target.storage, takes_keyless=target.kind.is_changelog)
     found = [file.stage(item) for item in items]
     file.close()
     return found

@@ -24,10 +24,11 @@ from protocol.errors import CheckpointError, ConfigurationError, ReplicaError, S
 from protocol.records import record
 
 from ...spool.storage import NO_STORAGE, system_of
+from ...sql.quoting import identifier
 from .changes_per_key import column_names
 from .conversions import Conversion
 from .convert_tasks import Converting, convert
-from .leaf_files import INDEXED, NewFile, folder
+from .leaf_files import INDEXED, NewFile, folder, is_indexed
 from .leaf_merge import LeafTable
 from .leaves import Group, LeafFile, groups, is_past, leaf_file, shares, tag, united
 from .merges import Merge, Merged
@@ -43,6 +44,7 @@ _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
 PLANTED: Final = "seed"
 _PLAIN_TIMES: Final = "timestampNtz"
 _INDEXED: Final = "delta.dataSkippingNumIndexedCols"
+_INDEXED_NAMES: Final = "delta.dataSkippingStatsColumns"
 # When there are so many files of past states that are so small, they become one.
 _SMALL_FILES: Final = 16
 _SMALL_BYTES: Final = 16 << 20
@@ -90,6 +92,10 @@ class KeptTable(ABC):
     drops_columns = True
     #: Whether rows that were there before the log must be as they were at the place from which it is followed.
     begins_exactly = False
+    #: Whether rows are changes, which are only appended.
+    is_changelog = False
+    #: So many waiting bytes are merged; None: a share of the table.
+    due_bytes: int | None = None
 
     def __init__(self, name: str, path: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
         self.name = name
@@ -104,8 +110,8 @@ class KeptTable(ABC):
     # The differences between the kinds of tables.
 
     @abstractmethod
-    def clear(self, micros: int, step: Step) -> None:
-        """The source's table has lost all rows at this time (microseconds since 1970)."""
+    def clear(self, micros: int, step: Step, seq: int = 0) -> None:
+        """The source's table has lost all rows at this time (microseconds since 1970), by the statement ``seq``."""
 
     def take_over(self, source: "KeptTable", step: Step, begin: tuple[int, int] | None = None) -> None:
         """Get the rows of another table, which are those of the source now, in place of the present ones.
@@ -116,6 +122,11 @@ class KeptTable(ABC):
         self.rewrite(self.conversion(), step, source)
 
     # The common part.
+
+    def begin(self) -> None:
+        """Create the table without columns of the source, if it has had no row yet."""
+        if self.table is None:
+            self._create({})
 
     def is_taken(self, step: Step) -> bool:
         """Whether the table has the step already."""
@@ -189,8 +200,13 @@ class KeptTable(ABC):
             )
             self.rewrite(conversion, step)
         elif new:
-            schema = Schema.from_arrow(pa.schema([(name, wanted[name]) for name in new]))
-            self.open().alter.add_columns(list(schema.fields))
+            self.add_columns({name: wanted[name] for name in new})
+
+    def add_columns(self, new: Mapping[str, pa.DataType]) -> None:
+        """Add columns, which are null in the rows so far."""
+        schema = pa.schema(list(new.items()))
+        self._allow(schema)
+        self.open().alter.add_columns(list(Schema.from_arrow(schema).fields))
 
     def conversion(self) -> Conversion:
         """A conversion of this table's rows that changes nothing."""
@@ -277,7 +293,7 @@ class KeptTable(ABC):
         indexed = INDEXED
         if self.table is not None:
             schema = pa.schema(self.table.schema().to_arrow())
-            indexed = int(self.table.metadata().configuration.get(_INDEXED, INDEXED))
+            indexed = indexed_columns(self.table)
         else:
             assert changes is not None
             columns = [changes.field(name) for name in column_names(changes.empty_table())]
@@ -327,12 +343,13 @@ class KeptTable(ABC):
     ) -> bool:
         """Commit actions; with a ``schema`` they take the place of all files. Returns False if that is refused."""
         table = self.open()
+        # With a retry the commit would be accepted beside a commit that has replaced the same files.
+        retries = None if self.is_changelog and schema is None else 0
         mode = "append" if schema is None else "overwrite"
         columns = table.schema() if schema is None else Schema.from_arrow(schema)
         try:
-            # With a retry the commit would be accepted beside a commit that has replaced the same files.
             table.create_write_transaction(
-                actions, mode, columns, [], commit_properties=step.properties(retries=0)
+                actions, mode, columns, [], commit_properties=step.properties(retries=retries)
             )
         except CommitFailedError:
             self.table = self._reopened()
@@ -406,7 +423,8 @@ def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]
 
 def indexed_columns(table: DeltaTable) -> int:
     """How many of the first columns have statistics in the table's log."""
-    return int(table.metadata().configuration.get(_INDEXED, INDEXED))
+    found = table.metadata().configuration
+    return INDEXED if _INDEXED_NAMES in found else int(found.get(_INDEXED, INDEXED))
 
 
 def table_path(target: str, name: str) -> str:
@@ -447,13 +465,17 @@ def has_wide_decimals(kinds: Iterable[pa.DataType]) -> bool:
     """Whether there are decimals with more digits than a double has.
 
     Delta's log has the range of a column in each file as doubles. By a rounded range, queries would skip the file of
-    a row such as 18446744073709551615 (a BIGINT UNSIGNED). So new tables with such columns get no ranges.
+    a row such as 18446744073709551615 (a BIGINT UNSIGNED). So new tables with such columns get ranges of others only.
     """
     return any(pa.types.is_decimal(kind) and kind.precision > _DIGITS_OF_DOUBLE for kind in kinds)
 
 
 def _statistics(schema: pa.Schema) -> dict[str, str]:
-    return {_INDEXED: "0"} if has_wide_decimals(schema.types) else {}
+    if not has_wide_decimals(schema.types):
+        return {}
+    # Writers that do not know the list of names have the number.
+    names = [identifier(field.name) for field in list(schema)[:INDEXED] if is_indexed(field.type)]
+    return {_INDEXED: "0", **({_INDEXED_NAMES: ",".join(names)} if names else {})}
 
 
 def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:

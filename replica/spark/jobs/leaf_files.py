@@ -79,7 +79,7 @@ class FileWriter:
             path, schema, filesystem=system, compression="zstd", compression_level=1
         )
         self._statistics = _Statistics(
-            [field.name for field in list(schema)[:indexed] if _is_indexed(field.type)]
+            [field.name for field in list(schema)[:indexed] if is_indexed(field.type)]
         )
         self._parts: list[pa.Table] = []
         self._held = 0
@@ -197,7 +197,8 @@ class _Statistics:
         return json.dumps(found)
 
 
-def _is_indexed(kind: pa.DataType) -> bool:
+def is_indexed(kind: pa.DataType) -> bool:
+    """Whether columns of this type have statistics."""
     # Readers take other numbers for floats, and texts may be cut.
     return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..packed_items import PackedItem
+from ..packed_items import PackedItem, binary_value
 from . import staging
 from .leaf_files import NewFile, folder
 from .leaves import Group
@@ -58,10 +57,13 @@ _LEAST_TASKS: Final = 4
 _PIECE_COLUMNS: Final = "task INT, number BIGINT, place STRING, about STRING, rows BINARY"
 
 
-def stage(frame: "DataFrame", target: str, storage: Mapping[str, str]) -> list[Staged]:
+def stage(
+    frame: "DataFrame", target: str, storage: Mapping[str, str], *, takes_keyless: bool = False
+) -> list[Staged]:
     """Write the rows of a micro-batch in packed mode to files of the target. Returns its items in order."""
     frame.sparkSession.dataSource.register(StagingTarget)
-    return [staged_from_json(item) for item in _written(frame, _STAGING, target, storage)]
+    keyless = {"keyless": "true"} if takes_keyless else {}
+    return [staged_from_json(item) for item in _written(frame, _STAGING, target, storage, **keyless)]
 
 
 def merge(
@@ -97,11 +99,13 @@ def _options(target: str, storage: Mapping[str, str], **more: str) -> dict[str, 
     return {"target": target, "storage": json.dumps(dict(storage)), **more}
 
 
-def _written(frame: "DataFrame", name: str, target: str, storage: Mapping[str, str]) -> list[Any]:
+def _written(
+    frame: "DataFrame", name: str, target: str, storage: Mapping[str, str], **more: str
+) -> list[Any]:
     """What the tasks of a write have returned, in the order of their partitions."""
     system, path = folder(target, storage), f"{staging.FOLDER}/{uuid.uuid4()}.json"
     system.create_dir(staging.FOLDER, recursive=True)
-    frame.write.format(name).mode("append").options(**_options(target, storage, result=path)).save()
+    frame.write.format(name).mode("append").options(**_options(target, storage, result=path, **more)).save()
     with system.open_input_stream(path) as file:
         found: list[Any] = json.loads(file.read())
     system.delete_file(path)
@@ -156,6 +160,7 @@ class _Writer(DataSourceArrowWriter):
         self._target = options["target"]
         self._storage: dict[str, str] = json.loads(options["storage"])
         self._result = options["result"]
+        self._takes_keyless = "keyless" in options
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave the result for the driver."""
@@ -186,7 +191,7 @@ class StagingWriter(_Writer):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Message:
         """Write the rows of one partition."""
         items = []
-        file = StagingFile(self._target, self._storage)
+        file = StagingFile(self._target, self._storage, takes_keyless=self._takes_keyless)
         for batch in iterator:
             for row in batch.to_pylist():
                 items.append(json.dumps(staged_to_json(file.stage(PackedItem(**row)))))
@@ -258,17 +263,9 @@ def _piece(task: int, number: int, place: str, about: str, rows: pa.Buffer | Non
         pa.array([number], pa.int64()),
         pa.array([place]),
         pa.array([about]),
-        _binary(rows),
+        binary_value(rows),
     ]
     return pa.RecordBatch.from_arrays(columns, names=["task", "number", "place", "about", "rows"])
-
-
-def _binary(data: pa.Buffer | None) -> pa.Array:
-    """One value, which is not copied."""
-    if data is None:
-        return pa.nulls(1, pa.binary())
-    ends = pa.py_buffer(np.array([0, data.size], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
 
 
 class LeavesTarget(DataSource):

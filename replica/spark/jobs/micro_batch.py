@@ -155,6 +155,9 @@ class Batch:
 
     def _check(self, name: str, rows: StagedRows, item: PackedItem) -> None:
         place = f"{item.file}:{item.pos}"
+        is_changelog = self._target.kind.is_changelog
+        if is_changelog:
+            self._state.tables.setdefault(name, TableState())
         if name not in self._state.tables and name not in self._state.holds:
             raise ConfigurationError(
                 f"{name} has changes at {place}, but the log does not reach back to its CREATE TABLE"
@@ -163,7 +166,7 @@ class Batch:
             raise ConfigurationError(
                 f"{name} has changes at {place} without the names of its columns: grant the user SELECT on the table"
             )
-        if not rows.key:
+        if not rows.key and not is_changelog:
             raise ConfigurationError(
                 f"{name} has no primary key at {place}, so its rows cannot be told apart: exclude the table, or add "
                 "a primary key"
@@ -234,6 +237,7 @@ class Batch:
             folds=self._state.folds_names,
             explicit_timestamps=bool(item.explicit_timestamps),
         )
+        handlers = _LOGGED_ACTIONS if self._target.kind.is_changelog else _ACTIONS
         for action in actions:
             named = [getattr(action, field, None) for field in ("table", "new_table", "schema")]
             if any(self._state.is_before(name, item.file, item.pos) for name in named if name is not None):
@@ -243,7 +247,9 @@ class Batch:
             if _table_of(action) in self._state.parked and not isinstance(action, _ENDING):
                 continue
             try:
-                _ACTIONS[type(action)](self, action, item)
+                act = handlers.get(type(action))
+                if act is not None:
+                    act(self, action, item)
             except SchemaMismatchError as error:
                 where = f"{item.file}:{item.pos}: {(item.sql or '')[:200]}"
                 refused = SchemaMismatchError(f"{error} ({where})")
@@ -285,7 +291,14 @@ class Batch:
 
     def _clear(self, name: str, item: PackedItem) -> None:
         self._flush(name)
-        self._table(name).clear(item.ts, self._step(name))
+        self._table(name).clear(item.ts, self._step(name), int(item.seq or 0))
+
+    def _truncate_logged(self, action: ddl.TruncateTable, item: PackedItem) -> None:
+        """Of a changelog, which may begin with this statement."""
+        if self._target.wants(action.table):
+            self._state.tables.setdefault(action.table, TableState())
+            self._table(action.table).begin()
+            self._clear(action.table, item)
 
     def _rename(self, action: ddl.RenameTable, item: PackedItem) -> None:
         name, new = action.table, action.new_table
@@ -462,4 +475,15 @@ _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], Non
         ddl.DropColumn: Batch._drop_column,
         ddl.Refused: Batch._refuse,
     }
+)
+# Of a changelog. Its columns follow from its rows, and the changes of a table that is renamed stay where they are.
+_LOGGED_ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], None]]] = (
+    MappingProxyType(
+        {
+            ddl.CreateTable: Batch._create,
+            ddl.DropTable: Batch._drop,
+            ddl.TruncateTable: Batch._truncate_logged,
+            ddl.DropSchema: Batch._drop_schema,
+        }
+    )
 )

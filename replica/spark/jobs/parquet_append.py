@@ -31,6 +31,7 @@ from .partitioned_files import (
     WrittenFiles,
     delete_written,
     escaped,
+    unpacked,
     written_files,
 )
 
@@ -45,9 +46,18 @@ Entry = dict[str, Any]
 
 
 def append(
-    frame: DataFrame, target: str, partitions: Sequence[str], storage: Mapping[str, str], batch: int
+    frame: DataFrame,
+    target: str,
+    partitions: Sequence[str],
+    storage: Mapping[str, str],
+    batch: int,
+    *,
+    is_packed: bool = False,
 ) -> None:
-    """Append the rows of a micro-batch, unless the target has it already."""
+    """Append the rows of a micro-batch, unless the target has it already.
+
+    ``is_packed``: the frame has batches of an envelope's rows (``packed_items.BATCHES_SCHEMA``).
+    """
     if batch in _SinkLog(target, storage).batches():
         return
     frame.sparkSession.dataSource.register(ParquetFiles)
@@ -56,19 +66,25 @@ def append(
         "partitions": json.dumps(list(partitions)),
         "storage": json.dumps(dict(storage)),
         "batch": str(batch),
+        "packed": "true" if is_packed else "",
     }
     frame.write.format(NAME).mode("append").options(**options).save()
 
 
 def create(
-    frame: DataFrame, target: str, partitions: Sequence[str], storage: Mapping[str, str] = NO_STORAGE
+    frame: DataFrame,
+    target: str,
+    partitions: Sequence[str],
+    storage: Mapping[str, str] = NO_STORAGE,
+    *,
+    is_packed: bool = False,
 ) -> None:
     """Write these rows to a new target. Raises ``ConfigurationError`` if it has rows already."""
     if _SinkLog(target, storage).batches():
         raise ConfigurationError(
             f"target: {target} has rows already -- give a folder that does not exist yet"
         )
-    append(frame, target, partitions, storage, 0)
+    append(frame, target, partitions, storage, 0, is_packed=is_packed)
 
 
 def committed_files(target: str, storage: Mapping[str, str] = NO_STORAGE) -> list[str]:
@@ -126,7 +142,11 @@ class ParquetFiles(DataSource):
         options = self.options
         partitions = tuple(json.loads(options["partitions"]))
         return ParquetWriter(
-            options["target"], partitions, int(options["batch"]), json.loads(options["storage"])
+            options["target"],
+            partitions,
+            int(options["batch"]),
+            json.loads(options["storage"]),
+            is_packed=bool(options.get("packed")),
         )
 
 
@@ -134,8 +154,15 @@ class ParquetWriter(DataSourceArrowWriter):
     """Writes a micro-batch: ``write`` on executors, ``commit`` and ``abort`` on the driver, in separate processes."""
 
     def __init__(
-        self, target: str, partitions: tuple[str, ...], batch: int, storage: Mapping[str, str] = NO_STORAGE
+        self,
+        target: str,
+        partitions: tuple[str, ...],
+        batch: int,
+        storage: Mapping[str, str] = NO_STORAGE,
+        *,
+        is_packed: bool = False,
     ) -> None:
+        self._is_packed = is_packed
         self._target = target.rstrip("/")
         self._partitions = partitions
         self._batch = batch
@@ -144,7 +171,7 @@ class ParquetWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """Write rows to files, which no commit names yet."""
         files = PartitionedFiles(self._filesystem(), self._partitions, escaped)
-        for batch in iterator:
+        for batch in unpacked(iterator) if self._is_packed else iterator:
             files.add(batch)
         return WrittenFiles(files.finish())
 

@@ -12,7 +12,7 @@ import contextlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -23,8 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from protocol.records import record
+
+from ..packed_items import unpack_batches
 
 # The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
 _HELD_BYTES: Final = 64 << 20
@@ -98,6 +101,19 @@ def escaped(value: str | None) -> str:
     return _DEFAULT if not value else _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value)
 
 
+def with_day(schema: pa.Schema) -> pa.Schema:
+    """The columns of packed rows of an envelope as a table has them, in the types that Spark gives."""
+    schema = schema.append(pa.field("day", pa.date32()))
+    return to_arrow_schema(from_arrow_schema(schema), timezone="UTC")
+
+
+def unpacked(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of packed rows of an envelope, with the column ``day``: the day of ``ts`` in UTC."""
+    for packed in rows:
+        for batch in unpack_batches(packed):
+            yield batch.append_column("day", batch.column("ts").cast(pa.date32()))
+
+
 class PartitionedFiles:
     """The open files of one task, one for each partition of the table; ``folder_name`` names a partition's value."""
 
@@ -167,12 +183,13 @@ class PartitionedFiles:
 
 def _row_groups(batches: Mapping[Values, list[pa.RecordBatch]]) -> Iterator[pa.Table]:
     """The rows of one cluster after another."""
-    held: list[pa.RecordBatch] = []
+    held, size = list[pa.RecordBatch](), 0
     for _, some in sorted(batches.items(), key=lambda item: [value or "" for value in item[0]]):
         held += some
-        if sum(batch.nbytes for batch in held) >= _GROUP_BYTES:
+        size += sum(batch.nbytes for batch in some)
+        if size >= _GROUP_BYTES:
             yield pa.Table.from_batches(held)
-            held = []
+            held, size = [], 0
     if held:
         yield pa.Table.from_batches(held)
 

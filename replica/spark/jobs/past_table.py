@@ -20,7 +20,7 @@ class PastTable(KeptTable):
     drops_columns = False
     begins_exactly = True
 
-    def clear(self, micros: int, step: Step) -> None:
+    def clear(self, micros: int, step: Step, seq: int = 0) -> None:
         """End all states."""
         self.end_all(micros, step)
 

@@ -283,6 +283,14 @@ def _load(
     return reader.format(_FORMAT).options(**options).load()
 
 
+def counted(frame: "DataFrame") -> "DataFrame":
+    """The frame of a stream, whose progress then counts row changes: Spark itself counts items."""
+    from pyspark.sql import functions
+
+    rows = functions.coalesce(functions.sum("row_count"), functions.lit(0))
+    return frame.observe("changes", rows.alias("rows"))
+
+
 def start_query(
     writer: "DataStreamWriter", state: State, pace: Pace | None = None, *, path: str | None = None
 ) -> "StreamingQuery":

@@ -4,7 +4,8 @@
 
 Executors write such files from packed rows; the driver only gets what the rows are about (``Staged``). A part has
 rows of one table and one outcome, with what a merge needs: the columns, ``_op``, ``_seq``, ``_ts``, ``_absent``, and
-the key's columns of ``_before``. Which files are still needed says the state of the job (``job_state``).
+the key's columns of ``_before`` (without a key all, and ``_before_absent``). Which files are still needed says the
+state of the job (``job_state``).
 """
 
 import base64
@@ -100,8 +101,10 @@ class Staged:
 class StagingFile:
     """A file of parts, which is written by one task."""
 
-    def __init__(self, target: str, storage: Mapping[str, str]) -> None:
+    def __init__(self, target: str, storage: Mapping[str, str], *, takes_keyless: bool = False) -> None:
+        """Rows of tables without a primary key are written only if the file ``takes_keyless``."""
         self._system = folder(target, storage)
+        self._takes_keyless = takes_keyless
         self.path = f"{FOLDER}/{uuid.uuid4()}.arrow"
         self._sink: pa.NativeFile | None = None
 
@@ -116,7 +119,7 @@ class StagingFile:
         pruned = _pruned(rows, packed.key)
         committed, prepared = None, {}
         # A table without a key, or without names, is refused for its first row: nothing else is looked at.
-        if packed.key and packed.has_names:
+        if (packed.key or self._takes_keyless) and packed.has_names:
             if "commit" in found:
                 chosen = pruned if found == ("commit",) else pruned.filter(pc.equal(outcomes, "commit"))
                 committed = self._write(chosen, packed.key)
@@ -175,6 +178,8 @@ def delete_files(target: str, storage: Mapping[str, str], keep: Iterable[str], s
 
 def _moves(rows: pa.Table, key: Sequence[str]) -> tuple[Numbers, tuple[tuple[int, int], ...] | None]:
     """The places of all rows, before and after, and the ``moves`` of a part. Rows with unknown keys are left out."""
+    if not key:
+        return np.zeros(0, np.int64), ()
     rows = rows.filter(_all_valid([rows[name] for name in key]))
     where = places(rows.select(list(key)))
     moving = rows.take(pa.array(moved(rows, key)))
@@ -196,14 +201,15 @@ def _all_valid(columns: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array | pa.C
 
 
 def _pruned(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows with what a merge needs. Of the rows before, that is the key."""
+    """The rows with what a merge needs. Of the rows before, that is the key, if the table has one."""
+    names = [*column_names(rows), *KEPT_FACTS]
+    if not key:
+        return rows.select([*names, "_before", "_before_absent"])
     before = rows["_before"].combine_chunks()
     columns = [pc.struct_field(before, name) for name in key]
-    if key:
-        fields = [rows.schema.field(name) for name in key]
-        nulls = before.is_null() if before.null_count else None
-        before = pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
-    names = [*column_names(rows), *KEPT_FACTS]
+    fields = [rows.schema.field(name) for name in key]
+    nulls = before.is_null() if before.null_count else None
+    before = pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
     return rows.select(names).append_column("_before", before)
 
 

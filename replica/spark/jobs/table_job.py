@@ -31,6 +31,7 @@ from .spark_session import (
     absolute,
     await_queries,
     batch_of,
+    counted,
     end_with,
     is_connect,
     open_session,
@@ -82,10 +83,14 @@ has schema/table as Parquet or Delta, and CHECKPOINT is FILE:POSITION, a GTID se
 
 @record(frozen=True, slots=True)
 class TableJob:
-    """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported."""
+    """A job with kept tables. ``kind`` returns the class of its tables; only then are the extras imported.
+
+    ``begins_anywhere``: it needs no state of the tables.
+    """
 
     name: str
     kind: "Callable[[], TableKind]"
+    begins_anywhere: bool = False
 
     def start(
         self,
@@ -124,10 +129,11 @@ class TableJob:
 
         spark, target = open_session(spark), absolute(target)
         state = state or state_of(target)
-        options = _source(source, is_live=True)
+        options = _source(source, is_live=True, is_whole=not self.begins_anywhere)
         parsed = parse_options(options)
         kept = self._target(target, parsed)
         begin = job_state.JobState()
+        _check_kind(kept)
         found = job_state.peek(target, kept.storage)
         if found is not None and (found[0].begins or found[0].holds):
             options.setdefault("onSchemaMismatch", "positional")
@@ -146,6 +152,8 @@ class TableJob:
                     )
                 del options["startingOffsets"]
                 options |= start_options(_plant(seed, kept, begin, parsed), connection_options(parsed))
+            elif self.begins_anywhere:
+                pass
             elif parsed.starting.get("startingOffsets", "").strip() != "earliest":
                 raise ConfigurationError(
                     "--start: without a seed the tables begin with the log: leave --start out, or give --seed"
@@ -158,13 +166,17 @@ class TableJob:
         each = _EachBatch(
             kept, begin, state.checkpoint, (merge_interval if is_waiting else 0, retention_hours)
         )
-        copies = _copies_anew(spark, source, kept, state, each.keeper() if is_waiting else None)
+        copies = (
+            None
+            if self.begins_anywhere
+            else _copies_anew(spark, source, kept, state, each.keeper() if is_waiting else None)
+        )
         if copies is not None:
             copies.ask_for_new(connection_options(parsed))
             copies.hold()
             if not is_waiting:
                 copies.run()
-        frame = _counted(read_stream(spark, options, target, state))
+        frame = counted(read_stream(spark, options, target, state))
         query = start_query(frame.writeStream.foreachBatch(each), state, pace)
         if is_waiting and merge_interval:
             _in_thread(partial(each.merge_while, query, merge_interval))
@@ -187,7 +199,7 @@ class TableJob:
         from .seed import behind
 
         spark, target = open_session(spark), absolute(target)
-        options = _source(source, is_live=False)
+        options = _source(source, is_live=False, is_whole=True)
         parsed = parse_options(options)
         kept = self._target(target, parsed)
         if job_state.exists(target, kept.storage):
@@ -196,10 +208,10 @@ class TableJob:
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
         with our_errors(), batch_of(spark, options, target) as frame:
-            keeper = Keeper(kept, begin, MergePolicy(math.inf))
+            keeper = Keeper(kept, begin, MergePolicy(math.inf, due_bytes=kept.kind.due_bytes))
             shares: Iterable[list[Staged]]
             if planted is None:
-                staged = stage(frame, target, kept.storage)
+                staged = stage(frame, target, kept.storage, takes_keyless=kept.kind.is_changelog)
                 keeper.coming = frozenset(part.path for item in staged for part in item.parts)
                 shares = _shares(staged)
             else:
@@ -262,7 +274,7 @@ class TableJob:
                 )
                 note(f"following {options.source} -> {target}")
                 await_queries(query)
-        _check_parked(absolute(target), source)
+        check_parked(absolute(target), source)
         note(f"{target}: done")
 
     def _target(self, path: str, options: "SourceOptions") -> "Target":
@@ -363,7 +375,22 @@ def progress(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> "pa.Table
     return state.progress(number)
 
 
-def _check_parked(target: str, source: Mapping[str, str]) -> None:
+def _check_kind(target: "Target") -> None:
+    """Raises ``ConfigurationError`` if a job of another kind has begun in the target."""
+    from . import job_state
+
+    found = job_state.peek(target.path, target.storage)
+    kind = target.kind
+    if found is not None and (found[0].is_history, found[0].is_changelog) != (
+        not kind.drops_columns,
+        kind.is_changelog,
+    ):
+        raise ConfigurationError(
+            f"target: {target.path} has the tables of another job -- give another folder"
+        )
+
+
+def check_parked(target: str, source: Mapping[str, str]) -> None:
     """Raises ``ReplicaError`` with the tables that are kept no longer."""
     from . import job_state
 
@@ -389,7 +416,8 @@ class _EachBatch:
         from .merge_tasks import stage
 
         query = query_id(frame, self._checkpoint, self._target.storage)
-        items = partial(stage, frame, self._target.path, self._target.storage)
+        target = self._target
+        items = partial(stage, frame, target.path, target.storage, takes_keyless=target.kind.is_changelog)
         self.keeper().run(query, batch, items, frame.sparkSession)
 
     def merge_while(self, query: "StreamingQuery", seconds: float) -> None:
@@ -407,16 +435,9 @@ class _EachBatch:
         from .keeper import Keeper, MergePolicy
 
         if self._keeper is None:
-            self._keeper = Keeper(self._target, self._begin, MergePolicy(*self._policy))
+            policy = MergePolicy(*self._policy, self._target.kind.due_bytes)
+            self._keeper = Keeper(self._target, self._begin, policy)
         return self._keeper
-
-
-def _counted(frame: "DataFrame") -> "DataFrame":
-    """The frame of a stream, whose progress then counts row changes: Spark itself counts items."""
-    from pyspark.sql import functions
-
-    rows = functions.coalesce(functions.sum("row_count"), functions.lit(0))
-    return frame.observe("changes", rows.alias("rows"))
 
 
 def _items(rows: "Iterable[Row]") -> "list[PackedItem]":
@@ -466,13 +487,13 @@ def _only_table(parsed: "SourceOptions") -> str | None:
     return tables[0] if len(tables) == 1 and not set("*?[") & set(tables[0]) else None
 
 
-def _source(given: Mapping[str, str], *, is_live: bool) -> dict[str, str]:
+def _source(given: Mapping[str, str], *, is_live: bool, is_whole: bool) -> dict[str, str]:
     names = {name.lower() for name in given}
     if fixed := names & _FIXED:
         raise ConfigurationError(f"{', '.join(sorted(fixed))}: the job sets this option itself: leave it out")
     options = {"schemaMode": "packed"} | dict(given)
     if is_live:
-        if not names & _STARTING:
+        if is_whole and not names & _STARTING:
             options["startingOffsets"] = _DEFAULTS["startingOffsets"]
         if not names & _LIMITS:
             options["maxBytesPerTrigger"] = _DEFAULTS["maxBytesPerTrigger"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
 from protocol.records import record
 
+from .append_tasks import append
 from .changes_per_key import column_names
 from .job_state import TableState, Waiting
 from .kept_table import ATTEMPTS, OTHERS, KeptTable, Step
@@ -86,7 +87,8 @@ class Merger:
         """What has become of each merge; None for a table that cannot be merged."""
         try:
             with our_errors():
-                return [*merge(self.spark, planned, self.path, self.storage)]
+                run = append if tables[0].table.is_changelog else merge
+                return [*run(self.spark, planned, self.path, self.storage)]
         except ReplicaError as error:
             if len(tables) == 1:
                 self.on_trouble(tables[0].table.name, error)

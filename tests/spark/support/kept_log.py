@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from replica.spark.packed import pack
+from replica.spark.packed import PACKED_SCHEMA, pack
 from replica.spark.packed_items import PackedItem
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -117,7 +120,8 @@ class RandomLog:
     def statement(self, sql: str, op: str = "ddl") -> None:
         self._seq += 1
         self._tick()
-        self.transactions.append([PackedItem(op, self.schema, None, None, self._ts, "binlog.000001", 4, sql)])
+        item = PackedItem(op, self.schema, None, None, self._ts, "binlog.000001", 4, sql, seq=str(self._seq))
+        self.transactions.append([item])
 
     def transaction(self, size: int, outcome: str = "commit", only: str | None = None) -> None:
         """Log random changes. With an outcome other than ``commit`` they have no effect, or not yet."""
@@ -346,3 +350,10 @@ def _batch(layout: tuple[tuple[str, pa.DataType], ...], changes: list[Change]) -
     }
     names = [*(name for name, _ in layout), *facts]
     return pa.RecordBatch.from_arrays([*columns, *facts.values()], names=names)
+
+
+def frame_of(spark: SparkSession, items: list[PackedItem]) -> DataFrame:
+    """The items as the source gives them."""
+    columns = zip(*map(astuple, items), strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, PACKED_SCHEMA, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=PACKED_SCHEMA))

@@ -33,7 +33,9 @@ class Kept:
 
     def say(self, *statements: str) -> Kept:
         for sql in statements:
-            item = PackedItem("ddl", "shop", None, None, BEGIN, "binlog.000001", 4, sql)
+            self.seq += 1
+            place = BEGIN, "binlog.000001", 4
+            item = PackedItem("ddl", "shop", None, None, *place, sql, seq=str(self.seq))
             self.events.append(item)
         return self
 
