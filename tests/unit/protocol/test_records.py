@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 import subprocess
 import sys
@@ -94,6 +95,8 @@ def test_a_record_is_a_dataclass(options: dict[str, bool], index: int) -> None:
         lambda kind: dataclasses.asdict(kind(1, **arguments)),
         lambda kind: repr(dataclasses.replace(kind(1, **arguments), second="z")),
         lambda kind: repr(copy.deepcopy(kind(1, **arguments))),
+        lambda kind: (kind(1, **arguments), inspect.signature(kind))[1],
+        lambda kind: (kind(1, **arguments), kind.__init__.__qualname__)[1],
     ]
     # Each look gets new classes, whose methods are not generated yet.
     for look in looks:
@@ -111,6 +114,29 @@ def test_a_class_below_a_record_is_an_ordinary_one(options: dict[str, bool]) -> 
             super().__init__(5)
 
     assert (Own().first, Own().derived) == (5, 10)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("index", range(3))
+def test_an_instance_takes_its_init_alone(
+    options: dict[str, bool], index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generated: list[type] = []
+
+    def note(**given: bool) -> Callable[[type], Any]:
+        def decorate(kind: type) -> Any:
+            generated.append(kind)
+            return dataclass(**given)(kind)
+
+        return decorate
+
+    monkeypatch.setattr(dataclasses, "dataclass", note)
+    kind = classes(record, **options)[index]
+    arguments: dict[str, Any] = {"third": 3} if index == 2 else {}
+    assert kind(1, "x", **arguments).second == "x"
+    assert not generated
+    assert "second='x'" in repr(kind(1, "x", **arguments))
+    assert generated[0].__name__ == kind.__name__
 
 
 def test_patterns() -> None:
