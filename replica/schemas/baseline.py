@@ -7,6 +7,7 @@ high mark of the reading is about their tables.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from sys import intern
 from typing import Final
 
 from protocol.records import record
@@ -145,8 +146,8 @@ def _column(row: Row) -> ColumnShape:
     labels = labels_of(column_type) if kind in LABEL_TYPES else ()
     is_number = "unsigned" in text.rpartition(")")[2] and not labels
     return ColumnShape(
-        name,
-        kind,
+        intern(name),
+        intern(kind),
         numbers,
         unsigned=is_number,
         zerofill=is_number and text.endswith("zerofill"),

@@ -32,7 +32,10 @@ class Shared:
         found = self._known.get(column)
         if isinstance(found, ColumnShape):
             return found
-        return self._one(replace(column, name=self._one(column.name), type=self._one(column.type)))
+        name, kind = self._one(column.name), self._one(column.type)
+        # Those of ``baseline`` are shared already: ``replace`` would take most of the time.
+        is_shared = name is column.name and kind is column.type
+        return self._one(column if is_shared else replace(column, name=name, type=kind))
 
     def _one(self, value: _T) -> _T:
         return self._known.setdefault(value, value)  # type: ignore[return-value]
