@@ -29,8 +29,9 @@ Options (``replica.spark.source_options.SourceOptions`` describes each; case doe
     sourceName                      a name for the source, in a column of its own
     maxRowsPerTrigger               or maxBytesPerTrigger: the approximate size of a micro-batch
     maxPartitionBytes               the approximate size of a partition: 128m (default)
-    snapshot                        only: the rows of ``table`` as they are now, read by executors, without the log
-    snapshotParallelism             how many connections read the table at most: 4 (default)
+    snapshot                        only: the rows of ``table`` as they are now, read by executors, without the log;
+                                    initial: a new stream begins with the rows of its tables, with the op r
+    snapshotParallelism             how many connections read tables at most: 4 (default)
     failOnDataLoss                  false: read on after events that the source has purged
     verifyChecksum                  true (default) or false
     maxEventBytes                   the largest event: a larger one is an error before it takes memory
@@ -76,6 +77,7 @@ The modules, in the order in which a change passes through them (``replica.spool
     read_task        all of these steps for one piece: what a Spark task runs
     stream_reader    the micro-batches of a live source
     table_reader     the rows of a table as they are now, in place of the log
+    initial_copy     the rows of tables before the changes of a stream
     data_source      PySpark's Data Source API in front of all that
     jobs             whole pipelines to Parquet and Delta: ``mysql-replica spark``
 """

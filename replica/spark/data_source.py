@@ -45,7 +45,8 @@ from .partition import LogPartition
 from .piece_sender import PieceSender
 from .read_task import SOURCE_NAMES, ReadPlan, read_piece
 from .source_options import SourceOptions, parse_options
-from .stream_reader import BinlogStreamReader, connection_options, find_start
+from .stream_connection import connection_options
+from .stream_reader import BinlogStreamReader, find_start
 from .table_mode import spark_ddl, table_schema
 from .table_reader import TableReader, schema_of_rows
 
@@ -76,22 +77,24 @@ class BinlogDataSource(DataSource):
         """
         self._is_exact = True
         options = parse_options(self.options)
-        return spark_ddl(arrow_schema(options) if options.snapshot is None else schema_of_rows(options))
+        return spark_ddl(schema_of_rows(options) if options.snapshot == "only" else arrow_schema(options))
 
     def reader(self, schema: StructType) -> "BinlogReader | TableReader":
         """The reader of a batch query."""
         options = parse_options(self.options)
-        if options.snapshot is not None:
+        if options.snapshot == "only":
             return TableReader(self.options, schema)
+        if options.snapshot is not None:
+            raise ConfigurationError("snapshot: initial begins a stream: a batch has only, or reads the log")
         plan = read_plan(options, schema, self._is_exact)
         return BinlogReader(options, plan, shares_folders=self.shares_folders)
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:
         """The reader of a streaming query."""
         options = parse_options(self.options)
-        if options.snapshot is not None:
+        if options.snapshot == "only":
             raise ConfigurationError(
-                "snapshot: only reads a table once, with spark.read: a stream reads the log"
+                "snapshot: only reads a table once, with spark.read: a stream has initial, and then the log"
             )
         if not options.is_live:
             raise ConfigurationError(
@@ -102,7 +105,8 @@ class BinlogDataSource(DataSource):
                 "endingOffsets: a stream has no end offset: use Trigger.AvailableNow to end it where the log ends now"
             )
         plan = read_plan(options, schema, self._is_exact)
-        return BinlogStreamReader(options, plan, shares_folders=self.shares_folders)
+        given = dict(self.options) if options.snapshot is not None else None
+        return BinlogStreamReader(options, plan, shares_folders=self.shares_folders, given=given)
 
 
 class LocalBinlogDataSource(BinlogDataSource):

@@ -23,8 +23,8 @@ from .changes import PlacedChange
 
 Numbers = npt.NDArray[np.int64]
 
-# The operation, the number of the row within its event, and the columns that no row image holds.
-_METADATA: Final = ("_op", "_row", "_absent")
+#: The operation, the number of the row within its event, and the columns that no row image holds.
+METADATA: Final = ("_op", "_row", "_absent")
 # So many that the work on a column outweighs the cost of its calls; Spark's own batches hold 10,000 rows.
 BATCH_ROWS: Final = 32_768
 _HELD_BYTES: Final = 16 << 20
@@ -128,9 +128,7 @@ class RowGatherer:
         key = (event.table.schema, event.table.name)
         found = self._builders.get(key)
         if found is None:
-            builder = BatchBuilder(
-                event.table, images="both", metadata=_METADATA, batch_rows=self._batch_rows
-            )
+            builder = BatchBuilder(event.table, images="both", metadata=METADATA, batch_rows=self._batch_rows)
             found = self._builders[key] = (builder, [])
         found[1].append(change)
         self._bytes += event.header.size

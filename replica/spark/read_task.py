@@ -4,8 +4,9 @@ It needs a ``LogPiece`` and a ``ReadPlan`` only; it plans nothing and does not i
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 SchemaMode = Literal["envelope", "table", "packed", "packed_envelope"]
 #: The names of the column for the source's name, in the envelope and in table mode.
 SOURCE_NAMES: Final = (SOURCE_NAME, TYPED_SOURCE_NAME)
-_Writer = EnvelopeWriter | TableWriter | PackedWriter
+Writer = EnvelopeWriter | TableWriter | PackedWriter
 
 
 @record(frozen=True, slots=True)
@@ -56,20 +57,24 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     Raises the errors of reading binlog files, ``SchemaMismatchError`` if the table's columns change (see
     ``on_schema_change``) and ``StatementFormatError`` (see ``on_statement``).
     """
+    return formed(plan, partial(_read, piece))
+
+
+def formed(plan: ReadPlan, read: Callable[[ReadPlan], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """The batches that ``read`` gives for the plan, with the source's name where the schema has it, packed or not."""
     if plan.mode == "packed_envelope":
         schema = envelope_schema(plan.row_format)
         if plan.source_name is not None:
             schema = schema.append(pa.field(SOURCE_NAME, pa.string()))
-        yield from map(pack_batch, read_piece(piece, replace(plan, mode="envelope", schema=schema)))
+        yield from map(pack_batch, formed(replace(plan, mode="envelope", schema=schema), read))
         return
-    place = next(
-        (plan.schema.get_field_index(name) for name in SOURCE_NAMES if name in plan.schema.names), -1
-    )
+    names = plan.schema.names
+    place = next((plan.schema.get_field_index(name) for name in SOURCE_NAMES if name in names), -1)
     if place < 0:
-        yield from _read(piece, plan)
+        yield from read(plan)
         return
     field = plan.schema.field(place)
-    for batch in _read(piece, replace(plan, schema=plan.schema.remove(place))):
+    for batch in read(replace(plan, schema=plan.schema.remove(place))):
         name = pa.repeat(pa.scalar(plan.source_name, field.type), batch.num_rows)
         yield batch.add_column(place, field, name)
 
@@ -80,7 +85,7 @@ def _read(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         return
     reader = ChangeReader(piece, plan.settings, on_statement=plan.on_statement)
     gatherer = RowGatherer(reader.rows, plan.batch_rows)
-    writer = _writer(piece, plan)
+    writer = writer_of(piece, plan)
     statements: list[PlacedChange] = []
     for change in reader:
         event = change.event
@@ -101,12 +106,13 @@ def _read(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
 
 def _gap(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     _LOGGER.error("a part of the log is missing before %s:%d: %s", piece.file, piece.position, piece.gap)
-    writer = _writer(piece, plan)
+    writer = writer_of(piece, plan)
     if not isinstance(writer, TableWriter):
         yield writer.gap()
 
 
-def _writer(piece: LogPiece, plan: ReadPlan) -> _Writer:
+def writer_of(piece: LogPiece, plan: ReadPlan) -> Writer:
+    """What makes batches of the plan's form; the place of ``piece`` is in them."""
     if plan.mode == "envelope":
         return EnvelopeWriter(piece, plan.row_format)
     if plan.mode == "packed":
@@ -114,9 +120,7 @@ def _writer(piece: LogPiece, plan: ReadPlan) -> _Writer:
     return TableWriter(piece, plan.schema, plan.on_schema_change, is_exact=plan.is_exact)
 
 
-def _flush(
-    gatherer: RowGatherer, writer: _Writer, statements: list[PlacedChange]
-) -> Iterator[pa.RecordBatch]:
+def _flush(gatherer: RowGatherer, writer: Writer, statements: list[PlacedChange]) -> Iterator[pa.RecordBatch]:
     for gathered in gatherer.flush():
         yield writer.rows(gathered)
     if statements and not isinstance(writer, TableWriter):

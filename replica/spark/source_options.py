@@ -78,8 +78,10 @@ class SourceOptions:
         max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: the approximate size of a micro-batch.
         max_spool_bytes [maxSpoolBytes]: a stream stops receiving while the spool has so many bytes that Spark has not
             committed: ``1g`` (default). The connection stays.
-        snapshot: ``only``: the rows of ``table`` as they are now, without the log (``replica.spark.table_reader``).
-            Executors log in themselves, so the password is in [passwordEnv] or [passwordFile], on each machine.
+        snapshot: ``only``: the rows of ``table`` as they are now, without the log (``replica.spark.table_reader``);
+            ``initial``: a new stream begins with the rows of its tables, with the op ``r``, before the changes
+            (``replica.spark.initial_copy``). Executors log in themselves, so the password is in [passwordEnv] or
+            [passwordFile], on each machine.
         snapshot_parallelism [snapshotParallelism]: how many connections read the table at most: 4 (default).
         fail_on_data_loss [failOnDataLoss]: false: when the source has purged events that the query needs, write a row
             with the op ``gap`` and read on after them.
@@ -106,7 +108,7 @@ class SourceOptions:
     max_rows: int | None = None
     max_bytes: int | None = None
     fail_on_data_loss: bool = True
-    snapshot: Literal["only"] | None = None
+    snapshot: Literal["only", "initial"] | None = None
     snapshot_parallelism: int = 4
 
     @property
@@ -178,6 +180,10 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
     if options.path is None and "user" not in options.connection:
         raise ConfigurationError("path: give the binlog files to read, or the host and user of a live source")
     if options.snapshot is not None:
+        _check_login(values)
+    if options.snapshot == "initial":
+        _check_initial(options)
+    if options.snapshot == "only":
         _check_snapshot(options, values)
     elif options.mode == "table":
         if options.table is None or not all(options.table.partition(".")):
@@ -222,6 +228,20 @@ def _check_snapshot(options: SourceOptions, values: Mapping[str, str]) -> None:
     useless = sorted(_OF_THE_LOG & values.keys())
     if useless:
         raise ConfigurationError(f"snapshot: it reads no log, so leave out {', '.join(useless)}")
+
+
+def _check_initial(options: SourceOptions) -> None:
+    if not options.is_live:
+        raise ConfigurationError("snapshot: files have no tables to copy: leave path out")
+    if options.mode == "packed":
+        raise ConfigurationError("snapshot: mirror and history copy their tables themselves: leave it out")
+    if options.starting:
+        raise ConfigurationError(
+            f"{', '.join(options.starting)}: with snapshot=initial the log follows the copy: leave it out"
+        )
+
+
+def _check_login(values: Mapping[str, str]) -> None:
     if "password" in values:
         raise ConfigurationError(
             "password: executors log in themselves, and a plan must not have the password: give passwordEnv or "
@@ -230,7 +250,7 @@ def _check_snapshot(options: SourceOptions, values: Mapping[str, str]) -> None:
 
 
 def _settings(values: Mapping[str, str]) -> ReadSettings:
-    is_typed = values.get("schemaMode", "").lower() == "table" or "snapshot" in values
+    is_typed = values.get("schemaMode", "").lower() == "table" or values.get("snapshot", "").lower() == "only"
     table = values.get("table") if is_typed else None
     secret_name = values.get("keyFileSecretEnv")
     return ReadSettings(
@@ -324,7 +344,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = Mapping
         "maxRowsPerTrigger": ("max_rows", whole_number(1)),
         "maxBytesPerTrigger": ("max_bytes", parse_size),
         "failOnDataLoss": ("fail_on_data_loss", read_boolean),
-        "snapshot": ("snapshot", _choice("only")),
+        "snapshot": ("snapshot", _choice("only", "initial")),
         "snapshotParallelism": ("snapshot_parallelism", whole_number(1, 64)),
     }
 )

@@ -23,20 +23,23 @@ from pyspark.sql.streaming.datasource import (
 from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.rows.table import Table
 
-from ..config.options import Options
 from ..config.selection import named, parse_time
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.storage import is_uri
+from .initial_copy import CopyPartition, copy_partitions, read_copy
 from .packed_items import own_columns
 from .partition import LogPartition
 from .piece_sender import PieceSender, schemas_copy, spool_folder
 from .read_task import ReadPlan, read_piece
 from .source_options import SourceOptions
+from .stream_connection import connection_options
 from .table_mode import schema_difference, table_schema
 
 # While no event arrives, Spark asks for the latest offset some 95 times a second; so wait a little before answering.
 _IDLE_SECONDS: Final = 0.2
+# The key by which the offset before a copy differs from that behind it.
+_COPY: Final = "snapshot"
 
 Json = dict[str, str | int | None]
 
@@ -44,13 +47,22 @@ Json = dict[str, str | int | None]
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets, partitions and rows of one streaming query."""
 
-    def __init__(self, options: SourceOptions, plan: ReadPlan, *, shares_folders: bool = False) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        plan: ReadPlan,
+        *,
+        shares_folders: bool = False,
+        given: Mapping[str, str] | None = None,
+    ) -> None:
+        """``given``: the options as text, by which executors log in (``snapshot=initial``): without a password."""
         if options.spool_dir is None:
             raise ConfigurationError(
                 "spoolDir: a stream needs a folder to keep events in until Spark has committed them: give one"
             )
         self._options = options
         self._plan = plan
+        self._given = given
         objects = options.spool_dir if is_uri(options.spool_dir) else None
         self._sender = PieceSender(options, shares_folders=shares_folders, objects=objects)
         self._live: LiveLog | None = None
@@ -61,7 +73,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, object]:
         # Spark pickles readers for its tasks, which read pieces only: no connection and no password goes along.
-        return {"_plan": self._plan}
+        return {"_plan": self._plan, "_given": self._given}
 
     # Offsets.
 
@@ -69,7 +81,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset at which a new query begins."""
         if self._initial is None:
             self._initial = self._find_start()
-        return self._initial.to_dict()
+        found = self._initial.to_dict()
+        return found | {_COPY: "initial"} if self._given is not None else found
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a micro-batch from ``maxRowsPerTrigger`` or ``maxBytesPerTrigger``."""
@@ -81,11 +94,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> Json:
         """The offset at which the next micro-batch ends; ``start`` itself if no transaction has arrived since."""
-        begin = Offset.from_dict(start)
+        begin, _ = _parsed(start)
         is_new = begin == self._initial and not self._is_pinned
         live = self._following(begin, is_new)
         if is_new:
             self._is_pinned = True
+            return begin.to_dict()
+        if self._target is not None and live.is_behind(begin, self._target):
+            # Others write all the time: what came since the query began is not its business.
             return begin.to_dict()
         is_limited = not isinstance(limit, ReadAllAvailable)
         max_rows = self._options.max_rows if is_limited else None
@@ -112,7 +128,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
         """The pieces of the log between two offsets. What the spool lacks is fetched from the source again."""
-        first, last = Offset.from_dict(start), Offset.from_dict(end)
+        (first, is_copied), last = _parsed(start), Offset.from_dict(end)
+        if is_copied:
+            self._is_pinned = True
+            return copy_partitions(self._options, last)
         if first == self._initial and not self._is_pinned:
             # Spark repeats the first micro-batch, which was empty: the start offset is the same again.
             self._is_pinned = True
@@ -125,8 +144,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [LogPartition(piece) for piece in self._sender.send(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One piece's rows."""
-        assert isinstance(partition, LogPartition)
+        """One piece's rows, or those of one task of the copy."""
+        if isinstance(partition, CopyPartition):
+            assert self._given is not None
+            return read_copy(partition.value, self._given, self._plan)
+        if not isinstance(partition, LogPartition):
+            # There are no rows to copy: Spark makes a partition of its own.
+            return iter(())
         return read_piece(partition.value, self._plan)
 
     def commit(self, end: Mapping[str, object]) -> None:
@@ -201,27 +225,20 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
 
+def _parsed(start: Mapping[str, object]) -> tuple[Offset, bool]:
+    """An offset, and whether the tables are copied before what follows it."""
+    plain = {name: value for name, value in start.items() if name != _COPY}
+    return Offset.from_dict(plain), len(plain) < len(start)
+
+
 def find_start(live: LiveLog, options: SourceOptions) -> Offset:
     """The offset at which a new query begins, from the options."""
     starting = options.starting
+    if options.snapshot == "initial":
+        return live.find("snapshot")
     if "startingTimestamp" in starting:
         return live.find(named("startingTimestamp", parse_time, starting["startingTimestamp"]).isoformat())
     if "startingGtidSet" in starting:
         return live.find(starting["startingGtidSet"])
     text = starting.get("startingOffsets", "latest").strip()
     return parse_offset("startingOffsets", text) or live.find(text)
-
-
-def connection_options(options: SourceOptions) -> Options:
-    """The options of the connection. Raises ``ConfigurationError``, which names the option."""
-    settings = options.settings
-    given: dict[str, object] = dict(options.connection)
-    given |= {
-        "tables": settings.tables,
-        "exclude_tables": settings.exclude_tables or None,
-        "verify_checksum": settings.verify_checksum,
-        "max_event_bytes": settings.max_event_bytes,
-    }
-    connection = Options.build(None, given)
-    connection.check_one_host("a query reads the log of one server")
-    return connection

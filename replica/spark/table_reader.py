@@ -37,7 +37,7 @@ from ..source.session import Session
 from ..spool.live_log import LiveLog
 from .json_text import decimal_texts
 from .source_options import SourceOptions, parse_options
-from .stream_reader import connection_options
+from .stream_connection import connection_options
 from .table_mode import schema_difference, spark_type
 
 if TYPE_CHECKING:

@@ -184,7 +184,10 @@ class LiveLog:
 
     def has_reached(self, end: Offset) -> bool:
         """Whether everything before an offset of this source has been read."""
-        boundary = self._following()[0].boundary
+        return self.is_behind(self._following()[0].boundary, end)
+
+    def is_behind(self, boundary: Offset, end: Offset) -> bool:
+        """Whether an offset of this log is not before another one of this source."""
         if boundary.is_of_log(end) and boundary.file and boundary.key[1:] >= end.key[1:]:
             return True
         # The source skips transactions that the start already has, so no event shows that the log has come so far.

@@ -21,7 +21,7 @@ from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.packed_items import unpack
 from replica.spark.source_options import parse_options
-from replica.spark.stream_reader import connection_options
+from replica.spark.stream_connection import connection_options
 from replica.spool.live_log import LiveLog
 from tests.server.support.plain_runs import PlainRun, items
 from tests.server.support.streams import end_of_log

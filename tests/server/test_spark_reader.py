@@ -23,7 +23,8 @@ from protocol.errors import (
 )
 from replica.spark.data_source import BinlogDataSource, LocalBinlogDataSource
 from replica.spark.source_options import parse_options
-from replica.spark.stream_reader import BinlogStreamReader, connection_options
+from replica.spark.stream_connection import connection_options
+from replica.spark.stream_reader import BinlogStreamReader
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
 from tests.server.support.spark_readers import ALL, Json, Readers, batch, next_offset, spark_schema

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +16,12 @@ pytest.importorskip("pyspark")
 import replica.spark
 from protocol.errors import ConfigurationError
 from replica.spark.source_options import parse_options
+from tests.server.support.streams import begin_log
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 30_000
 
@@ -88,6 +92,29 @@ def test_nothing_to_read(spark: SparkSession, mysql97: Server, tmp_path: Path) -
         assert spark.read.format("mysql-binlog").options(**log).load().collect() == []
 
 
+@contextlib.contextmanager
+def written(server: Server, table: str) -> Iterator[None]:
+    """Somebody writes meanwhile."""
+    is_over = threading.Event()
+
+    def write() -> None:
+        with server.connect() as connection, connection.cursor() as cursor:
+            number = 0
+            while not is_over.is_set():
+                cursor.execute(f"UPDATE {table} SET v = 'new{number}' WHERE id = {number * 7919 % ROWS}")
+                cursor.execute(f"DELETE FROM {table} WHERE id = {number * 104729 % ROWS}")
+                cursor.execute(f"INSERT INTO {table} (id, n, v) VALUES ({ROWS + number}, {number}, 'x')")
+                number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        writer.join()
+
+
 def test_rows_and_the_log_from_their_place_are_the_table(
     spark: SparkSession,  # noqa: F811
     server: Server,
@@ -98,26 +125,10 @@ def test_rows_and_the_log_from_their_place_are_the_table(
     table = f"{schema}.t"
     server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT UNSIGNED, v VARCHAR(20))")
     fill(server, table, "n")
-    is_over = threading.Event()
-
-    def write() -> None:
-        with server.connect() as connection, connection.cursor() as cursor:
-            number = 0
-            while not is_over.is_set():
-                cursor.execute(f"UPDATE {table} SET v = 'new{number}' WHERE id = {number * 7919 % ROWS}")
-                cursor.execute(f"DELETE FROM {table} WHERE id = {number * 104729 % ROWS}")
-                cursor.execute(f"INSERT INTO {table} VALUES ({ROWS + number}, {number}, 'x')")
-                number += 1
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        source = options_of(server, table, tmp_path)
+    source = options_of(server, table, tmp_path)
+    with written(server, table):
         found = replica.spark.read_table(spark, source)
         kept: dict[int, Any] = {row.id: row.v for row in found.rows.collect()}
-    finally:
-        is_over.set()
-        writer.join()
     log = source | {
         "schemaMode": "table",
         "startingOffsets": found.offset,
@@ -157,3 +168,75 @@ def test_a_password_in_the_options_is_refused() -> None:
 def test_options_that_mean_nothing(given: dict[str, str], error: str) -> None:
     with pytest.raises(ConfigurationError, match=error):
         parse_options({"user": "u", "table": "s.t", "snapshot": "only", **given})
+
+
+def test_a_stream_begins_with_the_rows_of_its_tables(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    schema: str,
+    tmp_path: Path,
+) -> None:
+    """Beside a writer. Whoever takes reads as upserts, and then the changes, has the table."""
+    is_typed = server.name in ("mysql:9.7", "mariadb:10.11")
+    table = f"{schema}.t"
+    server.query(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT, v VARCHAR(20), j DECIMAL(9,2) DEFAULT 1.5)"
+    )
+    server.query(f"CREATE TABLE {schema}.empty (id INT PRIMARY KEY)")
+    server.query(f"CREATE TABLE {schema}.other (id INT PRIMARY KEY, n INT UNSIGNED, v VARCHAR(20))")
+    fill(server, f"{schema}.other", "n")
+    server.query(f"INSERT INTO {table} (id, n, v) SELECT * FROM {schema}.other")
+    begin_log(server)
+    options = options_of(server, table, tmp_path) | {
+        "spoolDir": str(tmp_path / "spool"),
+        "snapshot": "initial",
+        "snapshotParallelism": "2",
+        "sourceName": "shop",
+    }
+    if is_typed:
+        options["schemaMode"] = "table"
+    else:
+        options |= {"rowFormat": "json", "includeTables": f"{schema}.*"}
+        del options["table"]
+    kept: dict[str, dict[int, tuple[object, ...]]] = {"t": {}, "other": {}, "empty": {}}
+    reads: list[int] = []
+    mark = "_" if is_typed else ""
+
+    def take(frame: DataFrame, batch: int) -> None:
+        rows = [row.asDict() for row in frame.collect()]
+        assert {row[f"{mark}source_name"] for row in rows} <= {"shop"}
+        for row in sorted(rows, key=lambda row: row[f"{mark}seq"]):
+            image = row if is_typed else json.loads(row["after"] or row["before"])
+            rows_of = kept["t" if is_typed else row["table"]]
+            if row[f"{mark}op"] == "r":
+                assert batch == 0
+                reads.append(image["id"])
+            rows_of[image["id"]] = tuple(str(image.get(name)) for name in ("n", "v", "j"))
+            if row[f"{mark}op"] == "delete":
+                del rows_of[image["id"]]
+
+    for _ in range(2):
+        with written(server, table) if not reads else contextlib.nullcontext():
+            frame = spark.readStream.format("mysql-binlog").options(**options).load()
+            stream = frame.writeStream.foreachBatch(take).option("checkpointLocation", f"{tmp_path}/state")
+            query = stream.trigger(availableNow=True).start()
+            assert query.awaitTermination(90)
+            assert query.exception() is None
+    assert len(reads) > ROWS // 2
+    rows = server.query(f"SELECT id, n, v, j FROM {table}")
+    assert kept["t"] == {id_: tuple(map(str, values)) for id_, *values in rows}
+    assert len(kept["other"]) == (0 if is_typed else ROWS)
+
+
+def test_what_a_stream_cannot_begin_with() -> None:
+    source = {"user": "u", "table": "s.t", "snapshot": "initial", "schemaMode": "table"}
+    for more, what in (
+        ({"startingOffsets": "earliest"}, "startingOffsets: with snapshot=initial the log follows the copy"),
+        ({"password": "secret"}, "password: executors log in themselves"),
+        ({"schemaMode": "packed"}, "snapshot: mirror and history copy their tables themselves"),
+    ):
+        given = source | more
+        if more.get("schemaMode") == "packed":
+            del given["table"]
+        with pytest.raises(ConfigurationError, match=f"^{what}"):
+            parse_options(given)

@@ -16,7 +16,7 @@ from protocol.errors import ConfigurationError
 from protocol.rows.table import Table
 from replica.spark.envelope import envelope_schema
 from replica.spark.source_options import parse_options, parse_size
-from replica.spark.stream_reader import connection_options
+from replica.spark.stream_connection import connection_options
 from replica.spark.table_mode import table_schema
 
 

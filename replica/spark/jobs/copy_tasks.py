@@ -18,7 +18,7 @@ from ...snapshot.range_reader import RangeChunk, read_ranges
 from ...snapshot.row_keys import KeyRange
 from ..packed import without_durations
 from ..source_options import parse_options
-from ..stream_reader import connection_options
+from ..stream_connection import connection_options
 from ..table_reader import converted
 from .copy_plan import CopiedTable, range_from_json, range_to_json
 from .leaf_files import LeafWriter, NewFile, folder

@@ -120,7 +120,7 @@ class TableJob:
         """
         require_delta()
         from ..source_options import parse_options
-        from ..stream_reader import connection_options
+        from ..stream_connection import connection_options
         from . import job_state
         from .copies_anew import selection
         from .coverage import check_log, folds_names
@@ -315,7 +315,7 @@ def _first_copy(
             "password: executors copy the tables, and a plan must not have it: give passwordEnv or passwordFile"
         )
     from ..source_options import parse_options
-    from ..stream_reader import connection_options
+    from ..stream_connection import connection_options
     from .first_copy import FirstCopy
     from .settled_copy import ExactBeginning
 

@@ -59,7 +59,7 @@ def options_of(server: Server, tables: list[str]) -> dict[str, str]:
 def now(options: dict[str, str]) -> str:
     """The present end of the log, for ``startingOffsets``."""
     from replica.spark.source_options import parse_options
-    from replica.spark.stream_reader import connection_options
+    from replica.spark.stream_connection import connection_options
     from replica.spool.live_log import LiveLog
 
     with closing(LiveLog(connection_options(parse_options(options)), "")) as live:
