@@ -15,6 +15,7 @@ from protocol.records import record
 
 from .column_values import constant
 from .staging import schema_from_text, schema_to_text
+from .stamps import all_deleted, unstamped
 from .states import ended, present
 
 _NOTHING: Final = pa.schema([])
@@ -27,8 +28,9 @@ class Conversion:
     ``spelled`` has new spellings of columns, ``wanted`` the source's columns, ``filled`` the values of new ones in
     present rows, as SQL text. ``renamed`` is a column with its new name, ``dropped`` one that goes. ``ended``: all
     present states end at this time, in microseconds since 1970. ``begun``: rows become present states, which begin at
-    this time, with this sequence number. ``own`` names the columns that are not the source's;
-    in a history (``is_history``) columns that the source has dropped stay.
+    this time, with this sequence number. ``stamps``: rows get these columns of that module. ``deleted`` has the time
+    and the number of a statement that deletes all rows, which stay with a mark. ``own`` names the columns that are
+    not the source's; in a history (``is_history``) columns that the source has dropped stay.
     """
 
     table: str
@@ -41,6 +43,8 @@ class Conversion:
     dropped: str | None = None
     ended: int | None = None
     begun: tuple[int | None, int] | None = None
+    stamps: tuple[str, ...] = ()
+    deleted: tuple[int, int] | None = None
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """The converted rows. Raises ``SchemaMismatchError`` if their values cannot be converted."""
@@ -54,6 +58,10 @@ class Conversion:
             rows = rows.drop_columns([self.dropped])
         if self.begun is not None:
             rows = present(rows, *self.begun)
+        if self.stamps:
+            rows = unstamped(rows, self.stamps)
+        if self.deleted is not None:
+            rows = all_deleted(rows, *self.deleted)
         return rows if self.ended is None else ended(rows, self.ended)
 
     def _with_columns(self, rows: pa.Table) -> pa.Table:
@@ -132,13 +140,16 @@ class Conversion:
             "dropped": self.dropped,
             "ended": self.ended,
             "begun": self.begun,
+            "stamps": self.stamps,
+            "deleted": self.deleted,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Conversion":
         """The reverse of ``to_json``."""
-        pairs = {name: data[name] and tuple(data[name]) for name in ("renamed", "begun")}
-        changed = {"own": tuple(data["own"]), "wanted": schema_from_text(data["wanted"]), **pairs}
+        pairs = {name: data[name] and tuple(data[name]) for name in ("renamed", "begun", "deleted")}
+        pairs |= {name: tuple(data[name]) for name in ("own", "stamps")}
+        changed = {"wanted": schema_from_text(data["wanted"]), **pairs}
         return cls(**{**data, **changed})
 
 

@@ -20,7 +20,7 @@ from ...spool.storage import NO_STORAGE
 from ..table_mode import spark_ddl
 from . import job_state
 from .changes_per_key import column_names
-from .current_table import CurrentTable
+from .current_table import CURRENT_TABLES
 from .job_state import Waiting
 from .keeper import forget_merged
 from .kept_table import KeptTable, leaf_groups
@@ -75,7 +75,7 @@ def _planned(target: str, name: str, storage: dict[str, str]) -> Plan:
         raise ConfigurationError(f"{name} is not a table of {target}")
     if state.is_changelog:
         raise ConfigurationError(f"target: {target} has changes: {name} as it is now is not among them")
-    kind: type[KeptTable] = PastTable if state.is_history else CurrentTable
+    kind: type[KeptTable] = PastTable if state.is_history else CURRENT_TABLES[tuple(state.stamps)]
     kept = Target(target, kind, lambda _: True, storage)
     forget_merged(kept, query, number, state)
     table, waiting = kept.table(name), state.waiting.get(name)

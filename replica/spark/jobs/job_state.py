@@ -115,7 +115,8 @@ class JobState:
     ``is_birth``: the log begins with the server's first binlog file, or all tables were copied. ``folds_names``:
     the server stores table names in lower case (lower_case_table_names=1). ``waiting`` has the rows that wait for a
     merge by table; ``merges`` is the number of merges since the last micro-batch. ``is_history``: the tables have
-    past states, too. ``is_changelog``: their rows are changes. ``begins``: of tables that were copied from the
+    past states, too. ``is_changelog``: their rows are changes. ``stamps``: the columns of
+    that module that rows have. ``begins``: of tables that were copied from the
     source, where the log counts from, as ``FILE:POSITION``; "" stands for all tables that were not. ``parked`` has
     the tables that are kept no longer, with the reason. ``holds`` has the tables that are being copied anew, with the
     id of the copy: their changes wait for it. ``epoch`` is that of the last change (``Offset.epoch``). ``wanted``
@@ -132,6 +133,7 @@ class JobState:
     merges: int = 0
     is_history: bool = False
     is_changelog: bool = False
+    stamps: list[str] = field(default_factory=list)
     begins: dict[str, str] = field(default_factory=dict)
     parked: dict[str, str] = field(default_factory=dict)
     holds: dict[str, str] = field(default_factory=dict)
@@ -189,6 +191,7 @@ class JobState:
         yield "log", "epoch", json.dumps(self.epoch), None
         yield "log", "wanted", json.dumps(self.wanted), None
         yield "log", "is_changelog", json.dumps(self.is_changelog), None
+        yield "log", "stamps", json.dumps(self.stamps), None
         for name, table in sorted(self.tables.items()):
             yield "table", name, json.dumps(asdict(table)), None
         for name, waiting in sorted(self.waiting.items()):

@@ -158,7 +158,7 @@ class Keeper:
     ) -> None:
         state.merges = 0
         kind = self._target.kind
-        state.is_history, state.is_changelog = not kind.drops_columns, kind.is_changelog
+        state.is_history, state.is_changelog, state.stamps = kind.facts()
         batch = Batch(self._target, state, query, number)
         batch.run(items())
         now = time.time()

@@ -24,16 +24,18 @@ from protocol.errors import CheckpointError, ConfigurationError, ReplicaError, S
 from protocol.records import record
 
 from ...spool.storage import NO_STORAGE, system_of
-from ...sql.quoting import identifier
 from .changes_per_key import column_names
 from .conversions import Conversion
 from .convert_tasks import Converting, convert
-from .leaf_files import INDEXED, NewFile, folder, is_indexed
+from .delta_statistics import indexed_columns as indexed_columns
+from .delta_statistics import statistics
+from .leaf_files import INDEXED, NewFile, folder
 from .leaf_merge import LeafTable
 from .leaves import Group, LeafFile, groups, is_past, leaf_file, shares, tag, united
 from .merges import Merge, Merged
 from .spark_session import our_errors
 from .staging import Part
+from .stamps import DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +45,9 @@ _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
 #: The id of the application transaction of a seed's commit.
 PLANTED: Final = "seed"
 _PLAIN_TIMES: Final = "timestampNtz"
-_INDEXED: Final = "delta.dataSkippingNumIndexedCols"
-_INDEXED_NAMES: Final = "delta.dataSkippingStatsColumns"
 # When there are so many files of past states that are so small, they become one.
 _SMALL_FILES: Final = 16
 _SMALL_BYTES: Final = 16 << 20
-_DIGITS_OF_DOUBLE: Final = 15
 #: What is written is planned so many times before the writers beside it are an error.
 ATTEMPTS: Final = 20
 OTHERS: Final = "others change this table all the time, so that a commit never succeeds: stop them"
@@ -94,6 +93,8 @@ class KeptTable(ABC):
     begins_exactly = False
     #: Whether rows are changes, which are only appended.
     is_changelog = False
+    #: The columns of ``stamps`` that rows have.
+    stamps: tuple[str, ...] = ()
     #: So many waiting bytes are merged; None: a share of the table.
     due_bytes: int | None = None
 
@@ -120,6 +121,11 @@ class KeptTable(ABC):
         the time before.
         """
         self.rewrite(self.conversion(), step, source)
+
+    @classmethod
+    def facts(cls) -> tuple[bool, bool, list[str]]:
+        """What tells the kinds from each other: is it a history, is it a changelog, and its stamps."""
+        return not cls.drops_columns, cls.is_changelog, list(cls.stamps)
 
     # The common part.
 
@@ -175,6 +181,8 @@ class KeptTable(ABC):
     def values(self, name: str) -> Iterator[pa.Array]:
         """The values of a column in the present rows, in parts."""
         current = None if self.drops_columns else pc.field("is_current")
+        if DELETED in self.stamps:
+            current = pc.invert(pc.field(DELETED))
         dataset = self.open().to_pyarrow_dataset()
         for batch in dataset.to_batches(columns={name: pc.field(name)}, filter=current):
             yield batch.column(0)
@@ -306,6 +314,7 @@ class KeptTable(ABC):
             is_history=not self.drops_columns,
             defaults=defaults,
             indexed=indexed,
+            stamps=self.stamps,
         )
 
     def files(self, key: Sequence[pa.Field]) -> list[LeafFile]:
@@ -392,7 +401,7 @@ class KeptTable(ABC):
                 self.path,
                 Schema.from_arrow(schema),
                 mode="ignore",
-                configuration=_statistics(schema),
+                configuration=statistics(schema),
                 storage_options=self.storage,
             )
         except Exception as error:
@@ -419,12 +428,6 @@ def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]
         if moves
         else shares(found, [(part.length, part.low, part.high) for part in parts])
     )
-
-
-def indexed_columns(table: DeltaTable) -> int:
-    """How many of the first columns have statistics in the table's log."""
-    found = table.metadata().configuration
-    return INDEXED if _INDEXED_NAMES in found else int(found.get(_INDEXED, INDEXED))
 
 
 def table_path(target: str, name: str) -> str:
@@ -459,23 +462,6 @@ def _tables(target: str, storage: Mapping[str, str]) -> Iterator[str]:
 def _folders(system: FileSystem, path: str) -> list[str]:
     found = system.get_file_info(FileSelector(path, allow_not_found=True))
     return sorted(info.base_name for info in found if info.type == FileType.Directory)
-
-
-def has_wide_decimals(kinds: Iterable[pa.DataType]) -> bool:
-    """Whether there are decimals with more digits than a double has.
-
-    Delta's log has the range of a column in each file as doubles. By a rounded range, queries would skip the file of
-    a row such as 18446744073709551615 (a BIGINT UNSIGNED). So new tables with such columns get ranges of others only.
-    """
-    return any(pa.types.is_decimal(kind) and kind.precision > _DIGITS_OF_DOUBLE for kind in kinds)
-
-
-def _statistics(schema: pa.Schema) -> dict[str, str]:
-    if not has_wide_decimals(schema.types):
-        return {}
-    # Writers that do not know the list of names have the number.
-    names = [identifier(field.name) for field in list(schema)[:INDEXED] if is_indexed(field.type)]
-    return {_INDEXED: "0", **({_INDEXED_NAMES: ",".join(names)} if names else {})}
 
 
 def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:

@@ -34,6 +34,7 @@ from .changes_per_key import (
 from .column_values import constants
 from .leaf_files import INDEXED, LeafWriter, NewFile, aligned, folder, read
 from .leaves import HIGHEST, LOWEST, PAST, ROWS, Group, cut, owners, places
+from .stamps import DELETED, stamped
 
 Flags = npt.NDArray[np.bool_]
 
@@ -46,7 +47,8 @@ _COMPRESSION: Final = 3
 class LeafTable:
     """What tasks know of a table. ``schema`` is that of its files, ``defaults`` has those of columns as SQL text.
 
-    ``is_history``: rows are states with intervals. The first ``indexed`` columns get statistics.
+    ``is_history``: rows are states with intervals. The first ``indexed`` columns get statistics. ``stamps``: the
+    columns of that module which rows have.
     """
 
     name: str
@@ -56,6 +58,7 @@ class LeafTable:
     is_history: bool = False
     defaults: Mapping[str, str | None] = field(default_factory=dict)
     indexed: int = INDEXED
+    stamps: tuple[str, ...] = ()
 
 
 # Changes of groups.
@@ -64,7 +67,8 @@ class LeafTable:
 def route(table: LeafTable, rows: pa.Table, groups: Sequence[Group]) -> Iterator[tuple[int, pa.Table]]:
     """The changes of each group that has any, by its number. Raises ``SchemaMismatchError`` for unknown keys."""
     rows = separated(table.name, rows, table.key)
-    if not table.is_history and not lacks_values(rows):
+    needs_all = table.is_history or (DELETED in table.stamps and rows["_absent"].null_count < rows.num_rows)
+    if not needs_all and not lacks_values(rows):
         # All rows are whole, and each has one key only, so this is what the last ones say.
         rows = rows.take(pa.array(last_events(key_events(table.name, rows, table.key)).rows))
     owning = owners(groups, places(rows.select(list(table.key))))
@@ -156,7 +160,7 @@ class _Merging:
 
     def _base_rows(self, keys: pa.Table) -> pa.Table:
         """The present rows with these keys."""
-        index = KeyIndex(self._cast(keys))
+        index = _index(self._table, keys)
         parts = [self._table.schema.empty_table()]
         for old in self._old():
             is_wanted = index.find(old) != _NO_ROW
@@ -165,21 +169,19 @@ class _Merging:
             parts.append(old.filter(pa.array(is_wanted)))
         return pa.concat_tables(parts)
 
-    def _cast(self, keys: pa.Table) -> pa.Table:
-        return aligned(keys, pa.schema([self._table.schema.field(name) for name in self._key]))
-
     # Rows as they are now.
 
     def _current(self, rows: pa.Table, events: KeyEvents) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
         last = last_events(events)
-        index = KeyIndex(self._cast(last.keys))
+        if DELETED in self._table.stamps:
+            return _SoftDeletes(self._table, rows, events, last).merged(self._old())
+        index = _index(self._table, last.keys)
         others = (old.filter(pa.array(index.find(old) == _NO_ROW)) for old in self._old())
-        return self._taken(rows, last.rows[~last.is_deletion]), ((ROWS, old) for old in others)
-
-    def _taken(self, rows: pa.Table, numbers: Numbers) -> pa.Table:
-        """Some rows in the columns of the table."""
-        names = [name for name in column_names(rows) if name in self._table.schema.names]
-        return aligned(rows.select(names).take(pa.array(numbers)), self._table.schema)
+        numbers = last.rows[~last.is_deletion]
+        new = taken(self._table, rows, numbers)
+        if self._table.stamps:
+            new = stamped(new, rows.take(pa.array(numbers)), self._table.stamps, is_deleted=False)
+        return new, ((ROWS, old) for old in others)
 
     def _writer(self, new: pa.Table) -> LeafWriter:
         """The writer of the new leaves, with a range for each; ``new`` are rows that come to them."""
@@ -211,7 +213,7 @@ class _Merging:
         is_last = ending < 0
         states = self._states(rows, events, made, ending, moments)
         first = events.take(firsts)
-        index, ends = KeyIndex(self._cast(first.keys)), moments.take(pa.array(first.rows))
+        index, ends = _index(self._table, first.keys), moments.take(pa.array(first.rows))
 
         def others() -> Iterator[tuple[str, pa.Table]]:
             for old in self._old():
@@ -238,11 +240,71 @@ class _Merging:
             "is_current": pa.array(is_last),
             "_seq": rows["_seq"].take(pa.array(events.rows[made])),
         }
-        states = self._taken(rows, events.rows[made])
+        states = taken(self._table, rows, events.rows[made])
         for name, values in own.items():
             place = states.schema.get_field_index(name)
             states = states.set_column(place, states.schema.field(place), values)
         return states
+
+
+def taken(table: LeafTable, rows: pa.Table, numbers: Numbers) -> pa.Table:
+    """Some rows in the columns of the table."""
+    names = [name for name in column_names(rows) if name in table.schema.names]
+    return aligned(rows.select(names).take(pa.array(numbers)), table.schema)
+
+
+class _SoftDeletes:
+    """The rows of a group after its changes, with the deleted ones as they were last.
+
+    Such a row is the one that the log has for the delete; if that lacks columns, the row after the change before, or
+    the old row of the group.
+    """
+
+    def __init__(self, table: LeafTable, rows: pa.Table, events: KeyEvents, last: KeyEvents) -> None:
+        self._table = table
+        self._rows = rows
+        self._last = last
+        made = last_events(events.take(np.flatnonzero(~events.is_deletion)))
+        has_all = _flags(pc.and_(pc.equal(rows["_op"], "delete"), rows["_absent"].is_null()))
+        before = _index(table, made.keys).find(last.keys)
+        #: For each last event the row with its values; -1: the old row of the group has them.
+        self._values = np.where(before == _NO_ROW, _NO_ROW, made.rows[before]) if len(made.rows) else before
+        known = ~last.is_deletion | has_all[last.rows]
+        self._values = np.where(known, last.rows, self._values)
+
+    def merged(self, olds: Iterator[pa.Table]) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
+        """The rows that are known from the changes; and all others."""
+        last, is_known = self._last, self._values != _NO_ROW
+        new = pa.concat_tables(
+            self._stamped(
+                taken(self._table, self._rows, self._values[chosen]), last.rows[chosen], is_deleted=is_deleted
+            )
+            for is_deleted in (False, True)
+            for chosen in [np.flatnonzero(is_known & (last.is_deletion == is_deleted))]
+        )
+
+        def others() -> Iterator[tuple[str, pa.Table]]:
+            index, is_found = _index(self._table, last.keys), is_known.copy()
+            for old in olds:
+                where = index.find(old)
+                yield ROWS, old.filter(pa.array(where == _NO_ROW))
+                lacking = np.flatnonzero((where != _NO_ROW) & ~is_known[where])
+                is_found[where[lacking]] = True
+                rows = old.take(pa.array(lacking))
+                yield ROWS, self._stamped(rows, last.rows[where[lacking]], is_deleted=True)
+            lost = np.flatnonzero(~is_found)
+            keys = aligned(last.keys.take(pa.array(lost)), self._table.schema)
+            yield ROWS, self._stamped(keys, last.rows[lost], is_deleted=True)
+
+        return new, others()
+
+    def _stamped(self, rows: pa.Table, numbers: Numbers, *, is_deleted: bool) -> pa.Table:
+        changes = self._rows.select(["_seq", "_ts"]).take(pa.array(numbers))
+        return stamped(rows, changes, self._table.stamps, is_deleted=is_deleted)
+
+
+def _index(table: LeafTable, keys: pa.Table) -> "KeyIndex":
+    return KeyIndex(aligned(keys, pa.schema([table.schema.field(name) for name in table.key])))
 
 
 def _ended(rows: pa.Table, ends: pa.Array) -> pa.Table:

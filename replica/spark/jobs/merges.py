@@ -132,12 +132,14 @@ def table_to_json(table: LeafTable) -> dict[str, Any]:
         "is_history": table.is_history,
         "defaults": dict(table.defaults),
         "indexed": table.indexed,
+        "stamps": table.stamps,
     }
 
 
 def table_from_json(data: Mapping[str, Any]) -> LeafTable:
     """The reverse of ``table_to_json``."""
-    return LeafTable(**{**data, "key": tuple(data["key"]), "schema": schema_from_text(data["schema"])})
+    names = {name: tuple(data[name]) for name in ("key", "stamps")}
+    return LeafTable(**{**data, **names, "schema": schema_from_text(data["schema"])})
 
 
 def group_to_json(group: Group) -> list[Any]:

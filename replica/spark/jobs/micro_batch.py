@@ -113,7 +113,7 @@ class Batch:
         if source.table is not None:
             kept.take_over(source, step, (settled.moment, begin))
         elif kept.table is not None:
-            kept.clear(settled.moment, step)
+            kept.clear(settled.moment, step, begin)
         known.size, known.merged_at, known.merged_batch = kept.size, int(time.time()), self._number
         state.tables[name] = known
         state.begins[name] = f"{place.file}:{place.position}"
@@ -272,6 +272,9 @@ class Batch:
         if action.is_conditional and not is_new:
             return
         state.absent.discard(name)
+        if self._target.kind.stamps:
+            # Deleted rows of a table that was dropped.
+            self._table(name).clear_out(self._step(name))
         defaults = {column.name: column.default for column in action.columns or () if not column.is_filled}
         kinds = {column.name: column.kind for column in action.columns or ()}
         state.tables[name] = TableState(defaults, kinds=kinds)

@@ -26,17 +26,28 @@ A new job copies the source's tables first, on executors (``first_copy``); ``_st
 as they were at some moment of the copy, until the log has passed it. A job that is started with other tables than
 before copies the new ones.
 
+``keep_seq``: rows have ``_seq``, the sequence number of their last change, and ``_ts``, its commit time; both are
+null for rows of a copy. ``soft_deletes``: rows that the source has deleted stay as they were last, with ``_deleted``,
+until a row with their key comes back. So do the rows after TRUNCATE, and after DROP until the table is created again.
+A copy anew (resync) has no deleted rows. A target keeps the columns with which it began.
+
 Column names that the log lacks (no server logs them by default) are those of their place: the job reads the tables
 when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user needs SELECT on the tables.
 """
 
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from replica.spark.jobs import table_job
-from replica.spark.jobs.job_arguments import Job, run_script
-from replica.spark.jobs.table_job import EPILOG, TableJob
+from replica.spark.jobs.job_arguments import Job, Note, run_script
+from replica.spark.jobs.spark_session import Pace, State
+from replica.spark.jobs.table_job import EPILOG, MERGE_SECONDS, TableJob
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from replica.spark.jobs.target import TableKind
 
 
@@ -46,13 +57,87 @@ def _kind() -> "TableKind":
     return CurrentTable
 
 
+def _stamped() -> "TableKind":
+    from replica.spark.jobs.current_table import StampedTable
+
+    return StampedTable
+
+
+def _soft() -> "TableKind":
+    from replica.spark.jobs.current_table import SoftTable
+
+    return SoftTable
+
+
 _MIRROR: Final = TableJob("mirror", _kind)
 
-start: Final = _MIRROR.start
-load: Final = _MIRROR.load
+
+def _job(keep_seq: bool, soft_deletes: bool) -> TableJob:
+    if soft_deletes:
+        return TableJob("mirror", _soft)
+    return TableJob("mirror", _stamped) if keep_seq else _MIRROR
+
+
+def start(
+    spark: "SparkSession | None",
+    source: Mapping[str, str],
+    target: str,
+    *,
+    state: State | None = None,
+    pace: Pace | None = None,
+    seed: str | None = None,
+    merge_interval: float = MERGE_SECONDS,
+    retention_hours: int | None = None,
+    snapshot: bool | None = None,
+    keep_seq: bool = False,
+    soft_deletes: bool = False,
+) -> "StreamingQuery":
+    """Follow a live source: see ``TableJob.start``. ``keep_seq`` and ``soft_deletes`` add columns to the tables."""
+    return _job(keep_seq, soft_deletes).start(
+        spark,
+        source,
+        target,
+        state=state,
+        pace=pace,
+        seed=seed,
+        merge_interval=merge_interval,
+        retention_hours=retention_hours,
+        snapshot=snapshot,
+    )
+
+
+def load(
+    spark: "SparkSession | None",
+    source: Mapping[str, str],
+    target: str,
+    *,
+    seed: str | None = None,
+    keep_seq: bool = False,
+    soft_deletes: bool = False,
+) -> None:
+    """Write the tables as they are at the end of files (option ``path``) to a target that does not exist yet."""
+    _job(keep_seq, soft_deletes).load(spark, source, target, seed=seed)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    _MIRROR.add_arguments(parser)
+    parser.add_argument(
+        "--keep-seq", action="store_true", help="rows have _seq and _ts: number and time of their last change"
+    )
+    parser.add_argument(
+        "--soft-deletes",
+        action="store_true",
+        help="deleted rows stay, with _deleted; rows have _seq and _ts, too",
+    )
+
+
+def _run(options: Namespace, note: Note) -> None:
+    _job(options.keep_seq, options.soft_deletes).run(options, note)
+
+
 progress: Final = table_job.progress
 
-JOB: Final = Job("mirror", "Keep tables as they are now in Delta", _MIRROR.add_arguments, _MIRROR.run, EPILOG)
+JOB: Final = Job("mirror", "Keep tables as they are now in Delta", _add_arguments, _run, EPILOG)
 
 if __name__ == "__main__":
     run_script(JOB)

@@ -380,13 +380,12 @@ def _check_kind(target: "Target") -> None:
     from . import job_state
 
     found = job_state.peek(target.path, target.storage)
-    kind = target.kind
-    if found is not None and (found[0].is_history, found[0].is_changelog) != (
-        not kind.drops_columns,
-        kind.is_changelog,
-    ):
+    if found is None:
+        return
+    state, kind = found[0], target.kind
+    if (state.is_history, state.is_changelog, state.stamps) != kind.facts():
         raise ConfigurationError(
-            f"target: {target.path} has the tables of another job -- give another folder"
+            f"target: {target.path} has the tables of another job, or with other columns (_seq, _deleted)"
         )
 
 
