@@ -56,7 +56,9 @@ def start(
 
     Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended.
     """
-    return _JOB.start(spark, source, target, state=state, pace=pace, merge_interval=append_interval)
+    return _JOB.start(
+        spark, source, target, state=state, pace=pace, merge_interval=append_interval, snapshot=False
+    )
 
 
 def load(spark: "SparkSession | None", source: Mapping[str, str], target: str) -> None:
