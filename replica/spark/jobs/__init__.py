@@ -38,6 +38,8 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     append_tasks      waiting rows -> new files of changes
     kept_table        a table in Delta: ``current_table``, ``past_table`` (with ``states``) or ``changes_table``
     target            where the tables of a job are, and which tables it keeps
+    stamps            the columns that a mirror may add to rows
+    delta_statistics  which columns of a table have ranges in Delta's log
     job_state         the state that a job keeps from one micro-batch to the next
 
 Statements are read by ``replica.sql.ddl``.
