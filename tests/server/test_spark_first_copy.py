@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,12 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
+from deltalake import DeltaTable
+
 from protocol.errors import ConfigurationError, SourceConfigurationError
 from protocol.position import file_number
 from replica.spark.jobs import copy_tasks, first_copy, history, mirror
+from replica.spark.jobs.kept_table import table_path
 from replica.spool.offsets import Offset
 from tests.server.support import random_shop
 from tests.server.support.copied_jobs import CopiedJob
@@ -59,6 +62,7 @@ def test_tables_that_were_there_before_the_log(
 ) -> None:
     """Writers are at work all the while."""
     rng = random.Random(seed)
+    begun = datetime.now(UTC) - timedelta(seconds=1)
     random_shop.create(server, shop)
     with RandomWriter(server, shop, rng, ["FULL"]) as writer:
         writer.reach(100)
@@ -71,6 +75,10 @@ def test_tables_that_were_there_before_the_log(
         expected = source_rows(server, shop, table)
         assert expected
         assert kept_rows(mirrored.target, shop, table) == expected, table
+        since = DeltaTable(table_path(str(mirrored.target), f"{shop}.{table}")).metadata().configuration
+        assert datetime.fromisoformat(since["mysql-replica.consistentSince"]) > begun
+    for row in mirror.progress(str(mirrored.target)).to_pylist():
+        assert row["consistent_since"] > begun, row
 
 
 def table_rows(server: Server, table: str) -> list[dict[str, Any]]:
@@ -254,10 +262,23 @@ def test_a_copy_whose_process_is_killed(
                     os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
         writer.reach(100)
-    last = subprocess.run(command, check=False, timeout=PATIENCE)
+    settings, events = tmp_path / "conf", tmp_path / "events"
+    settings.mkdir()
+    events.mkdir()
+    logged = (
+        f"spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir file://{events}\n"
+    )
+    (settings / "spark-defaults.conf").write_text(logged)
+    environment = {**os.environ, "SPARK_CONF_DIR": str(settings)}
+    last = subprocess.run(command, check=False, timeout=PATIENCE, env=environment, capture_output=True)
     # Seen once: all was written, and a thread of C++ ended with the interpreter ("terminate called without an active
     # exception"). What is written counts here.
-    assert last.returncode in (0, -signal.SIGABRT)
+    assert last.returncode in (0, -signal.SIGABRT), last.stderr
+    secret = server.replica_password.encode()
+    assert secret not in last.stderr + last.stdout
+    written = [path for folder in (events, mirrored.target) for path in folder.rglob("*") if path.is_file()]
+    assert any(path.is_relative_to(events) for path in written)
+    assert [path for path in written if secret in path.read_bytes()] == []
     for table in TABLES:
         expected = source_rows(server, shop, table)
         assert expected

@@ -25,8 +25,9 @@ from replica.spark.jobs.coverage import Creations, files_begin
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import run_batch
-from replica.spark.jobs.kept_table import check_free, table_path
+from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.past_table import PastTable
+from replica.spark.jobs.target import check_free
 from replica.spark.packed import pack
 from replica.spark.packed_items import PackedItem, unpack
 from replica.spool.offsets import Offset

@@ -154,8 +154,8 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
     return CopyPlan(json.dumps(offset.to_dict()), str(reading.place), begins, tables)
 
 
-async def changed_since(options: Options, plan: CopyPlan) -> list[str]:
-    """The planned tables that a statement has changed since the plan was made."""
+async def changed_since(options: Options, plan: CopyPlan) -> tuple[list[str], BinlogPosition]:
+    """The planned tables that a statement has changed since the plan was made, and where the log ends."""
     greeted = await Greeted.open(options)
     try:
         reader = TableReader(greeted.session, greeted.source)
@@ -164,7 +164,7 @@ async def changed_since(options: Options, plan: CopyPlan) -> list[str]:
     finally:
         await greeted.session.aclose()
     touched = touched_by(logged.statement for logged in found)
-    return [name for name in plan.tables if TableName(*name.split(".", 1)) in touched]
+    return [name for name in plan.tables if TableName(*name.split(".", 1)) in touched], end
 
 
 async def _check_images(session: Session) -> None:

@@ -77,13 +77,15 @@ class FirstCopy:
             try:
                 for name, table in plan.tables.items():
                     self._copy(name, table)
-                changed = run_aside(changed_since(self._options, plan))
+                changed, end = run_aside(changed_since(self._options, plan))
             except SchemaMismatchError as error:
-                changed = [str(error)]
+                changed, end = [str(error)], None
             if not changed:
                 tables = {name: TableState(is_seeded=True) for name in plan.tables}
                 # All tables of the source are known, so a CREATE TABLE IF NOT EXISTS of another name makes one.
-                return JobState(tables=tables, begins=dict(plan.begins), is_birth=True), plan.offset
+                return JobState(
+                    tables=tables, begins=dict(plan.begins), is_birth=True, copied=str(end)
+                ), plan.offset
             _LOGGER.warning(
                 "tables changed while they were copied, so all is copied anew: %s", ", ".join(changed)
             )

@@ -43,6 +43,7 @@ _PROGRESS_SCHEMA: Final = pa.schema(
         ("waiting_rows", pa.int64()),
         ("waiting_bytes", pa.int64()),
         ("waiting_since", _MOMENT),
+        ("consistent_since", _MOMENT),
     ]
 )
 # The row with the query and the micro-batch, for readers that do not know them.
@@ -59,7 +60,7 @@ class TableState:
     present rows, of new columns that the target does not have yet. ``kinds`` has the types that statements gave to
     columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes of the
     table's files after its last merge, which was in the micro-batch ``merged_batch`` at ``merged_at``, in seconds
-    since 1970.
+    since 1970. ``since``: since when all versions of the table are states that the source had; 0: not yet.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class TableState:
     size: int = 0
     merged_at: int = 0
     merged_batch: int = -1
+    since: int = 0
 
     def spelled(self, name: str, others: Iterable[str] = ()) -> str:
         """A column's name with the letter case in which it is known here: to the server, ``ID`` is ``id``.
@@ -139,6 +141,7 @@ class JobState:
     holds: dict[str, str] = field(default_factory=dict)
     epoch: int = 0
     wanted: str | None = None
+    copied: str | None = None
 
     def is_before(self, name: str, file: str, position: int) -> bool:
         """Whether what the log says of a table at this place is in the copy of the source's tables already."""
@@ -150,6 +153,13 @@ class JobState:
             return True
         del self.begins[self._copied(name)]
         return False
+
+    def reach(self, file: str, position: int, epoch: int) -> None:
+        """Note that all changes before this place are here, or wait."""
+        if self.copied is not None and file:
+            place = BinlogPosition.parse(self.copied)
+            if epoch or (file_number(file), position) >= (file_number(place.file), place.position):
+                self.copied = None
 
     def begin_of(self, name: str) -> int | None:
         """The sequence number from which the log of a table counts; None: it counts as a whole."""
@@ -190,6 +200,7 @@ class JobState:
         yield "log", "is_history", json.dumps(self.is_history), None
         yield "log", "epoch", json.dumps(self.epoch), None
         yield "log", "wanted", json.dumps(self.wanted), None
+        yield "log", "copied", json.dumps(self.copied), None
         yield "log", "is_changelog", json.dumps(self.is_changelog), None
         yield "log", "stamps", json.dumps(self.stamps), None
         for name, table in sorted(self.tables.items()):
@@ -236,6 +247,7 @@ class JobState:
                     "waiting_rows": sum(part.rows for part in parts),
                     "waiting_bytes": sum(part.length for part in parts),
                     "waiting_since": None if waiting is None else waiting.since * 1_000_000,
+                    "consistent_since": table.since * 1_000_000 or None,
                 }
             )
         return pa.Table.from_pylist(rows, schema=_PROGRESS_SCHEMA)

@@ -18,6 +18,7 @@ from protocol.records import record
 
 from ..packed_items import PackedItem
 from . import job_state
+from .checkpoints import end_of
 from .job_state import JobState, TableState, Waiting
 from .leaves import MOST_BYTES
 from .micro_batch import Batch
@@ -61,8 +62,18 @@ class MergePolicy:
 class Keeper:
     """The tables of one job in one process. Its methods may be called from several threads."""
 
-    def __init__(self, target: Target, begin: JobState, policy: MergePolicy | None = None) -> None:
-        """``begin`` is the state of a new job. Without a policy tables are merged with each micro-batch."""
+    def __init__(
+        self,
+        target: Target,
+        begin: JobState,
+        policy: MergePolicy | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """``begin`` is the state of a new job. Without a policy tables are merged with each micro-batch.
+
+        ``checkpoint`` is that of the query.
+        """
+        self._checkpoint = checkpoint
         self._target = target
         self._begin = begin
         self._policy = policy or MergePolicy()
@@ -175,16 +186,24 @@ class Keeper:
             )
         ]
         batch.merge(*due)
+        if state.copied is not None and self._checkpoint is not None:
+            end = end_of(self._checkpoint, number, self._target.storage)
+            state.reach(end.file, end.position, end.epoch)
         self._save(query, number, state, batch)
 
     def _save(self, query: str, number: int, state: JobState, batch: Batch) -> None:
         target = self._target
+        if state.copied is None:
+            _publish(state, batch)
         job_state.save(target.path, state, query, number, target.storage)
         # Who reads the table with what waited until now may still be at it.
         seconds = _READER_SECONDS if self._policy.seconds else 0
         delete_files(target.path, target.storage, state.files() | self.coming, seconds)
         self._saved = query, number, state
-        shown = dict(state.parked), {name: table.merged_at for name, table in state.tables.items()}
+        shown = (
+            dict(state.parked),
+            {name: table.merged_at + table.since for name, table in state.tables.items()},
+        )
         if shown != self._shown:
             job_state.save_progress(target.path, state, number, target.storage)
             self._shown = shown
@@ -211,6 +230,14 @@ def forget_merged(target: Target, query: str, number: int, state: JobState) -> N
     batch = _later_batch(target, query, number, state)
     for name in [name for name in state.waiting if batch.has_merged(name)]:
         del state.waiting[name]
+
+
+def _publish(state: JobState, batch: Batch) -> None:
+    """Say of copied tables, in a property of theirs, since when they are states that the source had."""
+    for name, table in state.tables.items():
+        if table.is_seeded and not table.since and name not in {*state.waiting, *state.parked, *state.holds}:
+            table.since = int(time.time())
+            batch.publish(name, table.since)
 
 
 def _later_batch(target: Target, query: str, number: int, state: JobState) -> Batch:

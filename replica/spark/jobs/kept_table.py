@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from protocol.errors import CheckpointError, ConfigurationError, ReplicaError, SchemaMismatchError
+from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
 from protocol.records import record
 
-from ...spool.storage import NO_STORAGE, system_of
+from ...spool.storage import NO_STORAGE
 from .changes_per_key import column_names
 from .conversions import Conversion
 from .convert_tasks import Converting, convert
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.-]|^[_.-]")
+#: The property of a copied table that says since when its versions are states that the source had.
+CONSISTENT: Final = "mysql-replica.consistentSince"
 #: The id of the application transaction of a seed's commit.
 PLANTED: Final = "seed"
 _PLAIN_TIMES: Final = "timestampNtz"
@@ -370,6 +371,11 @@ class KeptTable(ABC):
         self.table = self._reopened()
         return True
 
+    def set_property(self, name: str, value: str) -> None:
+        """Set a property of the table, if there is one."""
+        if self.table is not None:
+            self.table.alter.set_table_properties({name: value}, raise_if_not_exists=False)
+
     def vacuum(self, hours: int) -> None:
         """Delete files that no version of the last so many hours has."""
         if self.table is not None:
@@ -434,34 +440,6 @@ def table_path(target: str, name: str) -> str:
     """The path of a table in the target: ``target/schema/table``, with special characters as ``=20``."""
     schema, _, table = name.partition(".")
     return f"{target}/{_folder(schema)}/{_folder(table)}"
-
-
-def check_free(target: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
-    """Raises ``ConfigurationError`` if a new job would write into tables that are not its own.
-
-    Tables written from a seed are allowed: a job that was killed after writing its seed begins again.
-    """
-    for table in _tables(target, storage):
-        if DeltaTable(table, storage_options=dict(storage)).transaction_version(PLANTED) is None:
-            raise ConfigurationError(
-                f"target: {table} is a Delta table already -- give a folder without tables"
-            )
-
-
-def _tables(target: str, storage: Mapping[str, str]) -> Iterator[str]:
-    """The Delta tables that lie in the target as a job's do: schema/table."""
-    system, root = system_of(target, storage)
-    for schema in _folders(system, root):
-        if schema.startswith("_"):
-            continue
-        for table in _folders(system, f"{root}/{schema}"):
-            if "_delta_log" in _folders(system, f"{root}/{schema}/{table}"):
-                yield f"{target}/{schema}/{table}"
-
-
-def _folders(system: FileSystem, path: str) -> list[str]:
-    found = system.get_file_info(FileSelector(path, allow_not_found=True))
-    return sorted(info.base_name for info in found if info.type == FileType.Directory)
 
 
 def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:

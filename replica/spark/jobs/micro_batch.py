@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -32,7 +33,7 @@ from ..packed_items import PackedItem
 from .changed_values import changes_values
 from .coverage import SYSTEM_SCHEMAS
 from .job_state import JobState, PreparedRows, TableState, Waiting
-from .kept_table import KeptTable, Step
+from .kept_table import CONSISTENT, KeptTable, Step
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
 from .target import Target
@@ -96,6 +97,10 @@ class Batch:
         """The tables that the batch has looked at."""
         return self._tables.values()
 
+    def publish(self, name: str, since: int) -> None:
+        """Say in a property of a table since when it is consistent."""
+        self._table(name).set_property(CONSISTENT, datetime.fromtimestamp(since, UTC).isoformat())
+
     # Tables that are copied anew.
 
     def release(self, name: str) -> None:
@@ -115,6 +120,7 @@ class Batch:
         elif kept.table is not None:
             kept.clear(settled.moment, step, begin)
         known.size, known.merged_at, known.merged_batch = kept.size, int(time.time()), self._number
+        known.since = 0
         state.tables[name] = known
         state.begins[name] = f"{place.file}:{place.position}"
         state.parked.pop(name, None)
@@ -277,7 +283,7 @@ class Batch:
             self._table(name).clear_out(self._step(name))
         defaults = {column.name: column.default for column in action.columns or () if not column.is_filled}
         kinds = {column.name: column.kind for column in action.columns or ()}
-        state.tables[name] = TableState(defaults, kinds=kinds)
+        state.tables[name] = TableState(defaults, kinds=kinds, since=item.ts // 1_000_000)
 
     def _drop(self, action: ddl.DropTable, item: PackedItem) -> None:
         name = action.table

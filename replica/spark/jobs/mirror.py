@@ -23,8 +23,9 @@ files of a table are ranges of its key of up to 128 MB, and only those with chan
 OPTIMIZE, or VACUUM, at any time; with ``retention_hours`` the job itself deletes old files.
 
 A new job copies the source's tables first, on executors (``first_copy``); ``_state/copy.json`` has its plan. Rows are
-as they were at some moment of the copy, until the log has passed it. A job that is started with other tables than
-before copies the new ones.
+as they were at some moment of the copy, until the log has passed it: from then on the table has the property
+``mysql-replica.consistentSince``, and each of its versions is a state that the source had. A job that is
+started with other tables than before copies the new ones.
 
 ``keep_seq``: rows have ``_seq``, the sequence number of their last change, and ``_ts``, its commit time; both are
 null for rows of a copy. ``soft_deletes``: rows that the source has deleted stay as they were last, with ``_deleted``,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import FileType
 
 from protocol.errors import ConfigurationError
 from protocol.records import record
@@ -23,6 +23,7 @@ from protocol.records import record
 from ...spool.offsets import Offset
 from ...spool.storage import system_of, write_whole
 from . import job_state
+from .checkpoints import end_of, last_batch
 from .current_table import CurrentTable
 from .first_copy import read_plan
 from .job_state import JobState, TableState
@@ -104,27 +105,15 @@ class SettledCopy:
         if found is not None:
             state = found[0]
             state.begins.clear()
-        number = self._last_batch()
-        offset = json.loads(plan.offset) if number is None else self._end_of(number)
+        for table in state.tables.values():
+            table.since = 0
+        number = last_batch(self._state.checkpoint, self._target.storage)
+        if number is None:
+            offset = Offset.from_dict(json.loads(plan.offset))
+        else:
+            offset = end_of(self._state.checkpoint, number, self._target.storage)
         count, moment = 0 if number is None else number + 1, time.time_ns() // 1000
-        return Settled(self._target, state, Offset.from_dict(offset), count, moment)
-
-    def _last_batch(self) -> int | None:
-        """The number of the last micro-batch of the mirror; None if the log had nothing for it."""
-        system, root = self._checkpoint()
-        files = system.get_file_info(FileSelector(f"{root}/commits", allow_not_found=True))
-        return max((int(file.base_name) for file in files if file.base_name.isdecimal()), default=None)
-
-    def _end_of(self, number: int) -> dict[str, object]:
-        """The offset at which a micro-batch ended, from Spark's log of offsets: its last line."""
-        system, root = self._checkpoint()
-        with system.open_input_stream(f"{root}/offsets/{number}") as file:
-            found: dict[str, object] = json.loads(file.read().decode().rstrip().rpartition("\n")[2])
-        return found
-
-    def _checkpoint(self) -> tuple[FileSystem, str]:
-        path = self._state.checkpoint
-        return system_of(local_path(path) or path, self._target.storage)
+        return Settled(self._target, state, offset, count, moment)
 
     def delete(self) -> None:
         """Delete all files of the copy."""

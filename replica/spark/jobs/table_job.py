@@ -124,8 +124,8 @@ class TableJob:
         from . import job_state
         from .copies_anew import selection
         from .coverage import check_log, folds_names
-        from .kept_table import check_free
         from .seed import start_options
+        from .target import check_free
 
         spark, target = open_session(spark), absolute(target)
         state = state or state_of(target)
@@ -194,9 +194,9 @@ class TableJob:
         from . import job_state
         from .coverage import files_begin
         from .keeper import Keeper, MergePolicy, stage_here
-        from .kept_table import check_free
         from .merge_tasks import stage
         from .seed import behind
+        from .target import check_free
 
         spark, target = open_session(spark), absolute(target)
         options = _source(source, is_live=False, is_whole=True)
@@ -435,7 +435,7 @@ class _EachBatch:
 
         if self._keeper is None:
             policy = MergePolicy(*self._policy, self._target.kind.due_bytes)
-            self._keeper = Keeper(self._target, self._begin, policy)
+            self._keeper = Keeper(self._target, self._begin, policy, self._checkpoint)
         return self._keeper
 
 

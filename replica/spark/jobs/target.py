@@ -1,13 +1,18 @@
 """The target of a job: where its tables are, which kind they are, and which tables of the source it keeps."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from protocol.errors import ConfigurationError
 from protocol.records import record
 
-from .kept_table import KeptTable, table_path
+from ...spool.storage import NO_STORAGE, system_of
+from .kept_table import PLANTED, KeptTable, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,3 +48,31 @@ class Target:
         found = self.kind(name, table_path(self.path, name), self.storage)
         found.spark = self.spark
         return found
+
+
+def check_free(target: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
+    """Raises ``ConfigurationError`` if a new job would write into tables that are not its own.
+
+    Tables written from a seed are allowed: a job that was killed after writing its seed begins again.
+    """
+    for table in _tables(target, storage):
+        if DeltaTable(table, storage_options=dict(storage)).transaction_version(PLANTED) is None:
+            raise ConfigurationError(
+                f"target: {table} is a Delta table already -- give a folder without tables"
+            )
+
+
+def _tables(target: str, storage: Mapping[str, str]) -> Iterator[str]:
+    """The Delta tables that lie in the target as a job's do: schema/table."""
+    system, root = system_of(target, storage)
+    for schema in _folders(system, root):
+        if schema.startswith("_"):
+            continue
+        for table in _folders(system, f"{root}/{schema}"):
+            if "_delta_log" in _folders(system, f"{root}/{schema}/{table}"):
+                yield f"{target}/{schema}/{table}"
+
+
+def _folders(system: FileSystem, path: str) -> list[str]:
+    found = system.get_file_info(FileSelector(path, allow_not_found=True))
+    return sorted(info.base_name for info in found if info.type == FileType.Directory)
