@@ -22,6 +22,7 @@
     ├── TransactionOutcomeError        the request needs a transaction that is committed, and this one is not
     ├── RolledBackToSavepointError     the source rolled back changes of an open transaction after their delivery
     ├── CheckpointError                a store cannot load or save the checkpoint
+    ├── WorkerError                    a process that read a part of the log (workers=) was killed
     ├── SchemaMismatchError            column names from outside the log do not fit the logged table
     └── DecodeError                    the binary log itself: file, position, event_type
         ├── TruncatedError             the data ends inside an event or value
@@ -153,6 +154,10 @@ class RolledBackToSavepointError(ReplicaError):
 
 class CheckpointError(ReplicaError):
     """A checkpoint store cannot load or save; the message names the place and the remedy."""
+
+
+class WorkerError(ReplicaError):
+    """A process that read a part of a log (``workers=``) has ended before its work was done; the message says how."""
 
 
 class SchemaMismatchError(ReplicaError):

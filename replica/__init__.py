@@ -86,6 +86,7 @@ from protocol.errors import (
     TransactionsUnavailableError,
     TruncatedError,
     UnsupportedEventError,
+    WorkerError,
 )
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 from protocol.lazy import importer
@@ -248,6 +249,7 @@ __all__ = [
     "SourceChangedError",
     "CheckpointError",
     "SchemaMismatchError",
+    "WorkerError",
     "DecodeError",
     "TruncatedError",
     "ChecksumError",

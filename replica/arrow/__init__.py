@@ -15,6 +15,7 @@
     assemble     pending events -> one batch
     builder      the batches of one table
     reader       the batches of a stream of events
+    streams      batches as bytes that processes share
 
 Nothing here opens files or connects to a server.
 """

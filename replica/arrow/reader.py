@@ -114,6 +114,19 @@ class BatchReader:
             check_schema(self.table, batch, schema)
             yield batch
 
+    def take(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Hand out these batches, which other readers have made. What they raise ends the batches."""
+
+        def followed() -> Generator[pa.RecordBatch, None, None]:
+            try:
+                for batch in batches:
+                    self.schema = batch.schema
+                    yield batch
+            except ReplicaError as error:
+                self.error = error
+
+        self._batches = followed()
+
     def read(self, events: Iterable[Event]) -> Generator[pa.RecordBatch, None, None]:
         """The batches of these events, up to the first error, which ``error`` then holds."""
         try:

@@ -21,7 +21,7 @@ from ..render.sql_lines import SqlRenderer
 from .arguments import add_changes_argument, add_table_arguments
 from .command import Command
 from .console import Console, Progress, terminal_output
-from .file_arguments import add_file_arguments, open_files
+from .file_arguments import add_file_arguments, add_workers_argument, open_files
 from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
 
 # The progress line is updated at most once per this many events.
@@ -74,6 +74,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="skip damaged events and changes that SQL cannot express; count them",
     )
+    add_workers_argument(parser)
     add_file_arguments(parser)
 
 
@@ -103,7 +104,8 @@ def _run(options: Namespace, console: Console) -> int:
         # No progress line on a terminal that shows the output itself.
         progress = console.progress(log.bytes_total, is_shown=not output.isatty())
         try:
-            _render(log, renderer, progress)
+            if options.workers == 1 or not _write_shared(log, options, output, progress):
+                _render(log, renderer, progress)
         finally:
             progress.clear()
             _report(log, renderer, console)
@@ -118,6 +120,7 @@ def _check(options: Namespace) -> None:
         ("--flashback", options.flashback, sql),
         ("--disable-log-bin", options.disable_log_bin, sql),
         ("--hexdump", options.hexdump, _is_plain_text(options)),
+        ("--workers", options.workers != 1, _is_plain_text(options)),
         ("--events", options.events, options.format is None),
         ("--changes", options.changes, not (options.events or options.flashback)),
     ):
@@ -130,6 +133,7 @@ _NEEDS: Final[Mapping[str, str]] = MappingProxyType(
         "--flashback": "it writes SQL; use it alone or with --format sql",
         "--disable-log-bin": "it needs --format sql or --flashback",
         "--hexdump": "it needs --format text, without --changes",
+        "--workers": "it needs --format text, without --changes",
         "--changes": "it goes with --format text, json, yaml or sql",
         "--events": "it replaces --format; give only one of them",
     }
@@ -171,6 +175,18 @@ def _render(log: BinlogFile, renderer: Renderer, progress: Progress) -> None:
         if not number % _PROGRESS_STEP:
             progress.update(log.bytes_read)
     renderer.finish()
+
+
+def _write_shared(log: BinlogFile, options: Namespace, output: BinaryIO, progress: Progress) -> bool:
+    """Write the text by several processes; False if the log must be read by one."""
+    from ..files.text_sections import SharedText, TextSetting, render_section
+
+    setting = TextSetting(options.hexdump)
+    shared = log.share(options.workers, render_section, setting)
+    if shared is None:
+        return False
+    SharedText(shared, setting, output).write(lambda: progress.update(log.bytes_read))
+    return True
 
 
 def _report(log: BinlogFile, renderer: Renderer, console: Console) -> None:

@@ -15,6 +15,18 @@ from .arguments import patterns
 _SECRET_FILE: Final = "FILE:"
 
 
+def add_workers_argument(parser: ArgumentParser) -> None:
+    """Add ``--workers``."""
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=int,
+        default=1,
+        help="processes that read sections of the files side by side, for the same output; default: 1. One process "
+        "reads with --start, --stop, --force and --schema of a store, compressed files and standard input",
+    )
+
+
 def add_file_arguments(parser: ArgumentParser) -> None:
     """Add the arguments for reading files. The subcommand adds ``--start``, ``--stop``, ``--force`` and tables."""
     add = parser.add_argument

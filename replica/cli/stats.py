@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 from protocol.errors import ConfigurationError
 
 from ..config.options import SCHEMES
+from ..files.counted_sections import count_section, count_shared
 from ..statistics.collect import LogStatistics
 from ..statistics.figures import number_of, seconds_text, size_text
 from ..statistics.text_report import statistics_lines
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
-from .file_arguments import add_file_arguments, open_files
+from .file_arguments import add_file_arguments, add_workers_argument, open_files
 from .paint import Paint
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add("--server-id", metavar="N", help=f"for a source: {SERVER_ID_HELP}")
     add_key_argument(parser)
     add("--force", action="store_true", help="for files: skip damaged events, and count them")
+    add_workers_argument(parser)
     add_file_arguments(parser)
 
 
@@ -115,6 +117,8 @@ def _check(options: Namespace) -> None:
             raise ConfigurationError(f"{name} needs a source: give its DSN instead of files")
     if options.force and dsns:
         raise ConfigurationError("--force needs files: a damaged event from a source ends the stream")
+    if options.workers != 1 and dsns:
+        raise ConfigurationError("--workers needs files: the events of a source come one after another")
     if options.follow and options.stop:
         raise ConfigurationError("--follow and --stop exclude one another: --follow runs until Ctrl-C")
     if options.html is not None:
@@ -133,8 +137,11 @@ def _count_files(options: Namespace, statistics: LogStatistics, console: Console
     with open_files(options, options.source, row_values=False, on_schema_mismatch="positional") as log:
         progress = console.progress(log.bytes_total)
         counted = -1
+        shared = log.share(options.workers, count_section, None)
         try:
-            while statistics.events != counted:
+            if shared is not None:
+                count_shared(shared, statistics, lambda: progress.update(log.bytes_read))
+            while shared is None and statistics.events != counted:
                 counted = statistics.events
                 statistics.add_all(islice(log, _PROGRESS_STEP))
                 progress.update(log.bytes_read)

@@ -6,10 +6,19 @@ from fnmatch import translate
 from typing import Final
 
 from protocol.binlog.decoder import WantsTable
+from protocol.records import record
 
 _WILDCARD: Final = r"[*?\[]"
 # Of so many of the tables that no pattern matched, the nearest names are searched.
 _NAMES_KEPT: Final = 1000
+
+
+@record(frozen=True, slots=True)
+class SeenTables:
+    """What a filter has seen: the patterns that matched no table, and tables that no pattern matched."""
+
+    unmatched: tuple[str, ...]
+    others: tuple[str, ...]
 
 
 class TableFilter:
@@ -40,6 +49,16 @@ class TableFilter:
     def may_want_tables_of(self, schema: str) -> bool:
         """Whether a pattern names tables of this schema."""
         return any(fits(schema) is not None for fits in self._schemas)
+
+    @property
+    def seen(self) -> SeenTables:
+        """What this filter has seen so far."""
+        return SeenTables(tuple(self._unmatched), tuple(self._others))
+
+    def include(self, seen: SeenTables) -> None:
+        """Add what another filter with the same patterns has seen, later in the log."""
+        self._unmatched = dict.fromkeys(pattern for pattern in self._unmatched if pattern in seen.unmatched)
+        self._others.update(dict.fromkeys(seen.others[: max(_NAMES_KEPT - len(self._others), 0)]))
 
     def unmatched(self) -> list[tuple[str, str | None]]:
         """The patterns that matched no table so far, each with the nearest name of a table that was not wanted."""

@@ -23,7 +23,7 @@ from protocol.rows.counting import row_compiler
 from protocol.rows.description import ColumnDescription
 
 from ..config.selection import SchemaMismatch, Selection, Start, Stop
-from ..config.table_filter import table_filter
+from ..config.table_filter import SeenTables, table_filter
 from .log_events import LogEvents, OnError, RawEvent, Skipped
 from .log_files import LogFile, LogSource, find_log_files, read_whole
 from .log_range import LogRange
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..schemas.timeline import SchemaHistory
     from ..transactions.transaction import FileTransactions
     from .log_shapes import LogShapes
+    from .sections import SectionWork, SharedReading
 
 
 @record(slots=True, frozen=True)
@@ -73,6 +74,7 @@ class BinlogFile:
         schema: SchemaFile | None = None,
         keys: LogKeys | None = None,
         cells: CellTable | None = None,
+        is_section: bool = False,
     ) -> None:
         schema = schema or SchemaFile({}, {})
         keys = keys or LogKeys()
@@ -99,9 +101,15 @@ class BinlogFile:
             torn=torn,
             keys=keys,
             max_event_bytes=selection.max_event_bytes,
-            wants_table=self._wants_table,
+            # Only who has seen all sections can tell which patterns matched no table.
+            wants_table=None if is_section else self._wants_table,
             shapes=_shapes(schema, keys, selection),
         )
+        # Other logs depend on what was read before.
+        self._is_sequential = on_error == "skip" or not (start is stop is None) or schema.history is not None
+        self._files, self._selection, self._torn, self._keys = files, selection, torn, keys
+        self._schema_columns = schema.columns
+        self._shared: SharedReading | None = None
         self._iterator = self._events.iterator
         self._transactions: FileTransactions | None = None
 
@@ -152,6 +160,30 @@ class BinlogFile:
         while (found := self._events.next_raw()) is not None:
             yield found
 
+    @property
+    def seen_tables(self) -> SeenTables | None:
+        """What the filter of tables has seen so far; None if all tables are wanted."""
+        return None if self._wants_table is None else self._wants_table.seen
+
+    def share(self, workers: int, work: "SectionWork", setting: object) -> "SharedReading | None":
+        """Let ``workers`` processes read the log; None if it has to be read by one.
+
+        That is so with ``start``, ``stop``, ``on_error="skip"`` and a schema store, for relay logs, standard input
+        and file objects. Raises ``ConfigurationError`` if events have already been read.
+        """
+        from ..workers.pool import check_workers
+        from .sections import ReadRecipe, SharedReading, can_be_shared
+
+        check_workers(workers)
+        if self._events.has_begun or self._shared is not None:
+            raise ConfigurationError("workers: no event may have been read before: open the log again")
+        if workers == 1 or self._is_sequential or not can_be_shared(self._files):
+            return None
+        schema = {name: list(columns) for name, columns in self._schema_columns.items()}
+        recipe = ReadRecipe(BinlogFile, self._selection, self._torn, schema, self._keys)
+        self._shared = SharedReading(self._files, self._events, recipe, workers, work, setting)
+        return self._shared
+
     def transactions(self) -> "FileTransactions":
         """The log's transactions, from begin to commit, each iterated change by change.
 
@@ -174,6 +206,7 @@ class BinlogFile:
         images: "Images" = "after",
         metadata: Sequence[str] | None = None,
         batch_rows: int = 16_384,
+        workers: int = 1,
     ) -> "BatchReader":
         """The row changes of one table as Arrow RecordBatches, in order; ``replica.arrow.schema`` maps the types.
 
@@ -189,12 +222,17 @@ class BinlogFile:
         are long. If the table's columns change, a batch ends and the next batch has another schema. What takes Arrow
         streams (``pyarrow.table``, ``polars.DataFrame``, DuckDB) takes the reader as it is, for one schema.
 
+        With ``workers`` above 1 so many processes read sections of the log, each from one transaction to another, and
+        the batches come in the same order. A batch ends where a section ends, and memory holds a few sections. One
+        process reads logs that cannot be cut so: with ``start``, ``stop``, ``on_error="skip"`` and a schema store,
+        compressed and encrypted files, relay logs, standard input and file objects.
+
         Dates that Arrow cannot hold (zero, partial or impossible) become null, and characters outside the column's
         character set become U+FFFD. ``BatchReader.losses`` counts both.
 
         Raises ``MissingExtraError`` without the extra ``[arrow]``, and ``ConfigurationError`` for unknown names
         (here, or at the first event of the table) and if events have already been read: open the log again. Reading
-        batches raises the errors of iterating events.
+        batches raises the errors of iterating events, and ``WorkerError`` if one of ``workers`` was killed.
         """
         from ..arrow import METADATA_COLUMNS, SURROUNDING_EVENTS, BatchReader, RawRowCompiler
 
@@ -215,6 +253,14 @@ class BinlogFile:
             batch_rows=batch_rows,
             on_damage=events.count_skipped if events.on_error == "skip" else None,
         )
+        if workers != 1:
+            from .arrow_sections import ColumnSetting, read_columns, shared_batches
+
+            setting = ColumnSetting(table, columns, images, metadata, batch_rows)
+            shared = self.share(workers, read_columns, setting)
+            if shared is not None:
+                reader.take(shared_batches(shared, reader))
+                return reader
         events.decoder = self._make_decoder(wants_table=is_wanted, row_compiler=RawRowCompiler())
         events.wanted += SURROUNDING_EVENTS
         # One table is read: the other tables' patterns match nothing.
@@ -223,6 +269,8 @@ class BinlogFile:
 
     def close(self) -> None:
         """Close the files; the iteration ends."""
+        if self._shared is not None:
+            self._shared.pool.close()
         self._events.close()
 
 

@@ -11,15 +11,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
 from protocol.binlog.batch_decoder import BatchDecoder
+from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
 from protocol.binlog.events import Event, HeartbeatEvent, RotateEvent, TableMapEvent, TransactionPayloadEvent
 from protocol.binlog.keys import LogKeys
 from protocol.binlog.raw_reader import RawEventReader, TornTail
+from protocol.constants import BINLOG_MAGIC
 from protocol.errors import DecodeError, ReplicaError, TruncatedError
 from protocol.records import record
 from protocol.rows.description import ColumnDescription
 from protocol.wire import HeaderFields, LocatedEvent
 
-from ..config.table_filter import TableFilter, unmatched_text
+from ..config.table_filter import SeenTables, TableFilter, unmatched_text
 from .log_files import LogFile, OpenLogFile
 from .log_range import LogRange
 
@@ -92,6 +94,18 @@ class LogEvents:
         self._piece: Generator[Event, None, None] | list[Event] = []
         self._pieces = self._read()
         self.iterator = chain.from_iterable(self._pieces)
+
+    def add_section(self, file: str, size: int, torn_bytes: int, seen: SeenTables | None) -> None:
+        """A process has read a section of a file, ``size`` bytes."""
+        self.file = file
+        self._bytes_before += size
+        self.torn_bytes += torn_bytes
+        if self.wants_table is not None and seen is not None:
+            self.wants_table.include(seen)
+
+    def end_sections(self) -> None:
+        """All sections have been read."""
+        self._warn_of_unmatched()
 
     @property
     def has_begun(self) -> bool:
@@ -174,8 +188,15 @@ class LogEvents:
             file=file.name,
             torn=self._torn,
             keys=self._keys,
+            base=file.section.start - len(BINLOG_MAGIC)
+            if file.section is not None and file.section.start
+            else 0,
             max_event_bytes=self._max_event_bytes,
         )
+        if file.section is not None and file.section.description:
+            self.decoder.file = file.name
+            self.decoder.decode(file.section.description, len(BINLOG_MAGIC))
+            reader.has_checksums = algorithm_of(file.section.description) == CRC32_ALGORITHM
         self._range.enter(file.name)
         self._state = "reading"
         while self._state == "reading":

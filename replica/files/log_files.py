@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol, runtime_checkable
 
+from protocol.constants import BINLOG_MAGIC
 from protocol.errors import ConfigurationError, DecodeError, TruncatedError
 from protocol.position import split_file_name
 from protocol.records import record
@@ -33,12 +34,28 @@ LogSource = str | os.PathLike[str] | Readable
 
 
 @record(slots=True, frozen=True)
+class Section:
+    """A part of a plain file, from ``start`` to ``end``, that begins and ends between transactions.
+
+    ``description`` is the FORMAT_DESCRIPTION that holds there; empty at the beginning of the file.
+    """
+
+    start: int
+    end: int
+    description: bytes
+
+
+@record(slots=True, frozen=True)
 class LogFile:
-    """One file: its binlog name (without ``.gz``), and its path or the object to read from."""
+    """One file: its binlog name (without ``.gz``), and its path or the object to read from.
+
+    ``section`` is the part to read; None: the whole file.
+    """
 
     name: str
     path: str | None = None
     stream: Readable | None = None
+    section: Section | None = None
 
     @property
     def size(self) -> int | None:
@@ -57,11 +74,22 @@ class OpenLogFile:
         self._file = file
         self._descriptor = None if file.path is None else _open(file.path)
         self._stream: Readable = self._descriptor or file.stream or sys.stdin.buffer
+        if file.section is not None and self._descriptor is not None:
+            self.read: ReadBytes = self._section(self._descriptor, file.section)
+            return
         head = self._read(_CHUNK_SIZE)
         if head.startswith(_GZIP_MAGIC):
-            self.read: ReadBytes = _Gunzip(self._read, head, file.name, torn == "raise").read
+            self.read = _Gunzip(self._read, head, file.name, torn == "raise").read
         else:
             self.read = behind(head, self._read)
+
+    def _section(self, descriptor: "_Descriptor", section: Section) -> ReadBytes:
+        descriptor.seek(section.start)
+
+        def read(size: int) -> bytes:
+            return self._read(min(size, section.end - section.start - self.bytes_read))
+
+        return behind(BINLOG_MAGIC, read) if section.start else read
 
     def close(self) -> None:
         """Close the file if this object opened it."""
@@ -146,6 +174,9 @@ class _Descriptor:
 
     def read(self, size: int, /) -> bytes:
         return self._file.read(size) or b""
+
+    def seek(self, place: int) -> None:
+        self._file.seek(place)
 
     def close(self) -> None:
         self._file.close()

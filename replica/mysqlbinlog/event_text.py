@@ -5,12 +5,15 @@ statements between them are complete, but not always worded like the tools'. Eve
 ``TextRenderer.cells``. The output is a binary stream, because strings in the log may hold any bytes.
 """
 
+import copy
 from collections.abc import Iterable
-from typing import BinaryIO
+from io import BytesIO
+from typing import IO, BinaryIO, cast
 
 from protocol.binlog.checksum import crc32_matches, is_mariadb_version
 from protocol.binlog.events import Event, FormatDescriptionEvent
 from protocol.constants import EVENT_HEADER_SIZE
+from protocol.records import record
 
 from .mariadb import MariadbText
 from .mysql import MysqlText
@@ -18,6 +21,14 @@ from .values import Flavor, TextCells
 from .writer import TextWriter
 
 _WRITERS: dict[Flavor, type[TextWriter]] = {"mysql": MysqlText, "mariadb": MariadbText}
+
+
+@record(frozen=True, slots=True)
+class TextState:
+    """What was said in the text before a place between two transactions: equal states go on with equal text."""
+
+    flavor: Flavor
+    settings: dict[str, object]
 
 
 class TextRenderer:
@@ -32,9 +43,11 @@ class TextRenderer:
     statement's rows take several events, up to 1 MiB of their text is kept in memory, the rest in a temporary file.
     """
 
-    def __init__(self, output: BinaryIO, hexdump: bool = False, *, flavor: Flavor | None = None) -> None:
+    def __init__(
+        self, output: BinaryIO | IO[bytes], hexdump: bool = False, *, flavor: Flavor | None = None
+    ) -> None:
         self.cells = TextCells(flavor or "mysql")
-        self._output = output
+        self._output = cast("BinaryIO", output)
         self._hexdump = hexdump
         self._flavor = flavor
         self._writer: TextWriter | None = None
@@ -49,6 +62,20 @@ class TextRenderer:
             # For a log without a format description.
             self._writer.has_checksums = len(raw) > EVENT_HEADER_SIZE and crc32_matches(raw)
         self._writer.event(raw, position, event)
+
+    def pause(self) -> TextState | None:
+        """Write what the next event would release, and return what another renderer needs to go on with that event.
+
+        None if it could not: then this one has to go on. To be called between two transactions, after an event.
+        """
+        state = None if self._writer is None else self._writer.pause()
+        return None if state is None or self._flavor is None else TextState(self._flavor, state)
+
+    def resume(self, state: TextState) -> None:
+        """Go on where another renderer has paused, in place of the first event."""
+        self._flavor = self.cells.flavor = state.flavor
+        self._writer = _WRITERS[state.flavor](BytesIO(), self._hexdump)
+        self._writer.resume(copy.deepcopy(state.settings), self._output)
 
     def finish(self) -> None:
         """Write pending rows, and the text that the tools write at the end of a log."""

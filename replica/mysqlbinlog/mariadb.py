@@ -115,6 +115,12 @@ class MariadbText(TextWriter):
         if isinstance(event, RowsEvent):
             self.write_rows(event)
 
+    def pause(self) -> dict[str, object] | None:
+        """See ``TextWriter.pause``."""
+        state = super().pause()
+        self._write_row_count()
+        return None if state is None or self._head or self._annotation else state | {"_row_count": None}
+
     def finish(self) -> None:
         """Write the held bytes, and the end of the text."""
         self.release_rows()

@@ -125,6 +125,11 @@ class MysqlText(TextWriter):
             self._write_deferred()
         self._write(raw, position, event)
 
+    def pause(self) -> dict[str, object] | None:
+        """See ``TextWriter.pause``."""
+        self._end_payload()
+        return None if self._deferred else super().pause()
+
     def finish(self) -> None:
         """Write the held bytes and the end of the text, which rolls back an open transaction."""
         self._end_payload()

@@ -18,6 +18,8 @@ from .values import Flavor
 
 _SPOOL_MEMORY = 1 << 20
 _COPY_SIZE = 1 << 16
+# Not what was read makes these: the output, spools, caches.
+_NOT_IN_STATE = frozenset({"output", "hexdump", "session", "rows", "held_rows", "_head"})
 
 
 class Spool:
@@ -75,6 +77,25 @@ class TextWriter:
     def finish(self) -> None:
         """Write the held bytes, and the end of the text."""
         raise NotImplementedError
+
+    def pause(self) -> dict[str, object] | None:
+        """Write what the next event would release, and return what ``resume`` needs to go on with that event.
+
+        None if more than settings is held: another writer cannot go on. To be called between two transactions.
+        """
+        if self.held_rows:
+            self.release_rows()
+        state = {name: value for name, value in vars(self).items() if name not in _NOT_IN_STATE}
+        return state | {"session": vars(self.session).copy()}
+
+    def resume(self, state: dict[str, object], output: BinaryIO) -> None:
+        """Go on where another writer has paused; ``output`` gets the text from here on."""
+        settings = dict(state)
+        session = settings.pop("session")
+        assert isinstance(session, dict)
+        vars(self.session).update(session)
+        vars(self).update(settings)
+        self.output = output
 
     def follow(self, event: FormatDescriptionEvent) -> None:
         """Take checksums, header size and version for the following events from a format description."""

@@ -17,7 +17,7 @@ from protocol.binlog.events import RowsEvent
 from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
 from protocol.records import record
 
-from ..spool.mapped_file import release
+from ..files.mapped_file import release
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
 from ..spool.transaction_part import TransactionPart
 from .changes import ChangeReader, TransactionEnd

@@ -9,7 +9,6 @@
     placed_shapes      tables' columns by their places in the log, as pieces carry them
     row_counter        the number of rows in an event, for ``maxRowsPerTrigger``
     planner            binlog files -> pieces, cut between transactions
-    mapped_file        memory of a mapped file: pages that were read are given back
     pieces             a piece -> its events, with undecoded rows
     transaction_part   the facts of a transaction, for pieces that are a part of one
     shipping           pieces -> pieces with their bytes, for machines that do not see the file

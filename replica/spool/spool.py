@@ -28,9 +28,9 @@ from protocol.position import file_number
 from protocol.records import record
 
 from ..config.private_files import make_folder, opener
+from ..files.cuts import HeaderWalk
 from .offsets import Key, Offset
 from .pieces import LogPiece
-from .planner import HeaderWalk
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -36,6 +36,7 @@ from protocol.rows.table import Table
 from ..sql.statement_kind import kind_of, statement_name
 from ..transactions.boundary import BEGINNING, OPEN, OUTSIDE, STEPS, Progress, State
 from ..transactions.replay import TransactionRestarted
+from .parts import add_counts, add_minute, add_table
 from .summaries import (
     DDL_KEPT,
     ROWS_CLASSES,
@@ -237,6 +238,37 @@ class LogStatistics:
 
     # Counting.
 
+    def __getstate__(self) -> dict[str, object]:
+        # Tables are known by their identity, which holds in one process.
+        return vars(self) | {"_known": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._known = BoundedCache(_KNOWN_BYTES)
+        if self._open is not None:
+            self._open.shares = {id(share.table): share for share in self._open.shares.values()}
+
+    def include(self, later: "LogStatistics") -> None:
+        """Add the counts of the part of the log that follows, which begins with a transaction or with a file."""
+        opened = self._open
+        if opened is not None:
+            # What begins cuts it off.
+            self.unfinished += 1
+            self._cover(opened.last, opened.bytes)
+        self._cover(later._first if later._last else 0, later.bytes)
+        self._cover(later._last, 0)
+        add_counts(self, later)
+        self._types = [one + other for one, other in zip(self._types, later._types, strict=True)]
+        for key, table in later._tables.items():
+            add_table(self._tables.setdefault(key, TableStatistics(schema=key[0], name=key[1])), table)
+        for start, minute in later._minutes.items():
+            add_minute(self._minutes.setdefault(start, MinuteStatistics(start=start)), minute)
+        self._by_rows.include(later._by_rows)
+        self._by_bytes.include(later._by_bytes)
+        self._by_seconds.include(later._by_seconds)
+        self._newest = MinuteStatistics(start=-_MINUTE)
+        self._progress, self._open = later._progress, later._open
+
     def add(self, event: Event) -> None:
         """Count the next event of the log."""
         self.add_all((event,))
@@ -387,7 +419,9 @@ class LogStatistics:
                 end, committed = original // _MICROSECONDS, immediate // _MICROSECONDS
                 if original != immediate:
                     lag = (immediate - original) / _MICROSECONDS
-        if committed > self._last or opened.first < self._first:
+        # The same whatever came before, so that parts of a log can be counted one by one.
+        first, last = self._first, self._last
+        if not (first <= committed <= last and first <= opened.first <= last):
             self._cover(opened.first, 0)
             self._cover(committed, 0)
         self.bytes += opened.bytes

@@ -109,26 +109,34 @@ class LagStatistics:
     """The lag in seconds behind the commit on a transaction's first server, over ``count`` transactions.
 
     For a live stream ``count`` is the number of measurements. ``maximum`` is the largest lag, ``last`` the newest,
-    ``total`` the sum. Times are by the servers' own clocks: a difference between them is part of the lag, which may
-    be negative.
+    ``microseconds`` the sum of all: whole ones, so that it does not depend on their order. Times are by the servers'
+    own clocks: a difference between them is part of the lag, which may be negative.
     """
 
     count: int = 0
-    total: float = 0.0
+    microseconds: int = 0
     maximum: float = 0.0
     last: float = 0.0
 
     @property
     def mean(self) -> float:
         """The average; 0 if nothing was counted."""
-        return self.total / self.count if self.count else 0.0
+        return self.microseconds / 1e6 / self.count if self.count else 0.0
 
     def add(self, seconds: float) -> None:
         """Count one lag."""
         self.maximum = max(seconds, self.maximum) if self.count else seconds
         self.count += 1
-        self.total += seconds
+        self.microseconds += round(seconds * 1e6)
         self.last = seconds
+
+    def include(self, later: "LagStatistics") -> None:
+        """Add what was counted later."""
+        if later.count:
+            self.maximum = max(self.maximum, later.maximum) if self.count else later.maximum
+            self.last = later.last
+        self.count += later.count
+        self.microseconds += later.microseconds
 
 
 class Largest:
@@ -147,6 +155,11 @@ class Largest:
         del self._kept[KEPT:]
         if len(self._kept) == KEPT:
             self.least = self._kept[-1][0]
+
+    def include(self, later: "Largest") -> None:
+        """Add the transactions that are kept of a later part."""
+        for value, transaction in later._kept:
+            self.add(value, transaction)
 
     @property
     def transactions(self) -> list[TransactionStatistics]:

@@ -41,7 +41,7 @@ FOLDERS: tuple[tuple[str, ...], ...] = (
     ("replica.arrow",),
     ("replica.transactions",),
     ("replica.config",),
-    ("replica.sql",),
+    ("replica.sql", "replica.workers"),
     ("protocol.conversation", "protocol.binlog"),
     ("protocol.rows",),
     ("protocol.values",),

@@ -1,0 +1,233 @@
+"""Files that several processes read: cut into sections between transactions, each read as a file of its own.
+
+    LogFile -> HeaderWalk -> sections -> WorkerPool -> answers, in order
+
+Only plain files are cut. A file that cannot be cut, such as an encrypted one, is one section. What one process has to
+read from its beginning is not read by several: see ``can_be_shared``.
+"""
+
+import contextlib
+import mmap
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self
+
+from protocol.binlog.events import Event
+from protocol.binlog.keys import LogKeys
+from protocol.binlog.raw_reader import TornTail
+from protocol.constants import BINLOG_MAGIC, EVENT_FLAGS_OFFSET, EVENT_HEADER_SIZE, EventFlag
+from protocol.records import record
+from protocol.rows.cells import CellTable
+from protocol.rows.description import ColumnDescription
+
+from ..config.selection import Selection
+from ..config.table_filter import SeenTables
+from ..workers.pool import WorkerPool
+from ..workers.task_messages import Answer
+from .cuts import HeaderWalk
+from .log_events import LogEvents, RawEvent
+from .log_files import LogFile, Section
+from .table_descriptions import SchemaFile
+
+if TYPE_CHECKING:
+    from ..arrow import BatchReader, Images
+
+#: Bytes of a section, and of one transaction at least. Smaller ones cost more to hand out, larger ones more memory.
+SECTION_BYTES: Final = 2 << 20
+
+
+class SectionLog(Protocol):
+    """What reading a section needs of a ``BinlogFile``."""
+
+    @property
+    def torn_bytes(self) -> int:
+        """Bytes of an incomplete event at the end."""
+
+    @property
+    def seen_tables(self) -> SeenTables | None:
+        """What the filter of tables has seen."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def __iter__(self) -> Iterator[Event]: ...
+
+    def raw_events(self) -> Iterator[RawEvent]:
+        """All events with their bytes."""
+
+    def arrow(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None,
+        images: "Images",
+        metadata: Sequence[str] | None,
+        batch_rows: int,
+    ) -> "BatchReader":
+        """The row changes of a table."""
+
+
+@record(frozen=True, slots=True)
+class ReadRecipe:
+    """How a log was opened, so that a section of it is read in the same way; it can be pickled.
+
+    ``make`` is the class of the log.
+    """
+
+    make: Callable[..., SectionLog]
+    selection: Selection
+    torn: TornTail
+    schema: Mapping[str, Sequence[ColumnDescription]]
+    keys: LogKeys
+
+    def open(self, file: LogFile, cells: CellTable | None = None) -> SectionLog:
+        """The section as a log."""
+        schema = SchemaFile(self.schema, {})
+        return self.make(
+            [file],
+            self.selection,
+            torn=self.torn,
+            schema=schema,
+            keys=self.keys,
+            cells=cells,
+            is_section=True,
+        )
+
+
+#: Opens the section of a task, with these converters of values.
+OpenSection = Callable[[CellTable | None], SectionLog]
+#: Reads a section: gets how to open it, the setting of all tasks, what was given for this one, and where to write.
+SectionWork = Callable[[OpenSection, Any, Any, IO[bytes]], object]
+
+
+@record(frozen=True, slots=True)
+class _Task:
+    """A section to read, and what the work needs for it."""
+
+    file: LogFile
+    given: object
+
+
+@record(frozen=True, slots=True)
+class _Facts:
+    """What reading a section gave."""
+
+    facts: object
+    torn_bytes: int
+    seen: SeenTables | None
+
+
+def _read_section(setting: tuple[ReadRecipe, SectionWork, object], task: _Task, output: IO[bytes]) -> _Facts:
+    """What each process does for each section."""
+    recipe, work, own = setting
+    with contextlib.ExitStack() as stack:
+        logs: list[SectionLog] = []
+
+        def open_section(cells: CellTable | None) -> SectionLog:
+            logs.append(stack.enter_context(recipe.open(task.file, cells)))
+            return logs[-1]
+
+        facts = work(open_section, own, task.given, output)
+        return _Facts(facts, logs[0].torn_bytes, logs[0].seen_tables)
+
+
+class SharedReading:
+    """Reads the files of one log by several processes. Close it, at best with ``with``."""
+
+    def __init__(
+        self,
+        files: Sequence[LogFile],
+        events: LogEvents,
+        recipe: ReadRecipe,
+        workers: int,
+        work: SectionWork,
+        setting: object,
+    ) -> None:
+        self.recipe = recipe
+        self._files = files
+        self._events = events
+        self.pool = WorkerPool(workers, _read_section, (recipe, work, setting))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.pool.close()
+
+    def answers(
+        self, given: Callable[[LogFile], object] = lambda file: None
+    ) -> Iterator[tuple[LogFile, Answer]]:
+        """Each section with the facts, the bytes and the error of reading it, in order.
+
+        ``given`` is called for each section when it is handed to a process. The caller raises the error, when it has
+        used the bytes.
+        """
+        waiting: deque[LogFile] = deque()
+
+        def tasks() -> Iterator[_Task]:
+            for file in sections_of(self._files, SECTION_BYTES):
+                waiting.append(file)
+                yield _Task(file, given(file))
+
+        for answer in self.pool.answers(tasks()):
+            file, found = waiting.popleft(), answer.facts
+            size = (file.size or 0) if file.section is None else file.section.end - file.section.start
+            facts = None
+            if isinstance(found, _Facts):
+                facts = found.facts
+                self._events.add_section(file.name, size, found.torn_bytes, found.seen)
+            yield file, Answer(facts, answer.error, answer.data)
+        self._events.end_sections()
+
+
+def can_be_shared(files: Sequence[LogFile]) -> bool:
+    """Whether processes can read parts of these files: files on disk, and no relay logs.
+
+    In relay logs a transaction may begin in one file and end in the next.
+    """
+    return all(file.path is not None and not _is_relay_log(file.path) for file in files)
+
+
+def sections_of(files: Sequence[LogFile], max_bytes: int) -> Iterator[LogFile]:
+    """The sections of the files, in order: found when they are asked for, of about ``max_bytes``.
+
+    A file that is still being written is read up to its present end.
+    """
+    for file in files:
+        try:
+            opened = open(file.path or "", "rb")  # noqa: SIM115
+        except (OSError, ValueError):
+            # The process that reads it says why.
+            yield file
+        else:
+            with opened:
+                yield from _sections(file, opened, max_bytes)
+
+
+def _sections(file: LogFile, opened: BinaryIO, max_bytes: int) -> Iterator[LogFile]:
+    size = file.size or 0
+    head = opened.read(len(BINLOG_MAGIC) + EVENT_HEADER_SIZE)
+    if not head.startswith(BINLOG_MAGIC) or len(head) < len(BINLOG_MAGIC) + EVENT_HEADER_SIZE:
+        yield file
+        return
+    with mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) as data:
+        walk = HeaderWalk(data, size)
+        start, description = 0, b""
+        for cut in walk.cuts(max_bytes):
+            if cut.position:
+                yield replace(file, section=Section(start, cut.position, description))
+            start, description = cut.position, cut.description
+        is_cut = start or walk.can_be_cut
+        yield replace(file, section=Section(start, size, description)) if is_cut else file
+
+
+def _is_relay_log(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(BINLOG_MAGIC) + EVENT_HEADER_SIZE)
+    except (OSError, ValueError):
+        return False
+    flags = int.from_bytes(head[len(BINLOG_MAGIC) + EVENT_FLAGS_OFFSET :][:2], "little")
+    return head.startswith(BINLOG_MAGIC) and bool(flags & EventFlag.RELAY_LOG)

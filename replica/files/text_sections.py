@@ -1,0 +1,120 @@
+"""``decode --workers``: sections of a log -> text in shared memory -> one text, byte for byte that of one process.
+
+    process: section, the state that is expected at its beginning -> text, the state at its end
+    caller:  is the expectation right? -> the text. If not, the caller renders the section itself.
+
+What the text of an event says depends on what was said before: sessions' settings, the current schema. Most sections
+end with the settings that they began with, so the newest known state is expected of later sections. Rows change no
+settings: those of the first section are found without its rows, before it is rendered.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from typing import IO, BinaryIO
+
+from protocol.errors import ReplicaError
+from protocol.records import record
+
+from ..mysqlbinlog.event_text import TextRenderer, TextState
+from .log_files import LogFile
+from .sections import OpenSection, SectionLog, SharedReading
+
+
+@record(frozen=True, slots=True)
+class TextSetting:
+    """How the text is written."""
+
+    hexdump: bool
+
+
+def render_section(
+    open_section: OpenSection, setting: TextSetting, expected: TextState | None, output: IO[bytes]
+) -> TextState | None:
+    """What a process does with a section; the state at its end. Without an expectation the text begins there."""
+    renderer = TextRenderer(output, setting.hexdump)
+    if expected is not None:
+        renderer.resume(expected)
+    with open_section(renderer.cells) as log:
+        _render(log, renderer)
+    return renderer.pause()
+
+
+def _render(log: SectionLog, renderer: TextRenderer) -> None:
+    render = renderer.render
+    for raw, position, event in log.raw_events():
+        render(raw, position, event)
+
+
+class SharedText:
+    """Writes the text of a log to ``output``. ``repeated`` counts the sections that the caller had to render."""
+
+    def __init__(self, shared: SharedReading, setting: TextSetting, output: BinaryIO) -> None:
+        self.repeated = 0
+        self._shared = shared
+        self._setting = setting
+        self._output = output
+        # The state at the end of the text so far; None before the first event.
+        self._state: TextState | None = None
+        # The renderer of the text so far, if it cannot pause.
+        self._renderer: TextRenderer | None = None
+        # The states that were expected of the sections in flight, and the one that is expected of later ones.
+        self._expected: deque[TextState | None] = deque()
+        self._guess: TextState | None = None
+        self._is_begun = False
+
+    def write(self, read_on: Callable[[], None]) -> None:
+        """Write all of the text; calls ``read_on`` after each section. Raises the errors of reading the log."""
+        with self._shared as shared:
+            for file, answer in shared.answers(self._expect):
+                expected = self._expected.popleft()
+                is_whole = isinstance(answer.facts, TextState) or answer.error is not None
+                if self._renderer is None and expected == self._state and is_whole:
+                    self._output.write(answer.data)
+                    if answer.error is not None:
+                        raise answer.error
+                    assert isinstance(answer.facts, TextState)
+                    self._state = answer.facts
+                else:
+                    self._repeat(file)
+                self._guess = self._state
+                read_on()
+        (self._renderer or self._new_renderer()).finish()
+
+    def _expect(self, file: LogFile) -> TextState | None:
+        """The state that is expected at the beginning of a section."""
+        expected = self._guess
+        if not self._is_begun:
+            self._is_begun = True
+            self._guess = self._state_behind(file)
+        self._expected.append(expected)
+        return expected
+
+    def _state_behind(self, file: LogFile) -> TextState | None:
+        """The state behind the first section, if its rows leave it alone."""
+        recipe = self._shared.recipe
+        without_rows = replace(recipe, selection=replace(recipe.selection, exclude_tables=("*",)))
+        renderer = TextRenderer(BytesIO())
+        try:
+            with without_rows.open(file, renderer.cells) as log:
+                _render(log, renderer)
+        except ReplicaError:
+            # Who renders the section will say so, at its place.
+            return None
+        return renderer.pause()
+
+    def _new_renderer(self) -> TextRenderer:
+        renderer = TextRenderer(self._output, self._setting.hexdump)
+        if self._state is not None:
+            renderer.resume(self._state)
+        return renderer
+
+    def _repeat(self, file: LogFile) -> None:
+        """Render a section here, from the true state."""
+        self.repeated += 1
+        renderer = self._renderer or self._new_renderer()
+        with self._shared.recipe.open(file, renderer.cells) as log:
+            _render(log, renderer)
+        self._state = renderer.pause()
+        self._renderer = renderer if self._state is None else None
