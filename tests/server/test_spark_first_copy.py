@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 
 from protocol.errors import ConfigurationError, SourceConfigurationError
 from protocol.position import file_number
-from replica.spark.jobs import copy_tasks, first_copy, history, mirror
+from replica.spark.jobs import copy_plan, copy_tasks, first_copy, history, mirror
 from replica.spark.jobs.kept_table import table_path
 from replica.spool.offsets import Offset
 from tests.server.support import random_shop
@@ -58,9 +58,10 @@ def mirrored(spark: SparkSession, server: Server, shop: str, tmp_path: Path) -> 
 
 
 def test_tables_that_were_there_before_the_log(
-    seed: int, server: Server, shop: str, mirrored: CopiedJob
+    seed: int, server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writers are at work all the while."""
+    """Writers are at work all the while. Each table is read in several rounds."""
+    monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 4096)
     rng = random.Random(seed)
     begun = datetime.now(UTC) - timedelta(seconds=1)
     random_shop.create(server, shop)

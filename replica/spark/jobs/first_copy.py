@@ -151,3 +151,5 @@ def _commit(kept: KeptTable, files: list[NewFile], number: int) -> None:
         [],
         commit_properties=CommitProperties(app_transactions=[transaction]),
     )
+    # To a commit that knows nothing of this one, it would be somebody else's with the same transaction.
+    kept.refresh()

@@ -155,6 +155,10 @@ class KeptTable(ABC):
     def _reopened(self) -> DeltaTable:
         return DeltaTable(self.path, storage_options=self.storage)
 
+    def refresh(self) -> None:
+        """Open the table as it is now."""
+        self.table = self._reopened()
+
     def open(self) -> DeltaTable:
         """The Delta table, which must exist."""
         assert self.table is not None
