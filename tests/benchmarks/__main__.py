@@ -153,7 +153,10 @@ def _measure(results: Results, log: Log, readers: Sequence[str], rounds: int) ->
 def _live(pool: ServerPool, results: Results, logs: Sequence[Log], rounds: int) -> None:
     """Our own readers of the same log from the file and live, by processor time; the variants of live, too."""
     server = serving_server(pool, logs)
-    readers = (report.FROM_FILE, report.LIVE, report.IN_SYNC, report.OVER_TLS, report.WITH_ZLIB)
+    readers = (
+        *(report.FROM_FILE, report.OPENING, report.LIVE),
+        *(report.IN_SYNC, report.OVER_TLS, report.WITH_ZLIB),
+    )
     for log in logs:
         _note(f"live and file: {log.name}")
         for number in range(rounds):
@@ -163,7 +166,7 @@ def _live(pool: ServerPool, results: Results, logs: Sequence[Log], rounds: int) 
 
 
 def _run_reader(name: str, server: Server | None, log: Log) -> Run:
-    return python_reader(name, log, server)
+    return python_reader(name, log, server, all_rows=name != report.OPENING)
 
 
 def _columns(results: Results, logs: dict[str, Log], rounds: int) -> Iterator[str]:

@@ -68,6 +68,22 @@ def ours_live(setting: Setting) -> tuple[int, Moment]:
     return _live(setting)
 
 
+def ours_opening_live(setting: Setting) -> tuple[int, Moment]:
+    """Open the stream, and close it before its first event."""
+    import asyncio
+
+    _import_lazy("replica.stream")
+    from replica import BinlogPosition, connect
+
+    async def read() -> None:
+        async with connect(**_login(setting), tls="disabled", start=BinlogPosition(setting["binlog"], 4)):
+            pass
+
+    began = now()
+    asyncio.run(read())
+    return 0, began
+
+
 def ours_live_in_sync(setting: Setting) -> tuple[int, Moment]:
     """Without asyncio: ``for event in stream``."""
     _import_lazy("replica.stream", "replica.sync")
@@ -239,6 +255,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
             import_ours,
             ours_from_file,
             ours_live,
+            ours_opening_live,
             ours_live_in_sync,
             ours_live_over_tls,
             ours_live_with_zlib,
