@@ -41,8 +41,9 @@ _PIECE_SIZE = 1 << 16
 
 # Bytes in front of an event: a zero, and the two of a semi-synchronous source.
 _EVENT_PREFIX = 3
-_SEQUENCE_STEP = 1 << 24
-_ALL_SEQUENCES = 0xFF << 24
+#: A frame's number in its header: one more, and all its bits.
+SEQUENCE_STEP = 1 << 24
+SEQUENCES = 0xFF << 24
 
 
 class FrameStream:
@@ -175,6 +176,13 @@ class FrameStream:
             items += read([last])
         return items, size, last
 
+    def walk(self, walk: "Walk[Item]", items: list[Item]) -> int:
+        """Have ``walk`` read payloads where they stand, as far as it goes; returns their bytes. ``read`` goes on."""
+        size = 0
+        while walked := self._walk(walk, items, 0)[0]:
+            size += walked
+        return size
+
     def _read_without(self, prefix: bytes) -> bytes | None:
         """The next payload without its prefix; None if more data is needed, or it has another one: then it waits."""
         payload = self._read_payload()
@@ -228,7 +236,7 @@ class FrameStream:
                 break
             append(data[position + before : end])
             position = end
-            sequence = sequence + _SEQUENCE_STEP & _ALL_SEQUENCES
+            sequence = sequence + SEQUENCE_STEP & SEQUENCES
         self.sequence = sequence >> 24
         self._position = position
         self._size -= position - start

@@ -442,7 +442,7 @@ class Connection:
     def _query(self, payload: bytes) -> None:
         self._command(payload, Phase.QUERY)
         self._frames.max_payload = MAX_ANSWER
-        self._answer = QueryAnswer(self._capabilities)
+        self._answer = QueryAnswer(self._capabilities, self._frames)
 
     def _end_command(self) -> None:
         self.phase = Phase.READY

@@ -4,12 +4,13 @@ A result set ends with OK or, without DEPRECATE_EOF, with EOF; both are read her
 further results are refused, because the client did not ask for them. The caller handles ERR packets.
 """
 
+import struct
 from collections.abc import Sequence
 
 from ..constants import MAX_FRAME_PAYLOAD, Capability, StatusFlag
 from ..errors import ProtocolError
 from ..records import record
-from ..wire import NULL_LENGTH, encode_lenenc_bytes, encode_lenenc_int, utf8_bytes
+from ..wire import NULL_LENGTH, encode_lenenc_bytes, encode_lenenc_int, unpack_u32, utf8_bytes
 from .messages import (
     EOF_HEADER,
     OK_HEADER,
@@ -21,6 +22,7 @@ from .messages import (
     decode_text,
     message_reader,
 )
+from .packets import HEADER_SIZE, SEQUENCE_STEP, SEQUENCES, FrameStream, Walk
 
 MAX_COLUMNS = 4096  # unireg.h: MAX_FIELDS
 #: A packet with header 0xFE and at least this many bytes is data, not EOF (MySQL's ``cli_safe_read``).
@@ -111,11 +113,53 @@ def parse_column_count(payload: bytes) -> int:
     return count
 
 
+def row_walker(columns: int) -> Walk[tuple[TextValue, ...]]:
+    """A function that reads text rows out of the frames in which they come, as ``FrameStream.walk`` needs it.
+
+    It stops in front of a row with a value of more than 250 bytes or one that is not UTF-8, and of a packet that is
+    not a row, or damaged. A stream's start reads a row for each column of the source's tables: with 2,000 tables a
+    fifth less time than with a payload for each row.
+    """
+
+    def walk(
+        rows: list[tuple[TextValue, ...]], data: bytes, position: int, limit: int, sequence: int, largest: int
+    ) -> tuple[int, int, int]:
+        size, last = len(data), position
+        try:
+            while position < limit:
+                (word,) = unpack_u32(data, position)
+                at = position + HEADER_SIZE
+                end = at + word - sequence
+                if end > size or not 0 < word - sequence <= largest:
+                    break
+                values: list[TextValue] = []
+                for _ in range(columns):
+                    length = data[at]
+                    at += 1
+                    if length < NULL_LENGTH:
+                        values.append(data[at : at + length].decode())
+                        at += length
+                    elif length == NULL_LENGTH:
+                        values.append(None)
+                    else:
+                        at = -1
+                        break
+                if at != end:
+                    break
+                rows.append(tuple(values))
+                last, position = position, end
+                sequence = sequence + SEQUENCE_STEP & SEQUENCES
+        except (IndexError, UnicodeDecodeError, struct.error):
+            pass
+        return position, sequence, last
+
+    return walk
+
+
 def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
     """One text row with this number of columns.
 
-    A stream's start reads a row for each column of the source's tables. The loop takes values of up to 250 bytes,
-    and the reader takes the rest, also a damaged rest: 2.5 us instead of 5.7 for a row of 12 values.
+    The loop takes values of up to 250 bytes, and the reader takes the rest, also a damaged rest.
     """
     values: list[TextValue] = []
     position, size = 0, len(payload)
@@ -193,7 +237,7 @@ class ResultHead:
         if not self._column_count:
             return self._on_first(payload)
         if len(self._columns) < self._column_count:
-            self._limit.add(payload, _COLUMN_TEXTS)
+            self._limit.add(len(payload), _COLUMN_TEXTS)
             self._columns.append(ColumnDefinition.parse(payload))
             is_complete = self._deprecate_eof and len(self._columns) == self._column_count
         else:
@@ -213,15 +257,20 @@ class ResultHead:
 
 
 class QueryAnswer:
-    """Collects the packets of one answer: ``receive()`` returns the answer once it is complete."""
+    """Collects the packets of one answer: ``receive()`` returns the answer once it is complete.
 
-    def __init__(self, capabilities: Capability) -> None:
+    With ``frames`` it takes further rows out of them by itself.
+    """
+
+    def __init__(self, capabilities: Capability, frames: FrameStream | None = None) -> None:
         self._capabilities = capabilities
+        self._frames = frames
         self._head = ResultHead(capabilities)
         # A row of 16 MB or more may begin with 0xFE, too.
         self._end_limit = MAX_FRAME_PAYLOAD if Capability.DEPRECATE_EOF in capabilities else EOF_LIMIT
         self._columns: tuple[ColumnDefinition, ...] | None = None
         self._rows: list[tuple[TextValue, ...]] = []
+        self._walk: Walk[tuple[TextValue, ...]] | None = None
         self._limit = _AnswerLimit()
 
     def receive(self, payload: bytes) -> Ok | ResultSet | None:
@@ -238,8 +287,14 @@ class QueryAnswer:
         if payload[0] == EOF_HEADER and len(payload) < self._end_limit:
             expect_last(parse_end(payload, self._capabilities))
             return ResultSet(tuple(column.name for column in columns), self._rows)
-        self._limit.add(payload, len(columns))
+        self._limit.add(len(payload), len(columns))
         self._rows.append(parse_row(payload, len(columns)))
+        if self._frames is not None:
+            if self._walk is None:
+                self._walk = row_walker(len(columns))
+            before = len(self._rows)
+            size = self._frames.walk(self._walk, self._rows)
+            self._limit.add(size, len(columns), len(self._rows) - before)
         return None
 
 
@@ -249,9 +304,9 @@ class _AnswerLimit:
     def __init__(self) -> None:
         self._size = 0
 
-    def add(self, payload: bytes, values: int) -> None:
-        """Count a packet with so many values. Raises ``ProtocolError`` beyond the limit."""
-        self._size += len(payload) + _SIZE_OF_VALUE * (values + 1)
+    def add(self, size: int, values: int, count: int = 1) -> None:
+        """Count packets of together so many bytes, with so many values each; ``ProtocolError`` beyond the limit."""
+        self._size += size + _SIZE_OF_VALUE * (values + 1) * count
         if self._size > MAX_ANSWER:
             raise ProtocolError(f"the answer to a query takes more than {MAX_ANSWER} bytes of memory")
 

@@ -179,7 +179,7 @@ class TableReader:
         return not owned and await executed_gtids(self._session, self._source) == low.gtid_set
 
     async def _rows(self, sql: str, columns: int) -> list[list[str | None]]:
-        return [[_text(value) for value in row] for row in await self._session.query(sql, columns)]
+        return [_texts(row) for row in await self._session.query(sql, columns)]
 
 
 def _past_position(end: BinlogPosition) -> _IsOver:
@@ -221,5 +221,5 @@ def _catalog(rows: Sequence[Sequence[Row]]) -> Catalog:
         raise ProtocolError(f"information_schema answered with rows that are no tables: {error!r}") from error
 
 
-def _text(value: TextValue) -> str | None:
-    return value if value is None or isinstance(value, str) else utf8_text(value)
+def _texts(row: Sequence[TextValue]) -> list[str | None]:
+    return [utf8_text(value) if isinstance(value, bytes) else value for value in row]

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.constants import MAX_FRAME_PAYLOAD, Capability
-from protocol.conversation.messages import Eof, Err, Ok, ResultSet
+from protocol.conversation.messages import Eof, Err, Ok, ResultSet, TextValue
+from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA, Phase
-from protocol.conversation.results import ColumnDefinition, encode_row, parse_column_count, parse_row
-from protocol.errors import ProtocolError, ServerError
+from protocol.conversation.results import (
+    ColumnDefinition,
+    QueryAnswer,
+    encode_row,
+    parse_column_count,
+    parse_row,
+)
+from protocol.errors import ProtocolError, ReplicaError, ServerError
 from tests.support.fake_source import MYSQL_CAPABILITIES, OLD_CAPABILITIES, ask, ready
 from tests.support.feeding import check_parser
 
 EOF_AS_OK = Ok(ends_rows=True)
 COLUMN = ColumnDefinition("a", 253).encode()
+TRACKED = MYSQL_CAPABILITIES | Capability.DEPRECATE_EOF
 
 
 def test_column_definition() -> None:
@@ -123,3 +134,68 @@ def test_what_is_not_an_answer(payloads: list[bytes]) -> None:
     with pytest.raises(ProtocolError):
         client.next_event()
     assert client.phase is Phase.CLOSED
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=20)),
+        st.one_of(st.none(), st.just(b"\xff\xfe"), st.just(""), st.just("x" * 250), st.just("x" * 251)),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def _frames_of(rows: Sequence[tuple[TextValue, ...]]) -> tuple[bytes, int]:
+    """The frames of an answer with two columns, up to its end; and the number of packets."""
+    server = FrameStream()
+    packets = [b"\2", COLUMN, COLUMN, *map(encode_row, rows), EOF_AS_OK.encode(TRACKED)]
+    return b"".join(map(server.encode, packets)), len(packets)
+
+
+def _answer(data: bytes, cuts: Sequence[int], is_walking: bool) -> tuple[object, int]:
+    """The answer in these bytes, which come in pieces, and how many packets were read one by one."""
+    frames, reads, answer = FrameStream(), 0, None
+    query = QueryAnswer(TRACKED, frames if is_walking else None)
+    for begin, end in pairwise([0, *sorted(cut % len(data) for cut in cuts), len(data)]):
+        frames.receive(data[begin:end])
+        while answer is None and (payload := frames.read()) is not None:
+            reads += 1
+            answer = query.receive(payload)
+    return answer, reads
+
+
+@given(ROWS, st.lists(st.integers(0, 10_000), max_size=6))
+def test_rows_out_of_their_frames(rows: list[tuple[TextValue, ...]], cuts: list[int]) -> None:
+    data, packets = _frames_of(rows)
+    # The first bytes of another answer, whose frames are counted anew.
+    following = FrameStream().encode(encode_row(("a", "b")))
+    plain, reads = _answer(data + following, cuts, is_walking=False)
+    assert reads == packets
+    assert isinstance(plain, ResultSet)
+    assert plain.rows == rows
+    assert repr(_answer(data + following, cuts, is_walking=True)[0]) == repr(plain)
+
+
+@given(ROWS, st.integers(0, 10_000), st.integers(1, 255))
+def test_damaged_rows_out_of_their_frames(rows: list[tuple[TextValue, ...]], place: int, bits: int) -> None:
+    data = bytearray(_frames_of(rows)[0])
+    data[place % len(data)] ^= bits
+
+    def outcome(is_walking: bool) -> str:
+        try:
+            return repr(_answer(bytes(data), (), is_walking)[0])
+        except (ReplicaError, IndexError) as error:
+            return repr(error)
+
+    assert outcome(is_walking=True) == outcome(is_walking=False)
+
+
+def test_rows_are_not_read_one_by_one() -> None:
+    rows: list[tuple[TextValue, ...]] = [("shop", str(number)) for number in range(10_000)]
+    data, packets = _frames_of(rows)
+    answer, reads = _answer(data, (), is_walking=True)
+    assert isinstance(answer, ResultSet)
+    assert answer.rows == rows
+    # The head, a row and the end; and a row at the end of each 64 KB.
+    assert reads < packets // 500
