@@ -72,7 +72,7 @@ def unpack(data: bytes) -> PackedRows:
 BATCHES_SCHEMA: Final = pa.schema(
     [pa.field("batch", pa.binary(), nullable=False), pa.field("row_count", pa.int64(), nullable=False)]
 )
-_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def pack_batch(batch: pa.RecordBatch) -> pa.RecordBatch:

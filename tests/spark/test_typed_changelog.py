@@ -202,7 +202,7 @@ def test_tasks_of_spark(
     keeper = Keeper(target, JobState())
     for number, share in enumerate((log.transactions[:-1], log.transactions[-1:])):
         frame = frame_of(spark, list(packed(log.rng, share)))
-        stage = partial(merge_tasks.stage, frame, target.path, target.storage, takes_keyless=True)
+        stage = partial(merge_tasks.stage, frame, target.path, target.storage, is_changelog=True)
         keeper.run("query", number, stage, spark)
     for name, table in log.tables.items():
         found = DeltaTable(table_path(str(tmp_path), name))

@@ -254,7 +254,7 @@ def run_batch(
 
 def stage_here(target: Target, items: Iterable[PackedItem]) -> list[Staged]:
     """Write the rows of items to a file."""
-    file = StagingFile(target.path, target.storage, takes_keyless=target.kind.is_changelog)
+    file = StagingFile(target.path, target.storage, is_changelog=target.kind.is_changelog)
     found = [file.stage(item) for item in items]
     file.close()
     return found

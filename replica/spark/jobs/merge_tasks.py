@@ -58,12 +58,12 @@ _PIECE_COLUMNS: Final = "task INT, number BIGINT, place STRING, about STRING, ro
 
 
 def stage(
-    frame: "DataFrame", target: str, storage: Mapping[str, str], *, takes_keyless: bool = False
+    frame: "DataFrame", target: str, storage: Mapping[str, str], *, is_changelog: bool = False
 ) -> list[Staged]:
     """Write the rows of a micro-batch in packed mode to files of the target. Returns its items in order."""
     frame.sparkSession.dataSource.register(StagingTarget)
-    keyless = {"keyless": "true"} if takes_keyless else {}
-    return [staged_from_json(item) for item in _written(frame, _STAGING, target, storage, **keyless)]
+    more = {"changelog": "true"} if is_changelog else {}
+    return [staged_from_json(item) for item in _written(frame, _STAGING, target, storage, **more)]
 
 
 def merge(
@@ -160,7 +160,7 @@ class _Writer(DataSourceArrowWriter):
         self._target = options["target"]
         self._storage: dict[str, str] = json.loads(options["storage"])
         self._result = options["result"]
-        self._takes_keyless = "keyless" in options
+        self._is_changelog = "changelog" in options
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave the result for the driver."""
@@ -191,7 +191,7 @@ class StagingWriter(_Writer):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Message:
         """Write the rows of one partition."""
         items = []
-        file = StagingFile(self._target, self._storage, takes_keyless=self._takes_keyless)
+        file = StagingFile(self._target, self._storage, is_changelog=self._is_changelog)
         for batch in iterator:
             for row in batch.to_pylist():
                 items.append(json.dumps(staged_to_json(file.stage(PackedItem(**row)))))

@@ -29,7 +29,9 @@ from .leaf_files import folder
 from .leaves import places
 
 FOLDER: Final = "_state/changes"
-_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+# A part is small: threads cost more than they save.
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_NOWHERE: Final = np.zeros(0, np.int64)
 #: So many moves of a part are named; see ``Part``.
 _MOVES: Final = 64
 
@@ -101,10 +103,10 @@ class Staged:
 class StagingFile:
     """A file of parts, which is written by one task."""
 
-    def __init__(self, target: str, storage: Mapping[str, str], *, takes_keyless: bool = False) -> None:
-        """Rows of tables without a primary key are written only if the file ``takes_keyless``."""
+    def __init__(self, target: str, storage: Mapping[str, str], *, is_changelog: bool = False) -> None:
+        """``is_changelog``: tables need no primary key then, and nobody asks for the places of keys."""
         self._system = folder(target, storage)
-        self._takes_keyless = takes_keyless
+        self._is_changelog = is_changelog
         self.path = f"{FOLDER}/{uuid.uuid4()}.arrow"
         self._sink: pa.NativeFile | None = None
 
@@ -119,7 +121,7 @@ class StagingFile:
         pruned = _pruned(rows, packed.key)
         committed, prepared = None, {}
         # A table without a key, or without names, is refused for its first row: nothing else is looked at.
-        if (packed.key or self._takes_keyless) and packed.has_names:
+        if (packed.key or self._is_changelog) and packed.has_names:
             if "commit" in found:
                 chosen = pruned if found == ("commit",) else pruned.filter(pc.equal(outcomes, "commit"))
                 committed = self._write(chosen, packed.key)
@@ -142,7 +144,7 @@ class StagingFile:
         offset = self._sink.tell()
         with pa.ipc.new_stream(self._sink, rows.schema, options=_COMPRESSED) as writer:
             writer.write_table(rows.combine_chunks())
-        where, moves = _moves(rows, key)
+        where, moves = (_NOWHERE, ()) if self._is_changelog else _moves(rows, key)
         low, high = (int(where.min()), int(where.max())) if len(where) else (0, 0)
         found = pc.min_max(rows["_seq"])
         span = (int(found["min"].as_py()), int(found["max"].as_py())) if rows.num_rows else None
@@ -178,8 +180,6 @@ def delete_files(target: str, storage: Mapping[str, str], keep: Iterable[str], s
 
 def _moves(rows: pa.Table, key: Sequence[str]) -> tuple[Numbers, tuple[tuple[int, int], ...] | None]:
     """The places of all rows, before and after, and the ``moves`` of a part. Rows with unknown keys are left out."""
-    if not key:
-        return np.zeros(0, np.int64), ()
     rows = rows.filter(_all_valid([rows[name] for name in key]))
     where = places(rows.select(list(key)))
     moving = rows.take(pa.array(moved(rows, key)))

@@ -211,7 +211,7 @@ class TableJob:
             keeper = Keeper(kept, begin, MergePolicy(math.inf, due_bytes=kept.kind.due_bytes))
             shares: Iterable[list[Staged]]
             if planted is None:
-                staged = stage(frame, target, kept.storage, takes_keyless=kept.kind.is_changelog)
+                staged = stage(frame, target, kept.storage, is_changelog=kept.kind.is_changelog)
                 keeper.coming = frozenset(part.path for item in staged for part in item.parts)
                 shares = _shares(staged)
             else:
@@ -416,7 +416,7 @@ class _EachBatch:
 
         query = query_id(frame, self._checkpoint, self._target.storage)
         target = self._target
-        items = partial(stage, frame, target.path, target.storage, takes_keyless=target.kind.is_changelog)
+        items = partial(stage, frame, target.path, target.storage, is_changelog=target.kind.is_changelog)
         self.keeper().run(query, batch, items, frame.sparkSession)
 
     def merge_while(self, query: "StreamingQuery", seconds: float) -> None:
