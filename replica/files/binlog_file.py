@@ -254,6 +254,8 @@ class BinlogFile:
             on_damage=events.count_skipped if events.on_error == "skip" else None,
         )
         if workers != 1:
+            # Both before the processes are forked, which then have them.
+            from ..arrow import streams  # noqa: F401
             from .arrow_sections import ColumnSetting, read_columns, shared_batches
 
             setting = ColumnSetting(table, columns, images, metadata, batch_rows)

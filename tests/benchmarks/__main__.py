@@ -31,8 +31,9 @@ from tests.benchmarks.report import Results
 from tests.benchmarks.workloads import COMPARED, FIXED, MICRO, QUICK_SHARE, Workload
 from tests.support.servers import Server, ServerPool
 
-_IN_COLUMNS = ("bulk", "fixed", "decimals")
-_MEASUREMENTS = ("filter", "columns", "live", "micro", "tables")
+_IN_COLUMNS = ("bulk", "fixed", "decimals", "json")
+_BY_TWO = ("bulk", "wide", "json")
+_MEASUREMENTS = ("filter", "columns", "workers", "live", "micro", "tables")
 
 
 def main() -> None:
@@ -91,6 +92,10 @@ def _benchmark(pool: ServerPool, chosen: set[str], share: int, rounds: int) -> I
         _live(pool, results, [logs[workload.name] for workload in COMPARED], rounds)
     if "columns" in chosen:
         yield from _columns(results, logs, rounds)
+    if "workers" in chosen:
+        readers = (report.COLUMNS, report.COLUMNS_BY_TWO, report.TEXT, report.TEXT_BY_TWO)
+        for name in _BY_TWO:
+            _measure(results, logs[name], readers, rounds)
     sections: list[tuple[str, Iterable[str]]] = [
         ("Times as fast as", report.ratio_table(results, contest) if contest else ()),
         ("Rows/s, times those of", report.rate_table(results, contest) if contest else ()),
@@ -122,6 +127,8 @@ def _needed(chosen: set[str]) -> Iterator[Workload]:
         names.update(workload.name for workload in COMPARED)
     if "columns" in chosen:
         names.update(_IN_COLUMNS)
+    if "workers" in chosen:
+        names.update(_BY_TWO)
     for workload in (*COMPARED, FIXED, MICRO):
         if workload.name in names:
             yield workload
@@ -144,7 +151,7 @@ def _compare(results: Results, log: Log, everybody: Sequence[Contestant], rounds
 def _measure(results: Results, log: Log, readers: Sequence[str], rounds: int) -> None:
     """Run readers of ours that are no contest, alternating too."""
     _note(f"{', '.join(readers)}: {log.name}")
-    all_rows = {report.COLUMNS, report.TUPLES}
+    all_rows = {report.COLUMNS, report.COLUMNS_BY_TWO, report.TUPLES}
     for _ in range(rounds):
         for name in readers:
             _attempt(results, log, name, partial(python_reader, name, all_rows=name in all_rows))

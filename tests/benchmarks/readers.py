@@ -131,6 +131,15 @@ def _live(setting: Setting, **given: Any) -> tuple[int, Moment]:
 
 def ours_in_columns(setting: Setting) -> tuple[int, Moment]:
     """One table after the other, as RecordBatches."""
+    return _columns(setting, workers=1)
+
+
+def ours_in_columns_by_two(setting: Setting) -> tuple[int, Moment]:
+    """The same by two processes."""
+    return _columns(setting, workers=2)
+
+
+def _columns(setting: Setting, workers: int) -> tuple[int, Moment]:
     _import_lazy("replica.files.binlog_file", "replica.arrow")
     from replica import open_binlog
 
@@ -138,8 +147,28 @@ def ours_in_columns(setting: Setting) -> tuple[int, Moment]:
     rows = 0
     for table in setting["tables"]:
         with open_binlog(setting["path"]) as log:
-            rows += sum(batch.num_rows for batch in log.arrow(table=table))
+            rows += sum(batch.num_rows for batch in log.arrow(table=table, workers=workers))
     return rows, began
+
+
+def ours_as_text(setting: Setting) -> tuple[int, Moment]:
+    """``mysql-replica decode``; rows are not counted."""
+    return _text(setting, workers=1)
+
+
+def ours_as_text_by_two(setting: Setting) -> tuple[int, Moment]:
+    """The same by two processes."""
+    return _text(setting, workers=2)
+
+
+def _text(setting: Setting, workers: int) -> tuple[int, Moment]:
+    _import_lazy("replica.cli.decode")
+    from replica.cli import main as run
+
+    began = now()
+    if run(["decode", "--workers", str(workers), "--output", "/dev/null", setting["path"]]):
+        raise ValueError("decode has failed")
+    return 0, began
 
 
 def ours_in_tuples(setting: Setting) -> tuple[int, Moment]:
@@ -260,6 +289,9 @@ READERS: Mapping[str, Reader] = MappingProxyType(
             ours_live_over_tls,
             ours_live_with_zlib,
             ours_in_columns,
+            ours_in_columns_by_two,
+            ours_as_text,
+            ours_as_text_by_two,
             ours_in_tuples,
             ours_without_tables,
             header_walk,

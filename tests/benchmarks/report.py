@@ -27,6 +27,7 @@ TOOL_FILE = "mysqlbinlog -v (file)"
 # What is run on a log but is no contest: names of the readers.
 NOTHING, IMPORT, FILTER, WALK = "nothing", "import_ours", "ours_without_tables", "header_walk"
 COLUMNS, TUPLES = "ours_in_columns", "ours_in_tuples"
+COLUMNS_BY_TWO, TEXT, TEXT_BY_TWO = "ours_in_columns_by_two", "ours_as_text", "ours_as_text_by_two"
 FROM_FILE, OPENING, LIVE, IN_SYNC, OVER_TLS, WITH_ZLIB = (
     "ours_from_file",
     "ours_opening_live",
@@ -126,6 +127,10 @@ def _in_columns(log: str, bound: float) -> Goal:
     return Goal(f"{log}: rows/s in columns / in tuples", (log,), needs, _reading(*needs), bound)
 
 
+def _by_two(what: str, log: str, one: str, two: str) -> Goal:
+    return Goal(f"{log}: {what} by two processes / by one", (log,), (one, two), _times_as_fast(one, two), 1.6)
+
+
 def _reading(slower: str, faster: str) -> Callable[[Results, str], float]:
     return lambda results, log: results.read_seconds(log, slower) / results.read_seconds(log, faster)
 
@@ -144,7 +149,10 @@ GOALS = (
         _reading(WALK, FILTER),
         0.5,
     ),
-    _in_columns("bulk", 0.9),
+    *(_by_two("columns", log, COLUMNS, COLUMNS_BY_TWO) for log in ("bulk", "wide", "json")),
+    *(_by_two("text", log, TEXT, TEXT_BY_TWO) for log in ("bulk", "wide", "json")),
+    _in_columns("bulk", 2),
+    _in_columns("json", 2),
     _in_columns("fixed", 2),
     _in_columns("decimals", 2),
     _live_and_file(("bulk",), "bulk"),
