@@ -74,6 +74,7 @@ The modules, in the order in which a change passes through them (``replica.spool
     table_mode       -> the typed columns of one table
     packed           -> the typed columns of many tables, in the order of the log, for ``jobs``
     packed_items     such rows as tasks of ``jobs`` take them
+    unlogged         generated columns that a log leaves out, for packed mode
     read_task        all of these steps for one piece: what a Spark task runs
     stream_reader    the micro-batches of a live source
     table_reader     the rows of a table as they are now, in place of the log

@@ -34,6 +34,7 @@ from .envelope import statement_operation
 from .gather import GatheredRows, seq_number
 from .packed_items import HAS_NAMES, KEY, SEPARATOR, PackedRows
 from .table_mode import TableWriter, table_schema
+from .unlogged import with_unknown
 
 # A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL does not use this bit.
 _MARIADB_EXPLICIT: Final = 1 << 24
@@ -67,6 +68,8 @@ class PackedWriter:
         table = gathered.table
         typed = TableWriter(self._piece, table_schema(table, "both"), "ignore").rows(gathered)
         key = tuple(valid_text(name) for name in table.primary_key)
+        if table.names_from is not None:
+            typed = with_unknown(typed, table, key)
         first = gathered.changes[int(gathered.numbers[0])]
         return self._batch(
             op=["rows"],
