@@ -17,6 +17,7 @@ import replica.sync
 from protocol.errors import ConfigurationError, ConnectionLostError
 from replica import Checkpoint, FileCheckpointStore, QueryEvent, RowsEvent, StreamStatus, WriteRowsEvent
 from replica.demo import DemoSource
+from replica.sync.loop_driver import LoopDriver
 
 SECONDS = 60
 #: Of the demo's log, up to the end of its last transaction.
@@ -186,6 +187,24 @@ def test_another_thread_may_iterate(source: DemoSource) -> None:
         thread.start()
         thread.join(SECONDS)
     assert len(events) == EVENTS
+
+
+def test_results_are_not_rendered() -> None:
+    """``signal.signal`` would: it looks for the handler of Ctrl-C in an enum, and that knows the task."""
+    rendered: list[object] = []
+
+    class Loud:
+        def __repr__(self) -> str:
+            rendered.append(self)
+            return ""
+
+    async def result() -> Loud:
+        return Loud()
+
+    driver = LoopDriver()
+    assert [type(driver.run(result())) for _ in range(3)] == [Loud] * 3
+    driver.close()
+    assert rendered == []
 
 
 async def test_inside_of_a_running_event_loop(source: DemoSource) -> None:
