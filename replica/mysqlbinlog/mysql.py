@@ -5,6 +5,7 @@ Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, and ``client/m
 
 from collections.abc import Iterator
 from functools import singledispatchmethod
+from itertools import chain
 from typing import BinaryIO
 from zlib import crc32
 
@@ -34,7 +35,7 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import CHECKSUM_SIZE, EventFlag, EventType, RowsFlag
-from protocol.errors import DecodeError
+from protocol.errors import DecodeError, ReplicaError
 from protocol.inflate import payload_events
 from protocol.wire import unpack_event_header, utf8_bytes
 
@@ -124,6 +125,9 @@ class MysqlText(TextWriter):
         if isinstance(event, QueryEvent):
             self._write_deferred()
         self._write(raw, position, event)
+        if isinstance(event, XidEvent) and self._payload is not None and self._payload.is_over():
+            # What comes next may be damaged.
+            self._end_payload()
 
     def pause(self) -> dict[str, object] | None:
         """See ``TextWriter.pause``."""
@@ -330,7 +334,17 @@ class _Payload:
     def __init__(self, event: TransactionPayloadEvent) -> None:
         self.position = event.position
         self._end = event.header.next_position
-        self._raw_events = payload_events(event.payload, event.compression_type)
+        self._raw_events: Iterator[bytes] = payload_events(event.payload, event.compression_type)
+
+    def is_over(self) -> bool:
+        """Whether all events have been shown."""
+        try:
+            following = next(self._raw_events, None)
+        except ReplicaError:
+            return False
+        if following is not None:
+            self._raw_events = chain([following], self._raw_events)
+        return following is None
 
     def reveal(self, event: Event, has_checksums: bool) -> tuple[bytes, int]:
         """The bytes of the next inner event equal to ``event``, with a checksum added, and the position to show."""

@@ -90,7 +90,7 @@ def statistics_of(path: Path, workers: int) -> tuple[dict[str, object], str]:
             else:
                 count_shared(shared, statistics, lambda: None)
     except ReplicaError as error:
-        return {}, f"{type(error).__name__}: {error}"
+        return {}, _place_of(error)
     return statistics.to_dict(), ""
 
 
@@ -106,5 +106,10 @@ def columns_of(path: Path, table: str, workers: int) -> tuple[list[Any], str, tu
                 # Not to_pylist(): it needs time zone data for times outside of Python's range.
                 rows += [(str(batch.schema), *map(str, row)) for row in zip(*batch.columns, strict=True)]
         except ReplicaError as error:
-            failure = f"{type(error).__name__}: {error}"
+            failure = _place_of(error)
     return rows, failure, (reader.losses.dates, reader.losses.texts)
+
+
+def _place_of(error: ReplicaError) -> str:
+    """The kind of an error and its place: what is wrong with a row has other words where rows are read one by one."""
+    return f"{type(error).__name__} {str(error).rpartition('(')[2]}"
