@@ -2,8 +2,8 @@
 
 MariaDB 11.8.9 (MDEV-40057) logs no generated columns of updates and deletes, also with binlog_row_image=FULL. To who
 completes rows of MINIMAL images, such a column would look unchanged. An image tells the difference: one that has
-columns outside of the key lacks only generated columns, or it is a NOBLOB image, which lacks only BLOB, TEXT, JSON
-and GEOMETRY. MINIMAL images do not tell: there a generated column that is not logged keeps its value.
+columns outside of the key lacks only generated columns, or it is a NOBLOB image, which lacks only BLOB and TEXT (not
+MySQL's JSON, nor GEOMETRY). MINIMAL images do not tell: there a generated column that is not logged keeps its value.
 """
 
 from collections.abc import Collection
@@ -19,10 +19,8 @@ from protocol.rows.table import Table
 
 from ..arrow.strings import valid_text
 
-#: The types that a NOBLOB image leaves out.
-_LEFT_OUT: Final = frozenset(
-    {*BLOB_TYPES, ColumnType.MARIADB_BLOB_COMPRESSED, ColumnType.JSON, ColumnType.GEOMETRY}
-)
+#: The types that a NOBLOB image leaves out: MYSQL_TYPE_BLOB (sql/table.cc, mark_columns_per_binlog_row_image).
+_LEFT_OUT: Final = frozenset({*BLOB_TYPES, ColumnType.MARIADB_BLOB_COMPRESSED})
 
 
 def with_unknown(rows: pa.RecordBatch, table: Table, key: Collection[str]) -> pa.RecordBatch:
