@@ -23,7 +23,7 @@ from .privileges import (
     check_select_privilege,
 )
 from .settings import check_settings
-from .table_checks import check_cascades, check_primary_keys
+from .table_checks import check_cascades, check_generated_columns, check_primary_keys
 
 
 def check_version(facts: Facts) -> Iterator[Finding]:
@@ -57,6 +57,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_clock,
     check_primary_keys,
     check_cascades,
+    check_generated_columns,
     check_copy_privileges,
     check_copied_tables,
     check_copy_log,
@@ -71,6 +72,7 @@ _SERVERS_ONLY: Final = frozenset(
         check_logged_updates,
         check_primary_keys,
         check_cascades,
+        check_generated_columns,
         check_copy_privileges,
         check_copied_tables,
         check_copy_log,

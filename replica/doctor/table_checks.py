@@ -1,4 +1,4 @@
-"""The doctor's checks of tables: primary keys, and foreign keys whose cascades are not logged."""
+"""The doctor's checks of tables: primary keys, and what the log lacks: cascades and generated columns."""
 
 from collections.abc import Iterator
 
@@ -79,4 +79,16 @@ def check_cascades(facts: Facts) -> Iterator[Finding]:
         "(start=snapshot) keeps them as it has read them -- have the application change them, and the foreign key "
         "only reject",
         remedies,
+    )
+
+
+def check_generated_columns(facts: Facts) -> Iterator[Finding]:
+    """Generated columns, of which MariaDB 11.8.9 logs the values of inserts alone (MDEV-40057)."""
+    if facts.tables is None or not facts.tables.unlogged:
+        return
+    yield Finding(
+        "generated columns",
+        "ok",
+        f"{listed(facts.tables.unlogged)}: this version logs their values in inserts alone, whatever "
+        "binlog_row_image is; updates and deletes have replica.ABSENT -- compute them from the other columns",
     )

@@ -38,6 +38,12 @@ _WITH_FOREIGN_KEYS: Final = (
     "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE "
     "WHERE REFERENCED_TABLE_NAME IS NOT NULL AND TABLE_SCHEMA {schemas} ORDER BY 1, 2"
 )
+# MariaDB 11.8.9 logs no generated columns of updates and deletes, whatever binlog_row_image is (MDEV-40057).
+_LACKS_GENERATED: Final = (11, 8, 9)
+_GENERATED: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS "
+    "WHERE GENERATION_EXPRESSION <> '' AND TABLE_SCHEMA {schemas} ORDER BY 1, 2, ORDINAL_POSITION"
+)
 _NAME: Final = r"`(?:[^`]|``)+`"
 # The columns match any text: MariaDB prints a foreign key's column names without doubling the backticks in them.
 _CONSTRAINT: Final = re.compile(
@@ -89,11 +95,15 @@ class CopiedTable:
 
 @record(frozen=True, slots=True)
 class Tables:
-    """Keyless tables, cascades, and what a copy finds, among the selected tables that the user can see."""
+    """Keyless tables, cascades, and what a copy finds, among the selected tables that the user can see.
+
+    ``unlogged`` are the quoted names of generated columns that the log of updates and deletes lacks.
+    """
 
     keyless: tuple[KeylessTable, ...]
     cascades: tuple[Cascade, ...]
     copied: tuple[CopiedTable, ...] = ()
+    unlogged: tuple[str, ...] = ()
 
 
 async def look_at_tables(options: Options) -> Tables | None:
@@ -141,7 +151,11 @@ async def _look(session: Session, options: Options) -> Tables:
         )
         for name, engine, rows, size, has_key in await _selected_rows(session, options, _COPIED, 6)
     ]
-    return Tables(tuple(keyless), tuple(cascades), tuple(copied))
+    unlogged: list[str] = []
+    if session.handshake.is_mariadb and session.handshake.version >= _LACKS_GENERATED:
+        columns = await _selected_rows(session, options, _GENERATED, 3)
+        unlogged = [f"{table}.{identifier(str(column))}" for table, column in columns]
+    return Tables(tuple(keyless), tuple(cascades), tuple(copied), tuple(unlogged))
 
 
 async def _selected(session: Session, options: Options, statement: str) -> list[str]:

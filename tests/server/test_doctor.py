@@ -136,6 +136,19 @@ async def test_cascades(server: Server, schema: str) -> None:
         server.query(f"DELETE FROM {schema}.parent")
 
 
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_generated_columns(server: Server, schema: str) -> None:
+    """They are named where the log of updates lacks them: MariaDB 11.8.9 and later."""
+    server.query(f"CREATE TABLE {schema}.plain (a INT PRIMARY KEY)")
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, `g s` INT AS (a + 1) VIRTUAL)")
+    found = (await findings_of(server, tables=f"{schema}.*")).get("generated columns")
+    if server.logs_generated:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.message.startswith(f"{schema}.t.g s: ")
+
+
 @pytest.mark.parametrize("sql_mode", ["DEFAULT", "'ANSI_QUOTES'"])
 async def test_tables_of_any_name(server: Server, sql_mode: str) -> None:
     name = "Größe ’`x"

@@ -27,7 +27,7 @@ from replica.doctor.log_checks import (
 )
 from replica.doctor.privileges import check_replication_privilege, check_select_privilege
 from replica.doctor.settings import check_settings
-from replica.doctor.table_checks import check_cascades, check_primary_keys
+from replica.doctor.table_checks import check_cascades, check_generated_columns, check_primary_keys
 from replica.doctor.tables import Cascade, CopiedTable, KeylessTable, Tables
 from replica.source.server_facts import Source
 
@@ -393,6 +393,13 @@ def test_tables() -> None:
     assert only(check_cascades, tables=tables, variables=native).remedies == (
         Remedy("option file", "innodb_native_foreign_keys = OFF"),
     )
+
+
+def test_generated_columns() -> None:
+    assert list(check_generated_columns(facts(tables=None))) == []
+    assert list(check_generated_columns(facts(tables=Tables((), ())))) == []
+    finding = only(check_generated_columns, tables=Tables((), (), (), ("`s`.`a`.`g`",)))
+    assert (finding.state, finding.message.split(":")[0]) == ("ok", "s.a.g")
 
 
 def test_how_long_a_copy_may_take() -> None:
