@@ -305,7 +305,7 @@ _SUBSETS = Workload(
     ),
     (Fill(f"CALL {SCHEMA}.update_subsets({{first}}, {{count}})", 20_000),),
 )
-_MANY = Workload(
+MANY = Workload(
     "many",
     f"{_TABLES:,} tables in rotation",
     (
@@ -338,7 +338,7 @@ _MANY = Workload(
     left_out=("asyncmy",),
 )
 
-COMPARED = (_BULK, _SMALL, _WIDE, _JSON, _DECIMALS, _STRINGS, _SUBSETS, _MANY)
+COMPARED = (_BULK, _SMALL, _WIDE, _JSON, _DECIMALS, _STRINGS, _SUBSETS, MANY)
 
 FIXED = Workload(
     "fixed",
