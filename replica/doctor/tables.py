@@ -153,8 +153,8 @@ async def _look(session: Session, options: Options) -> Tables:
     ]
     unlogged: list[str] = []
     if session.handshake.is_mariadb and session.handshake.version >= _LACKS_GENERATED:
-        columns = await _selected_rows(session, options, _GENERATED, 3)
-        unlogged = [f"{table}.{identifier(str(column))}" for table, column in columns]
+        generated = await _selected_rows(session, options, _GENERATED, 3)
+        unlogged = [f"{table}.{identifier(str(column))}" for table, column in generated]
     return Tables(tuple(keyless), tuple(cascades), tuple(copied), tuple(unlogged))
 
 
