@@ -25,9 +25,10 @@ async def rows_of_keys(session: Session, plan: ReadPlan, keys: Sequence[Key], su
     return rows
 
 
-def keys_sql(plan: ReadPlan, keys: Sequence[Key]) -> str:
-    """The SELECT of the rows of these keys."""
-    columns = [(plan.table.columns[index], plan.shape.columns[index].type) for index in plan.select.key]
+def keys_sql(plan: ReadPlan, keys: Sequence[Key], names: Sequence[str] | None = None) -> str:
+    """The SELECT of the rows of these keys, which are values of the columns ``names``; None: of the plan's key."""
+    indexes = plan.select.key if names is None else [plan.table.column_names.index(name) for name in names]
+    columns = [(plan.table.columns[index], plan.shape.columns[index].type) for index in indexes]
     wanted = " OR ".join(
         "("
         + " AND ".join(
@@ -44,6 +45,6 @@ def keys_sql(plan: ReadPlan, keys: Sequence[Key]) -> str:
 def _literal(column: Column, kind: str, value: object) -> str:
     if isinstance(value, str):
         return f"_utf8mb4 X'{value.encode('utf-8', _SURROGATES).hex()}'"
-    if column.labels is not None or kind in ("enum", "set"):
+    if isinstance(value, int) and (column.labels is not None or kind in ("enum", "set")):
         return str(value)
     return key_literal(column, kind, key_bytes(value))

@@ -89,7 +89,7 @@ def test_while_the_job_runs(
         return found
 
     monkeypatch.setattr(settled_copy.SettledCopy, "run", run)
-    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+    with RandomWriter(server, shop, rng) as writer:
         writer.reach(50)
         with job.running(merge_interval=1):
             server.query(f"UPDATE {shop}.odd SET v = '20' WHERE id = 2")
@@ -126,7 +126,7 @@ def test_tables_that_were_not_selected_before(
     job = CopiedJob(spark, server, shop, tmp_path)
     random_shop.create(server, shop)
     first, *others = TABLES
-    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+    with RandomWriter(server, shop, rng) as writer:
         writer.reach(100)
         job.source["includeTables"] = f"{shop}.{first}"
         job.run()
@@ -153,7 +153,7 @@ def test_a_history(
     rng = random.Random(seed)
     job = CopiedJob(spark, server, shop, tmp_path, history)
     random_shop.create(server, shop)
-    with RandomWriter(server, shop, rng, ["FULL"]) as writer:
+    with RandomWriter(server, shop, rng) as writer:
         writer.reach(50)
         job.run()
         writer.reach(100)

@@ -18,9 +18,11 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     changelog_layout  which rows share a file
     file_sink         checks of Spark's file sink, for ``changelog``
     table_job         the common part of ``mirror``, ``history`` and ``typed_changelog``
+    file_shares       files -> micro-batches
     coverage, seed    where a job begins: does the log reach back far enough; the tables' state at a checkpoint
     blocking          a coroutine run by code that is not asynchronous
     first_copy        the source's tables as they are now -> leaves, by ``copy_plan`` and ``copy_tasks``
+    rows_again        rows of a copy for which the log lacks columns; ``read_again`` reads them by key
     settled_copy      tables as they are at one exact place of the log: with these a history begins
     copies_anew       tables of a running job that are copied anew: those of ``copy_requests``, and new ones
     keeper            one micro-batch after another: when tables are merged, and the state of the job

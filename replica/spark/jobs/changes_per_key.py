@@ -48,24 +48,38 @@ def lacks_values(rows: pa.Table) -> bool:
 
 
 def complete(
-    name: str, rows: pa.Table, key: Sequence[str], read_rows: ReadRows, defaults: Mapping[str, pa.Scalar]
+    name: str,
+    rows: pa.Table,
+    key: Sequence[str],
+    read_rows: ReadRows,
+    defaults: Mapping[str, pa.Scalar],
+    *,
+    is_settling: bool = False,
 ) -> pa.Table:
     """The rows, with the columns that their row images lack filled in.
 
     In an update's row such a column has the value of the row before: from an earlier change in ``rows``, else from
-    ``read_rows``. In an insert's row it has the column's default. Raises ``SchemaMismatchError`` if neither is known.
+    ``read_rows``. In an insert's row it has the column's default. Raises ``SchemaMismatchError`` if neither is known;
+    but of a table that ``is_settling``, an update without a row before only deletes what had its old key
+    (``rows_again`` says why).
     """
     if not lacks_values(rows):
         return rows
-    return _Completion(name, rows, key, defaults).complete(read_rows)
+    return _Completion(name, rows, key, defaults, is_settling).complete(read_rows)
 
 
 class _Completion:
     """Finds for each value of each row, row by row, where it comes from: from these rows, or from rows to be read."""
 
     def __init__(
-        self, name: str, rows: pa.Table, key: Sequence[str], defaults: Mapping[str, pa.Scalar]
+        self,
+        name: str,
+        rows: pa.Table,
+        key: Sequence[str],
+        defaults: Mapping[str, pa.Scalar],
+        is_settling: bool,
     ) -> None:
+        self._is_settling = is_settling
         self._name = name
         self._rows = rows
         self._key = tuple(key)
@@ -74,7 +88,6 @@ class _Completion:
         self._number = {column: index for index, column in enumerate(self._names)}
         # Key -> for each column the number of the row that has its value; and the key that the row had at first.
         self._current: dict[Key, tuple[list[int], Key | None]] = {}
-        self._unknown: set[Key] = set()
 
     def complete(self, read_rows: ReadRows) -> pa.Table:
         sources: list[list[int]] = []
@@ -83,7 +96,12 @@ class _Completion:
             sources.append(source)
             bases.append(base)
         base_rows = self._read(bases, sources, read_rows)
-        return self._build(np.array(sources, np.int64).reshape(len(sources), -1), bases, base_rows)
+        rows = self._build(np.array(sources, np.int64).reshape(len(sources), -1), bases, base_rows)
+        lost = [
+            base is not None and _NOWHERE in source and base not in self._places
+            for base, source in zip(bases, sources, strict=True)
+        ]
+        return self._without(rows, np.array(lost, np.bool_)) if any(lost) else rows
 
     def _walk(self) -> Iterator[tuple[list[int], Key | None]]:
         rows = self._rows
@@ -149,7 +167,7 @@ class _Completion:
         found = read_rows(keys) if wanted else self._rows.schema.empty_table()
         self._places = {key: place for place, key in enumerate(_tuples(found, self._key))}
         missing = next((key for key in wanted if key not in self._places), None)
-        if missing is not None:
+        if missing is not None and not self._is_settling:
             raise SchemaMismatchError(
                 f"{self._name}: an update of the row with the key {missing!r} lacks columns (binlog_row_image), and "
                 "the target has no such row to take them from"
@@ -177,6 +195,18 @@ class _Completion:
             values = pa.concat_arrays(parts).take(pa.array(index))
             rows = rows.set_column(rows.schema.get_field_index(name), field, values)
         return rows
+
+    def _without(self, rows: pa.Table, is_lost: npt.NDArray[np.bool_]) -> pa.Table:
+        """The rows without these updates, whose row before is not known; those that move a key delete the old one."""
+        is_moved = np.zeros(rows.num_rows, np.bool_)
+        is_moved[moved(rows, self._key)] = True
+        before, lost = rows["_before"].combine_chunks(), pa.array(is_lost)
+        rows = _replaced(rows, "_op", pc.if_else(lost, "delete", rows["_op"]))
+        for column in self._key:
+            rows = _replaced(
+                rows, column, pc.if_else(lost, pc.struct_field(before, column), rows[column].combine_chunks())
+            )
+        return rows.filter(pa.array(~is_lost | is_moved))
 
 
 def _tuples(rows: pa.Table, names: Sequence[str]) -> list[Key]:

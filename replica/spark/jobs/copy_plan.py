@@ -16,10 +16,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from protocol.errors import CheckpointError, ConfigurationError, SourceConfigurationError
+from protocol.errors import CheckpointError, ConfigurationError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
 from protocol.records import record
+from protocol.rows.table import Table
 
 from ...arrow import batch_schema
 from ...config.options import Options
@@ -35,13 +36,16 @@ from ...source.resolve_start import log_end
 from ...source.session import Session
 from ...spool.offsets import Offset
 from ...spool.start_offset import find_offset
+from ...sql import ddl
+from ...sql.quoting import identifier
 from ...sql.token_reader import TableName
 from ..packed import without_durations
 from ..table_mode import spark_type
+from .job_state import TableState, known_columns
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
 from .staging import schema_from_text, schema_to_text
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 #: A range is about so many bytes of the source's table; Parquet takes about a third.
 _RANGE_BYTES: Final = 64 << 20
 _COMPRESSION: Final = 3
@@ -50,12 +54,21 @@ _SIZES: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_s
 
 @record(slots=True, frozen=True)
 class CopiedTable:
-    """How one table is copied: ``schema`` in the types of kept tables, ranges of its key, ranges of its leaves."""
+    """How one table is copied: ``schema`` in the types of kept tables, ranges of its key, ranges of its leaves.
+
+    ``defaults`` and ``kinds`` are those of ``TableState``.
+    """
 
     schema: pa.Schema
     key: tuple[str, ...]
     ranges: tuple[KeyRange, ...]
     leaves: tuple[Range, ...]
+    defaults: Mapping[str, str | None] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+    def state(self) -> TableState:
+        """The state of the table when it has been copied."""
+        return TableState(dict(self.defaults), is_seeded=True, kinds=dict(self.kinds), is_settling=True)
 
 
 @record(slots=True, frozen=True)
@@ -78,6 +91,8 @@ class CopyPlan:
                 "key": table.key,
                 "ranges": [range_to_json(keys) for keys in table.ranges],
                 "leaves": table.leaves,
+                "defaults": dict(table.defaults),
+                "kinds": dict(table.kinds),
             }
             for name, table in self.tables.items()
         }
@@ -101,6 +116,8 @@ class CopyPlan:
                 tuple(table["key"]),
                 tuple(map(range_from_json, table["ranges"])),
                 tuple((low, high) for low, high in table["leaves"]),
+                table["defaults"],
+                table["kinds"],
             )
             for name, table in found["tables"].items()
         }
@@ -121,13 +138,12 @@ def range_from_json(data: list[list[str] | None]) -> KeyRange:
 async def make_plan(options: Options, wants: Callable[[str], bool], least: int) -> CopyPlan:
     """The plan for all wanted tables as they are now; a table of many rows has at least ``least`` ranges.
 
-    Raises ``ConfigurationError`` for tables that cannot be kept, ``SourceConfigurationError`` without FULL images.
+    Raises ``ConfigurationError`` for tables that cannot be kept.
     """
     offset = await find_offset(options, "snapshot")
     greeted = await Greeted.open(options)
     session, source = greeted.session, greeted.source
     try:
-        await _check_images(session)
         reader = TableReader(session, source)
         reading = await reader.read()
         await prepare_session(session)
@@ -167,15 +183,6 @@ async def changed_since(options: Options, plan: CopyPlan) -> tuple[list[str], Bi
     return [name for name in plan.tables if TableName(*name.split(".", 1)) in touched], end
 
 
-async def _check_images(session: Session) -> None:
-    image = await session.query_value("SELECT @@GLOBAL.binlog_row_image")
-    if image.upper() not in ("FULL", "FULL_NODUP"):
-        raise SourceConfigurationError(
-            f"binlog_row_image is {image}: a row whose key moves while the tables are copied would lack columns -- "
-            "SET GLOBAL binlog_row_image=FULL until the copy has ended, or begin with --seed or --no-snapshot"
-        )
-
-
 def _check_tables(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan]) -> None:
     for one in listed:
         one.check()
@@ -188,14 +195,30 @@ def _check_tables(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan
 
 
 async def _table(session: Session, plan: ReadPlan, size: int, estimate: int, least: int) -> CopiedTable:
-    fields = [pa.field(one.name, spark_type(one.type)) for one in batch_schema(plan.table, metadata=())]
-    kept = without_durations(pa.RecordBatch.from_pylist([], schema=pa.schema(fields))).schema
+    kept = kept_schema(plan.table)
     count = least if size > _RANGE_BYTES // 8 else 1
     ranges = await key_ranges(session, plan, max(count, -(-size // _RANGE_BYTES)), estimate)
     assert plan.shape.primary is not None
     key = tuple(name for name, _ in plan.shape.primary.parts)
     leaves = leaf_ranges(kept.field(key[0]), ranges, -(-size // (LEAF_BYTES * _COMPRESSION)))
-    return CopiedTable(kept, key, tuple(ranges), leaves)
+    return CopiedTable(kept, key, tuple(ranges), leaves, *await _definitions(session, plan.table))
+
+
+def kept_schema(table: Table) -> pa.Schema:
+    """The columns of a table in the types of kept tables."""
+    fields = [pa.field(one.name, spark_type(one.type)) for one in batch_schema(table, metadata=())]
+    return without_durations(pa.RecordBatch.from_pylist([], schema=pa.schema(fields))).schema
+
+
+async def _definitions(session: Session, table: Table) -> tuple[dict[str, str | None], dict[str, str]]:
+    """The defaults and the types of a table's columns, as its CREATE TABLE in the log would give them."""
+    rows = await session.query(f"SHOW CREATE TABLE {identifier(table.schema)}.{identifier(table.name)}")
+    sql = rows[0][1] if rows else ""
+    text = sql.decode("utf-8", "replace") if isinstance(sql, bytes) else sql or ""
+    for action in ddl.table_actions(text, table.schema):
+        if isinstance(action, ddl.CreateTable):
+            return known_columns(action)
+    return {}, {}
 
 
 def leaf_ranges(first: pa.Field, ranges: list[KeyRange], count: int) -> tuple[Range, ...]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ...snapshot.range_reader import RangeChunk, read_ranges
+from ...snapshot.range_reader import read_ranges
 from ...snapshot.row_keys import KeyRange
 from ..packed import without_durations
 from ..source_options import parse_options
@@ -113,13 +113,12 @@ async def _copy(plan: Mapping[str, Any], keys: KeyRange) -> list[NewFile]:
         indexed=plan["indexed"],
     )
     async for chunk in read_ranges(connection_options(options), (schema_name, name), [keys]):
-        writer.add(_rows(chunk, schema))
+        writer.add(kept_rows(chunk.rows, schema))
     return writer.finish()
 
 
-def _rows(chunk: RangeChunk, schema: pa.Schema) -> pa.Table:
-    """The rows of a chunk in the types of kept tables."""
-    batch = chunk.rows
+def kept_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    """The rows of a source's table in the types of kept tables."""
     found = pa.schema([batch.schema.field(name) for name in schema.names])
     columns = [converted(batch.column(field.name)) for field in found]
     rows = without_durations(pa.RecordBatch.from_arrays(columns, names=schema.names))

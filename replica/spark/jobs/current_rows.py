@@ -8,6 +8,7 @@ A task merges what waits into one group of leaves, as a merge would, and gives t
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -85,7 +86,9 @@ def _planned(target: str, name: str, storage: dict[str, str]) -> Plan:
         # New columns come with the next merge; until then the table is as the last one left it.
         about = table.leaf_table((), {})
         return about, [Group((), (file,)) for file in table.files(())], ()
-    about = table.leaf_table(waiting.key, state.tables[name].defaults, waiting.schema)
+    known = state.tables[name]
+    about = table.leaf_table(waiting.key, known.defaults, waiting.schema)
+    about = replace(about, is_settling=known.is_settling)
     files = table.files([about.schema.field(column) for column in waiting.key])
     past = [Group((), (file,)) for file in files if is_past(file.path)]
     return about, [*leaf_groups(files, waiting.parts), *past], tuple(waiting.parts)

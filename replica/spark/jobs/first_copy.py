@@ -5,7 +5,8 @@
     check   no statement has changed a table meanwhile             else all is copied anew
 
 The source sees one connection for each task, at most ``snapshotParallelism`` of them, and transactions as long as a
-chunk. The log replaces rows by their keys, so rows may be later than the place from which it is followed.
+chunk. The log replaces rows by their keys, so rows may be later than the place from which it is followed; where its
+row images lack columns, ``rows_again`` says what else it takes.
 """
 
 import logging
@@ -22,7 +23,7 @@ from ...spool.storage import system_of, write_whole
 from .blocking import run_aside
 from .copy_plan import CopiedTable, CopyPlan, changed_since, make_plan
 from .copy_tasks import copy_ranges
-from .job_state import JobState, TableState
+from .job_state import JobState
 from .kept_table import PLANTED, KeptTable, Step, add_action, indexed_columns
 from .leaf_files import NewFile
 from .target import Target
@@ -34,7 +35,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _FILE: Final = "_state/copy.json"
 _ATTEMPTS: Final = 5
 #: The options of the source that a task of the copy needs, and no others.
-_CONNECTING: Final = frozenset(
+CONNECTING: Final = frozenset(
     {
         *("host", "port", "user", "unixsocket", "tls", "tlsca", "tlscert", "tlskey", "serverpublickeypath"),
         *("getserverpublickey", "enablecleartextplugin", "connecttimeout", "passwordenv", "passwordfile"),
@@ -55,7 +56,7 @@ class FirstCopy:
     ) -> None:
         """``options`` are those of the driver's connection to the ``source``."""
         self._spark = spark
-        self._source = {name: value for name, value in source.items() if name.lower() in _CONNECTING}
+        self._source = {name: value for name, value in source.items() if name.lower() in CONNECTING}
         self._options = options
         self._target = target
         self._parallelism = parallelism
@@ -81,7 +82,7 @@ class FirstCopy:
             except SchemaMismatchError as error:
                 changed, end = [str(error)], None
             if not changed:
-                tables = {name: TableState(is_seeded=True) for name in plan.tables}
+                tables = {name: table.state() for name, table in plan.tables.items()}
                 # All tables of the source are known, so a CREATE TABLE IF NOT EXISTS of another name makes one.
                 return JobState(
                     tables=tables, begins=dict(plan.begins), is_birth=True, copied=str(end)

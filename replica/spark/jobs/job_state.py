@@ -21,8 +21,10 @@ from protocol.errors import CheckpointError
 from protocol.position import BinlogPosition, file_number
 from protocol.records import record
 
+from ...sql import ddl
 from ..gather import epoch_of, place_number
 from ..packed_items import PackedItem
+from .rows_again import RowsAgain, may_lose
 from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
 
 FOLDER: Final = "_state/tables"
@@ -61,6 +63,7 @@ class TableState:
     columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes of the
     table's files after its last merge, which was in the micro-batch ``merged_batch`` at ``merged_at``, in seconds
     since 1970. ``since``: since when all versions of the table are states that the source had; 0: not yet.
+    ``is_settling``: it was copied, and merges may find rows that are later than the changes (``rows_again``).
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -71,6 +74,7 @@ class TableState:
     merged_at: int = 0
     merged_batch: int = -1
     since: int = 0
+    is_settling: bool = False
 
     def spelled(self, name: str, others: Iterable[str] = ()) -> str:
         """A column's name with the letter case in which it is known here: to the server, ``ID`` is ``id``.
@@ -81,6 +85,13 @@ class TableState:
         if name in known:
             return name
         return next((one for one in sorted(known) if one.lower() == name.lower()), name)
+
+
+def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:
+    """What CREATE TABLE says of columns: the defaults that are plain values, and the types."""
+    columns = action.columns or ()
+    defaults = {column.name: column.default for column in columns if not column.is_filled}
+    return defaults, {column.name: column.kind for column in columns}
 
 
 @record(frozen=True, slots=True)
@@ -122,7 +133,8 @@ class JobState:
     source, where the log counts from, as ``FILE:POSITION``; "" stands for all tables that were not. ``parked`` has
     the tables that are kept no longer, with the reason. ``holds`` has the tables that are being copied anew, with the
     id of the copy: their changes wait for it. ``epoch`` is that of the last change (``Offset.epoch``). ``wanted``
-    says which tables the job selects.
+    says which tables the job selects. ``copied``: where the log ended when the first copy did, until it was passed.
+    ``again`` has what is to be read again of tables that are settling.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -142,6 +154,7 @@ class JobState:
     epoch: int = 0
     wanted: str | None = None
     copied: str | None = None
+    again: dict[str, RowsAgain] = field(default_factory=dict)
 
     def is_before(self, name: str, file: str, position: int) -> bool:
         """Whether what the log says of a table at this place is in the copy of the source's tables already."""
@@ -189,6 +202,20 @@ class JobState:
                 rows for rows in parts if rows.table != name or rows.part.behind(begin) == rows.part
             ]
 
+    def rename(self, name: str, new: str) -> None:
+        """A table has another name, under which there was none."""
+        self.tables[new] = self.tables.pop(name)
+        if name in self.again:
+            self.again[new] = self.again.pop(name)
+        self.absent.add(name)
+        self.absent.discard(new)
+
+    def note_moves(self, name: str, key: tuple[str, ...], part: Part) -> None:
+        """Note rows of a copied table from which ``rows_again`` finds what is to be read again."""
+        is_open = self.copied is not None and name in self.tables and self.tables[name].is_settling
+        if may_lose(part) and (is_open or name in self.again):
+            self.again.setdefault(name, RowsAgain(key)).parts.append(part)
+
     def rows(self) -> list[_Row]:
         """The state as rows of its Delta table."""
         return list(self._rows())
@@ -215,6 +242,8 @@ class JobState:
             yield "parked", name, reason, None
         for name, copy in sorted(self.holds.items()):
             yield "hold", name, copy, None
+        for name, again in sorted(self.again.items()):
+            yield "again", name, json.dumps(again.to_json()), None
         for name in sorted(self.schemas):
             yield "schema", name, "", None
         for name in sorted(self.absent):
@@ -227,7 +256,9 @@ class JobState:
     def files(self) -> set[str]:
         """The files of parts that are still needed."""
         prepared = {rows.part.path for parts in self.prepared.values() for rows in parts}
-        return prepared | {part.path for rows in self.waiting.values() for part in rows.parts}
+        waiting = {part.path for rows in self.waiting.values() for part in rows.parts}
+        again = {part.path for one in self.again.values() for part in (*one.parts, *one.read)}
+        return prepared | waiting | again
 
     def progress(self, batch: int) -> pa.Table:
         """A row for each table, as of this micro-batch; see ``table_job.progress``."""
@@ -273,6 +304,8 @@ class JobState:
                 state.waiting[name] = Waiting(tuple(key), schema_from_text(schema), since, rows_)
             elif kind in ("begins", "parked", "hold"):
                 getattr(state, _TEXTS[kind])[name] = value
+            elif kind == "again":
+                state.again[name] = RowsAgain.from_json(json.loads(value))
             elif kind == "xa":
                 number, table, key, schema, part = json.loads(value)
                 found = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))

@@ -28,6 +28,8 @@ from .target import Target
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .read_again import ReadAgain
+
 #: A table is merged when so large a share of it waits; a table smaller than a leaf counts as a leaf.
 _SHARE: Final = 0.05
 # The state names each part that waits; with so many, all tables are merged.
@@ -68,12 +70,14 @@ class Keeper:
         begin: JobState,
         policy: MergePolicy | None = None,
         checkpoint: str | None = None,
+        read_again: "ReadAgain | None" = None,
     ) -> None:
         """``begin`` is the state of a new job. Without a policy tables are merged with each micro-batch.
 
-        ``checkpoint`` is that of the query.
+        ``checkpoint`` is that of the query, ``read_again`` reads from its source.
         """
         self._checkpoint = checkpoint
+        self._read_again = read_again
         self._target = target
         self._begin = begin
         self._policy = policy or MergePolicy()
@@ -100,35 +104,62 @@ class Keeper:
             known, self._saved = self._saved, None
             if known is not None and known[:2] == (query, number - 1):
                 self._run(query, number, items, known[2], is_first=False)
-                return
-            found = job_state.load(self._target.path, query, number, self._target.storage)
-            state, done = found if found is not None else (JobState.from_rows(self._begin.rows()), -1)
-            if found is not None:
-                forget_merged(self._target, query, done, state)
-            if done >= number:
-                self._saved = query, done, state
-                return
+            else:
+                self._begin_with(query, number, items)
+            self._settle()
+
+    def _begin_with(self, query: str, number: int, items: Callable[[], Iterable[Staged]]) -> None:
+        """Run the first micro-batch of this process."""
+        found = job_state.load(self._target.path, query, number, self._target.storage)
+        state, done = found if found is not None else (JobState.from_rows(self._begin.rows()), -1)
+        if found is not None:
+            forget_merged(self._target, query, done, state)
+        if done >= number:
+            self._saved = query, done, state
+        else:
             self._run(query, number, items, state, is_first=True)
 
     def merge_waiting(self, *, is_end: bool = False) -> None:
         """Merge the tables that are due; at the end of a job all that wait."""
         with self._lock:
-            if self._saved is None:
-                return
-            query, number, state = self._saved
-            now = time.time()
-            names = [
-                name
-                for name, rows in state.waiting.items()
-                if name not in state.holds and (is_end or self._has_waited(rows, now))
-            ]
-            if not names:
-                return
-            self._saved = None
-            batch = _later_batch(self._target, query, number, state)
-            batch.merge(*names)
-            state.merges += 1
-            self._save(query, number, state, batch)
+            self._settle()
+            self._merge_waiting(is_end=is_end)
+
+    def _merge_waiting(self, *, is_end: bool) -> None:
+        if self._saved is None:
+            return
+        query, number, state = self._saved
+        now = time.time()
+        names = [
+            name
+            for name, rows in state.waiting.items()
+            if name not in state.holds and (is_end or self._has_waited(rows, now))
+        ]
+        if not names:
+            return
+        self._saved = None
+        batch = _later_batch(self._target, query, number, state)
+        batch.merge(*names)
+        state.merges += 1
+        self._save(query, number, state, batch)
+
+    def _settle(self) -> None:
+        """Read rows of copied tables again, if the log has passed what they wait for."""
+        if self._saved is None or self._checkpoint is None or self._read_again is None:
+            return
+        query, number, state = self._saved
+        if not state.again:
+            return
+        end = end_of(self._checkpoint, number, self._target.storage)
+        if not self._read_again.is_due(state, end):
+            return
+        self._saved = None
+        batch = _later_batch(self._target, query, number, state)
+        self._read_again.run(state, batch, end)
+        state.merges += 1
+        self._save(query, number, state, batch)
+        if not self._policy.seconds:
+            self._merge_waiting(is_end=True)
 
     # Tables that are copied anew.
 
@@ -235,8 +266,9 @@ def forget_merged(target: Target, query: str, number: int, state: JobState) -> N
 def _publish(state: JobState, batch: Batch) -> None:
     """Say of copied tables, in a property of theirs, since when they are states that the source had."""
     for name, table in state.tables.items():
-        if table.is_seeded and not table.since and name not in {*state.waiting, *state.parked, *state.holds}:
-            table.since = int(time.time())
+        unsettled = {*state.waiting, *state.parked, *state.holds, *state.again}
+        if table.is_seeded and not table.since and name not in unsettled:
+            table.since, table.is_settling = int(time.time()), False
             batch.publish(name, table.since)
 
 

@@ -48,7 +48,8 @@ class LeafTable:
     """What tasks know of a table. ``schema`` is that of its files, ``defaults`` has those of columns as SQL text.
 
     ``is_history``: rows are states with intervals. The first ``indexed`` columns get statistics. ``stamps``: the
-    columns of that module which rows have.
+    columns of that module which rows have. ``is_settling``: rows may be later than the changes that are merged
+    (``rows_again``).
     """
 
     name: str
@@ -59,6 +60,7 @@ class LeafTable:
     defaults: Mapping[str, str | None] = field(default_factory=dict)
     indexed: int = INDEXED
     stamps: tuple[str, ...] = ()
+    is_settling: bool = False
 
 
 # Changes of groups.
@@ -156,7 +158,7 @@ class _Merging:
         if not lacks_values(rows):
             return rows
         values = constants(table.name, rows.schema, table.defaults)
-        return complete(table.name, rows, self._key, self._base_rows, values)
+        return complete(table.name, rows, self._key, self._base_rows, values, is_settling=table.is_settling)
 
     def _base_rows(self, keys: pa.Table) -> pa.Table:
         """The present rows with these keys."""

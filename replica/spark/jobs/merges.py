@@ -133,6 +133,7 @@ def table_to_json(table: LeafTable) -> dict[str, Any]:
         "defaults": dict(table.defaults),
         "indexed": table.indexed,
         "stamps": table.stamps,
+        "is_settling": table.is_settling,
     }
 
 

@@ -32,7 +32,7 @@ from ..gather import place_number
 from ..packed_items import PackedItem
 from .changed_values import changes_values
 from .coverage import SYSTEM_SCHEMAS
-from .job_state import JobState, PreparedRows, TableState, Waiting
+from .job_state import JobState, PreparedRows, TableState, Waiting, known_columns
 from .kept_table import CONSISTENT, KeptTable, Step
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
@@ -82,7 +82,7 @@ class Batch:
         if not self._target.is_live:
             raise lost
         for name in self._state.tables:
-            self._trouble(name, lost)
+            self.trouble(name, lost)
 
     def merge(self, *names: str) -> None:
         """Merge all waiting rows of these tables."""
@@ -123,7 +123,8 @@ class Batch:
         known.since = 0
         state.tables[name] = known
         state.begins[name] = f"{place.file}:{place.position}"
-        state.parked.pop(name, None)
+        for unknown in (state.parked, state.again):
+            unknown.pop(name, None)
         state.absent.discard(name)
         del state.holds[name]
         state.forget(name, begin)
@@ -149,7 +150,7 @@ class Batch:
         try:
             self._check(name, rows, item)
         except ConfigurationError as error:
-            self._trouble(name, error)
+            self.trouble(name, error)
             return
         if "open" in rows.outcomes:
             _LOGGER.warning("%s: the log ends within a transaction at %s:%d", name, item.file, item.pos)
@@ -157,7 +158,7 @@ class Batch:
             prepared = PreparedRows(name, rows.key, rows.schema, part)
             self._state.prepared.setdefault(xa, []).append(prepared)
         if rows.committed is not None:
-            self._add(name, rows.key, rows.schema, rows.committed)
+            self.add(name, rows.key, rows.schema, rows.committed)
 
     def _check(self, name: str, rows: StagedRows, item: PackedItem) -> None:
         place = f"{item.file}:{item.pos}"
@@ -178,7 +179,8 @@ class Batch:
                 "a primary key"
             )
 
-    def _add(self, name: str, key: tuple[str, ...], schema: pa.Schema, part: Part) -> None:
+    def add(self, name: str, key: tuple[str, ...], schema: pa.Schema, part: Part) -> None:
+        """Let rows wait behind all others."""
         waiting = self._state.waiting.get(name)
         if waiting is not None and (waiting.key, waiting.schema) != (key, schema):
             self._flush(name)
@@ -186,6 +188,7 @@ class Batch:
         if waiting is None:
             waiting = self._state.waiting[name] = Waiting(key, schema, int(time.time()))
         waiting.parts.append(part)
+        self._state.note_moves(name, key, part)
 
     def _flush(self, *names: str) -> None:
         """Merge the waiting rows of these tables."""
@@ -203,9 +206,9 @@ class Batch:
             for name in names
             if name in found
         ]
-        Merger(target.path, target.storage, target.spark, self._trouble).run(merges)
+        Merger(target.path, target.storage, target.spark, self.trouble).run(merges)
 
-    def _trouble(self, name: str, error: ReplicaError) -> None:
+    def trouble(self, name: str, error: ReplicaError) -> None:
         """Park a table: it gets what waits for it, and nothing more. The others go on."""
         if not self._target.parks:
             raise error
@@ -232,7 +235,7 @@ class Batch:
         parts = self._state.prepared.pop(str(xid), [])
         if item.op == "xa_commit":
             for rows in [rows for rows in parts if rows.table not in self._state.parked]:
-                self._add(rows.table, rows.key, rows.schema, replace(rows.part, moment=item.ts))
+                self.add(rows.table, rows.key, rows.schema, replace(rows.part, moment=item.ts))
 
     # Statements.
 
@@ -262,9 +265,9 @@ class Batch:
                 name = _table_of(action)
                 if name is None:
                     raise refused from error
-                self._trouble(name, refused)
+                self.trouble(name, refused)
                 if isinstance(action, ddl.RenameTable):
-                    self._trouble(action.new_table, refused)
+                    self.trouble(action.new_table, refused)
 
     def _create(self, action: ddl.CreateTable, item: PackedItem) -> None:
         name, state = action.table, self._state
@@ -281,8 +284,7 @@ class Batch:
         if self._target.kind.stamps:
             # Deleted rows of a table that was dropped.
             self._table(name).clear_out(self._step(name))
-        defaults = {column.name: column.default for column in action.columns or () if not column.is_filled}
-        kinds = {column.name: column.kind for column in action.columns or ()}
+        defaults, kinds = known_columns(action)
         state.tables[name] = TableState(defaults, kinds=kinds, since=item.ts // 1_000_000)
 
     def _drop(self, action: ddl.DropTable, item: PackedItem) -> None:
@@ -300,6 +302,7 @@ class Batch:
 
     def _clear(self, name: str, item: PackedItem) -> None:
         self._flush(name)
+        self._state.again.pop(name, None)
         self._table(name).clear(item.ts, self._step(name), int(item.seq or 0))
 
     def _truncate_logged(self, action: ddl.TruncateTable, item: PackedItem) -> None:
@@ -333,10 +336,7 @@ class Batch:
             )
         self._flush(name, new)
         self._move(name, new)
-        del state.tables[name]
-        state.tables[new] = known
-        state.absent.add(name)
-        state.absent.discard(new)
+        state.rename(name, new)
 
     def _move(self, name: str, new: str) -> None:
         table, target = self._table(name), self._table(new)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
 
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, ReplicaError
 from protocol.records import record
 
 from ...spool.offsets import Offset
@@ -26,7 +26,7 @@ from . import job_state
 from .checkpoints import end_of, last_batch
 from .current_table import CurrentTable
 from .first_copy import read_plan
-from .job_state import JobState, TableState
+from .job_state import JobState
 from .kept_table import PLANTED, Step
 from .leaf_files import folder
 from .spark_session import Pace, State, await_queries, local_path
@@ -41,6 +41,7 @@ _OWN: Final = frozenset({"serverid", "sourcename", "startingoffsets", "startingt
 _SPOOL: Final = "spooldir"
 _FOLDER: Final = "copies"
 _BEGIN: Final = "_state/begin.json"
+_ATTEMPTS: Final = 20
 
 
 #: Starts a mirror, as ``TableJob.start`` does.
@@ -94,19 +95,15 @@ class SettledCopy:
 
     def run(self) -> Settled:
         """Copy the tables, and follow the log up to its end. Raises what a mirror raises."""
-        pace = Pace(once=True)
-        query = self._start(
-            self._spark, self._source, self._path, state=self._state, pace=pace, snapshot=True
-        )
-        await_queries(query)
+        found = self._settled()
         plan = read_plan(self._target)
-        state = JobState(tables={name: TableState(is_seeded=True) for name in plan.tables}, is_birth=True)
-        found = job_state.peek(self._path, self._target.storage)
+        tables = {name: table.state() for name, table in plan.tables.items()}
+        state = JobState(tables=tables, is_birth=True)
         if found is not None:
             state = found[0]
             state.begins.clear()
         for table in state.tables.values():
-            table.since = 0
+            table.since, table.is_settling = 0, False
         number = last_batch(self._state.checkpoint, self._target.storage)
         if number is None:
             offset = Offset.from_dict(json.loads(plan.offset))
@@ -114,6 +111,23 @@ class SettledCopy:
             offset = end_of(self._state.checkpoint, number, self._target.storage)
         count, moment = 0 if number is None else number + 1, time.time_ns() // 1000
         return Settled(self._target, state, offset, count, moment)
+
+    def _settled(self) -> tuple[JobState, str, int] | None:
+        """Let the mirror follow the log until no rows are to be read again. Returns its state."""
+        for _ in range(_ATTEMPTS):
+            pace = Pace(once=True)
+            query = self._start(
+                self._spark, self._source, self._path, state=self._state, pace=pace, snapshot=True
+            )
+            await_queries(query)
+            found = job_state.peek(self._path, self._target.storage)
+            if found is None or not found[0].again:
+                return found
+            names = ", ".join(sorted(found[0].again))
+        raise ReplicaError(
+            f"{names}: rows whose key has changed are locked, or change it, each time that they are read again: try "
+            "again later"
+        )
 
     def delete(self) -> None:
         """Delete all files of the copy."""

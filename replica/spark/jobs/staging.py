@@ -124,11 +124,11 @@ class StagingFile:
         if (packed.key or self._is_changelog) and packed.has_names:
             if "commit" in found:
                 chosen = pruned if found == ("commit",) else pruned.filter(pc.equal(outcomes, "commit"))
-                committed = self._write(chosen, packed.key)
+                committed = self.write(chosen, packed.key)
             if "prepared" in found:
                 for xa in pc.unique(rows["_xa"].filter(pc.equal(outcomes, "prepared"))).to_pylist():
                     chosen = pc.and_(pc.equal(outcomes, "prepared"), pc.equal(rows["_xa"], xa))
-                    prepared[xa] = self._write(pruned.filter(chosen), packed.key)
+                    prepared[xa] = self.write(pruned.filter(chosen), packed.key)
         about = StagedRows(packed.key, packed.has_names, pruned.schema, found, committed, prepared)
         return Staged(replace(item, rows=None), about)
 
@@ -137,7 +137,8 @@ class StagingFile:
         if self._sink is not None:
             self._sink.close()
 
-    def _write(self, rows: pa.Table, key: Sequence[str]) -> Part:
+    def write(self, rows: pa.Table, key: Sequence[str]) -> Part:
+        """The part that these rows have become; they have what a part has, and nothing else."""
         if self._sink is None:
             self._system.create_dir(FOLDER, recursive=True)
             self._sink = self._system.open_output_stream(self.path)

@@ -7,9 +7,8 @@ import math
 import threading
 import time
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -47,10 +46,9 @@ from .spark_session import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ..packed_items import PackedItem
     from ..source_options import SourceOptions
     from .copies_anew import Resyncs
     from .first_copy import FirstCopy
@@ -67,7 +65,6 @@ _FILES_QUERY: Final = "files"
 MERGE_SECONDS: Final = 300.0
 # A timer looks at least so often whether something has waited for long enough.
 _MOST_SECONDS: Final = 5.0
-_SHARE_BYTES: Final = 128 << 20
 _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {"startingOffsets": "earliest", "maxBytesPerTrigger": "64m"}
 )
@@ -164,7 +161,7 @@ class TableJob:
             begin.wanted = selection(source)
         is_waiting = not (pace is not None and pace.once) and not is_connect(spark)
         each = _EachBatch(
-            kept, begin, state.checkpoint, (merge_interval if is_waiting else 0, retention_hours)
+            kept, begin, state.checkpoint, (merge_interval if is_waiting else 0, retention_hours), source
         )
         copies = (
             None
@@ -193,6 +190,7 @@ class TableJob:
         from ..source_options import parse_options
         from . import job_state
         from .coverage import files_begin
+        from .file_shares import by_partition, shares_of
         from .keeper import Keeper, MergePolicy, stage_here
         from .merge_tasks import stage
         from .seed import behind
@@ -213,10 +211,10 @@ class TableJob:
             if planted is None:
                 staged = stage(frame, target, kept.storage, is_changelog=kept.kind.is_changelog)
                 keeper.coming = frozenset(part.path for item in staged for part in item.parts)
-                shares = _shares(staged)
+                shares = shares_of(staged)
             else:
                 seed_ = planted
-                shares = (stage_here(kept, behind(seed_, items)) for items in _by_partition(frame))
+                shares = (stage_here(kept, behind(seed_, items)) for items in by_partition(frame))
             for number, share in enumerate(shares):
                 keeper.run(_FILES_QUERY, number, partial(list, share), spark)
             keeper.coming = frozenset()
@@ -402,8 +400,15 @@ class _EachBatch:
     """A function for ``foreachBatch``."""
 
     def __init__(
-        self, target: "Target", begin: "JobState", checkpoint: str, policy: tuple[float, int | None]
+        self,
+        target: "Target",
+        begin: "JobState",
+        checkpoint: str,
+        policy: tuple[float, int | None],
+        source: Mapping[str, str],
     ) -> None:
+        # Spark Connect sends this elsewhere, and no plan may have a password.
+        self._source = {name: value for name, value in source.items() if name.lower() != "password"}
         self._target = target
         self._begin = begin
         self._checkpoint = checkpoint
@@ -432,41 +437,13 @@ class _EachBatch:
     def keeper(self) -> "Keeper":
         """What keeps the tables, in the process that runs the micro-batches."""
         from .keeper import Keeper, MergePolicy
+        from .read_again import ReadAgain
 
         if self._keeper is None:
             policy = MergePolicy(*self._policy, self._target.kind.due_bytes)
-            self._keeper = Keeper(self._target, self._begin, policy, self._checkpoint)
+            again = ReadAgain(self._source, self._target)
+            self._keeper = Keeper(self._target, self._begin, policy, self._checkpoint, again)
         return self._keeper
-
-
-def _items(rows: "Iterable[Row]") -> "list[PackedItem]":
-    from ..packed import PACKED_SCHEMA
-    from ..packed_items import PackedItem
-
-    return [PackedItem(*(row[name] for name in PACKED_SCHEMA.names)) for row in rows]
-
-
-def _shares(staged: "Iterable[Staged]") -> "Iterator[list[Staged]]":
-    """The items in order, in shares with rows of some bytes each: each share is one micro-batch."""
-    held: list[Staged] = []
-    size = 0
-    for item in staged:
-        held.append(item)
-        size += sum(part.length for part in item.parts)
-        if size >= _SHARE_BYTES:
-            yield held
-            held, size = [], 0
-    yield held
-
-
-def _by_partition(frame: "DataFrame") -> "Iterator[list[PackedItem]]":
-    """The items of one partition after another; Spark reads the next partition meanwhile."""
-    from pyspark.sql import functions
-
-    numbered = frame.withColumn("partition", functions.spark_partition_id())
-    rows = numbered.toLocalIterator(prefetchPartitions=True)
-    for _, items in groupby(rows, key=lambda row: row["partition"]):
-        yield _items(items)
 
 
 def _plant(text: str, kept: "Target", begin: "JobState", parsed: "SourceOptions") -> "Seed":

@@ -7,7 +7,7 @@ and it is planned anew. What is wrong with one table stops the merge of that tab
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
@@ -120,7 +120,8 @@ def _check_seed(name: str, known: TableState, new: set[str]) -> None:
 
 
 def _planned(one: TableMerge) -> Merge:
-    return one.table.planned(one.waiting.key, one.known.defaults, one.waiting.parts)
+    planned = one.table.planned(one.waiting.key, one.known.defaults, one.waiting.parts)
+    return replace(planned, table=replace(planned.table, is_settling=one.known.is_settling))
 
 
 def _committed(pair: tuple[TableMerge, Merged]) -> bool:
