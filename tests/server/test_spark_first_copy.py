@@ -23,17 +23,16 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from protocol.errors import ConfigurationError
-from protocol.position import file_number
-from replica.spark.jobs import copy_plan, copy_tasks, first_copy, history, mirror
+from replica.spark.jobs import copy_plan, copy_tasks, first_copy, history, mirror, read_again
 from replica.spark.jobs.kept_table import table_path
 from replica.spool.offsets import Offset
 from tests.server.support import random_shop
-from tests.server.support.copied_jobs import CopiedJob
+from tests.server.support.copied_jobs import CopiedJob, check_states
 from tests.server.support.example_programs import eventually
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.server.support.streams import begin_log
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
-from tests.spark.support.kept_tables import by_key, rows_of
+from tests.spark.support.kept_tables import rows_of
 from tests.support.servers import Server
 from tests.tools import pipeline
 
@@ -146,20 +145,50 @@ def test_a_statement_during_the_copy(
     check(mirrored, server, table)
 
 
-@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
 def test_keys_that_move_while_their_ranges_are_read(
-    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch, image: str
+    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows come from a range that is read later, go to one that was read before, and others take their keys."""
     monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 4096)
-    table = f"{shop}.t"
-    server.query(
-        f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT DEFAULT 7, b TEXT, c VARCHAR(9) DEFAULT 'x')"
-    )
-    fill = ", ".join(f"({number}, {number}, REPEAT('b', 200), 'c{number}')" for number in range(1, 401))
-    server.query(f"INSERT INTO {table} VALUES {fill}")
+    images = {f"{shop}.{image.lower()}": image for image in ("MINIMAL", "NOBLOB")}
+    for table in images:
+        server.query(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT DEFAULT 7, b TEXT, c VARCHAR(9) DEFAULT 'x')"
+        )
+        fill = ", ".join(f"({number}, {number}, REPEAT('b', 200), 'c{number}')" for number in range(1, 401))
+        server.query(f"INSERT INTO {table} VALUES {fill}")
     begin_log(server)
-    changes = [
+    copy, copies = copy_tasks.copy_ranges, list[str]()
+    with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
+
+        def copy_ranges(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+            files, table = copy(session, source, *given, **named), source["table"]
+            if table not in copies:
+                cursor.execute(f"SET SESSION binlog_row_image = {images[table]}")
+                for change in moves(table):
+                    cursor.execute(change)
+                # The log ends behind all changes, in a file without any.
+                cursor.execute("FLUSH BINARY LOGS")
+            copies.append(table)
+            return files
+
+        monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+        mirrored.run()
+        for table in images:
+            assert copies.count(table) > 1
+            check(mirrored, server, table)
+            # Behind the copy all is known.
+            cursor.execute(f"UPDATE {table} SET id = id + 5000 WHERE id > 390")
+            cursor.execute(f"INSERT INTO {table} (id) VALUES (9999)")
+    mirrored.run()
+    for table in images:
+        check(mirrored, server, table)
+    assert None not in mirror.progress(str(mirrored.target))["consistent_since"].to_pylist()
+
+
+def moves(table: str) -> list[str]:
+    """Statements that move rows of a table with the keys 1 to 400."""
+    return [
         *(f"UPDATE {table} SET id = {number} + 1000 WHERE id = {number}" for number in (5, 6, 7, 8)),
         *(f"UPDATE {table} SET id = {number} - 1000 WHERE id = {number}" for number in (395, 396, 397, 398)),
         f"UPDATE {table} SET a = 1 WHERE id IN (1005, -605, 200)",
@@ -173,28 +202,41 @@ def test_keys_that_move_while_their_ranges_are_read(
         f"UPDATE {table} SET id = -1 WHERE id = 100",
         f"UPDATE {table} SET id = 100 WHERE id = -603",
     ]
-    copy, copies = copy_tasks.copy_ranges, list[Any]()
-    with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SET SESSION binlog_row_image = {image}")
 
-        def copy_ranges(*given: Any, **named: Any) -> Any:
-            files = copy(*given, **named)
-            copies.append(given)
-            for change in changes if len(copies) == 1 else ():
-                cursor.execute(change)
-            if image == "NOBLOB":
-                # The log ends behind all changes, in a file without any.
-                cursor.execute("FLUSH BINARY LOGS")
-            return files
 
-        monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
-        mirrored.run()
-        assert len(copies) > 1
-        check(mirrored, server, table)
-        # Behind the copy all is known.
-        cursor.execute(f"UPDATE {table} SET id = id + 5000 WHERE id > 390")
-        cursor.execute(f"INSERT INTO {table} (id) VALUES (9999)")
+def test_a_statement_while_rows_are_read_again(
+    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read later, when the log has passed the statement."""
+    table = f"{shop}.t"
+    server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
+    server.query(f"INSERT INTO {table} VALUES (1, 10, 20), (2, 11, 21)")
+    copy, read, reads = copy_tasks.copy_ranges, read_again._Reading._read, list[Any]()
+
+    def copy_ranges(*given: Any, **named: Any) -> Any:
+        files = copy(*given, **named)
+        with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_row_image = MINIMAL")
+            cursor.execute(f"UPDATE {table} SET id = 3, a = 12 WHERE id = 1")
+        return files
+
+    async def read_behind(*given: Any) -> Any:
+        if not reads:
+            server.query(
+                f"ALTER TABLE {table} CHANGE a b INT, CHANGE b a INT, ADD COLUMN c INT NOT NULL DEFAULT 7"
+            )
+            server.query(f"UPDATE {table} SET c = 8 WHERE id = 3")
+        reads.append(await read(*given))
+        return reads[-1]
+
+    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    monkeypatch.setattr(read_again._Reading, "_read", read_behind)
     mirrored.run()
+    assert reads == [None]
+    [row] = mirror.progress(str(mirrored.target)).to_pylist()
+    assert row["consistent_since"] is None
+    mirrored.run()
+    assert len(reads) == 2
     check(mirrored, server, table)
     [row] = mirror.progress(str(mirrored.target)).to_pylist()
     assert row["consistent_since"] is not None
@@ -222,29 +264,9 @@ def test_a_history_begins_at_one_place(
     for table, (key, _) in TABLES.items():
         expected = source_rows(server, shop, table)
         assert kept_rows(copied.target, shop, table, is_history=True) == expected
-        check_states(states(copied, shop, table), states(whole, shop, table), place, key)
-
-
-def states(job: CopiedJob, shop: str, table: str) -> list[dict[str, Any]]:
-    return rows_of(job.target, f"{shop}.{table}")
-
-
-def check_states(
-    found: list[dict[str, Any]], whole: list[dict[str, Any]], place: Offset, key: tuple[str, ...]
-) -> None:
-    first = ((file_number(place.file) * 10**13) + place.position) * 10**10
-    assert {row["_seq"] for row in found if row["_seq"] < first} <= {0}
-    late = [[row for row in rows if row["_seq"] >= first] for rows in (found, whole)]
-    assert late[0]
-    assert by_key(late[0], "_seq", *key) == by_key(late[1], "_seq", *key)
-    begun = max(row["valid_from"] for row in whole if row["_seq"] < first)
-    early = [row for row in found if row["_seq"] == 0]
-    assert {row["valid_from"] for row in early} == {None}
-    past = [row | {"valid_from": None, "_seq": 0} for row in whole if row["_seq"] < first]
-    assert all(row in past for row in early)
-    lasting = [row for row in past if row["is_current"] or row["valid_to"] > begun + timedelta(seconds=1)]
-    assert all(row in early for row in lasting)
-    assert not [row for row in early if row["valid_to"] and row["valid_to"] < begun - timedelta(seconds=1)]
+        check_states(
+            rows_of(copied.target, f"{shop}.{table}"), rows_of(whole.target, f"{shop}.{table}"), place, key
+        )
 
 
 class KilledError(Exception):

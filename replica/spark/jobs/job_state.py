@@ -214,7 +214,7 @@ class JobState:
         """Note rows of a copied table from which ``rows_again`` finds what is to be read again."""
         is_open = self.copied is not None and name in self.tables and self.tables[name].is_settling
         if may_lose(part) and (is_open or name in self.again):
-            self.again.setdefault(name, RowsAgain(key)).parts.append(part)
+            self.again.setdefault(name, RowsAgain(key)).add(part, key)
 
     def rows(self) -> list[_Row]:
         """The state as rows of its Delta table."""

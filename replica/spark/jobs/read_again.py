@@ -88,6 +88,8 @@ class ReadAgain:
                     batch.trouble(name, error)
 
     def _table(self, state: JobState, batch: Batch, name: str, one: RowsAgain, end: Offset) -> None:
+        if not one.key:
+            raise _other_key(name)
         system = folder(self.target.path, self.target.storage)
         keys = one.keys(system, end.epoch)
         if not keys:
@@ -169,8 +171,9 @@ class _Reading:
         )
         if plan is None:
             return None
-        primary = () if plan.shape.primary is None else tuple(name for name, _ in plan.shape.primary.parts)
-        if primary == self._key:
+        primary = plan.shape.primary
+        is_known = primary is not None and {name for name, _ in primary.parts} == set(self._key)
+        if is_known:
             is_visible = await self._is_visible(session, source)
             for first in range(0, len(keys), _KEYS_AT_ONCE):
                 some = keys[first : first + _KEYS_AT_ONCE]
@@ -181,10 +184,8 @@ class _Reading:
         found = await TableReader(session, source).statements(begin, until)
         if self._table in touched_by(logged.statement for logged in found if logged.end > begin):
             return None
-        if primary != self._key:
-            raise SchemaMismatchError(
-                f"{plan.table}: its primary key was changed before its copy was consistent"
-            )
+        if not is_known:
+            raise _other_key(str(plan.table))
         return until
 
     async def _is_visible(self, session: Session, source: Source) -> bool:
@@ -266,6 +267,10 @@ class _Reading:
         for name in (*KEPT_FACTS, "_before"):
             rows = rows.append_column(name, facts[name])
         return rows
+
+
+def _other_key(name: str) -> SchemaMismatchError:
+    return SchemaMismatchError(f"{name}: its primary key was changed before its copy was consistent")
 
 
 def _widened(keys: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -34,7 +34,7 @@ _NOWHERE: Final = ""
 
 @record(slots=True)
 class RowsAgain:
-    """What is read again of one table, whose primary key is ``key``.
+    """What is read again of one table, whose primary key is ``key``; empty: it has got another one meanwhile.
 
     ``parts`` have updates of the window that move rows. ``read`` are parts with the rows that were read again before
     this window; the window begins with a copy if there are none. It ends at ``until`` (``FILE:POSITION``) in the log
@@ -70,6 +70,12 @@ class RowsAgain:
                 if not self.read or old in suspects or old in found:
                     found[new] = None
         return list(found)
+
+    def add(self, part: Part, key: tuple[str, ...]) -> None:
+        """Note a part with updates that move rows of this key."""
+        self.parts.append(part)
+        if key != self.key:
+            self.key = ()
 
     def to_json(self) -> list[Any]:
         """It as plain values."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from protocol.position import file_number
 from replica.spark.jobs import mirror
 from replica.spark.jobs.spark_session import Pace
+from replica.spool.offsets import Offset
+from tests.spark.support.kept_tables import by_key
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
@@ -56,3 +60,22 @@ class CopiedJob:
         finally:
             query.stop()
         assert query.exception() is None
+
+
+def check_states(
+    found: list[dict[str, Any]], whole: list[dict[str, Any]], place: Offset, key: tuple[str, ...]
+) -> None:
+    """Whether the states of a history that began with a copy, at this place, are those of one of the whole log."""
+    first = ((file_number(place.file) * 10**13) + place.position) * 10**10
+    assert {row["_seq"] for row in found if row["_seq"] < first} <= {0}
+    late = [[row for row in rows if row["_seq"] >= first] for rows in (found, whole)]
+    assert late[0]
+    assert by_key(late[0], "_seq", *key) == by_key(late[1], "_seq", *key)
+    begun = max(row["valid_from"] for row in whole if row["_seq"] < first)
+    early = [row for row in found if row["_seq"] == 0]
+    assert {row["valid_from"] for row in early} == {None}
+    past = [row | {"valid_from": None, "_seq": 0} for row in whole if row["_seq"] < first]
+    assert all(row in past for row in early)
+    lasting = [row for row in past if row["is_current"] or row["valid_to"] > begun + timedelta(seconds=1)]
+    assert all(row in early for row in lasting)
+    assert not [row for row in early if row["valid_to"] and row["valid_to"] < begun - timedelta(seconds=1)]

@@ -1,0 +1,196 @@
+"""The first copy on a cluster: driver and workers are killed while tables are copied, and after; others write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from replica.spark.jobs import history, mirror
+from replica.spool.offsets import Offset
+from tests.server.support import random_shop
+from tests.server.support.clusters import driver_environment
+from tests.server.support.copied_jobs import CopiedJob, check_states
+from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
+from tests.server.support.streams import begin_log
+from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
+from tests.spark.support.cluster import WORKERS, Cluster
+from tests.spark.support.kept_tables import check_intervals, rows_of
+from tests.support.places import ROOT
+from tests.support.servers import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KILLS, LARGE = 10, 200_000
+SECONDS = 300
+
+
+class KilledJob:
+    """The command that keeps tables, with its driver on this machine and its tasks on a cluster."""
+
+    def __init__(self, cluster: Cluster, server: Server, shop: str, job: str, folder: Path) -> None:
+        self.target = cluster.shared / folder.name / "lake"
+        self.target.parent.mkdir()
+        secret = self.target.parent / "password"
+        secret.write_text(server.replica_password)
+        settings = folder / "conf"
+        settings.mkdir()
+        lines = [f"{name} {value}\n" for name, value in cluster.settings(folder / "local").items()]
+        (settings / "spark-defaults.conf").write_text("".join(lines))
+        self._environment = {
+            **os.environ,
+            **driver_environment(cluster, folder),
+            "SPARK_CONF_DIR": str(settings),
+        }
+        self._log = folder / "log"
+        self._command = [
+            *(sys.executable, "-m", "replica", "spark", job),
+            f"mysql://{server.replica_user}@{server.host}:{server.port}",
+            *("--master", cluster.url, "--password-file", str(secret), "--target", str(self.target)),
+            *("--tables", f"{shop}.*", "--option", "snapshotParallelism=2", "--merge-interval", "2"),
+        ]
+
+    @property
+    def commits(self) -> int:
+        """How many commits all tables have, those of copies included."""
+        return len(list(self.target.glob("**/_delta_log/*.json")))
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the copy has ended."""
+        return (self.target / "_state" / "tables").is_dir()
+
+    @contextlib.contextmanager
+    def running(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The process, until it is killed at the end."""
+        with open(self._log, "wb") as log:
+            process = subprocess.Popen(
+                [*self._command, *more],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def wait(self, process: subprocess.Popen[bytes], commits: int) -> None:
+        """Wait until there are so many commits."""
+        until = time.monotonic() + SECONDS
+        while self.commits < commits:
+            assert process.poll() is None, self._log.read_text()[-8000:]
+            assert time.monotonic() < until, self._log.read_text()[-8000:]
+            time.sleep(0.05)
+
+    def finish(self) -> None:
+        """Do what is there now."""
+        with self.running("--once") as process:
+            # An interpreter that ends while threads of C++ run may abort; what is written counts.
+            assert process.wait(SECONDS) in (0, -signal.SIGABRT), self._log.read_text()[-8000:]
+
+
+@pytest.mark.long  # some six minutes each: a driver takes twenty seconds to start
+@pytest.mark.parametrize("job", [mirror, history], ids=["mirror", "history"])
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+def test_drivers_and_workers_are_killed(
+    seed: int,
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    cluster: Cluster,
+    job: ModuleType,
+    tmp_path: Path,
+) -> None:
+    """Row images are of all kinds. A statement comes in the middle."""
+    rng = random.Random(seed)
+    with server.fresh_schema() as shop:
+        killed = KilledJob(cluster, server, shop, job.JOB.name, tmp_path)
+        begin_log(server)
+        random_shop.create(server, shop)
+        create_large(server, f"{shop}.large")
+        with RandomWriter(server, shop, rng) as writer:
+            writer.reach(50)
+            for number in range(KILLS):
+                writer.allowed += 30
+                if number == KILLS // 2:
+                    server.query(f"ALTER TABLE {shop}.codes ADD COLUMN extra INT NOT NULL DEFAULT 7")
+                kill(killed, cluster, rng)
+            writer.reach(writer.allowed + 30)
+        for _ in range(2):
+            killed.finish()
+        is_history = job is history
+        for table, (key, _) in TABLES.items():
+            expected = source_rows(server, shop, table)
+            assert expected
+            assert kept_rows(killed.target, shop, table, is_history=is_history) == expected, table
+            if is_history:
+                check_intervals(killed.target, f"{shop}.{table}", key)
+        found = rows_of(killed.target, f"{shop}.large")
+        assert sorted(row["id"] for row in found) == list(range(LARGE))
+        if is_history:
+            check_history(CopiedJob(spark, server, shop, tmp_path / "whole", history), killed.target, shop)
+        else:
+            for row in mirror.progress(str(killed.target)).to_pylist():
+                assert row["consistent_since"] is not None, row
+
+
+def create_large(server: Server, table: str) -> None:
+    """A table that takes a while."""
+    digits = " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10))
+    joined = ", ".join(f"({digits}) AS {name}" for name in "abcdef")
+    number = "a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d + 100000 * f.d"
+    server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(500))")
+    server.query(
+        f"INSERT INTO {table} SELECT * FROM (SELECT {number} AS n, REPEAT('x', 400) FROM {joined}) AS x "
+        f"WHERE n < {LARGE}"
+    )
+
+
+def kill(killed: KilledJob, cluster: Cluster, rng: random.Random) -> None:
+    """Kill perhaps one worker, and then the driver, some commits after each has begun."""
+    began, was_copied, begun = time.monotonic(), killed.is_copied, killed.commits
+    worker = rng.choice([None, *range(WORKERS)])
+    with killed.running() as process:
+        killed.wait(process, begun + rng.randint(1, 3))
+        time.sleep(rng.uniform(0, 2))
+        if worker is not None:
+            cluster.kill_worker(worker)
+            time.sleep(rng.uniform(0, 2))
+            cluster.start_worker(worker)
+            killed.wait(process, killed.commits + 1)
+            time.sleep(rng.uniform(0, 1))
+        assert process.poll() is None
+    print(
+        f"killed {'after' if was_copied else 'during'} the copy, worker {worker}, commits {begun} to "
+        f"{killed.commits}, {time.monotonic() - began:.0f} s"
+    )
+
+
+def check_history(whole: CopiedJob, target: Path, shop: str) -> None:
+    """The states are those of a history of the whole log, from the place of the copy on."""
+    whole.source["startingOffsets"] = "earliest"
+    whole.run(snapshot=False)
+    begun = json.loads((target / "_state" / "begin.json").read_text())
+    place = Offset.from_dict(json.loads(begun["offset"]))
+    for table, (key, _) in TABLES.items():
+        name = f"{shop}.{table}"
+        check_states(rows_of(target, name), rows_of(whole.target, name), place, key)
