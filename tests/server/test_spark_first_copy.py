@@ -222,9 +222,7 @@ def test_a_statement_while_rows_are_read_again(
 
     async def read_behind(*given: Any) -> Any:
         if not reads:
-            server.query(
-                f"ALTER TABLE {table} CHANGE a b INT, CHANGE b a INT, ADD COLUMN c INT NOT NULL DEFAULT 7"
-            )
+            server.query(f"ALTER TABLE {table} CHANGE a d INT, ADD COLUMN c INT NOT NULL DEFAULT 7")
             server.query(f"UPDATE {table} SET c = 8 WHERE id = 3")
         reads.append(await read(*given))
         return reads[-1]
