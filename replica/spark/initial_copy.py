@@ -8,9 +8,9 @@ of the copy have already: who takes ``r`` as an upsert, and then changes by the 
 have the file, the position and the least sequence numbers of that place, and the time at which they were read. A date
 that no calendar has is null in them. If the first micro-batch is run again, the tables are read again.
 
-Where images lack columns (binlog_row_image MINIMAL or NOBLOB), an update that changes the key of a row during the copy
-may come when that row is not there: it was read under its new key, or not at all. Its other columns are not in the
-stream then. The job ``mirror`` reads such rows again.
+Where images lack columns (binlog_row_image MINIMAL or NOBLOB), an update that changes the key of a row during the
+copy may come when that row is not there: it was read under its new key, or not at all. Its other columns are not in
+the stream then. The job ``mirror`` reads such rows again.
 """
 
 import asyncio

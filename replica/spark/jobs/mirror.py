@@ -27,8 +27,8 @@ A new job copies the source's tables first, on executors (``first_copy``); ``_st
 as they were at some moment of the copy, until the log has passed it: from then on the table has the property
 ``mysql-replica.consistentSince``, and each of its versions is a state that the source had. A job that is
 started with other tables than before copies the new ones. If row images are not FULL, rows whose key changed during
-the copy are read again, by key (``rows_again``): on MySQL with GTIDs as everything else; elsewhere with share locks of
-these rows, which a commit or rollback lets go. With ``once`` and writers at work, that may take another run.
+the copy are read again, by key (``rows_again``): on MySQL with GTIDs as everything else; elsewhere with share locks
+of these rows for a moment. With ``once`` and writers at work, that may take another run.
 
 ``keep_seq``: rows have ``_seq``, the sequence number of their last change, and ``_ts``, its commit time; both are
 null for rows of a copy. ``soft_deletes``: rows that the source has deleted stay as they were last, with ``_deleted``,
