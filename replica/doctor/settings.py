@@ -44,7 +44,8 @@ SETTINGS: Final = (
         ("binlog_row_image",),
         ("FULL",),
         "warning",
-        "rows lack columns: values that the source does not log are replica.ABSENT, even if a consumer needs them",
+        "rows lack columns: values that the source does not log are replica.ABSENT, even if a consumer needs them; "
+        "MariaDB logs a REPLACE of an existing row without the columns that it sets to their defaults",
         missing="this version always logs whole rows",
     ),
     Setting(

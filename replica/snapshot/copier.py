@@ -53,6 +53,8 @@ class Copier:
         # Each plan with the table's number of shape when it was read.
         self._plans: dict[TableId, tuple[ReadPlan, int]] = {}
         self._rows: dict[TableId, int] = {}
+        # Tables of which the log has told that they wait.
+        self._told: set[TableId] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._scan_lock = asyncio.Lock()
@@ -104,6 +106,7 @@ class Copier:
             while True:
                 found = next(self._copy.windows(self._place(), self._most), None)
                 if found is None:
+                    self._tell_what_waits()
                     self._idle.clear()
                     await self._idle.wait()
                     continue
@@ -127,6 +130,21 @@ class Copier:
         finally:
             if session is not None:
                 session.abort()
+
+    def _tell_what_waits(self) -> None:
+        for identity, table in self._copy.tables.items():
+            if identity in self._told or not (rows := table.awaits_file):
+                continue
+            self._told.add(identity)
+            name = ".".join(identity)
+            _LOGGER.warning(
+                "%s: the log does not tell all columns of %d changed rows (binlog_row_image, partial JSON). They are "
+                "read when they change again, or when the source begins a new log file (FLUSH BINARY LOGS). With "
+                "snapshot_locking='rows' they need not wait",
+                name,
+                rows,
+                extra=log_facts("copy-waits", source=self._options.address, table=name, rows=rows),
+            )
 
     @property
     def _suffix(self) -> str:
@@ -160,6 +178,9 @@ class Copier:
 
     async def _read(self, session: Session, table: TableId, window: Window) -> None:
         """Do the steps of a window, as long as it is not void."""
+        fruitless = self._copy.tables[table].fruitless if window.what == "keys" else 0
+        if fruitless:
+            await asyncio.sleep(_PAUSES[min(fruitless, len(_PAUSES)) - 1])
         plan = await self._plan(session, table)
         if plan is None:
             self._copy.drop(table)

@@ -32,7 +32,7 @@ from ..sql.statement_kind import kind_of, sql_mode_of
 from ..sql.xa import Xid
 from .marks import Place
 from .snapshot_copy import tables_of, waits_for_transactions
-from .touches import Touched, add_touch
+from .touches import Touched, add_transaction
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 
 
@@ -121,8 +121,7 @@ class _Scan:
 
     def _add(self, touching: Touching) -> None:
         for table, touched in touching.touched.items():
-            for key, touch in touched.items():
-                add_touch(self.touched[table], key, touch)
+            add_transaction(self.touched[table], touched)
 
     def _note_statement(self, event: QueryEvent) -> None:
         if kind_of(event) == "frame":

@@ -165,7 +165,7 @@ class SnapshotCopy:
                 table.restart()
                 self._follow(identity)
             elif not table.progress.is_whole:
-                table.segments.add(touched)
+                table.segments.add(touched, self._touches.file)
         for identity, keys in touching.moved.items():
             table = self.tables[identity]
             if table.key.names and not table.progress.is_whole:
@@ -255,7 +255,11 @@ class SnapshotCopy:
     def windows(self, place: Place, most: int) -> Iterator[tuple[TableId, Window]]:
         """The windows to read next, as long as fewer than ``most`` are in flight."""
         for identity, table in self.tables.items():
-            while self.in_flight < most and (window := table.next_window(place)) is not None:
+            progress = table.progress
+            if self._handed is not None and self._handed[0] == identity:
+                # The consumer has rows, and is not done with them yet: what comes behind them is read meanwhile.
+                progress = self._handed[1]
+            while self.in_flight < most and (window := table.next_window(place, progress)) is not None:
                 yield identity, window
 
     def deliver(

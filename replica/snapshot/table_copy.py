@@ -123,6 +123,8 @@ class TableCopy:
         self.is_dropped = False
         #: Counts the statements that may have changed the table's columns.
         self.shape_number = 0
+        #: How often in a row rows that are read again by their keys were not visible yet.
+        self.fruitless = 0
         self._table: Table | None = None
         self._chunks: deque[Window] = deque()
         self._again: Window | None = None
@@ -143,22 +145,33 @@ class TableCopy:
         """Whether the largest key or a chunk is being read, or waits for the stream."""
         return bool(self._chunks)
 
+    @property
+    def awaits_file(self) -> int:
+        """How many rows wait for the log's next file: see ``Segments.awaits_file``."""
+        return sum(map(self.segments.awaits_file, self.progress.again))
+
     # Reading
 
-    def next_window(self, place: Place) -> Window | None:
-        """The next window to read, now that the stream is at ``place``; None if none can be read now."""
-        progress = self.progress
-        if progress.is_whole or progress.is_void or self.is_dropped:
+    def next_window(self, place: Place, progress: TableProgress) -> Window | None:
+        """The next window to read, now that the stream is at ``place``; None if none can be read now.
+
+        ``progress`` is that behind the rows that the consumer has at the moment.
+        """
+        if progress.is_whole or progress.is_void or self.progress.is_void or self.is_dropped:
             return None
+        self.segments.enter(place)
         window = self._window(progress)
         if window is not None:
             self.segments.cut(place)
+            window.opened = self.segments.newest
         return window
 
     def _window(self, progress: TableProgress) -> Window | None:
-        if self._again is None and progress.again and (progress.upto is not None or progress.is_read):
-            self._again = Window("keys", self.segments, None, None, progress.again)
-            return self._again
+        if self._again is None and (progress.upto is not None or progress.is_read):
+            wanted = [key for key in progress.again if not self.segments.awaits_file(key)]
+            if wanted:
+                self._again = Window("keys", self.segments, None, None, wanted)
+                return self._again
         if progress.is_read or len(self._chunks) >= _AHEAD:
             return None
         last = self._chunks[-1] if self._chunks else None
@@ -228,7 +241,9 @@ class TableCopy:
         again = self._again
         if again is not None and again.is_due(place):
             self._again = None
-            return self._deliver_again(again)
+            delivery = self._deliver_again(again)
+            if delivery is not None:
+                return delivery
         while self._chunks and self._chunks[0].is_due(place):
             window = self._chunks.popleft()
             if window.what == "bound":
@@ -257,23 +272,24 @@ class TableCopy:
             self.progress = replace(self.progress, upto=window.end)
 
     def _deliver_chunk(self, window: Window) -> Delivery:
-        assert window.segment is not None
         keys = [self._key(window, row) for row in window.rows]
-        corrected = correct(window.rows, keys, self.segments, window.segment)
+        corrected = correct(window.rows, keys, window.touch)
         behind = replace(self.progress, after=window.end, is_read=window.end is None)
         return self._delivery(window, corrected, behind.with_again(corrected.again))
 
-    def _deliver_again(self, window: Window) -> Delivery:
-        assert window.segment is not None
+    def _deliver_again(self, window: Window) -> Delivery | None:
         found = {self._key(window, row): row for row in window.rows}
-        corrected = correct_wanted(window.wanted, found, self.segments, window.segment)
+        corrected = correct_wanted(window.wanted, found, window.touch)
+        self.fruitless += 1
+        if len(corrected.again) == len(window.wanted):
+            return None
+        self.fruitless = 0
         left = tuple(key for key in self.progress.again if key not in set(window.wanted))
         behind = replace(self.progress, again=left)
         return self._delivery(window, corrected, behind.with_again(corrected.again))
 
     def _deliver_table(self, window: Window) -> Delivery | None:
-        assert window.segment is not None
-        if self.segments.touch((), window.segment) is not None:
+        if window.touch(()) is not None:
             # Rows without a key cannot be corrected: read them again, until nothing touches them meanwhile.
             window.is_void = True
             self.counts.voided += 1
@@ -294,9 +310,9 @@ class TableCopy:
 
     def _forget_touches(self) -> None:
         """Drop touches that no window in flight and none to come needs: low marks never go back."""
-        segments = [window.segment for window in self._chunks if window.segment is not None]
-        if self._again is not None and self._again.segment is not None:
-            segments.append(self._again.segment)
+        windows = [*self._chunks, *([] if self._again is None else [self._again])]
+        segments = [window.segment for window in windows if window.segment is not None]
         if segments:
             self._covering = max(self._covering, min(segments))
             self.segments.drop_before(self._covering)
+        self.segments.fold_before(min((window.opened for window in windows), default=self.segments.newest))

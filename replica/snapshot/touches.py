@@ -3,12 +3,21 @@
 A key is the tuple of the values of the key's columns, exactly as the log has them: no collation is needed, because a
 change of letter case is an update from one exact key to another. Touches are kept in segments. A segment begins at a
 place of the stream, and a chunk whose low mark holds that place needs the touches from there on only.
+
+Of the touches of one key that came before a read view was opened, all but the newest are visible in the view,
+whatever the low mark is: the newest one's transaction had to wait for the lock of the row, and InnoDB makes a
+transaction visible before it releases its locks (trx0trx.cc: trx_release_impl_and_expl_locks of MySQL 8.0;
+lock_trx_release_locks of 5.6, whose read0read.cc looks at the state that it sets; commit_in_memory of MariaDB).
+So a row whose state the log does not tell is read once the view is opened, also where low marks stay at the beginning
+of the log file. MariaDB ends the implicit lock of an inserted row just before that: then the view has no row of this
+key that could be wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from protocol.position import FIRST_POSITION
 from protocol.records import record
 from protocol.rows.column import ABSENT
 
@@ -27,7 +36,7 @@ class Touch:
     ``row`` is the whole row if the log has shown it whole. Else ``part`` has the columns that the log has shown.
     ``is_gone``: deleted, or moved to another key. ``is_new``: the first change made the row, so a row of this key
     that a chunk has read is that row or a later state of it. ``is_doubtful``: the log does not tell the row's state,
-    it must be read again.
+    it must be read again. ``last``: what the newest of several transactions made; None if these are changes of one.
     """
 
     row: Row | None = None
@@ -35,6 +44,7 @@ class Touch:
     is_gone: bool = False
     is_new: bool = False
     is_doubtful: bool = False
+    last: "Touch | None" = None
 
     def then(self, later: "Touch") -> "Touch":
         """These changes and then later ones, as one."""
@@ -81,100 +91,188 @@ Moved = dict[Key, tuple[Key, ...]]
 
 
 def add_touch(touched: Touched, key: Key, touch: Touch) -> None:
-    """Fold one more change of a key in."""
+    """Fold one more change of a transaction in."""
     before = touched.get(key)
     touched[key] = touch if before is None else before.then(touch)
+
+
+def add_transaction(touched: Touched, transaction: Mapping[Key, Touch]) -> None:
+    """Fold in what a later transaction, or several, made of some keys."""
+    for key, touch in transaction.items():
+        before = touched.get(key)
+        if before is None:
+            touched[key] = touch
+        else:
+            touched[key] = folded = before.then(touch)
+            folded.last = touch if touch.last is None else touch.last
+
+
+@record(slots=True)
+class _Segment:
+    """Touches from the place ``start`` of the stream on, up to the start of the next segment."""
+
+    number: int
+    start: Place
+    touched: Touched
 
 
 class Segments:
     """The touches of one table, from the place on from which all of them are known.
 
-    Segments are numbered in the order of the stream; a number stays valid when older segments are dropped.
+    Segments are numbered in the order of the stream. The number of a segment that was dropped or folded into the one
+    before it stands for the segment that has its touches, or for the first.
     """
 
     def __init__(self, start: Place) -> None:
-        self._first = 0
-        self._starts = [start]
-        self._touched: list[Touched] = [{}]
+        self._segments = [_Segment(0, start, {})]
+        # The log file of the newest touches; empty if it is not known.
+        self._file = start.file
         # Whether low marks are beginnings of files.
         self._is_coarse = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._touched))
+        return sum(len(segment.touched) for segment in self._segments)
 
     @property
     def start(self) -> Place:
         """The place from which on all touches are known."""
-        return self._starts[0]
+        return self._segments[0].start
+
+    @property
+    def newest(self) -> int:
+        """The number of the segment to which touches are added now."""
+        return self._segments[-1].number
 
     def move(self) -> None:
         """Another server sends the log: positions of the previous one mean nothing, GTIDs still do."""
-        self._starts = [start if start is LOWEST else replace(start, file="") for start in self._starts]
+        self._file = ""
+        for segment in self._segments:
+            if segment.start is not LOWEST:
+                segment.start = replace(segment.start, file="")
 
-    def add(self, touched: Mapping[Key, Touch]) -> None:
-        """Add the touches of a transaction that has ended."""
-        newest = self._touched[-1]
-        for key, touch in touched.items():
-            add_touch(newest, key, touch)
+    def add(self, touched: Mapping[Key, Touch], file: str = "") -> None:
+        """Add the touches of a transaction that has ended in a log file."""
+        self.enter(Place(file, FIRST_POSITION))
+        add_transaction(self._segments[-1].touched, touched)
 
     def cut(self, place: Place) -> None:
-        """Begin a new segment at this place, behind all touches so far, unless no low mark tells it from the last."""
-        if self._is_coarse and place.file == self._starts[-1].file:
+        """Begin a new segment at this place, behind all touches so far."""
+        if self.enter(place):
             return
-        if self._touched[-1]:
-            self._starts.append(place)
-            self._touched.append({})
+        if self._segments[-1].touched:
+            self._segments.append(_Segment(self.newest + 1, place, {}))
+
+    def enter(self, place: Place) -> bool:
+        """Begin a new segment if the stream is in another log file than before. It begins where the file does."""
+        before, self._file = self._file, place.file or self._file
+        if before in ("", self._file):
+            return False
+        self._segments.append(_Segment(self.newest + 1, replace(place, position=FIRST_POSITION), {}))
+        return True
+
+    def awaits_file(self, key: Key) -> bool:
+        """Whether it is of no use to read the row of a key before it is touched again or the log has a new file.
+
+        So it is if the log does not tell what the newest touch has made of the row, and no low mark says whether that
+        touch is visible.
+        """
+        low = FileMark(self._file)
+        if not self._is_coarse or not _is_visible(low, self.start):
+            return False
+        for segment in reversed(self._segments):
+            touch = segment.touched.get(key)
+            if touch is not None:
+                return (touch.last or touch).is_doubtful
+            if _is_visible(low, segment.start):
+                break
+        return False
 
     def lay_before(self, touched: Touched, start: Place) -> None:
         """Add touches from before the first segment, read from the log separately; ``start`` is their beginning."""
-        self._starts[0] = start
-        for key, touch in self._touched[0].items():
-            add_touch(touched, key, touch)
-        self._touched[0] = touched
+        first = self._segments[0]
+        add_transaction(touched, first.touched)
+        first.start, first.touched = start, touched
 
     def resolve(self, known: Mapping[Key, Touch]) -> None:
-        """Replace doubtful touches by these, as far as they say the whole row."""
-        for touched in self._touched:
+        """Replace doubtful touches of one transaction by these, as far as they say the whole row."""
+        for segment in self._segments:
             for key, touch in known.items():
-                if key in touched and touched[key].is_doubtful and (touch.row is not None or touch.is_gone):
-                    touched[key] = touch
+                mine = segment.touched.get(key)
+                if mine is None or not mine.is_doubtful or mine.last is not None:
+                    continue
+                if touch.row is not None or touch.is_gone:
+                    segment.touched[key] = touch
 
     def restart(self) -> None:
         """Forget all touches: a statement has ended that waited until all of them were visible (DDL of the table)."""
-        self._first += len(self._starts)
-        self._starts, self._touched = [LOWEST], [{}]
+        self._segments = [_Segment(self.newest + 1, LOWEST, {})]
 
     def covering(self, low: LowMark) -> int | None:
         """The newest segment before whose beginning everything is visible; None if there is none yet."""
         self._is_coarse = isinstance(low, FileMark)
-        for number in range(len(self._starts) - 1, -1, -1):
-            start = self._starts[number]
-            if start is LOWEST or low.holds(start):
-                return self._first + number
+        for segment in reversed(self._segments):
+            if _is_visible(low, segment.start):
+                return segment.number
         return None
 
     def drop_before(self, number: int) -> None:
         """Forget the segments that no chunk needs any more."""
-        dropped = min(number - self._first, len(self._starts) - 1)
-        if dropped > 0:
-            del self._starts[:dropped], self._touched[:dropped]
-            self._first += dropped
+        del self._segments[: self._index(number)]
 
-    def touch(self, key: Key, number: int) -> Touch | None:
-        """What happened to a key from a segment on; None if nothing did."""
+    def fold_before(self, number: int) -> None:
+        """Make one of the segments before this one that no low mark tells apart: those of one log file."""
+        if not self._is_coarse:
+            return
+        end = self._index(number)
+        folded = self._segments[:1]
+        for segment in self._segments[1:end]:
+            if segment.start.file == folded[-1].start.file:
+                add_transaction(folded[-1].touched, segment.touched)
+            else:
+                folded.append(segment)
+        self._segments = [*folded, *self._segments[max(end, 1) :]]
+
+    def _index(self, number: int) -> int:
+        """The index of the segment that a number stands for."""
+        index = len(self._segments) - 1
+        while index and self._segments[index].number > number:
+            index -= 1
+        return index
+
+    def touch(self, key: Key, number: int, opened: int) -> Touch | None:
+        """What happened to a key that a read view may not show; None if nothing did.
+
+        ``number`` is the segment that the low mark covers. The view was opened when ``opened`` was the newest: of the
+        touches before it, only the last may be invisible.
+        """
+        first, split = self._index(number), self._index(opened)
         found: Touch | None = None
-        for touched in self._touched[max(number - self._first, 0) :]:
-            touch = touched.get(key)
+        for segment in reversed(self._segments[first:split]):
+            before = segment.touched.get(key)
+            if before is not None:
+                found = before if before.last is None else before.last
+                break
+        for segment in self._segments[max(first, split) :]:
+            touch = segment.touched.get(key)
             if touch is not None:
                 found = touch if found is None else found.then(touch)
         return found
 
 
-def correct(rows: Sequence[Row], keys: Sequence[Key], segments: Segments, number: int) -> "Corrected":
-    """Bring the rows of a chunk to the stream's place: all touches from segment ``number`` on are laid over them."""
+def _is_visible(low: LowMark, place: Place) -> bool:
+    """Whether everything before a place is visible."""
+    return place is LOWEST or low.holds(place)
+
+
+#: What happened to a key since a read.
+TouchOf = Callable[[Key], Touch | None]
+
+
+def correct(rows: Sequence[Row], keys: Sequence[Key], touch_of: TouchOf) -> "Corrected":
+    """Bring the rows of a chunk to the stream's place: the touches of their keys are laid over them."""
     corrected = Corrected([], [], 0)
     for row, key in zip(rows, keys, strict=True):
-        touch = segments.touch(key, number)
+        touch = touch_of(key)
         if touch is None:
             corrected.rows.append(row)
             continue
@@ -188,13 +286,11 @@ def correct(rows: Sequence[Row], keys: Sequence[Key], segments: Segments, number
     return corrected
 
 
-def correct_wanted(
-    wanted: Sequence[Key], found: Mapping[Key, Row], segments: Segments, number: int
-) -> "Corrected":
+def correct_wanted(wanted: Sequence[Key], found: Mapping[Key, Row], touch_of: TouchOf) -> "Corrected":
     """Bring rows that were read again to the stream's place. ``wanted`` has all their keys, ``found`` those read."""
     corrected = Corrected([], [], 0)
     for key in wanted:
-        row, touch = found.get(key), segments.touch(key, number)
+        row, touch = found.get(key), touch_of(key)
         if touch is None:
             if row is not None:
                 corrected.rows.append(row)

@@ -147,6 +147,8 @@ class TransactionTouches:
         self._stated = stated
         self._open = Touching()
         self.prepared: dict[Xid, Touching] = {}
+        #: The log file of the newest transaction.
+        self.file = ""
 
     def copy(
         self,
@@ -171,6 +173,7 @@ class TransactionTouches:
                 step(self, event)
 
     def _begin(self, event: Event) -> None:
+        self.file = event.file
         if self._open:
             self._open = Touching()
 

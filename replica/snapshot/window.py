@@ -15,7 +15,7 @@ from enum import Enum
 from protocol.rows.table import Table
 
 from .marks import LowMark, Place
-from .touches import Key, Row, Segments
+from .touches import Key, Row, Segments, Touch
 
 #: A bound of a chunk as the server gave it: the bytes of the key's columns.
 Bound = tuple[bytes, ...]
@@ -62,6 +62,8 @@ class Window:
         self.end: Bound | None = None
         self.high: Place | None = None
         self.segment: int | None = None
+        #: The newest segment of touches before the read view was opened.
+        self.opened = segments.newest
         self.is_void = False
         self.is_locking = False
         self._segments = segments
@@ -128,6 +130,11 @@ class Window:
     def is_due(self, place: Place) -> bool:
         """Whether the stream, at this place, has all that the view may show."""
         return self.is_read and not self.is_void and self.high is not None and place.has_reached(self.high)
+
+    def touch(self, key: Key) -> Touch | None:
+        """What happened to a key that the rows may not show."""
+        assert self.segment is not None
+        return self._segments.touch(key, self.segment, self.opened)
 
     def _expects(self, step: Step) -> bool:
         """Whether this is the next step; False if the window has become void while the step was done."""

@@ -260,11 +260,8 @@ class Delivery:
         Raises the errors of decoding, ``SourceChangedError`` and ``CannotResumeError``.
         """
         self.account.finish_batch()
-        request: Request | None = None
-        chunk = None if self._replay is not None else self._copy.next_batch()
-        if chunk is not None:
-            return Deliver(self.account.hand_out(chunk))
-        if self._copy.takes_end():
+        request = self._chunk()
+        if request is None and self._copy.takes_end():
             self._end_if_reached()
         while request is None:
             if self._divided is not None:
@@ -280,8 +277,14 @@ class Delivery:
             elif self._nameless is not None or self._next < len(self._raws):
                 request = self._decode()
             elif not self._take():
-                return Ask.READ
+                # Heartbeats, and events that the user does not want, may have moved the place.
+                return self._chunk() or Ask.READ
         return request
+
+    def _chunk(self) -> Request | None:
+        """A chunk of the copy that is due at this place."""
+        batch = None if self._replay is not None else self._copy.next_batch()
+        return None if batch is None else Deliver(self.account.hand_out(batch))
 
     def _take(self) -> bool:
         """Take the next raw events from the dump; False if there are none, or the last one must be acknowledged."""

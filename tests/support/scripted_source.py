@@ -56,6 +56,8 @@ class Case:
     is_ordered: bool = True
     kills: int = 1
     has_key: bool = True
+    # The consumer takes its time for a chunk: the reader goes on meanwhile.
+    is_slow: bool = False
 
 
 def log_of(scripts: tuple[Script, ...], order: tuple[int, ...] | None = None) -> tuple[Entry, ...]:

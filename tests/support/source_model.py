@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from protocol.binlog.events import (
@@ -25,7 +25,7 @@ from replica.snapshot.copy_state import CopyState
 from replica.snapshot.marks import LOWEST, FileMark, GtidMark, LowMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import TableCopy
-from replica.snapshot.touches import Touched, add_touch
+from replica.snapshot.touches import Touch, Touched, add_transaction
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.snapshot.window import Step, Window
 from replica.transactions.snapshot_events import SnapshotRestartedEvent, SnapshotRowsEvent
@@ -74,9 +74,12 @@ class World:
         self.visible: tuple[int, ...] = ()  # entries that the engine has committed
         self.executed: tuple[int, ...] = ()  # entries whose GTIDs are in gtid_executed
         self.kept: Rows = {}
+        # Rows that came from the copy and that the stream has not changed since, for a slow consumer.
+        self.read_keys: frozenset[int] = frozenset()
         self.held: dict[int, list[tuple[str, Any, Any]]] = {}
         self.kills = case.kills
         self.window: Window | None = None
+        self.holding: Event | None = None
         self.view: Rows = {}
         self.committed_at_low = 0
         self.is_complete = False
@@ -167,12 +170,21 @@ class World:
 
     def _saved(self) -> tuple[Any, ...]:
         held = {xid: list(changes) for xid, changes in self.held.items()}
-        return self.copy.state().to_text(), self.delivered, dict(self.kept), held, self.is_complete
+        return (
+            self.copy.state().to_text(),
+            self.delivered,
+            dict(self.kept),
+            held,
+            self.is_complete,
+            self.read_keys,
+        )
 
     def steps(self) -> list[tuple[str, int]]:
         """Everything that may happen next."""
         found = list(self.source_steps())
-        if self.delivered < self.flushed:
+        if self.is_holding:
+            found.append(("done", 0))
+        elif self.delivered < self.flushed:
             found.append(("deliver", self.delivered))
         if self._can_read():
             found.append(("read", 0))
@@ -200,9 +212,11 @@ class World:
             self._deliver()
         elif kind == "read":
             self._read()
+        elif kind == "done":
+            self._be_done()
         else:
             self._kill()
-        if kind in ("deliver", "read", "kill"):
+        if kind in ("deliver", "read", "kill", "done"):
             self._take_chunks()
 
     def _deliver(self) -> None:
@@ -225,6 +239,7 @@ class World:
     def _apply(self, before: Any, after: Any, key: int) -> None:
         """A strict consumer: an update of a row that it does not have does nothing."""
         kept = self.kept.pop(key, None)
+        self.read_keys -= {key, key if after is None else after[0]}
         if before is None:
             if kept is not None:
                 raise Violation(f"{key} is inserted, and was kept as {kept}")
@@ -239,30 +254,51 @@ class World:
                 self.kept[row[0]] = row  # type: ignore[assignment]
 
     def _take_chunks(self) -> None:
-        while (event := self.copy.deliver(self.place())) is not None:
-            if isinstance(event, SnapshotRowsEvent):
-                said = self.states[self.delivered]
-                for read in event.rows:
-                    row: tuple[Any, ...] = read
-                    if said.get(row[0]) != row:
-                        raise Violation(
-                            f"read {row} at place {self.delivered}, where it is {said.get(row[0])}"
-                        )
-                    self.kept[row[0]] = row
-            elif isinstance(event, SnapshotRestartedEvent):
-                self.kept.clear()
-            else:
-                self.is_complete = True
-            self.copy.settle([event])
+        while not self.is_holding and (event := self.copy.deliver(self.place())) is not None:
+            self._take_chunk(event)
+            self.holding = event
+            if not self.case.is_slow:
+                self._be_done()
         if self.is_complete and self.kept != self.states[self.delivered]:
             raise Violation(f"complete with {self.kept}, the table is {self.states[self.delivered]}")
-        self.checkpoint = self._saved()
+        if not self.is_holding:
+            self.checkpoint = self._saved()
+
+    def _take_chunk(self, event: Event) -> None:
+        if isinstance(event, SnapshotRestartedEvent):
+            self.kept.clear()
+            self.read_keys = frozenset()
+        elif not isinstance(event, SnapshotRowsEvent):
+            self.is_complete = True
+        else:
+            said = self.states[self.delivered]
+            for read in event.rows:
+                row: tuple[Any, ...] = read
+                if said.get(row[0]) != row:
+                    raise Violation(f"read {row} at place {self.delivered}, where it is {said.get(row[0])}")
+                if row[0] in self.read_keys:
+                    raise Violation(f"{row} is given as read a second time")
+                self.kept[row[0]] = row
+                # Where keys move, and after XA, rows are read by their keys that may have been read before.
+                if self.case.is_slow:
+                    self.read_keys |= {row[0]}
+
+    def _be_done(self) -> None:
+        """The consumer is done with a chunk."""
+        assert self.holding is not None
+        self.copy.settle([self.holding])
+        self.holding = None
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the consumer has a chunk that it is not done with."""
+        return self.holding is not None
 
     def _kill(self) -> None:
         """The consumer is killed, and goes on from its checkpoint, which is as old as its data."""
-        text, self.delivered, self.kept, self.held, self.is_complete = self.checkpoint
+        text, self.delivered, self.kept, self.held, self.is_complete, self.read_keys = self.checkpoint
         self.kept, self.held = dict(self.kept), dict(self.held)
-        self.window = None
+        self.window = self.holding = None
         self._begin(CopyState.from_text(text))
         self.kills -= 1
 
@@ -302,8 +338,7 @@ class World:
         touched: Touched = {}
 
         def add(touching: Touching) -> None:
-            for key, touch in touching.touched[IDENTITY].items():
-                add_touch(touched, key, touch)
+            add_transaction(touched, touching.touched[IDENTITY])
 
         touches = TransactionTouches(self.copy._keys, add, lambda xid: None, lambda event: None)
         for events in self.events[: segments.start.position - 4]:
@@ -336,6 +371,7 @@ class World:
         other.copy = SnapshotCopy()
         windows: dict[int, Window] = {}
         other.copy.tables[IDENTITY] = _clone_table(self.copy.tables[IDENTITY], windows)
+        other.copy._handed = self.copy._handed
         other.copy._known, other.copy._keys = dict(self.copy._known), dict(self.copy._keys)
         other.copy._touches._tables = other.copy._keys
         other.copy._touches.prepared = dict(self.copy._touches.prepared)
@@ -354,18 +390,20 @@ class World:
             self.visible,
             self.executed,
             frozenset(self.kept.items()),
+            self.read_keys,
             frozenset(self.held),
             self.kills,
             self.is_complete,
+            self.copy._handed if self.is_holding else None,
             None if self.window is None else (frozenset(self.view.items()), self.committed_at_low),
             table.progress,
-            tuple(_touched(one) for one in segments._touched),
+            tuple(_touched(one.touched) for one in segments._segments),
             tuple(
-                None if start is LOWEST else (start.position, str(start.gtid_set))
-                for start in segments._starts
+                None if one.start is LOWEST else (one.start.position, str(one.start.gtid_set))
+                for one in segments._segments
             ),
-            tuple(_window(one, segments._first) for one in windows),
-            None if self.window is None else _window(self.window, segments._first),
+            tuple(map(_window, windows)),
+            None if self.window is None else _window(self.window),
             tuple(self.copy._touches.prepared),
             self.copy.follows(IDENTITY),
         )
@@ -374,8 +412,7 @@ class World:
 def _clone_table(table: TableCopy, windows: dict[int, Window]) -> TableCopy:
     other = copy.copy(table)
     other.segments = copy.copy(table.segments)
-    other.segments._starts = list(table.segments._starts)
-    other.segments._touched = [dict(one) for one in table.segments._touched]
+    other.segments._segments = [replace(one, touched=dict(one.touched)) for one in table.segments._segments]
 
     def clone(window: Window) -> Window:
         twin = windows[id(window)] = copy.copy(window)
@@ -388,30 +425,25 @@ def _clone_table(table: TableCopy, windows: dict[int, Window]) -> TableCopy:
 
 
 def _touched(touched: Touched) -> frozenset[Any]:
-    return frozenset(
-        (
-            key,
-            one.row,
-            None if one.part is None else tuple(one.part.items()),
-            one.is_gone,
-            one.is_new,
-            one.is_doubtful,
-        )
-        for key, one in touched.items()
-    )
+    return frozenset((key, *_touch(one), one.last and _touch(one.last)) for key, one in touched.items())
 
 
-def _window(window: Window, first: int) -> tuple[Any, ...]:
-    segment = None if window.segment is None else window.segment - first
-    high = None if window.high is None else window.high.position
+def _touch(touch: Touch) -> tuple[Any, ...]:
+    part = None if touch.part is None else tuple(touch.part.items())
+    return touch.row, part, touch.is_gone, touch.is_new, touch.is_doubtful
+
+
+def _window(window: Window) -> tuple[Any, ...]:
+    index = window._segments._index
     return (
         window.what,
         window._done,
-        segment,
+        None if window.segment is None else index(window.segment),
+        index(window.opened),
         window.is_void,
         tuple(window.rows),
         window.end,
-        high,
+        None if window.high is None else window.high.position,
         window.wanted,
     )
 

@@ -20,13 +20,13 @@ from protocol.constants import ColumnType
 from protocol.errors import CheckpointError
 from protocol.gtid import GtidSet
 from protocol.position import Checkpoint
-from protocol.rows.column import Column
+from protocol.rows.column import ABSENT, Column
 from protocol.rows.table import Table
 from replica.snapshot.copy_state import CopyState
 from replica.snapshot.marks import FileMark, GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import MOST_AGAIN, NEWEST_AGAIN, TableProgress
-from replica.snapshot.touches import GONE, Moved, Segments, Touch, Touched
+from replica.snapshot.touches import GONE, Moved, Segments, Touch, Touched, written
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.sql.xa import Xid
 from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
@@ -247,8 +247,55 @@ def test_low_marks_by_file_need_one_segment_for_each_file() -> None:
         for file, position in (("binlog.000001", 500), ("binlog.000001", 600), ("binlog.000002", 700)):
             segments.add({(position,): GONE})
             segments.cut(Place(file, position))
-        assert len(segments._starts) == expected
-        assert segments.covering(FileMark("binlog.000003")) == expected - 1
+        segments.fold_before(segments.newest)
+        assert len(segments._segments) == expected
+        assert segments.covering(FileMark("binlog.000003")) == segments.newest == 3
+
+
+MADE_ANEW = GONE.then(written((1, ABSENT)))
+
+
+def test_a_row_that_the_log_does_not_tell_is_read_when_an_earlier_touch_is_visible() -> None:
+    """Of the touches before a read view only the newest may be invisible, also where low marks begin the log file."""
+    segments = Segments(Place("binlog.000001", 4))
+    number = segments.covering(FileMark("binlog.000001"))
+    assert number == 0
+    segments.add({(1,): GONE}, "binlog.000001")
+    segments.add({(1,): written((1, ABSENT))}, "binlog.000001")
+    before = segments.newest
+    segments.cut(Place("binlog.000001", 900))
+    touch = segments.touch((1,), number, segments.newest)
+    assert touch is not None
+    assert (touch.part, touch.is_doubtful) == ({0: 1}, False)
+    # Opened before both: both may be invisible, and what the columns were left as is not known.
+    touch = segments.touch((1,), number, before)
+    assert touch is not None
+    assert touch.is_doubtful
+
+
+def test_reading_a_row_again_waits_for_what_can_tell_it() -> None:
+    segments = Segments(Place("binlog.000001", 4))
+    segments.add({(1,): MADE_ANEW, (2,): GONE}, "binlog.000001")
+    assert not segments.awaits_file((1,))
+    segments.covering(FileMark("binlog.000001"))
+    assert [segments.awaits_file((number,)) for number in (1, 2, 3)] == [True, False, False]
+    segments.add({(1,): Touch((1, 5))}, "binlog.000001")
+    assert not segments.awaits_file((1,))
+    segments.add({(1,): MADE_ANEW}, "binlog.000001")
+    assert segments.awaits_file((1,))
+    segments.enter(Place("binlog.000002", 700))
+    assert not segments.awaits_file((1,))
+    assert segments.covering(FileMark("binlog.000002")) == segments.newest
+
+
+def test_a_file_whose_beginning_was_not_followed_has_no_segment_of_its_own() -> None:
+    """The stream began by GTIDs: what came before in its file is not known before that was read."""
+    segments = Segments(Place("", 0, GtidSet(GTIDS)))
+    segments.add({(1,): MADE_ANEW}, "binlog.000004")
+    assert segments.covering(FileMark("binlog.000004")) is None
+    assert not segments.awaits_file((1,))
+    segments.add({(1,): GONE}, "binlog.000005")
+    assert segments.covering(FileMark("binlog.000005")) == segments.newest == 1
 
 
 def test_a_table_without_a_key_is_complete_when_prepared_transactions_have_ended() -> None:
@@ -310,7 +357,7 @@ def test_rows_of_xa_are_known_again_once_the_log_before_the_checkpoint_was_read(
     if not is_decided:
         copy.settle(commit)
     segments = copy.tables[IDENTITY].segments
-    assert (segments.touch((1,), 0), segments.touch((2,), 0)) == (row, GONE)
+    assert (segments.touch((1,), 0, 0), segments.touch((2,), 0, 0)) == (row, GONE)
     assert copy.tables[IDENTITY].progress.again == ((1,), (2,))
 
 

@@ -10,9 +10,10 @@ from protocol.binlog.events import XaPrepareEvent
 from protocol.gtid import Gtid, GtidSet
 from replica.snapshot import transaction_touches
 from replica.snapshot.marks import GtidMark, LowMark, Place
-from replica.snapshot.table_copy import TableProgress
-from replica.snapshot.touches import Segments
+from replica.snapshot.table_copy import TableCopy, TableProgress
+from replica.snapshot.touches import Key, Segments, Touch
 from replica.snapshot.transaction_touches import Touching, TransactionTouches
+from replica.snapshot.window import Window
 from replica.sql.xa import Xid
 from tests.support.scripted_source import FILE, SOURCE, Case, Script, log_of
 from tests.support.source_model import Break, World, explore
@@ -21,6 +22,7 @@ UPDATE = Script((("update", 1, 11),))
 AGAIN = Script((("update", 1, 12),))
 DELETE = Script((("delete", 2),))
 INSERT = Script((("insert", 2, 21),))
+ANEW = Script((("delete", 1), ("insert", 1, 14)))
 MOVE_DOWN = Script((("move", 3, 0),))
 MOVE_UP = Script((("move", 1, 4),))
 XA = Script((("update", 1, 13), ("insert", 5, 51)), is_xa=True)
@@ -48,9 +50,23 @@ CASES = [
     case("XA rolled back", XA_BACK, order=(0, 0)),
     small("four transactions", UPDATE, INSERT, DELETE, AGAIN, kills=0),
     case("low mark by file", UPDATE, DELETE, low="file"),
+    case("a slow consumer", UPDATE, DELETE, kills=0, is_slow=True),
+    small("a slow consumer, minimal: deleted and made again", DELETE, INSERT, image="MINIMAL", is_slow=True),
     small("commits out of order", UPDATE, INSERT, AGAIN, low="file", is_ordered=False, kills=0),
     case("minimal: updates", UPDATE, Script((("update", 2, 22),)), image="MINIMAL"),
     case("minimal: deleted and made again", DELETE, INSERT, image="MINIMAL"),
+    case("minimal, low mark by file: deleted and made again", DELETE, INSERT, image="MINIMAL", low="file"),
+    case(
+        "minimal, commits out of order: deleted and made again",
+        *(DELETE, INSERT, UPDATE),
+        image="MINIMAL",
+        low="file",
+        is_ordered=False,
+        kills=0,
+    ),
+    small(
+        "minimal, low mark by file: made anew in one transaction", ANEW, UPDATE, image="MINIMAL", low="file"
+    ),
     case("minimal: a key moves", MOVE_DOWN, UPDATE, image="MINIMAL"),
     case("minimal: XA", XA, order=(0, 0), image="MINIMAL"),
     case("without a key", UPDATE, DELETE, has_key=False),
@@ -96,8 +112,32 @@ def test_the_place_of_another_view_is_found() -> None:
 
 def test_a_stream_that_is_ahead_of_the_tables_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a kill the touches of delivered transactions are not known, and these may not be visible yet."""
-    monkeypatch.setattr(Segments, "covering", lambda self, low: self._first + len(self._starts) - 1)
+    monkeypatch.setattr(Segments, "covering", lambda self, low: self.newest)
     assert explore(by_name("updates of one row")).violation
+
+
+def test_touches_after_a_view_that_count_as_visible_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All touches of a key but the newest are visible if they came before the view was opened, not later."""
+
+    def newest(self: Segments, key: Key, number: int, opened: int) -> Touch | None:
+        touches = [segment.touched[key] for segment in self._segments if key in segment.touched]
+        return (touches[-1].last or touches[-1]) if touches else None
+
+    monkeypatch.setattr(Segments, "touch", newest)
+    assert explore(by_name("minimal, low mark by file: deleted and made again")).violation
+
+
+def test_rows_that_are_read_again_while_the_consumer_has_them_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The progress moves when the consumer is done; what is read meanwhile comes behind the rows that it has."""
+    next_window = TableCopy.next_window
+
+    def from_progress(self: TableCopy, place: Place, progress: TableProgress) -> Window | None:
+        return next_window(self, place, self.progress)
+
+    monkeypatch.setattr(TableCopy, "next_window", from_progress)
+    assert "second time" in explore(by_name("a slow consumer")).violation
 
 
 def test_xa_that_counts_at_prepare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,91 @@
+"""Copies that wait: for a consumer that takes its time, and for what the log does not tell of a row."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import replica
+import replica.sync
+from replica import SnapshotCompleteEvent, SnapshotRowsEvent
+from tests.server.support.streams import SECONDS, stream_of
+from tests.support.servers import Server
+
+ROWS = 500
+# The default is 30 seconds: a copy of some rows that waits for a heartbeat would be found by the limit.
+QUIET: dict[str, Any] = {"start": "snapshot", "heartbeat": 600, "snapshot_chunk_rows": 100}
+
+
+@pytest.fixture
+def table(server: Server, schema: str) -> str:
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, n INT)")
+    server.query(f"INSERT INTO {schema}.t VALUES {','.join(f'({n}, {n})' for n in range(ROWS))}")
+    server.query("FLUSH BINARY LOGS")
+    return f"{schema}.t"
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+async def test_a_slow_consumer_gets_each_row_once(server: Server, table: str, connections: int) -> None:
+    """While it has the rows of a chunk, the next ones are read: those behind it."""
+    keys: list[object] = []
+    options = {**QUIET, "tables": table, "snapshot_connections": connections}
+    async with asyncio.timeout(SECONDS), stream_of(server, **options) as stream:
+        async for event in stream:
+            await asyncio.sleep(0.05)
+            if isinstance(event, SnapshotRowsEvent):
+                keys += [row[0] for row in event.rows]
+            if isinstance(event, SnapshotCompleteEvent):
+                assert event.rows == ROWS
+                break
+    assert keys == list(range(ROWS))
+
+
+def test_a_consumer_without_asyncio_gets_each_row_once(server: Server, table: str) -> None:
+    keys: list[object] = []
+    with replica.sync.connect(server.dsn(), tables=table, **QUIET) as stream:
+        for event in stream:
+            if isinstance(event, SnapshotRowsEvent):
+                keys += [row[0] for row in event.rows]
+            if isinstance(event, SnapshotCompleteEvent):
+                # What comes next is the statement, not the rows again.
+                server.query(f"DELETE FROM {table} WHERE id = 7")
+            if isinstance(event, replica.DeleteRowsEvent):
+                break
+    assert keys == list(range(ROWS))
+
+
+@pytest.mark.parametrize("name", ["mariadb:11.8", "mysql:5.6"])
+async def test_rows_that_the_log_does_not_tell_wait_for_the_next_file(
+    extra_server: Callable[..., Server], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Deleted and made again in one transaction, without a column: no low mark says that this is visible."""
+    server = extra_server(name, "--binlog-row-image=MINIMAL")
+    server.query("CREATE DATABASE d")
+    server.query("CREATE TABLE d.t (id INT PRIMARY KEY, n INT, left_out INT DEFAULT 7)")
+    server.query("INSERT INTO d.t VALUES (1, 1, 1), (2, 2, 2)")
+    with contextlib.closing(server.connect(autocommit=False)) as connection:
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM d.t WHERE id = 1")
+            cursor.execute("INSERT INTO d.t (id, n) VALUES (1, 3)")
+        connection.commit()
+    read: dict[object, object] = {}
+    chunks = 0
+    async with asyncio.timeout(SECONDS), stream_of(server, tables="d.t", **QUIET) as stream:
+        async for event in stream:
+            if isinstance(event, SnapshotCompleteEvent):
+                break
+            if not isinstance(event, SnapshotRowsEvent):
+                continue
+            chunks += 1
+            read |= {row[0]: row for row in event.rows}
+            if chunks == 1:
+                assert read == {2: (2, 2, 2)}
+                asyncio.get_running_loop().call_later(1, server.query, "FLUSH BINARY LOGS")
+    assert (read, chunks) == ({1: (1, 3, 7), 2: (2, 2, 2)}, 2)
+    assert [getattr(record, "rows", None) for record in caplog.records if "FLUSH" in record.getMessage()] == [
+        1
+    ]
