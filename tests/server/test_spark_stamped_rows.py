@@ -12,6 +12,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from protocol.errors import ConfigurationError
+from replica.cli import main
 from replica.spark import read_current
 from replica.spark.jobs import typed_changelog
 from tests.server.support.copied_jobs import CopiedJob
@@ -62,7 +63,13 @@ def test_deleted_rows_stay(spark: SparkSession, mysql97: Server, shop: str, tmp_
         mirrored.run()
 
 
-def test_a_typed_changelog(spark: SparkSession, mysql97: Server, shop: str, tmp_path: Path) -> None:  # noqa: F811
+def test_a_typed_changelog(
+    spark: SparkSession,  # noqa: F811
+    mysql97: Server,
+    shop: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """It begins where it is started, for all tables at once, and goes on."""
     one, other = f"{shop}.t", f"{shop}.`no key`"
     mysql97.query(f"CREATE TABLE {one} (id INT UNSIGNED PRIMARY KEY, a DECIMAL(9, 2), at TIMESTAMP(6) NULL)")
@@ -95,3 +102,6 @@ def test_a_typed_changelog(spark: SparkSession, mysql97: Server, shop: str, tmp_
         ("delete", "x", "2026-01-02"),
         ("insert", "y", "2026-01-02"),
     ]
+    command = ["spark", "resync", "--target", str(job.target), "--table", one]
+    assert main(command) == 2
+    assert "a copy has rows, not changes" in capsys.readouterr().err

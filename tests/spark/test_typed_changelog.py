@@ -22,10 +22,12 @@ from deltalake import DeltaTable
 from protocol.errors import ConfigurationError
 from replica.spark.jobs import job_state, merge_tasks, mirror, typed_changelog
 from replica.spark.jobs.changes_table import ChangesTable, holds
+from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.current_rows import read_current
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper
 from replica.spark.jobs.kept_table import table_path
+from replica.spark.jobs.resync import resync
 from replica.spark.packed import pack
 from replica.spark.packed_items import unpack
 from tests.spark.support.kept_log import BEGIN, KEY, Change, RandomLog, frame_of, packed
@@ -215,3 +217,13 @@ def test_tasks_of_spark(
         read_current(spark, str(tmp_path), "shop.t3")
     found_states = typed_changelog.progress(str(tmp_path))["state"].to_pylist()
     assert found_states == ["kept"] * 5
+    with pytest.raises(ConfigurationError, match="typed changelog, and a copy has rows, not changes"):
+        resync(str(tmp_path), ["shop.t3"])
+    assert not Requests(str(tmp_path), {}).all()
+
+
+def test_what_helps_a_parked_table(tmp_path: Path) -> None:
+    """Not a copy: it has no changes."""
+    remedy = replace(target_of(tmp_path, ChangesTable), is_live=True).remedy("shop.t")
+    assert "another folder" in remedy
+    assert "resync" not in remedy

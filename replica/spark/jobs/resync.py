@@ -29,7 +29,7 @@ def resync(target: str, tables: Sequence[str], *, storage: Mapping[str, str] = _
     A job that runs begins within seconds, another one when it is started. Meanwhile the table stays as it was, and
     its changes wait; other tables go on. A table that was parked is kept again. Of a ``history`` all present states
     end at the time of the copy, and new ones begin. ``progress`` says ``copying`` until it is done. Raises
-    ``ConfigurationError`` for a target without a job, and for patterns without a table of it.
+    ``ConfigurationError`` for a target without a job, for one of a typed changelog, and for patterns without a table.
     """
     require_delta()
     from replica.spark.jobs import job_state
@@ -40,6 +40,11 @@ def resync(target: str, tables: Sequence[str], *, storage: Mapping[str, str] = _
     if found is None:
         raise ConfigurationError(f"target: {target} has no tables of a mirror or a history")
     state = found[0]
+    if state.is_changelog:
+        raise ConfigurationError(
+            f"target: {target} has the changes of a typed changelog, and a copy has rows, not changes: begin a "
+            "changelog in another folder, or keep the tables by a mirror or a history"
+        )
     known = sorted({*state.tables, *state.parked})
     wants = table_filter(tables)
     chosen = [name for name in known if wants is None or wants(*name.split(".", 1))]

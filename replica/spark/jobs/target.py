@@ -40,6 +40,8 @@ class Target:
         """What helps a table that is kept no longer."""
         if not self.is_live:
             return "give the state of the table at a checkpoint (--seed), or exclude it"
+        if self.kind.is_changelog:
+            return "begin a changelog of it in another folder; the changes so far stay in this one"
         words = ("mysql-replica", "spark", "resync", "--target", self.path, "--table", name)
         return f"copy it anew: {shlex.join(words)}"
 
