@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,10 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from replica.spark.jobs import leaves, merge_tasks, staging
+from replica.spark.jobs import job_state, leaves, merge_tasks, staging
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import Keeper
+from replica.spark.jobs.keeper import Keeper, MergePolicy
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.jobs.target import Target
 from tests.spark.support.kept_log import KEY, frame_of, packed
@@ -56,3 +57,28 @@ def test_tasks_of_spark(
             assert sorted(row["_seq"] for row in rows) == sorted(state.seq for state in table.past)
     # What nobody needs any more is deleted.
     assert {path.suffix for path in (tmp_path / staging.FOLDER).iterdir()} <= {".arrow"}
+
+
+def test_in_another_thread(
+    seed: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the timer that merges what has waited: Spark has no active session there."""
+    monkeypatch.setattr(merge_tasks, "SMALL_BYTES", 0)
+    rng = random.Random(seed)
+    log = random_log(rng, 20, alters=False)
+    target = Target(str(tmp_path), CurrentTable, lambda name: name.startswith("shop."))
+    keeper = Keeper(target, JobState(), MergePolicy(1000))
+    frame = frame_of(spark, list(packed(rng, log.transactions)))
+    with ThreadPoolExecutor(2) as pool:
+        stage = partial(merge_tasks.stage, frame, target.path, target.storage)
+        pool.submit(keeper.run, "query", 0, stage, spark).result()
+        assert any(keeper_state(target).waiting)
+        pool.submit(keeper.merge_waiting, is_end=True).result()
+    for name, table in log.tables.items():
+        assert by_key(rows_of(tmp_path, name), *KEY) == table.rows
+
+
+def keeper_state(target: Target) -> JobState:
+    found = job_state.peek(target.path, {})
+    assert found is not None
+    return found[0]

@@ -40,7 +40,7 @@ from .partitioned_files import (
     with_day,
     written_files,
 )
-from .spark_session import query_id
+from .spark_session import query_id, save
 from .staging import schema_from_text, schema_to_text
 
 NAME: Final = "mysql-replica-delta"
@@ -132,7 +132,6 @@ def append(
     """
     columns = to_arrow_schema(frame.schema, timezone="UTC") if schema is None else with_day(schema)
     open_table(target, columns, partitions, storage)
-    frame.sparkSession.dataSource.register(DeltaFiles)
     options = {
         "target": target,
         "partitions": json.dumps(list(partitions)),
@@ -142,7 +141,7 @@ def append(
         options["packed"] = schema_to_text(columns)
     if transaction is not None:
         options |= {"query": transaction.app_id, "batch": str(transaction.version)}
-    frame.write.format(NAME).mode("append").options(**options).save()
+    save(frame, DeltaFiles, options)
 
 
 def create_table(

@@ -43,6 +43,7 @@ from .merges import (
     table_from_json,
     table_to_json,
 )
+from .spark_session import save
 from .staging import Staged, StagingFile, staged_from_json, staged_to_json
 
 if TYPE_CHECKING:
@@ -61,9 +62,8 @@ def stage(
     frame: "DataFrame", target: str, storage: Mapping[str, str], *, is_changelog: bool = False
 ) -> list[Staged]:
     """Write the rows of a micro-batch in packed mode to files of the target. Returns its items in order."""
-    frame.sparkSession.dataSource.register(StagingTarget)
     more = {"changelog": "true"} if is_changelog else {}
-    return [staged_from_json(item) for item in _written(frame, _STAGING, target, storage, **more)]
+    return [staged_from_json(item) for item in _written(frame, StagingTarget, target, storage, **more)]
 
 
 def merge(
@@ -72,8 +72,7 @@ def merge(
     """The merges, as tasks of Spark if they are large."""
     if spark is None or sum(merge.size for merge in merges) < SMALL_BYTES:
         return merge_here(merges, target, storage)
-    for source in (PiecesSource, LeavesTarget):
-        spark.dataSource.register(source)
+    spark.dataSource.register(PiecesSource)
     system = folder(target, storage)
     path = f"{staging.FOLDER}/{uuid.uuid4()}.plan.json"
     plan, tasks = _plan(merges)
@@ -82,7 +81,7 @@ def merge(
     try:
         pieces = spark.read.format(_PIECES).options(**_options(target, storage, plan=path)).load()
         ordered = pieces.repartitionById(tasks, "task").sortWithinPartitions("place", "number")
-        written = _written(ordered, _LEAVES, target, storage)
+        written = _written(ordered, LeavesTarget, target, storage)
     finally:
         with contextlib.suppress(OSError):
             system.delete_file(path)
@@ -100,12 +99,12 @@ def _options(target: str, storage: Mapping[str, str], **more: str) -> dict[str, 
 
 
 def _written(
-    frame: "DataFrame", name: str, target: str, storage: Mapping[str, str], **more: str
+    frame: "DataFrame", source: type[DataSource], target: str, storage: Mapping[str, str], **more: str
 ) -> list[Any]:
     """What the tasks of a write have returned, in the order of their partitions."""
     system, path = folder(target, storage), f"{staging.FOLDER}/{uuid.uuid4()}.json"
     system.create_dir(staging.FOLDER, recursive=True)
-    frame.write.format(name).mode("append").options(**_options(target, storage, result=path, **more)).save()
+    save(frame, source, _options(target, storage, result=path, **more))
     with system.open_input_stream(path) as file:
         found: list[Any] = json.loads(file.read())
     system.delete_file(path)

@@ -34,6 +34,7 @@ from .partitioned_files import (
     unpacked,
     written_files,
 )
+from .spark_session import save
 
 NAME: Final = "mysql-replica-parquet"
 _VERSION: Final = "v1"
@@ -60,7 +61,6 @@ def append(
     """
     if batch in _SinkLog(target, storage).batches():
         return
-    frame.sparkSession.dataSource.register(ParquetFiles)
     options = {
         "target": target,
         "partitions": json.dumps(list(partitions)),
@@ -68,7 +68,7 @@ def append(
         "batch": str(batch),
         "packed": "true" if is_packed else "",
     }
-    frame.write.format(NAME).mode("append").options(**options).save()
+    save(frame, ParquetFiles, options)
 
 
 def create(

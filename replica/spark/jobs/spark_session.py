@@ -23,6 +23,7 @@ from protocol.records import record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
@@ -223,6 +224,19 @@ def _prepare_environment() -> None:
     if not any(os.environ.get(name) for name in _LOCALES):
         # Otherwise Java cannot write folders with names that are not ASCII, such as tables have.
         os.environ["LC_ALL"] = "C.UTF-8"
+
+
+def save(frame: "DataFrame", source: "type[DataSource]", options: Mapping[str, str]) -> None:
+    """Write rows by a data source of this project, from any thread.
+
+    Spark looks a writer up in the session that is active in the calling thread (DataSource.lookupDataSource), and in
+    a new thread none is.
+    """
+    spark = frame.sparkSession
+    spark.dataSource.register(source)
+    if not is_connect(spark):
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
+    frame.write.format(source.name()).mode("append").options(**options).save()
 
 
 @contextlib.contextmanager
