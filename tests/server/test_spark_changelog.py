@@ -18,7 +18,7 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from protocol.errors import ReplicaError
+from protocol.errors import ConfigurationError, ReplicaError
 from replica.spark.jobs import changelog
 from replica.spark.jobs.spark_session import Pace, await_queries, read_stream, state_of
 from tests.server.support.spark_sources import two_tables
@@ -123,8 +123,10 @@ def test_runs_go_on_and_batches_that_are_run_again_add_nothing(
     layout = "tables" if format == "parquet" else None
     job.run(format, layout=layout)
     insert(mysql97, tables, 0, 20)
-    job.run(format, layout=layout)
-    # Later runs find the layout in the target.
+    # Later runs find the layout in the target, though that has no rows yet.
+    with pytest.raises(ConfigurationError, match="another layout"):
+        job.run(format, layout="tables" if layout is None else "shared")
+    job.run(format)
     assert job.ids(format) == list(range(20))
     job.forget_last_commit(format)
     mysql97.query(f"ALTER TABLE {quoted(tables[0])} ADD COLUMN n INT")

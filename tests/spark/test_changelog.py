@@ -6,7 +6,7 @@ import contextlib
 import random
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from protocol.errors import CheckpointError, ConfigurationError
 from replica.spark.jobs import changelog, delta_append
-from replica.spark.jobs.changelog_layout import PARTITIONS, Layout, partitions_of
+from replica.spark.jobs.changelog_layout import PARTITIONS, Layout, note_layout, partitions_of
 from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table
 from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.parquet_append import create
@@ -134,6 +134,18 @@ def test_a_target_keeps_the_layout_with_which_it_began(spark: SparkSession, tmp_
         create(changelog.with_day(frame), f"file://{stored}", PARTITIONS[layout])
         other: Layout = "shared" if layout == "tables" else "tables"
         for target, format in targets:
+            assert partitions_of(target, format, None, {}) == PARTITIONS[layout]
+            with pytest.raises(ConfigurationError, match="another layout"):
+                partitions_of(target, format, other, {})
+
+
+@pytest.mark.parametrize("layout", PARTITIONS)
+def test_a_target_without_rows_keeps_its_layout(tmp_path: Path, layout: Layout) -> None:
+    other: Layout = "shared" if layout == "tables" else "tables"
+    for target in (str(tmp_path / "a"), f"file://{tmp_path}/b"):
+        note_layout(target, PARTITIONS[layout], {})
+        note_layout(target, PARTITIONS[other], {})
+        for format in get_args(changelog.Format):
             assert partitions_of(target, format, None, {}) == PARTITIONS[layout]
             with pytest.raises(ConfigurationError, match="another layout"):
                 partitions_of(target, format, other, {})

@@ -83,18 +83,20 @@ def start(
     frame = read_stream(spark, options, target, state)
     frame = with_day(frame) if schema is None else counted(frame)
     storage = storage_of(source)
-    from replica.spark.jobs.changelog_layout import partitions_of
+    from replica.spark.jobs.changelog_layout import note_layout, partitions_of
 
     partitions = partitions_of(target, format, layout, storage)
     if format == "delta":
         from replica.spark.jobs.delta_append import AppendToDelta
 
+        note_layout(target, partitions, storage)
         each = AppendToDelta(target, partitions, state.checkpoint, storage, schema)
         writer = frame.writeStream.foreachBatch(each)
         return start_query(writer, state, pace)
     from replica.spark.jobs.file_sink import check_file_sink
 
     check_file_sink(target, state, storage)
+    note_layout(target, partitions, storage)
     if _is_on_s3(target):
         from replica.spark.jobs.parquet_append import append
 

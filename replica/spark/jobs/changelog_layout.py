@@ -5,18 +5,20 @@
               statistics, and in Delta whole files by the table's log.
     tables    folders by schema, table and day: a file for each table and task
 
-A target keeps the layout with which it began; version 0.1.0 had ``tables`` only at first.
+A target keeps the layout with which it began: its folders say which, and until it has rows ``_state/layout.json``.
+Version 0.1.0 had ``tables`` only at first.
 """
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pyarrow.fs import FileSelector, LocalFileSystem
+from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
 
 from protocol.errors import ConfigurationError
 
-from ...spool.storage import file_system
+from ...spool.storage import file_system, write_whole
 from .spark_session import local_path
 
 Layout = Literal["shared", "tables"]
@@ -27,6 +29,9 @@ PARTITIONS: Final[Mapping[Layout, tuple[str, ...]]] = MappingProxyType(
 )
 
 
+_FILE: Final = "_state/layout.json"
+
+
 def partitions_of(
     target: str, format: Literal["parquet", "delta"], wanted: Layout | None, storage: Mapping[str, str]
 ) -> tuple[str, ...]:
@@ -35,11 +40,34 @@ def partitions_of(
     Raises ``ConfigurationError`` if the target has another layout.
     """
     found = _delta(target, storage) if format == "delta" else _parquet(target, storage)
+    found = found or _noted(target, storage)
     if found is not None and wanted is not None and found != PARTITIONS[wanted]:
         raise ConfigurationError(
             f"layout: {target} has another layout than {wanted} -- leave the option out, or give another folder"
         )
     return found or PARTITIONS[wanted or "shared"]
+
+
+def note_layout(target: str, partitions: tuple[str, ...], storage: Mapping[str, str]) -> None:
+    """Note the layout of a target that may have no rows yet."""
+    if _noted(target, storage) is None:
+        system, path = _system(target, storage)
+        said = json.dumps({"partitions": partitions}).encode()
+        write_whole(system, f"{path}/{_FILE}", lambda file: file.write(said))
+
+
+def _noted(target: str, storage: Mapping[str, str]) -> tuple[str, ...] | None:
+    system, path = _system(target, storage)
+    try:
+        with system.open_input_stream(f"{path}/{_FILE}") as file:
+            return tuple(json.loads(file.read())["partitions"])
+    except FileNotFoundError:
+        return None
+
+
+def _system(target: str, storage: Mapping[str, str]) -> tuple[FileSystem, str]:
+    local = local_path(target)
+    return file_system(target, storage) if local is None else (LocalFileSystem(), local)
 
 
 def _delta(target: str, storage: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -53,8 +81,7 @@ def _delta(target: str, storage: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _parquet(target: str, storage: Mapping[str, str]) -> tuple[str, ...] | None:
-    local = local_path(target)
-    system, path = file_system(target, storage) if local is None else (LocalFileSystem(), local)
+    system, path = _system(target, storage)
     names = {
         info.base_name.partition("=")[0]
         for info in system.get_file_info(FileSelector(path, allow_not_found=True))
