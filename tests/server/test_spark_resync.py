@@ -7,7 +7,7 @@ import random
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,9 +16,9 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, ReplicaError
 from replica.cli import main
-from replica.spark.jobs import history, mirror, settled_copy
+from replica.spark.jobs import history, merge_tasks, mirror, settled_copy
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.resync import resync
@@ -27,7 +27,7 @@ from tests.server.support.copied_jobs import CopiedJob
 from tests.server.support.example_programs import eventually
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
-from tests.spark.support.kept_tables import check_intervals, rows_of
+from tests.spark.support.kept_tables import by_key, check_intervals, rows_of
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
@@ -172,3 +172,54 @@ def test_a_history(
     for row in begun:
         [now] = [one for one in found if (one["code"], one["_seq"]) == (row["code"], row["_seq"])]
         assert now["valid_to"] is not None
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+def test_deleted_rows_stay(
+    seed: int,
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of before, and rows that were deleted while the table was parked; executors look them up."""
+    rng = random.Random(seed)
+    job = CopiedJob(spark, server, shop, tmp_path)
+    random_shop.create(server, shop)
+    with RandomWriter(server, shop, rng) as writer:
+        writer.reach(150)
+        job.run(soft_deletes=True)
+        writer.reach(170)
+        job.run(soft_deletes=True)
+    server.query(f"ALTER TABLE {shop}.codes ADD COLUMN made TIMESTAMP DEFAULT CURRENT_TIMESTAMP")
+    server.query(f"DELETE FROM {shop}.codes LIMIT 3")
+    with contextlib.suppress(ReplicaError):
+        job.run(soft_deletes=True)
+    assert conditions(job.target)[f"{shop}.codes"] == "parked"
+    server.query(f"ALTER TABLE {shop}.codes DROP COLUMN made")
+    before = {table: states(job, shop, table) for table in TABLES}
+    monkeypatch.setattr(merge_tasks, "SMALL_BYTES", 0)
+    resync(str(job.target), [f"{shop}.*"])
+    with RandomWriter(server, shop, rng) as writer, job.running(soft_deletes=True, merge_interval=1):
+        writer.reach(50)
+        wait_until_copied(job)
+    job.run(soft_deletes=True)
+    assert set(conditions(job.target).values()) == {"kept"}
+    for table in TABLES:
+        found = states(job, shop, table)
+        assert before[table].keys() <= found.keys()
+        live = {key for key, is_deleted in found.items() if not is_deleted}
+        assert live == source_rows(server, shop, table).keys()
+        assert len(live) < len(found)
+
+
+def states(job: CopiedJob, shop: str, table: str) -> dict[tuple[Any, ...], bool]:
+    """Whether a row is deleted, by its key as ``source_rows`` has it."""
+    rows = by_key(rows_of(job.target, f"{shop}.{table}"), *TABLES[table][0])
+    return {
+        tuple(
+            str(one) if name == "number" else one for name, one in zip(TABLES[table][0], key, strict=True)
+        ): row["_deleted"]
+        for key, row in rows.items()
+    }

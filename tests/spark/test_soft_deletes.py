@@ -12,14 +12,16 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
+from protocol.errors import SchemaMismatchError
 from replica.spark.jobs import leaves
 from replica.spark.jobs.current_table import CurrentTable, SoftTable, StampedTable
 from replica.spark.jobs.kept_table import Step, table_path
 from tests.spark.support.kept_log import KEY, Modelled, RandomLog, State
 from tests.spark.support.kept_runs import keep, random_log, target_of
-from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
+from tests.spark.support.kept_shop import CREATE, LAYOUT, ONE, TWO, Kept
 from tests.spark.support.kept_tables import Row, by_key, rows_of
 
 STAMPS = ("_seq", "_ts", "_deleted")
@@ -109,11 +111,13 @@ def test_a_copy_gets_the_columns(tmp_path: Path, kind: type[CurrentTable]) -> No
     kept = Kept(tmp_path / "target", kind=kind)
     kept.say(CREATE).insert(TWO).run()
     table = kept.target.table("shop.t")
-    table.take_over(copied.target.table("shop.t"), Step("copy", 0, 1), (5, 7))
+    table.take_over(copied.target.table("shop.t"), Step("copy", 0, 1), (5, 7), ("id", "k"))
     own = {"_seq": None, "_ts": None} | ({"_deleted": False} if kind is SoftTable else {})
-    assert kept.rows() == [ONE | own]
+    gone = [TWO | {"_seq": 7, "_ts": moment(5), "_deleted": True}] if kind is SoftTable else []
+    assert kept.rows() == [ONE | own, *gone]
     kept.update(ONE, ONE | {"a": 3}).run()
-    [row] = kept.rows()
+    row, *others = kept.rows()
+    assert others == gone
     assert (plain(row), int(row["_seq"])) == (ONE | {"a": 3}, 3)
     assert (
         DeltaTable(table_path(str(kept.path), "shop.t"))
@@ -121,3 +125,73 @@ def test_a_copy_gets_the_columns(tmp_path: Path, kind: type[CurrentTable]) -> No
         .configuration["delta.dataSkippingStatsColumns"]
         == "`id`,`a`,`_ts`"
     )
+
+
+LAYOUTS: dict[str, tuple[tuple[str, pa.DataType], ...]] = {
+    "number": (("id", pa.int32()), ("k", pa.string()), ("a", pa.int64()), ("gone", pa.int32())),
+    "text": (("k", pa.string()), ("id", pa.int32()), ("a", pa.int64()), ("gone", pa.int32())),
+}
+
+
+def filled(path: Path, rows: list[Row], layout: str, *, seed: int, wide: bool = False) -> Kept:
+    """A table with these rows, in some files; the copy (not ``wide``) has other columns."""
+    rng = random.Random(seed)
+    kept = Kept(path, kind=SoftTable if wide else CurrentTable)
+    columns = LAYOUTS[layout]
+    kept.layout = columns if wide else tuple((name.replace("gone", "new"), kind) for name, kind in columns)
+    if not wide:
+        kept.layout = tuple((name, pa.int32() if name == "a" else kind) for name, kind in kept.layout)
+    key = ", ".join(name for name, _ in columns[:2])
+    kept.say(f"CREATE TABLE t (id INT, k VARCHAR(9), a INT, PRIMARY KEY ({key}))")
+    shuffled = rng.sample(rows, len(rows))
+    for start in range(0, len(shuffled), 40):
+        kept.insert(*shuffled[start : start + 40]).run()
+    return kept
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_rows_that_a_copy_lacks_stay(
+    seed: int, tmp_path: Path, layout: str, is_compacted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In many files; the copy has another type of a column, one that is new, and lacks one."""
+    for name in ("JOINED_BYTES", "MOST_BYTES", "LEAF_BYTES"):
+        monkeypatch.setattr(leaves, name, {"JOINED_BYTES": 0}.get(name, 3000))
+    rng = random.Random(seed)
+    keys = [(number, rng.choice("xyz")) for number in rng.sample(range(10_000), 300)]
+    before: list[Row] = [
+        {"id": one, "k": k, "a": rng.choice([one, 1 << 40]), "gone": 4} for one, k in keys[:200]
+    ]
+    after = [{"id": one, "k": k, "a": -one, "new": 5} for one, k in keys[100:]]
+    kept = filled(tmp_path / "target", before, layout, seed=seed, wide=True)
+    copied = filled(tmp_path / "copy", after, layout, seed=seed)
+    assert len(kept.target.table("shop.t").files(())) > 1
+    if is_compacted:
+        kept.target.table("shop.t").open().optimize.compact()
+    table, step = kept.target.table("shop.t"), Step("copy", 0, 1)
+    table.take_over(copied.target.table("shop.t"), step, (5, 7), [name for name, _ in LAYOUTS[layout][:2]])
+    found = by_key(kept.rows(), *KEY)
+    live = {"_seq": None, "_ts": None, "_deleted": False}
+    deleted = {"_seq": 7, "_ts": moment(5), "_deleted": True, "new": None}
+    expected = {(row["id"], row["k"]): row | live for row in after}
+    for row in before[:100]:
+        fits = row["a"] if row["a"] < 1 << 31 else None
+        expected[row["id"], row["k"]] = {"id": row["id"], "k": row["k"], "a": fits} | deleted
+    assert found == expected
+    version = table.open().version()
+    table.take_over(copied.target.table("shop.t"), step, (6, 8), ("id", "k"))
+    assert table.open().version() == version
+
+
+def test_a_copy_with_another_key(tmp_path: Path) -> None:
+    """Its rows cannot be told from the deleted ones."""
+    copied = Kept(tmp_path / "copy")
+    copied.layout = (("other", pa.int32()), *LAYOUT)
+    copied.say("CREATE TABLE t (other INT PRIMARY KEY, id INT, k VARCHAR(9), a INT)")
+    copied.insert(ONE | {"other": 1}).run()
+    kept = Kept(tmp_path / "target", kind=SoftTable)
+    kept.say(CREATE).insert(TWO).run()
+    table = kept.target.table("shop.t")
+    with pytest.raises(SchemaMismatchError, match=r"another key now \(other\)"):
+        table.take_over(copied.target.table("shop.t"), Step("copy", 0, 1), (5, 7), ("other",))
+    assert [plain(row) for row in kept.rows()] == [TWO]

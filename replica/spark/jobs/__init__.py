@@ -36,6 +36,7 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     column_values     the defaults of columns
     conversions       rows of a table in another form, after DDL; ``convert_tasks`` does it file by file
     table_merges      merges from the waiting rows of tables to their commits
+    deleted_rows      which rows of a table a copy of it lacks
     changed_values    whether a change of a column's type changes stored values
     append_tasks      waiting rows -> new files of changes
     kept_table        a table in Delta: ``current_table``, ``past_table`` (with ``states``) or ``changes_table``

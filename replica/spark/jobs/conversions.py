@@ -30,7 +30,8 @@ class Conversion:
     present states end at this time, in microseconds since 1970. ``begun``: rows become present states, which begin at
     this time, with this sequence number. ``stamps``: rows get these columns of that module. ``deleted`` has the time
     and the number of a statement that deletes all rows, which stay with a mark. ``own`` names the columns that are
-    not the source's; in a history (``is_history``) columns that the source has dropped stay.
+    not the source's; in a history (``is_history``) columns that the source has dropped stay. ``is_lenient``: values
+    that cannot be converted become null.
     """
 
     table: str
@@ -45,6 +46,7 @@ class Conversion:
     begun: tuple[int | None, int] | None = None
     stamps: tuple[str, ...] = ()
     deleted: tuple[int, int] | None = None
+    is_lenient: bool = False
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """The converted rows. Raises ``SchemaMismatchError`` if their values cannot be converted."""
@@ -95,6 +97,8 @@ class Conversion:
         if not rows.num_rows:
             return pa.array([], kind)
         if not _may_become(column.type, kind):
+            if self.is_lenient:
+                return pa.nulls(rows.num_rows, kind)
             raise self._mismatch(name, column.type, kind)
         try:
             if pa.types.is_decimal(column.type) and pa.types.is_string(kind):
@@ -104,6 +108,8 @@ class Conversion:
                 return pa.chunked_array([decimal_texts(chunk) for chunk in column.chunks], kind)
             return column.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if self.is_lenient:
+                return pa.array([_cast(value, kind) for value in column], kind)
             raise self._mismatch(name, column.type, kind) from error
 
     def _mismatch(self, name: str, found: pa.DataType, wanted: pa.DataType) -> SchemaMismatchError:
@@ -142,6 +148,7 @@ class Conversion:
             "begun": self.begun,
             "stamps": self.stamps,
             "deleted": self.deleted,
+            "is_lenient": self.is_lenient,
         }
 
     @classmethod
@@ -161,3 +168,11 @@ def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_string(wanted):
         return bool(numbers[0])
     return bool(pa.types.is_floating(wanted) and (pa.types.is_floating(found) or pa.types.is_integer(found)))
+
+
+def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+    """A value in another type; null if the type cannot hold it."""
+    try:
+        return value.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.scalar(None, kind)

@@ -6,7 +6,7 @@ A new file keeps what the name of the old one says of its keys, so leaves stay l
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,9 @@ from protocol.records import record
 
 from . import merge_tasks
 from .conversions import Conversion
+from .deleted_rows import Copied, lacking
 from .leaf_files import FileWriter, NewFile, folder, read
+from .leaf_merge import Flags
 from .leaves import PAST, LeafFile
 from .staging import schema_from_text, schema_to_text
 
@@ -31,13 +33,17 @@ _PREFIX: Final = re.compile(r"rows-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}-|past-"
 
 @record(frozen=True, slots=True)
 class Converting:
-    """What tasks know: the folders of the old and the new files, and the columns of the old ones."""
+    """What tasks know: the folders of the old and the new files, and the columns of the old ones.
+
+    With a copy (``copied``) only rows that it lacks are converted.
+    """
 
     conversion: Conversion
     source: str
     target: str
     schema: pa.Schema
     indexed: int
+    copied: Copied | None = None
 
     @property
     def new_schema(self) -> pa.Schema:
@@ -51,9 +57,9 @@ def convert(
     files: Sequence[LeafFile],
     storage: Mapping[str, str],
 ) -> list[NewFile]:
-    """Convert files, as tasks of Spark if they are large."""
+    """Convert files, as tasks of Spark if they are large. A file of which no rows are left is none."""
     if spark is None or sum(file.size for file in files) < merge_tasks.SMALL_BYTES:
-        return [convert_file(converting, file.path, storage) for file in files]
+        return _with_rows(convert_file(converting, file.path, storage) for file in files)
     spark.dataSource.register(Conversions)
     options = {
         "conversion": json.dumps(converting.conversion.to_json()),
@@ -64,24 +70,47 @@ def convert(
         "storage": json.dumps(dict(storage)),
         "files": json.dumps([file.path for file in files]),
     }
+    if converting.copied is not None:
+        options["copied"] = json.dumps(converting.copied.to_json())
     rows = spark.read.format(_NAME).options(**options).load().collect()
-    return [NewFile(*json.loads(row["file"])) for row in rows]
+    return _with_rows(NewFile(*json.loads(row["file"])) for row in rows)
+
+
+def _with_rows(files: Iterable[NewFile]) -> list[NewFile]:
+    return [file for file in files if file.rows]
 
 
 def convert_file(converting: Converting, path: str, storage: Mapping[str, str]) -> NewFile:
-    """Convert one file."""
+    """Convert one file. A file without rows is not kept."""
     conversion = converting.conversion
     kept = _PREFIX.match(path)
     prefix = f"{PAST}-" if conversion.ended is not None else kept[0] if kept is not None else "part-"
+    target = folder(converting.target, storage)
     writer = FileWriter(
-        folder(converting.target, storage),
+        target,
         f"{prefix}{uuid.uuid4()}.parquet",
         converting.new_schema,
         converting.indexed,
     )
+    chosen, place = _chosen(converting, path, storage), 0
     for rows in read(folder(converting.source, storage), [path], converting.schema):
+        end = place + rows.num_rows
+        if chosen is not None:
+            rows = rows.filter(pa.array(chosen[place:end]))
         writer.add(conversion.apply(rows))
-    return writer.finish()
+        place = end
+    file = writer.finish()
+    if not file.rows:
+        target.delete_file(file.path)
+    return file
+
+
+def _chosen(converting: Converting, path: str, storage: Mapping[str, str]) -> Flags | None:
+    """For each row of a file whether it is converted; None: all are."""
+    one = converting
+    if one.copied is None:
+        return None
+    return lacking(one.copied, one.conversion, one.source, path, one.schema, storage)
 
 
 class Conversions(DataSource):
@@ -121,6 +150,7 @@ class ConversionsReader(DataSourceReader):
             options["target"],
             schema_from_text(options["schema"]),
             int(options["indexed"]),
+            Copied.from_json(json.loads(options["copied"])) if "copied" in options else None,
         )
         file = convert_file(converting, partition.value, storage)
         text = json.dumps(list(asdict(file).values()))

@@ -31,6 +31,7 @@ from .kept_table import Step
 from .micro_batch import Batch
 from .settled_copy import Settled, SettledCopy, StartMirror
 from .spark_session import State
+from .stamps import DELETED
 from .target import Target
 
 if TYPE_CHECKING:
@@ -114,12 +115,19 @@ class Resyncs:
         for attempt in range(_ATTEMPTS):
             if not is_active():
                 return
-            hold = f"{request}-{attempt}"
-            if not self._hold(name, hold):
+            settled, hold = None, ""
+            # What waits is merged when a hold begins, and a row that is deleted while it waits leaves no trace: the
+            # second hold is a short one.
+            for number in range(2 if DELETED in self.target.kind.stamps else 1):
+                hold = f"{request}-{attempt}-{number}"
+                if not self._hold(name, hold):
+                    settled = None
+                    break
+                settled = copy.run()
+            if settled is None:
                 # The job has no state before its first micro-batch.
                 time.sleep(_PAUSE)
                 continue
-            settled = copy.run()
             self._check(name, settled)
             if _has_prepared(settled.state, name):
                 time.sleep(_PAUSE)
@@ -142,6 +150,8 @@ class Resyncs:
 
     def _hold(self, name: str, hold: str) -> bool:
         def change(state: JobState, batch: Batch) -> bool:
+            if DELETED in self.target.kind.stamps:
+                batch.merge(name)
             state.holds[name] = hold
             return True
 

@@ -68,7 +68,13 @@ class CopiedTable:
 
     def state(self) -> TableState:
         """The state of the table when it has been copied."""
-        return TableState(dict(self.defaults), is_seeded=True, kinds=dict(self.kinds), is_settling=True)
+        return TableState(
+            dict(self.defaults),
+            is_seeded=True,
+            kinds=dict(self.kinds),
+            is_settling=True,
+            key=list(self.key),
+        )
 
 
 @record(slots=True, frozen=True)

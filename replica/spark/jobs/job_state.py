@@ -63,7 +63,8 @@ class TableState:
     columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes of the
     table's files after its last merge, which was in the micro-batch ``merged_batch`` at ``merged_at``, in seconds
     since 1970. ``since``: since when all versions of the table are states that the source had; 0: not yet.
-    ``is_settling``: it was copied, and merges may find rows that are later than the changes (``rows_again``).
+    ``is_settling``: it was copied, and merges may find rows that are later than the changes (``rows_again``). ``key``
+    has the columns of the primary key at the last merge, or in the copy.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class TableState:
     merged_batch: int = -1
     since: int = 0
     is_settling: bool = False
+    key: list[str] = field(default_factory=list)
 
     def spelled(self, name: str, others: Iterable[str] = ()) -> str:
         """A column's name with the letter case in which it is known here: to the server, ``ID`` is ``id``.
@@ -85,6 +87,19 @@ class TableState:
         if name in known:
             return name
         return next((one for one in sorted(known) if one.lower() == name.lower()), name)
+
+    def rename_column(self, name: str, new: str) -> None:
+        """A column has another name."""
+        for values in (self.defaults, self.fills, self.kinds):
+            if name in values:
+                values[new] = values.pop(name)  # type: ignore[assignment]
+        self.key = [new if one == name else one for one in self.key]
+
+    def drop_column(self, name: str) -> None:
+        """A column is gone."""
+        for values in (self.defaults, self.fills, self.kinds):
+            values.pop(name, None)
+        self.key = [one for one in self.key if one != name]
 
 
 def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:

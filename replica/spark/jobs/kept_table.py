@@ -115,11 +115,17 @@ class KeptTable(ABC):
     def clear(self, micros: int, step: Step, seq: int = 0) -> None:
         """The source's table has lost all rows at this time (microseconds since 1970), by the statement ``seq``."""
 
-    def take_over(self, source: "KeptTable", step: Step, begin: tuple[int, int] | None = None) -> None:
+    def take_over(
+        self,
+        source: "KeptTable",
+        step: Step,
+        begin: tuple[int, int] | None = None,
+        key: Sequence[str] = (),
+    ) -> None:
         """Get the rows of another table, which are those of the source now, in place of the present ones.
 
         ``begin``: the time of that, in microseconds since 1970, and its sequence number; None if nothing is known of
-        the time before.
+        the time before. ``key`` has the columns of the key; none are known of a table that has had no row.
         """
         self.rewrite(self.conversion(), step, source)
 
@@ -201,7 +207,7 @@ class KeptTable(ABC):
             self._create(wanted)
             return
         # Names that differ in letter case only mean one column, both to the server and to Delta.
-        spelled = _spelled(found, wanted)
+        spelled = spellings(found, wanted)
         found = {spelled.get(name, name): kind for name, kind in found.items()}
         new = [name for name in wanted if name not in found]
         filled = {name: fills[name] for name in wanted if name in fills}
@@ -446,7 +452,7 @@ def table_path(target: str, name: str) -> str:
     return f"{target}/{_folder(schema)}/{_folder(table)}"
 
 
-def _spelled(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+def spellings(found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
     """New names for the columns whose wanted name differs in letter case only."""
     names = {name.lower(): name for name in wanted}
     return {name: new for name in found if (new := names.get(name.lower(), name)) != name}

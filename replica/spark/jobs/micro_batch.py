@@ -116,7 +116,7 @@ class Batch:
         place, known = settled.offset, settled.state.tables[name]
         begin = place_number(state.epoch, file_number(place.file), place.position)
         if source.table is not None:
-            kept.take_over(source, step, (settled.moment, begin))
+            kept.take_over(source, step, (settled.moment, begin), known.key)
         elif kept.table is not None:
             kept.clear(settled.moment, step, begin)
         known.size, known.merged_at, known.merged_batch = kept.size, int(time.time()), self._number
@@ -403,9 +403,7 @@ class Batch:
             _redefine(table, known, name, action.column, redefining)
         if name == new:
             return
-        for values in (known.defaults, known.fills, known.kinds):
-            if name in values:
-                values[new] = values.pop(name)  # type: ignore[assignment]
+        known.rename_column(name, new)
         if name in table.fields():
             table.rename_column(name, new, renaming)
 
@@ -416,8 +414,7 @@ class Batch:
         self._flush(action.table)
         table = self._table(action.table)
         name = known.spelled(action.name, table.fields())
-        for values in (known.defaults, known.fills, known.kinds):
-            values.pop(name, None)
+        known.drop_column(name)
         step = self._step(action.table)
         if name in table.fields():
             table.drop_column(name, step)

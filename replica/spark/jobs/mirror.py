@@ -33,7 +33,8 @@ of these rows for a moment. With ``once`` and writers at work, that may take ano
 ``keep_seq``: rows have ``_seq``, the sequence number of their last change, and ``_ts``, its commit time; both are
 null for rows of a copy. ``soft_deletes``: rows that the source has deleted stay as they were last, with ``_deleted``,
 until a row with their key comes back. So do the rows after TRUNCATE, and after DROP until the table is created again.
-A copy anew (resync) has no deleted rows. A target keeps the columns with which it began.
+So do rows that a copy anew (resync) lacks, with its columns; of these, values that its types cannot hold are null. A
+target keeps the columns with which it began.
 
 Column names that the log lacks (no server logs them by default) are those of their place: the job reads the tables
 when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user needs SELECT on the tables.

@@ -5,6 +5,7 @@ states. A state that lasted only within one transaction is there, too, with the 
 ``kept_table`` has the common part of kept tables.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -28,7 +29,13 @@ class PastTable(KeptTable):
         """The rows of a seed as present states, which began before the log."""
         return present(rows)
 
-    def take_over(self, source: KeptTable, step: Step, begin: tuple[int, int] | None = None) -> None:
+    def take_over(
+        self,
+        source: KeptTable,
+        step: Step,
+        begin: tuple[int, int] | None = None,
+        key: Sequence[str] = (),
+    ) -> None:
         """End all present states, and begin one for each row of ``source``."""
         planting = replace(self.conversion(), begun=begin or (None, 0))
         if begin is None or self.table is None:

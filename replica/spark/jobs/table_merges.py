@@ -109,6 +109,7 @@ def _conform(one: TableMerge) -> bool:
         one.table.conform(rows, known.fills, one.conforming)
     for column in column_names(rows):
         known.fills.pop(column, None)
+    known.key = list(one.waiting.key)
     return not is_taken
 
 
