@@ -172,7 +172,7 @@ class JsonDecoder:
         limit = start + size
         if content > limit or limit > end or depth > MAX_DEPTH:
             raise UnusualError
-        keys, _, text_end = _keys(LARGE, data, start, count, size)
+        keys, _, text_end = object_keys(LARGE, data, start, count, size)
         entries = LARGE.read_values(data[values_at:content])
         values = self._elements(list(entries), data, start, limit, start + text_end, depth, large=True)
         return dict(zip(keys, values, strict=True))
@@ -314,7 +314,7 @@ class JsonDecoder:
 
     def _new_object(self, data: bytes, count: int, limit: int) -> Shape:
         """The shape of an object; it is kept unless the object is too wide."""
-        keys, text_start, text_end = _keys(SMALL, data, 0, count, limit)
+        keys, text_start, text_end = object_keys(SMALL, data, 0, count, limit)
         key_entries = data[4 : 4 + 4 * count]
         text = data[text_start:text_end]
         shape = Shape(tuple(keys), key_entries, text_start, text)
@@ -382,7 +382,7 @@ class JsonDecoder:
         return shapes.get(data[start + text_start : start + text_end])
 
 
-def _keys(layout: Layout, data: bytes, start: int, count: int, size: int) -> tuple[list[str], int, int]:
+def object_keys(layout: Layout, data: bytes, start: int, count: int, size: int) -> tuple[list[str], int, int]:
     """The keys of an object, and the start and end of their text, counted from ``start``."""
     values_at = layout.head_size + count * layout.key_size
     first = end = values_at + count * layout.value_size

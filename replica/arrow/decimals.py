@@ -39,7 +39,11 @@ def decimal(column: Column) -> ArrowColumn:
 
     Converting raises ``DecodeError`` for a group whose number has more digits than the group.
     """
-    precision, scale = column.metadata >> 8, column.metadata & 0xFF
+    return decimal_of(column.metadata >> 8, column.metadata & 0xFF)
+
+
+def decimal_of(precision: int, scale: int) -> ArrowColumn:
+    """The same for DECIMAL(precision, scale)."""
     groups = _groups(precision, scale)
     is_wide = precision > _MAX_DIGITS_128
     arrow_type = pa.decimal256(precision, scale) if is_wide else pa.decimal128(precision, scale)

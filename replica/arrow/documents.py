@@ -9,6 +9,7 @@ from decimal import Decimal
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import Final, cast
 
+import numpy as np
 import pyarrow as pa
 
 from protocol.errors import UnsupportedEventError
@@ -18,9 +19,13 @@ from protocol.values.jsonb_diff import apply_json_diffs, read_json_diffs
 from protocol.values.jsonb_fast import JsonDecoder
 from protocol.values.jsonb_text import render_json
 
-from .arrays import ArrowColumn, Losses
+from .arrays import MAX_BYTES, ArrowColumn, Losses, TooLargeError
+from .binary import gather, variable_array
+from .buffer import Positions, RowBuffer
+from .document_batches import FEWEST_DOCUMENTS, DocumentBatches, Texts
 from .places import Places
 from .strings import STRING, string_array
+from .text_pieces import Pieces, TextPool
 
 # The type byte of doubles: a document with a double has it somewhere.
 _DOUBLE: Final = b"\x0b"
@@ -29,6 +34,11 @@ _DOUBLE: Final = b"\x0b"
 _OTHER_DOUBLE: Final = re.compile(r"[\[ ]-?(?:[0-9][.0-9]*e|[0-9]{16}|NaN|Infinity)")
 # Documents rendered at once: more of them take more memory, but not less time.
 _TOGETHER: Final = 256
+# Bytes of documents read together.
+_PIECE_BYTES: Final = 1 << 20
+# Documents rendered one by one where reading together did not help.
+_APART: Final = 10_000
+_MOST_APART: Final = 1_000_000
 _CONTAINERS: Final = ("{", "[")
 # Marks for a string that must become a number, and between two documents. No document has these characters: invalid
 # bytes in strings become U+DC80 and above.
@@ -69,6 +79,34 @@ def document_texts(stored: Sequence[bytes], values: Sequence[JsonValue]) -> list
     return texts
 
 
+def _dense(places: Places) -> tuple[memoryview, Positions, Positions]:
+    """Bytes that hold the documents, and where each begins and ends. A few among other bytes are moved together."""
+    assert places.length is not None
+    start, end = places.positions, places.positions + places.length
+    if places.buffer.size <= 2 * int(places.length.sum()):
+        return memoryview(places.buffer.data), start, end
+    gathered = gather(places)
+    end = np.cumsum(gathered.lengths)
+    return memoryview(gathered.data), end - gathered.lengths, end
+
+
+def _pieces(rows: Positions, ends: Positions) -> Iterator[Positions]:
+    """The rows, whose places ascend, in pieces of some documents each, which stay in the processor's cache."""
+    if not len(rows):
+        return
+    number = (ends[rows] - 1) // _PIECE_BYTES
+    yield from np.split(rows, np.flatnonzero(np.diff(number)) + 1)
+
+
+def is_utf8(texts: Texts) -> bool:
+    """Whether all of these texts are UTF-8."""
+    try:
+        variable_array(pa.binary(), texts.texts.lengths, texts.texts.data, None).cast(STRING)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def document(column: Column) -> ArrowColumn:
     """JSON. Converting raises ``UnsupportedEventError`` for a partial update whose before image was not logged."""
     return ArrowColumn(STRING, _Documents().convert)
@@ -79,20 +117,75 @@ class _Documents:
 
     def __init__(self) -> None:
         self._decode = JsonDecoder().decode
+        self._batches = DocumentBatches()
+        # Documents left to render one by one before the next are read together: after a batch that had few alike.
+        self._apart = 0
+        self._next_apart = _APART
 
     def convert(self, places: Places, losses: Losses) -> pa.Array:
         if places.diffs is not None:
             return string_array(self._updated(places), losses)
-        values = places.values()
-        stored = [data for data in values if data is not None]
-        texts: list[str] = []
+        stored, starts, ends = _dense(places)
+        rows = np.arange(len(places)) if places.valid is None else np.flatnonzero(places.valid)
+        lengths = np.zeros(len(places), np.int64)
+        parts = []
+        for chosen in _pieces(rows, ends):
+            begin, end = int(starts[chosen[0]]), int(ends[chosen[-1]])
+            buffer = RowBuffer([stored[begin:end]])
+            data, lengths[chosen] = self._texts(buffer, starts[chosen] - begin, ends[chosen] - begin, losses)
+            parts.append(data)
+        if int(lengths.sum()) > MAX_BYTES:
+            raise TooLargeError
+        return variable_array(STRING, lengths, pa.py_buffer(b"".join(parts)), places.valid)
+
+    def _texts(
+        self, buffer: RowBuffer, starts: Positions, ends: Positions, losses: Losses
+    ) -> tuple[pa.Buffer | bytes, Positions]:
+        """The texts of documents one behind the other, and their lengths."""
+        groups = self._together(buffer, starts, ends)
+        if len(groups) == 1 and len(groups[0].rows) == len(starts):
+            return groups[0].texts.data, groups[0].texts.lengths
+        pool = TextPool(b"")
+        first, last = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+        is_left = np.ones(len(starts), np.bool_)
+        for group in groups:
+            pieces = pool.add(group.texts.data, group.texts.lengths)
+            first[group.rows], last[group.rows] = pieces.start, pieces.end
+            is_left[group.rows] = False
+        left = np.flatnonzero(is_left)
+        texts = self._one_by_one(buffer, starts[left], ends[left], losses)
+        pieces = pool.add(b"".join(texts), np.fromiter(map(len, texts), np.int64, len(texts)))
+        first[left], last[left] = pieces.start, pieces.end
+        joined = pool.joined([Pieces(first, last)], len(starts))
+        return joined.data, joined.lengths
+
+    def _together(self, buffer: RowBuffer, starts: Positions, ends: Positions) -> list[Texts]:
+        """The documents that can be read together; none if the last ones could not, for a while."""
+        if self._apart > 0 or len(starts) < FEWEST_DOCUMENTS:
+            self._apart -= len(starts)
+            return []
+        groups = [group for group in self._batches.texts(buffer, starts, ends) if is_utf8(group)]
+        if 2 * sum(len(group.rows) for group in groups) < len(starts):
+            self._apart, self._next_apart = self._next_apart, min(2 * self._next_apart, _MOST_APART)
+        else:
+            self._next_apart = _APART
+        return groups
+
+    def _one_by_one(
+        self, buffer: RowBuffer, starts: Positions, ends: Positions, losses: Losses
+    ) -> list[bytes]:
+        """The texts of documents by way of Python's objects."""
+        found: list[bytes] = []
+        stored = [buffer.data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         for start in range(0, len(stored), _TOGETHER):
             some = stored[start : start + _TOGETHER]
-            texts += document_texts(some, list(map(self._decode, some)))
-        if len(texts) == len(values):
-            return string_array(texts, losses)
-        following = iter(texts)
-        return string_array((None if data is None else next(following) for data in values), losses)
+            texts = document_texts(some, list(map(self._decode, some)))
+            try:
+                found += [text.encode() for text in texts]
+            except UnicodeEncodeError:
+                array = string_array(texts, losses)
+                found += [text.encode() for text in array.to_pylist()]
+        return found
 
     def _updated(self, places: Places) -> Iterator[str | None]:
         """The documents after partial updates; ``places.diffs`` says which values are diffs."""
