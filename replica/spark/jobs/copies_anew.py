@@ -13,6 +13,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError, ReplicaError
@@ -150,8 +151,11 @@ class Resyncs:
 
     def _hold(self, name: str, hold: str) -> bool:
         def change(state: JobState, batch: Batch) -> bool:
-            if DELETED in self.target.kind.stamps:
+            waiting = state.waiting.get(name)
+            if DELETED in self.target.kind.stamps and waiting is not None:
                 batch.merge(name)
+                # A micro-batch that was killed counts the steps of its own merge of these when it is run again.
+                state.waiting[name] = replace(waiting, parts=[])
             state.holds[name] = hold
             return True
 

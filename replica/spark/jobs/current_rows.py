@@ -82,7 +82,7 @@ def _planned(target: str, name: str, storage: dict[str, str]) -> Plan:
     table, waiting = kept.table(name), state.waiting.get(name)
     if table.table is None and waiting is None:
         raise ConfigurationError(f"{name} has had no row yet, so its columns are not known")
-    if waiting is None or not _fits(table, waiting):
+    if waiting is None or not waiting.parts or not _fits(table, waiting):
         # New columns come with the next merge; until then the table is as the last one left it.
         about = table.leaf_table((), {})
         return about, [Group((), (file,)) for file in table.files(())], ()

@@ -101,6 +101,24 @@ class TableState:
             values.pop(name, None)
         self.key = [one for one in self.key if one != name]
 
+    def set_default(self, name: str, column: ddl.ColumnDefinition, fields: Iterable[str]) -> bool:
+        """Set a column's default; ``fields`` are the target's columns.
+
+        Returns False for a column that is not known, as the seed lacks it.
+        """
+        if self.is_seeded and name not in {*fields, *self.defaults, *self.kinds}:
+            return False
+        self.defaults.pop(name, None)
+        if not column.is_filled:
+            self.defaults[name] = column.default
+        return True
+
+    def note_merge(self, columns: Iterable[str], key: Iterable[str]) -> None:
+        """The table has got these columns, and the present rows their values."""
+        for column in columns:
+            self.fills.pop(column, None)
+        self.key = list(key)
+
 
 def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:
     """What CREATE TABLE says of columns: the defaults that are plain values, and the types."""

@@ -18,6 +18,7 @@ from protocol.records import record
 
 from ..packed_items import PackedItem
 from . import job_state
+from .changes_per_key import column_names
 from .checkpoints import end_of
 from .job_state import JobState, TableState, Waiting
 from .leaves import MOST_BYTES
@@ -112,8 +113,10 @@ class Keeper:
         """Run the first micro-batch of this process."""
         found = job_state.load(self._target.path, query, number, self._target.storage)
         state, done = found if found is not None else (JobState.from_rows(self._begin.rows()), -1)
-        if found is not None:
-            forget_merged(self._target, query, done, state)
+        if found is not None and forget_merged(self._target, query, done, state):
+            # From its next step on a table no longer says that it was merged before.
+            state.merges += 1
+            job_state.save(self._target.path, state, query, done, self._target.storage)
         if done >= number:
             self._saved = query, done, state
         else:
@@ -217,6 +220,10 @@ class Keeper:
             )
         ]
         batch.merge(*due)
+        for name in state.holds.keys() & state.waiting.keys() if is_first else ():
+            if batch.has_merged(name):
+                # The table was merged by an earlier run, and is held since.
+                _forget(state, name)
         if state.copied is not None and self._checkpoint is not None:
             end = end_of(self._checkpoint, number, self._target.storage)
             state.reach(end.file, end.position, end.epoch)
@@ -253,14 +260,27 @@ class Keeper:
                 table.vacuum(hours)
 
 
-def forget_merged(target: Target, query: str, number: int, state: JobState) -> None:
+def forget_merged(target: Target, query: str, number: int, state: JobState) -> bool:
     """Forget rows that have been merged since this micro-batch, though its state does not say so.
 
-    That is so if the process was killed before it said so, or if it has just not said so yet.
+    That is so if the process was killed before it said so, or if it has just not said so yet. Returns whether there
+    are such rows. Their table waits without rows then: when the next micro-batch is run again, the merge that they
+    had in it must count its steps, as all steps behind it have the numbers of their first run.
     """
     batch = _later_batch(target, query, number, state)
-    for name in [name for name in state.waiting if batch.has_merged(name)]:
-        del state.waiting[name]
+    found = [
+        name for name, waiting in state.waiting.items() if waiting.parts and batch.has_merged_since(name)
+    ]
+    for name in found:
+        _forget(state, name)
+    return bool(found)
+
+
+def _forget(state: JobState, name: str) -> None:
+    waiting = state.waiting[name]
+    waiting.parts = []
+    if name in state.tables:
+        state.tables[name].note_merge(column_names(waiting.schema.empty_table()), waiting.key)
 
 
 def _publish(state: JobState, batch: Batch) -> None:

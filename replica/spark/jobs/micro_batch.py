@@ -93,6 +93,14 @@ class Batch:
         number = self._steps.get(name, self._first_step - 1) + _STEPS_OF_A_MERGE
         return self._table(name).is_taken(Step(self._query, self._number, number))
 
+    def has_merged_since(self, name: str) -> bool:
+        """Whether what waits behind the micro-batch has been merged since, also by a next one that was killed."""
+        table, following = self._table(name), Step(self._query, self._number + 1, _STEPS_OF_A_MERGE)
+        if table.is_taken(replace(following, number=1)):
+            # By its first step the table has the columns, and still lacks the rows.
+            return table.is_taken(following)
+        return self.has_merged(name)
+
     def tables(self) -> Iterable[KeptTable]:
         """The tables that the batch has looked at."""
         return self._tables.values()
@@ -206,6 +214,8 @@ class Batch:
             for name in names
             if name in found
         ]
+        # Those that an earlier run has merged count their steps all the same (``keeper.forget_merged``).
+        merges = [one for one in merges if one.waiting.parts]
         Merger(target.path, target.storage, target.spark, self.trouble).run(merges)
 
     def trouble(self, name: str, error: ReplicaError) -> None:
@@ -424,7 +434,7 @@ class Batch:
         if known is not None:
             self._flush(action.table)
             fields = self._table(action.table).fields()
-            _set_default(known, known.spelled(action.column.name, fields), action.column, fields)
+            known.set_default(known.spelled(action.column.name, fields), action.column, fields)
 
     def _refuse(self, action: ddl.Refused, item: PackedItem) -> None:
         if action.table in self._state.tables:
@@ -442,18 +452,8 @@ def _redefine(
 
     if name in table.fields() and not table.is_taken(step) and any(map(is_changed, table.values(name))):
         raise _refused(table.name, f"the server changes values of {name} in the new type {column.kind}")
-    if _set_default(known, name, column, table.fields()):
+    if known.set_default(name, column, table.fields()):
         known.kinds[name] = column.kind
-
-
-def _set_default(known: TableState, name: str, column: ddl.ColumnDefinition, fields: Iterable[str]) -> bool:
-    """Set a column's default. Returns False for a column that is not known, as the seed lacks it."""
-    if known.is_seeded and name not in {*fields, *known.defaults, *known.kinds}:
-        return False
-    known.defaults.pop(name, None)
-    if not column.is_filled:
-        known.defaults[name] = column.default
-    return True
 
 
 def _refused(table: str, why: str) -> SchemaMismatchError:

@@ -107,9 +107,7 @@ def _conform(one: TableMerge) -> bool:
         new = set(column_names(rows)) - one.table.fields().keys()
         _check_seed(one.table.name, known, new)
         one.table.conform(rows, known.fills, one.conforming)
-    for column in column_names(rows):
-        known.fills.pop(column, None)
-    known.key = list(one.waiting.key)
+    known.note_merge(column_names(rows), one.waiting.key)
     return not is_taken
 
 
