@@ -14,7 +14,7 @@ from typing import Final
 from protocol.errors import ConfigurationError, ReplicaError
 
 from . import completion, copy_tables, decode, demo, doctor, relay, serve, spark, stats, tail
-from .command import Command
+from .command import EXIT_INTERRUPTED, Command
 from .console import PROGRAM, Console
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -32,7 +32,6 @@ COMMANDS: Final[tuple[Command, ...]] = (
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
-_EXIT_INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.close_output()
         return 0
     except KeyboardInterrupt:
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     except Exception as error:
         if options.debug:
             console.errors.write(traceback.format_exc())

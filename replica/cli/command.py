@@ -2,10 +2,14 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from typing import Final
 
 from protocol.records import record
 
 from .console import Console
+
+#: The exit code of a command that was stopped before it was done, as shells have it for Ctrl-C.
+EXIT_INTERRUPTED: Final = 130
 
 
 @record(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from protocol.errors import ConfigurationError
 
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, patterns
-from .command import Command
+from .command import EXIT_INTERRUPTED, Command
 from .console import Console, clock_text
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ REPLICATION CLIENT (MariaDB: BINLOG MONITOR) are enough. Rows are read in chunks
 changed meanwhile are replaced in the files at the end. So the source must log whole rows (binlog_row_image=FULL), and
 keep its log until the copy ends. DDL of a table begins that table again.
 
-Ctrl-C or a kill loses at most the last ten seconds: run the same command again to go on. Each table has a folder,
-DIR/schema.table. JSON lines have the values that tail prints. CSV: NULL is an empty field, text is in quotation
-marks, bytes are hexadecimal digits. Parquet has the types of Arrow; zero and partial dates become null."""
+Ctrl-C or a kill loses at most the last ten seconds: run the same command again to go on. The exit code is 0 if the
+copy is finished, and 130 after Ctrl-C and SIGTERM. Each table has a folder, DIR/schema.table. JSON lines have the
+values that tail prints. CSV: NULL is an empty field, text is in quotation marks, bytes are hexadecimal digits.
+Parquet has the types of Arrow; zero and partial dates become null."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -73,7 +74,7 @@ def _run(options: Namespace, console: Console) -> int:
         progress.clear()
         if not exporter.is_copied:
             console.note("stopped; the same command goes on")
-            return 0
+            return EXIT_INTERRUPTED
         _finish(exporter, options, console)
     except Exception:
         progress.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -36,8 +37,8 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
 
 
-def kill_at_work(command: list[str], folder: Path) -> None:
-    """Kill a copy when it has begun two more files."""
+def stop_at_work(command: list[str], folder: Path, number: signal.Signals) -> int:
+    """Send a signal to a copy when it has begun two more files; its exit code."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     before, deadline = _newest_part(folder), time.monotonic() + SECONDS
     try:
@@ -45,6 +46,8 @@ def kill_at_work(command: list[str], folder: Path) -> None:
             assert process.poll() is None, process.stderr and process.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.005)
+        process.send_signal(number)
+        return process.wait(SECONDS)
     finally:
         process.kill()
         process.communicate()
@@ -78,14 +81,15 @@ async def follow(server: Server, folder: Path, kept: Kept, **options: Any) -> No
 async def test_an_export_under_writers_is_the_state_of_its_place(
     server: Server, schema: str, tmp_path: Path
 ) -> None:
-    """It is killed twice. Each change that follows agrees with what the files have."""
+    """It is killed, and stopped by SIGTERM. Each change that follows agrees with what the files have."""
     make_table(server, schema, "t", ROWS)
     server.query("FLUSH BINARY LOGS")
     folder = tmp_path / "export"
     command = copy_command(server, folder, "--tables", f"{schema}.*", "--format", FORMATS[server.name])
     with Writers(server, f"{schema}.t", 2 * ROWS, pause=0.002).run(2, SEED) as writers:
-        for _ in range(2):
-            await asyncio.to_thread(kill_at_work, [*command, "--file-rows", "500"], folder)
+        for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
+            several = [*command, "--file-rows", "500"]
+            assert await asyncio.to_thread(stop_at_work, several, folder, number) == code
         writers.front = ROWS
         done = await asyncio.to_thread(run, [*command, "--file-rows", "2000"])
         assert done.returncode == 0, done.stderr
