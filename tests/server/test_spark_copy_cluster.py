@@ -105,8 +105,7 @@ class KilledJob:
     def finish(self) -> None:
         """Do what is there now."""
         with self.running("--once") as process:
-            # An interpreter that ends while threads of C++ run may abort; what is written counts.
-            assert process.wait(SECONDS) in (0, -signal.SIGABRT), self._log.read_text()[-8000:]
+            assert process.wait(SECONDS) == 0, self._log.read_text()[-8000:]
 
 
 @pytest.mark.long  # some six minutes each: a driver takes twenty seconds to start

@@ -24,6 +24,7 @@ from protocol.records import record
 from ...sql import ddl
 from ..gather import epoch_of, place_number
 from ..packed_items import PackedItem
+from .leaf_files import dataset
 from .rows_again import RowsAgain, may_lose
 from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
 
@@ -374,9 +375,13 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
         raise CheckpointError(
             f"{target}: the tables here belong to another query -- give its state, or another target"
         )
-    columns = [column.to_pylist() for column in table.to_pyarrow_table().columns]
-    rows = list(zip(*columns, strict=True))
+    rows = _rows_of(table, target, storage)
     return JobState.from_rows(_with_parts(rows, target, storage)), done
+
+
+def _rows_of(table: DeltaTable, target: str, storage: Mapping[str, str]) -> list[_Row]:
+    found = dataset(table, f"{target}/{FOLDER}", storage).to_table()
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def _with_parts(rows: list[_Row], target: str, storage: Mapping[str, str]) -> list[_Row]:
@@ -403,8 +408,7 @@ def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] |
         table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
     except TableNotFoundError:
         return None
-    columns = [column.to_pylist() for column in table.to_pyarrow_table().columns]
-    rows = list(zip(*columns, strict=True))
+    rows = _rows_of(table, target, storage)
     places = [(name, json.loads(value)) for kind, name, value, _ in rows if kind == _PLACE]
     return (JobState.from_rows(rows), *places[0]) if places else None
 

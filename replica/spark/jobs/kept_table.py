@@ -28,7 +28,7 @@ from .conversions import Conversion
 from .convert_tasks import Converting, convert
 from .delta_statistics import indexed_columns as indexed_columns
 from .delta_statistics import statistics
-from .leaf_files import INDEXED, NewFile, folder
+from .leaf_files import INDEXED, NewFile, dataset, folder
 from .leaf_merge import LeafTable
 from .leaves import Group, LeafFile, groups, is_past, leaf_file, shares, tag, united
 from .merges import Merge, Merged
@@ -194,8 +194,8 @@ class KeptTable(ABC):
         current = None if self.drops_columns else pc.field("is_current")
         if DELETED in self.stamps:
             current = pc.invert(pc.field(DELETED))
-        dataset = self.open().to_pyarrow_dataset()
-        for batch in dataset.to_batches(columns={name: pc.field(name)}, filter=current):
+        rows = dataset(self.open(), self.path, self.storage)
+        for batch in rows.to_batches(columns={name: pc.field(name)}, filter=current):
             yield batch.column(0)
 
     def conform(self, rows: pa.Table, fills: Mapping[str, str | None], step: Step) -> None:

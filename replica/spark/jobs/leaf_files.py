@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,10 @@ from protocol.records import record
 
 from ...spool.storage import system_of
 from .leaves import Range, file_name, places, tag
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow.dataset import Dataset
 
 _READ_ROWS: Final = 1 << 16
 #: The bytes of rows that a writer holds before it writes them as row groups.
@@ -42,6 +46,16 @@ def folder(path: str, storage: Mapping[str, str]) -> FileSystem:
     """The file system whose root is this folder, which need not be there."""
     system, root = system_of(path, storage)
     return SubTreeFileSystem(root, system)
+
+
+def dataset(table: "DeltaTable", path: str, storage: Mapping[str, str]) -> "Dataset":
+    """The rows of the Delta table at this path.
+
+    Without a file system of Arrow's own, deltalake gives Arrow one of Python objects. Arrow's threads let go of these
+    when the rows have been read already, and a process that ends just then is aborted ("terminate called without an
+    active exception", delta-io/delta-rs#2184): a thread that asks for Python's lock too late is ended, within C++.
+    """
+    return table.to_pyarrow_dataset(filesystem=folder(path, storage))
 
 
 def read(

@@ -63,9 +63,12 @@ def tables(target: str) -> "dict[str, pa.Table]":
     """The mirrored tables below a folder by name, each sorted by its first column."""
     from deltalake import DeltaTable
 
+    from ...spool.storage import NO_STORAGE
+    from .leaf_files import dataset
+
     found = {}
     for folder in sorted(Path(target, SCHEMA).iterdir()):
-        table = DeltaTable(str(folder)).to_pyarrow_table()
+        table = dataset(DeltaTable(str(folder)), str(folder), NO_STORAGE).to_table()
         found[f"{SCHEMA}.{folder.name}"] = table.sort_by(table.column_names[0])
     return found
 

@@ -30,11 +30,13 @@ from ...config.options import Options
 from ...source.dump import Greeted
 from ...source.resolve_start import StartPoint, with_gtids
 from ...spool.offsets import Offset
+from ...spool.storage import NO_STORAGE
 from ..packed import repack, without_durations
 from ..packed_items import PackedItem, unpack
 from ..table_mode import spark_type
 from .blocking import run_aside
 from .kept_table import PLANTED
+from .leaf_files import dataset
 from .target import Target
 
 _SUFFIX: Final = ".parquet"
@@ -141,10 +143,10 @@ def _is_delta(path: str) -> bool:
 
 def _read(path: str) -> tuple[pa.Schema, Batches]:
     if _is_delta(path):
-        dataset = DeltaTable(path).to_pyarrow_dataset()
+        rows = dataset(DeltaTable(path), path, NO_STORAGE)
     else:
-        dataset = ds.dataset(path, format="parquet")
-    return dataset.schema, dataset.to_batches(batch_size=_CHUNK_ROWS)
+        rows = ds.dataset(path, format="parquet")
+    return rows.schema, rows.to_batches(batch_size=_CHUNK_ROWS)
 
 
 def _converted(rows: pa.Table) -> pa.Table:
