@@ -22,7 +22,7 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, ServerError
 from replica.spark.jobs import copy_plan, copy_tasks, first_copy, history, mirror, read_again
 from replica.spark.jobs.kept_table import table_path
 from replica.spool.offsets import Offset
@@ -234,7 +234,56 @@ def test_a_statement_while_rows_are_read_again(
     [row] = mirror.progress(str(mirrored.target)).to_pylist()
     assert row["consistent_since"] is None
     mirrored.run()
-    assert len(reads) == 2
+    # Once before the first micro-batch, which has the statement, and once behind it.
+    assert reads[1] is None
+    assert len(reads) == 3
+    check(mirrored, server, table)
+    [row] = mirror.progress(str(mirrored.target)).to_pylist()
+    assert row["consistent_since"] is not None
+
+
+def test_a_row_that_moves_while_it_is_read_again(
+    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read with locks waits for that row, gives up, and then finds it moved: its next key is read again, too.
+
+    The first run reads nothing again, and the second one does so without a micro-batch.
+    """
+    table = f"{shop}.t"
+    server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
+    server.query(f"INSERT INTO {table} VALUES (1, 10, 20), (2, 11, 21)")
+    copy, read = copy_tasks.copy_ranges, read_again._Reading._read
+    codes, runs = list[int](), list[str]()
+    with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_row_image = MINIMAL")
+
+        def copy_ranges(*given: Any, **named: Any) -> Any:
+            files = copy(*given, **named)
+            cursor.execute(f"UPDATE {table} SET id = 3, a = 12 WHERE id = 1")
+            cursor.execute("COMMIT")
+            cursor.execute(f"UPDATE {table} SET id = 4 WHERE id = 3")
+            return files
+
+        async def read_beside(*given: Any) -> Any:
+            if not runs:
+                return None
+            try:
+                return await read(*given)
+            except ServerError as error:
+                codes.append(error.code)
+                raise
+            finally:
+                cursor.execute("COMMIT")
+
+        monkeypatch.setattr(read_again, "_LOCK_SECONDS", 1)
+        monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+        monkeypatch.setattr(read_again._Reading, "_read", read_beside)
+        mirrored.run()
+        runs.append("first")
+        mirrored.run()
+        assert codes == ([1205] if server.family == "mariadb" else [])
+        # What has happened since the row was read again is read in that run, or in the next one.
+        mirrored.run()
     check(mirrored, server, table)
     [row] = mirror.progress(str(mirrored.target)).to_pylist()
     assert row["consistent_since"] is not None
@@ -346,9 +395,7 @@ def test_a_copy_whose_process_is_killed(
     (settings / "spark-defaults.conf").write_text(logged)
     environment = {**os.environ, "SPARK_CONF_DIR": str(settings)}
     last = subprocess.run(command, check=False, timeout=PATIENCE, env=environment, capture_output=True)
-    # Seen once: all was written, and a thread of C++ ended with the interpreter ("terminate called without an active
-    # exception"). What is written counts here.
-    assert last.returncode in (0, -signal.SIGABRT), last.stderr
+    assert last.returncode == 0, last.stderr
     secret = server.replica_password.encode()
     assert secret not in last.stderr + last.stdout
     written = [path for folder in (events, mirrored.target) for path in folder.rglob("*") if path.is_file()]

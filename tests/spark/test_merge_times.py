@@ -24,7 +24,7 @@ from replica.spark.jobs.leaves import MOST_BYTES
 from replica.spark.jobs.spark_session import await_queries
 from replica.spark.jobs.staging import Part
 from tests.spark.support.kept_shop import CREATE, ONE, Kept
-from tests.spark.support.kept_tables import rows_of
+from tests.spark.support.kept_tables import rows_of, run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +57,25 @@ def test_what_waits_is_merged_though_nothing_comes(spark: SparkSession, tmp_path
     merged = rows_of(tmp_path, "shop.orders")
     now = replica.spark.read_current(spark, str(tmp_path), "shop.orders").toArrow()
     assert sorted(map(str, merged)) == sorted(map(str, now.to_pylist()))
+
+
+def test_what_waits_is_merged_by_a_run_that_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    with DemoSource() as source:
+        query = mirror.start(spark, options_of(source), str(tmp_path))
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        found = job_state.peek(str(tmp_path), {})
+        assert found is not None
+        name = next(iter(found[0].waiting))
+        now = replica.spark.read_current(spark, str(tmp_path), name).toArrow()
+        assert now.num_rows
+        run_once(mirror, spark, options_of(source), tmp_path)
+    after = job_state.peek(str(tmp_path), {})
+    assert after is not None
+    assert (after[2], after[0].waiting) == (found[2], {})
+    assert sorted(map(str, rows_of(tmp_path, name))) == sorted(map(str, now.to_pylist()))
 
 
 def waiting(target: Path) -> bool:

@@ -7,7 +7,7 @@ checkpoint/commits/N    written when it is done
 import json
 from collections.abc import Mapping
 
-from pyarrow.fs import FileSelector, FileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from ...spool.offsets import Offset
 from ...spool.storage import system_of
@@ -26,6 +26,12 @@ def end_of(checkpoint: str, batch: int, storage: Mapping[str, str]) -> Offset:
     system, root = _folder(checkpoint, storage)
     with system.open_input_stream(f"{root}/offsets/{batch}") as file:
         return Offset.from_dict(json.loads(file.read().decode().rstrip().rpartition("\n")[2]))
+
+
+def has_begun(checkpoint: str, batch: int, storage: Mapping[str, str]) -> bool:
+    """Whether there is such a micro-batch."""
+    system, root = _folder(checkpoint, storage)
+    return bool(system.get_file_info(f"{root}/offsets/{batch}").type == FileType.File)
 
 
 def _folder(checkpoint: str, storage: Mapping[str, str]) -> tuple[FileSystem, str]:

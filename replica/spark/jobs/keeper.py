@@ -19,7 +19,7 @@ from protocol.records import record
 from ..packed_items import PackedItem
 from . import job_state
 from .changes_per_key import column_names
-from .checkpoints import end_of
+from .checkpoints import end_of, has_begun
 from .job_state import JobState, TableState, Waiting
 from .leaves import MOST_BYTES
 from .micro_batch import Batch
@@ -145,6 +145,33 @@ class Keeper:
         batch.merge(*names)
         state.merges += 1
         self._save(query, number, state, batch)
+
+    def settle(self, spark: "SparkSession") -> None:
+        """Do before any micro-batch, as there may be none, what an earlier process has left.
+
+        Rows of copied tables are read again that it could not read, because they were locked or the like. If tables
+        are merged with each micro-batch, so is what waited in that process.
+        """
+        with self._lock:
+            found = job_state.peek(self._target.path, self._target.storage)
+            if found is None or self._checkpoint is None:
+                return
+            state, query, number = found
+            if not state.again and (self._policy.seconds or not state.waiting):
+                return
+            known, following = (
+                has_begun(self._checkpoint, one, self._target.storage) for one in (number, number + 1)
+            )
+            # A micro-batch that is run again may have merged already, and reads again itself.
+            if not known or following:
+                return
+            self._target = replace(self._target, spark=spark)
+            forget_merged(self._target, query, number, state)
+            self._saved = query, number, state
+            self._settle()
+            if not self._policy.seconds:
+                self._merge_waiting(is_end=True)
+            self._saved = None
 
     def _settle(self) -> None:
         """Read rows of copied tables again, if the log has passed what they wait for."""

@@ -58,6 +58,7 @@ _KEYS_AT_ONCE: Final = 200
 _ATTEMPTS: Final = 5
 _PAUSE: Final = 1.0
 _SECONDS: Final = 30
+_LOCK_SECONDS: Final = 5
 # A row is locked: a deadlock, or the wait was too long.
 _LOCKED: Final = frozenset({1205, 1213})
 # The table was altered or dropped; what the log says of that comes later.
@@ -161,7 +162,7 @@ class _Reading:
 
     async def _read(self, session: Session, keys: Sequence[Key]) -> BinlogPosition | None:
         await prepare_session(session)
-        await session.query("SET SESSION innodb_lock_wait_timeout = 5")
+        await session.query(f"SET SESSION innodb_lock_wait_timeout = {_LOCK_SECONDS}")
         source = await ask(session)
         if not Offset.at(source, "", 0, None).is_of_log(self._end):
             _LOGGER.warning("%s.%s: another server answers than the one whose log is followed", *self._table)

@@ -163,16 +163,14 @@ class TableJob:
         each = _EachBatch(
             kept, begin, state.checkpoint, (merge_interval if is_waiting else 0, retention_hours), source
         )
-        copies = (
-            None
-            if self.begins_anywhere
-            else _copies_anew(spark, source, kept, state, each.keeper() if is_waiting else None)
-        )
+        keeper = each.keeper() if is_waiting else each.new_keeper()
+        copies = None if self.begins_anywhere else _copies_anew(spark, source, kept, state, keeper)
         if copies is not None:
             copies.ask_for_new(connection_options(parsed))
             copies.hold()
             if not is_waiting:
                 copies.run()
+        keeper.settle(spark)
         frame = counted(read_stream(spark, options, target, state))
         query = start_query(frame.writeStream.foreachBatch(each), state, pace)
         if is_waiting and merge_interval:
@@ -324,20 +322,17 @@ def _first_copy(
 
 
 def _copies_anew(
-    spark: "SparkSession", given: Mapping[str, str], kept: "Target", state: State, keeper: "Keeper | None"
+    spark: "SparkSession", given: Mapping[str, str], kept: "Target", state: State, keeper: "Keeper"
 ) -> "Resyncs | None":
     """What copies tables of a job anew; None if executors cannot log in."""
     from .copies_anew import Resyncs
     from .copy_requests import Requests
-    from .job_state import JobState
-    from .keeper import Keeper
 
     requests = Requests(kept.path, kept.storage)
     if "password" in {name.lower() for name in given}:
         for request in requests.open():
             requests.add(request.table, "password: a plan must not have it: give passwordEnv or passwordFile")
         return None
-    keeper = keeper or Keeper(kept, JobState())
     return Resyncs(spark, _mirror().start, given, kept, state, keeper, requests)
 
 
@@ -436,14 +431,18 @@ class _EachBatch:
 
     def keeper(self) -> "Keeper":
         """What keeps the tables, in the process that runs the micro-batches."""
+        if self._keeper is None:
+            self._keeper = self.new_keeper()
+        return self._keeper
+
+    def new_keeper(self) -> "Keeper":
+        """What keeps the tables, in a process that may be another one."""
         from .keeper import Keeper, MergePolicy
         from .read_again import ReadAgain
 
-        if self._keeper is None:
-            policy = MergePolicy(*self._policy, self._target.kind.due_bytes)
-            again = ReadAgain(self._source, self._target)
-            self._keeper = Keeper(self._target, self._begin, policy, self._checkpoint, again)
-        return self._keeper
+        policy = MergePolicy(*self._policy, self._target.kind.due_bytes)
+        again = ReadAgain(self._source, self._target)
+        return Keeper(self._target, self._begin, policy, self._checkpoint, again)
 
 
 def _plant(text: str, kept: "Target", begin: "JobState", parsed: "SourceOptions") -> "Seed":
