@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from protocol.errors import ConfigurationError, ReplicaError
 from replica.cli import main
-from replica.spark.jobs import history, merge_tasks, mirror, settled_copy
+from replica.spark.jobs import copy_plan, copy_tasks, first_copy, history, merge_tasks, mirror, settled_copy
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.resync import resync
@@ -111,6 +111,56 @@ def test_while_the_job_runs(
     rows = sorted(rows_of(job.target, f"{shop}.odd"), key=lambda row: row["id"])
     assert rows == [{"id": 1, "v": 10, "w": 8}, {"id": 2, "v": 20, "w": 7}, {"id": 3, "v": 30, "w": 7}]
     assert not list(job.target.glob("_state/copies/*"))
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+def test_other_tables_do_not_wait_for_a_copy(
+    seed: int,
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind each round of a copy it waits until a row that was written meanwhile has been merged elsewhere."""
+    rng = random.Random(seed)
+    job = CopiedJob(spark, server, shop, tmp_path)
+    random_shop.create(server, shop)
+    copied, ticks = f"{shop}.copied", f"{shop}.ticks"
+    server.query(f"CREATE TABLE {copied} (id INT PRIMARY KEY, v INT, w TEXT)")
+    fill = ", ".join(f"({number}, 0, REPEAT('w', 200))" for number in range(400))
+    server.query(f"INSERT INTO {copied} VALUES {fill}")
+    # Its size, by which it is cut into ranges.
+    server.query(f"ANALYZE TABLE {copied}")
+    server.query(f"CREATE TABLE {ticks} (id INT PRIMARY KEY)")
+    job.run()
+    copy, rounds, waiting = copy_tasks.copy_ranges, list[int](), list[int]()
+
+    def copy_ranges(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+        files, number = copy(session, source, *given, **named), len(rounds)
+        assert source["table"] == copied
+        server.query(f"UPDATE {copied} SET v = v + 1 WHERE id = {number}")
+        server.query(f"INSERT INTO {ticks} VALUES ({number})")
+        eventually(lambda: {"id": number} in rows_of(job.target, ticks), PATIENCE)
+        found = {row["table"]: row for row in mirror.progress(str(job.target)).to_pylist()}
+        rounds.append(found[ticks]["merged_batch"])
+        waiting.append(found[copied]["waiting_rows"])
+        return files
+
+    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 1 << 13)
+    with RandomWriter(server, shop, rng) as writer, job.running(merge_interval=1):
+        resync(str(job.target), [copied])
+        wait_until_copied(job)
+        writer.reach(50)
+    job.run()
+    # As many merges as rounds, in micro-batches one after another, while the copied table's own changes waited.
+    assert len(rounds) > 3
+    assert rounds == sorted(set(rounds))
+    assert waiting == sorted(set(waiting))
+    check(job, server, shop)
+    expected = [{"id": number, "v": int(number < len(rounds)), "w": "w" * 200} for number in range(400)]
+    assert sorted(rows_of(job.target, copied), key=lambda row: row["id"]) == expected
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
