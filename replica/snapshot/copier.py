@@ -132,7 +132,9 @@ class Copier:
                 session.abort()
 
     def _tell_what_waits(self) -> None:
-        for identity, table in self._copy.tables.items():
+        if self._copy.in_flight >= self._most:
+            return
+        for identity, table in self._copy.unfinished:
             if identity in self._told or not (rows := table.awaits_file):
                 continue
             self._told.add(identity)

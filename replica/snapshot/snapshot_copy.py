@@ -31,6 +31,7 @@ from ..transactions.snapshot_events import (
 from .copy_state import CopyState
 from .marks import LOWEST, Place
 from .table_copy import TableCopy, TableProgress
+from .tables_at_work import CopyTotals, TablesAtWork
 from .touches import DOUBTFUL
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 from .window import Window
@@ -44,6 +45,8 @@ class SnapshotCopy:
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TableCopy] = {}
+        self._at_work = TablesAtWork()
+        self._key_names: dict[TableId, tuple[str, ...]] | None = None
         #: Whether the copy was begun with all tables that the stream's filter lets through.
         self.has_all = False
         # The keys of tables that were added, and of those whose touches are kept.
@@ -62,12 +65,29 @@ class SnapshotCopy:
     @property
     def is_active(self) -> bool:
         """Whether a table's copy has not been delivered to its end."""
-        return any(not table.progress.is_whole for table in self.tables.values())
+        return bool(self._at_work.unfinished)
 
     @property
     def in_flight(self) -> int:
         """How many windows are open, or hold rows that were not delivered."""
-        return sum(table.in_flight for table in self.tables.values())
+        return self._at_work.in_flight
+
+    @property
+    def key_names(self) -> Mapping[TableId, tuple[str, ...]]:
+        """The columns of the key of each table."""
+        if self._key_names is None:
+            self._key_names = {identity: table.key.names for identity, table in self.tables.items()}
+        return self._key_names
+
+    @property
+    def totals(self) -> CopyTotals:
+        """Sums over the tables."""
+        return self._at_work.totals
+
+    @property
+    def unfinished(self) -> Iterable[tuple[TableId, TableCopy]]:
+        """The tables whose copy is not complete."""
+        return self._at_work.unfinished.items()
 
     def add(
         self, table: TableId, key: KeyColumns, start: Place, progress: TableProgress | None = None
@@ -77,16 +97,17 @@ class SnapshotCopy:
         if previous is not None:
             previous.void()
             progress = progress or previous.progress.anew()
-        self.tables[table] = TableCopy(key, start, progress)
+        self._put(table, TableCopy(key, start, progress))
         self._known[table] = key
         if key.names or progress is None or not progress.is_read:
             self._follow(table)
 
     def add_ended(self, table: TableId, progress: TableProgress) -> None:
         """Take over a table that is complete, or that does not exist any more."""
-        self.tables[table] = TableCopy(KeyColumns((), ()), LOWEST, progress)
+        self._put(table, TableCopy(KeyColumns((), ()), LOWEST, progress))
         if not progress.is_whole:
             self.tables[table].dropped()
+        self._changed(table)
 
     def restore(self, state: CopyState) -> None:
         """Take the prepared XA transactions of a checkpoint over; ``add`` takes the tables."""
@@ -120,7 +141,7 @@ class SnapshotCopy:
         self._touches.follow(events)
         if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in events):
             (table, progress), self._handed = self._handed, None
-            self._set(self.tables[table], progress)
+            self._set(table, progress)
             if progress.is_whole or (progress.is_read and not self.tables[table].key.names):
                 # The rows of a table without a key reach the consumer from here on.
                 self._keys.pop(table, None)
@@ -140,7 +161,7 @@ class SnapshotCopy:
     def void(self) -> None:
         """The connection is lost: windows in flight are read anew."""
         self._handed = None
-        for table in self.tables.values():
+        for table in self._at_work.reading():
             table.void()
 
     def move(self) -> None:
@@ -150,28 +171,29 @@ class SnapshotCopy:
 
     def forget(self, window: Window) -> None:
         """A window could not be read."""
-        for table in self.tables.values():
+        for table in self._at_work.reading():
             table.forget(window)
 
     def drop(self, table: TableId) -> None:
         """The table does not exist any more."""
         if table in self.tables:
             self.tables[table].dropped()
+            self._changed(table)
 
     def _add_touches(self, touching: Touching) -> None:
         for identity, touched in touching.touched.items():
             table = self.tables[identity]
             if self._lacks(touching, identity, table.progress):
-                table.restart()
-                self._follow(identity)
+                self._restart(identity)
             elif not table.progress.is_whole:
                 table.segments.add(touched, self._touches.file)
+                self._changed(identity)
         for identity, keys in touching.moved.items():
             table = self.tables[identity]
             if table.key.names and not table.progress.is_whole:
                 touched = touching.touched[identity]
                 moved = table.progress.with_moved(keys, touched, is_reading=table.is_reading)
-                self._set(table, moved)
+                self._set(identity, moved)
 
     def _lacks(self, touching: Touching, identity: TableId, progress: TableProgress) -> bool:
         """Whether the copy of a table has to begin anew because a transaction that has ended misses rows of it.
@@ -184,18 +206,32 @@ class SnapshotCopy:
             return False
         return not progress.is_whole if table.key.names else progress.is_read
 
-    def _set(self, table: TableCopy, progress: TableProgress) -> None:
+    def _put(self, identity: TableId, table: TableCopy) -> None:
+        self.tables[identity] = table
+        self._key_names = None
+        self._changed(identity)
+
+    def _changed(self, identity: TableId) -> None:
+        self._at_work.note(identity, self.tables[identity])
+
+    def _restart(self, identity: TableId) -> None:
+        self.tables[identity].restart()
+        self._changed(identity)
+        self._follow(identity)
+
+    def _set(self, identity: TableId, progress: TableProgress) -> None:
+        table = self.tables[identity]
         if progress.upto is None and table.progress.upto is not None and not progress.is_read:
             # Too many keys are to be read again: the table begins anew.
             table.void()
         table.progress = progress
+        self._changed(identity)
 
     def _copy_again(self, xid: Xid) -> None:
         """An XA transaction was prepared before the copy began: its rows are unknown, and now they are visible."""
         for identity, table in self.tables.items():
             if not table.is_dropped:
-                table.restart()
-                self._follow(identity)
+                self._restart(identity)
 
     def _follow(self, table: TableId) -> None:
         """Keep touches of a table whose copy begins, if its key is known. Else its plan tells the key."""
@@ -218,6 +254,7 @@ class SnapshotCopy:
             for identity, table in self.tables.items():
                 if identity[0] == statement.schema:
                     table.dropped()
+                    self._changed(identity)
                     self._restart_after_ddl(identity)
             return
         named = tables_of(statement)
@@ -236,8 +273,7 @@ class SnapshotCopy:
 
     def _restart_after_ddl(self, identity: TableId) -> None:
         if self.restarts_after_ddl:
-            self.tables[identity].restart()
-            self._follow(identity)
+            self._restart(identity)
 
     def _check_statement(self, event: QueryEvent) -> None:
         text, default = event.sql.casefold(), event.schema.casefold()
@@ -254,12 +290,15 @@ class SnapshotCopy:
 
     def windows(self, place: Place, most: int) -> Iterator[tuple[TableId, Window]]:
         """The windows to read next, as long as fewer than ``most`` are in flight."""
-        for identity, table in self.tables.items():
+        for identity, table in self._at_work.unfinished.items():
+            if self.in_flight >= most:
+                return
             progress = table.progress
             if self._handed is not None and self._handed[0] == identity:
                 # The consumer has rows, and is not done with them yet: what comes behind them is read meanwhile.
                 progress = self._handed[1]
             while self.in_flight < most and (window := table.next_window(place, progress)) is not None:
+                self._changed(identity)
                 yield identity, window
 
     def deliver(
@@ -269,7 +308,7 @@ class SnapshotCopy:
 
         The event counts as done when ``settle`` gets it.
         """
-        for identity, table in self.tables.items():
+        for identity, table in self._at_work.look():
             if table.progress.is_void:
                 # The new copy is read after this: rows that come meanwhile are visible in it.
                 self._handed = identity, table.begin_anew(place)

@@ -42,6 +42,7 @@ class StreamCopy:
         self._source: Source | None = None
         self._began_at = 0.0
         self._estimates: dict[tuple[str, str], int] = {}
+        self._estimate = 0
 
     @property
     def is_active(self) -> bool:
@@ -58,21 +59,20 @@ class StreamCopy:
         copy = self._copy
         if copy is None:
             return None
-        tables = copy.tables.values()
-        rows = sum(table.progress.rows for table in tables)
-        estimate = max(sum(self._estimates.values()), rows)
+        totals = copy.totals
+        estimate = max(self._estimate, totals.rows)
         seconds = monotonic() - self._began_at
-        left = seconds * (estimate - rows) / rows if rows else None
+        left = seconds * (estimate - totals.rows) / totals.rows if totals.rows else None
         return SnapshotStatus(
-            tables=len(tables),
-            tables_complete=sum(table.progress.is_whole for table in tables),
-            rows=rows,
+            tables=len(copy.tables),
+            tables_complete=totals.complete,
+            rows=totals.rows,
             estimate=estimate,
             seconds_left=0.0 if not copy.is_active else left,
-            chunks=sum(table.counts.chunks for table in tables),
-            chunks_corrected=sum(table.counts.corrected for table in tables),
+            chunks=totals.chunks,
+            chunks_corrected=totals.corrected,
             complete=not copy.is_active,
-            keys={identity: table.key.names for identity, table in copy.tables.items()},
+            keys=copy.key_names,
         )
 
     # Beginning
@@ -116,6 +116,7 @@ class StreamCopy:
         self._estimates |= {
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
+        self._estimate = sum(self._estimates.values())
         return True
 
     def order(self, table: str) -> None:
@@ -156,6 +157,7 @@ class StreamCopy:
         for table, plan in plans.items():
             copy.add(table, key_columns_of(plan), place)
             self._estimates[table] = listed[table].estimate
+        self._estimate = sum(self._estimates.values())
         self._ordered = [table for table in self._ordered if table not in plans]
         assert self._copier is not None
         self._copier.take_plans(plans)
