@@ -4,7 +4,9 @@ The user needs SELECT on the tables. A shape is valid for a SELECT only if the s
 ``SelectList.check`` compares them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
 
 from protocol.conversation.messages import TextValue
 from protocol.wire import utf8_text
@@ -16,20 +18,40 @@ from .baseline import BaselineQueries, baseline
 from .logged_statements import LogTraits
 from .shape import Shape
 
+# Tables that are asked for together: their columns are held at once.
+_TOGETHER: Final = 500
+# Fewer tables of a schema are asked for one by one: for several at once, MariaDB and MySQL 5.6 open all tables of the
+# schema (calc_lookup_values_from_cond() in sql_show.cc takes only names that are compared with =).
+_FEW: Final = 16
+
 
 async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[TableName, Shape]:
-    """The shapes of those tables that exist and that the user may see; views are left out."""
+    """The shapes of those tables that exist and that the user may see; views are left out.
+
+    Three queries for each table, or for each 500 tables of a schema.
+    """
     handshake = session.handshake
     traits = LogTraits(handshake.is_mariadb, handshake.version)
     shapes: dict[TableName, Shape] = {}
-    for table in tables:
-        where = f" AND TABLE_SCHEMA = {hex_literal(table.schema)} AND TABLE_NAME = {hex_literal(table.name)}"
+    for where in _conditions(tables):
         queries = BaselineQueries.of(traits, where)
         parts = [[tuple(map(_text, row)) for row in await session.query(sql)] for sql in _of_tables(queries)]
         for name, shape in baseline((), *parts).tables.items():
             if isinstance(shape, Shape):
                 shapes[name] = shape
     return shapes
+
+
+def _conditions(tables: Iterable[TableName]) -> Iterator[str]:
+    """What selects the tables, some at a time."""
+    schemas: dict[str, list[str]] = {}
+    for table in tables:
+        schemas.setdefault(table.schema, []).append(hex_literal(table.name))
+    for schema, names in schemas.items():
+        left, size = iter(names), 1 if len(names) < _FEW else _TOGETHER
+        while some := list(islice(left, size)):
+            those = f"= {some[0]}" if len(some) == 1 else f"IN ({', '.join(some)})"
+            yield f" AND TABLE_SCHEMA = {hex_literal(schema)} AND TABLE_NAME {those}"
 
 
 def _of_tables(queries: BaselineQueries) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ when one is lost. The stream calls ``look`` when it has moved on, and waits for 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from protocol.errors import ConnectionLostError, ReplicaError, SchemaMismatchError, ServerError
@@ -60,11 +60,6 @@ class Copier:
         self._scan_lock = asyncio.Lock()
         self.changed = asyncio.Event()
         self._error: Exception | None = None
-
-    def take_plans(self, plans: Mapping[TableId, ReadPlan]) -> None:
-        """Use these plans for the next windows."""
-        for table, plan in plans.items():
-            self._plans[table] = plan, self._copy.tables[table].shape_number
 
     @property
     def is_started(self) -> bool:
@@ -297,8 +292,14 @@ class Copier:
             plan = found.get(table)
             if plan is None:
                 return None
+            self._forget_plans()
             self._plans[table] = plan, number
         if plan.key_names != self._copy.tables[table].key.names or not self._copy.follows(table):
             # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again.
             self._copy.add(table, key_columns_of(plan), self._place())
         return plan
+
+    def _forget_plans(self) -> None:
+        """Drop the plans of tables whose copy is complete: readers were compiled for them."""
+        for table in [table for table in self._plans if self._copy.tables[table].progress.is_whole]:
+            del self._plans[table]

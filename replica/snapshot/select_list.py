@@ -88,18 +88,27 @@ class SelectList:
         items = [places.get(index) for index in range(len(table.columns))]
         self._items = items
         # Keys with their text undecoded, and ENUM and SET as numbers.
-        keys = {
+        self._keys = {
             index: ResultColumn(
                 cells.cell(replace(table.columns[index], charset="binary", labels=None)), False
             )
             for index in self.key
         }
-        self.key_sql = ", ".join(self._expression(shape.columns[index], index) for index in keys)
-        self._key_reader = compile_result_reader(list(keys.values()), range(len(keys)))
-        undecoded = [keys.get(index, column) for index, column in zip(self._order, columns, strict=True)]
-        self._row_key_reader = compile_result_reader(undecoded, [places[index] for index in keys])
+        self.key_sql = ", ".join(self._expression(shape.columns[index], index) for index in self._keys)
 
-    # Compiled when needed: Arrow columns are made without them, which saves 3 ms for 19 columns.
+    # Compiled when needed: Arrow columns are made without ``walk``, which saves 3 ms for 19 columns; and of thousands
+    # of tables only a few are read at a time.
+
+    @cached_property
+    def _key_reader(self) -> ResultReader:
+        return compile_result_reader(list(self._keys.values()), range(len(self._keys)))
+
+    @cached_property
+    def _row_key_reader(self) -> ResultReader:
+        undecoded = [
+            self._keys.get(index, column) for index, column in zip(self._order, self._columns, strict=True)
+        ]
+        return compile_result_reader(undecoded, [self._order.index(index) for index in self._keys])
 
     @cached_property
     def walk(self) -> RowWalker:

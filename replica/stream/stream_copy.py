@@ -111,8 +111,6 @@ class StreamCopy:
                 if table not in plans:
                     copy.add_ended(table, progress)
             copy.restore(state)
-        assert self._copier is not None
-        self._copier.take_plans(plans)
         self._estimates |= {
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
@@ -160,7 +158,6 @@ class StreamCopy:
         self._estimate = sum(self._estimates.values())
         self._ordered = [table for table in self._ordered if table not in plans]
         assert self._copier is not None
-        self._copier.take_plans(plans)
         if not self._copier.is_started:
             self._copier.start(self._options, self._source)
 
