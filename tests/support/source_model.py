@@ -371,7 +371,7 @@ class World:
         other.copy = SnapshotCopy()
         windows: dict[int, Window] = {}
         other.copy._put(IDENTITY, _clone_table(self.copy.tables[IDENTITY], windows))
-        if not self.is_noted:
+        if IDENTITY not in self.copy._at_work._stirred:
             del other.copy._at_work._stirred[IDENTITY]
         other.copy._handed = self.copy._handed
         other.copy._known, other.copy._keys = dict(self.copy._known), dict(self.copy._keys)
@@ -381,11 +381,6 @@ class World:
             # A window that is void belongs to no table any more.
             other.window = windows.get(id(self.window)) or copy.copy(self.window)
         return other
-
-    @property
-    def is_noted(self) -> bool:
-        """Whether the copy looks at the table for something to deliver."""
-        return IDENTITY in self.copy._at_work._stirred
 
     def fingerprint(self) -> tuple[Any, ...]:
         table = self.copy.tables[IDENTITY]
@@ -401,7 +396,7 @@ class World:
             frozenset(self.held),
             self.kills,
             self.is_complete,
-            self.is_noted,
+            IDENTITY in self.copy._at_work._stirred,
             self.copy._handed if self.is_holding else None,
             None if self.window is None else (frozenset(self.view.items()), self.committed_at_low),
             table.progress,
