@@ -26,7 +26,7 @@ from tests.server.support import random_shop
 from tests.server.support.clusters import driver_environment
 from tests.server.support.copied_jobs import CopiedJob, check_states
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
-from tests.server.support.streams import begin_log
+from tests.server.support.streams import begin_log, purge_older_logs
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.spark.support.cluster import WORKERS, Cluster
 from tests.spark.support.kept_tables import check_intervals, rows_of
@@ -119,15 +119,22 @@ def test_drivers_and_workers_are_killed(
     job: ModuleType,
     tmp_path: Path,
 ) -> None:
-    """Row images are of all kinds. A statement comes in the middle."""
+    """The tables are older than the log. Row images are of all kinds, and a statement comes in the middle."""
     rng = random.Random(seed)
+    is_history = job is history
     with server.fresh_schema() as shop:
         killed = KilledJob(cluster, server, shop, job.JOB.name, tmp_path)
         begin_log(server)
-        random_shop.create(server, shop)
         create_large(server, f"{shop}.large")
+        server.query("FLUSH BINARY LOGS")
+        random_shop.create(server, shop)
         with RandomWriter(server, shop, rng) as writer:
             writer.reach(50)
+            server.query("FLUSH BINARY LOGS")
+            writer.reach(100)
+            # It has seen the log that is about to go.
+            whole = whole_history(spark, server, shop, tmp_path / "whole") if is_history else None
+            purge_older_logs(server)
             for number in range(KILLS):
                 writer.allowed += 30
                 if number == KILLS // 2:
@@ -136,7 +143,6 @@ def test_drivers_and_workers_are_killed(
             writer.reach(writer.allowed + 30)
         for _ in range(2):
             killed.finish()
-        is_history = job is history
         for table, (key, _) in TABLES.items():
             expected = source_rows(server, shop, table)
             assert expected
@@ -145,8 +151,8 @@ def test_drivers_and_workers_are_killed(
                 check_intervals(killed.target, f"{shop}.{table}", key)
         found = rows_of(killed.target, f"{shop}.large")
         assert sorted(row["id"] for row in found) == list(range(LARGE))
-        if is_history:
-            check_history(CopiedJob(spark, server, shop, tmp_path / "whole", history), killed.target, shop)
+        if whole is not None:
+            check_history(whole, killed.target, shop)
         else:
             for row in mirror.progress(str(killed.target)).to_pylist():
                 assert row["consistent_since"] is not None, row
@@ -184,9 +190,16 @@ def kill(killed: KilledJob, cluster: Cluster, rng: random.Random) -> None:
     )
 
 
+def whole_history(spark: SparkSession, server: Server, shop: str, folder: Path) -> CopiedJob:  # noqa: F811
+    """A history of the whole log of the random tables, so far."""
+    whole = CopiedJob(spark, server, shop, folder, history)
+    whole.source |= {"startingOffsets": "earliest", "excludeTables": f"{shop}.large"}
+    whole.run(snapshot=False)
+    return whole
+
+
 def check_history(whole: CopiedJob, target: Path, shop: str) -> None:
     """The states are those of a history of the whole log, from the place of the copy on."""
-    whole.source["startingOffsets"] = "earliest"
     whole.run(snapshot=False)
     begun = json.loads((target / "_state" / "begin.json").read_text())
     place = Offset.from_dict(json.loads(begun["offset"]))

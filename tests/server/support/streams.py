@@ -36,6 +36,11 @@ def end_of_log(server: Server) -> BinlogPosition:
 def begin_log(server: Server) -> None:
     """Have the log begin here: what other tests have written, statements above all, is not read from the earliest."""
     server.query("FLUSH BINARY LOGS")
+    purge_older_logs(server)
+
+
+def purge_older_logs(server: Server) -> None:
+    """Have the log begin with its present file."""
     until = time.monotonic() + SECONDS
     # MariaDB keeps a file that a dump reads, and notices late that its replica has gone.
     while len(files := server.query("SHOW BINARY LOGS")) > 1:
