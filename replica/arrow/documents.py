@@ -35,7 +35,7 @@ _OTHER_DOUBLE: Final = re.compile(r"[\[ ]-?(?:[0-9][.0-9]*e|[0-9]{16}|NaN|Infini
 # Documents rendered at once: more of them take more memory, but not less time.
 _TOGETHER: Final = 256
 # Bytes of documents read together.
-_PIECE_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 21
 # Documents rendered one by one where reading together did not help.
 _APART: Final = 10_000
 _MOST_APART: Final = 1_000_000
