@@ -6,12 +6,12 @@ A new job is added to ``JOBS``. The jobs' modules import pyspark and other extra
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import Final
 
-from ..spark.jobs import changelog, history, mirror, resync
+from ..spark.jobs import changelog, history, mirror, progress, resync
 from ..spark.jobs.job_arguments import Job
 from .command import Command
 from .console import Console
 
-JOBS: Final[tuple[Job, ...]] = (changelog.JOB, mirror.JOB, history.JOB, resync.JOB)
+JOBS: Final[tuple[Job, ...]] = (changelog.JOB, mirror.JOB, history.JOB, resync.JOB, progress.JOB)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

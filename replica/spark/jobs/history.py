@@ -13,7 +13,7 @@ A new job copies the source's tables first, on executors, and brings the copy to
 
 from typing import TYPE_CHECKING, Final
 
-from replica.spark.jobs import table_job
+from replica.spark.jobs import progress as job_progress
 from replica.spark.jobs.job_arguments import Job, run_script
 from replica.spark.jobs.table_job import EPILOG, TableJob
 
@@ -31,7 +31,7 @@ _HISTORY: Final = TableJob("history", _kind)
 
 start: Final = _HISTORY.start
 load: Final = _HISTORY.load
-progress: Final = table_job.progress
+progress: Final = job_progress.progress
 
 JOB: Final = Job(
     "history",

@@ -8,6 +8,7 @@ Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field
 from types import MappingProxyType
@@ -40,6 +41,8 @@ _PROGRESS_SCHEMA: Final = pa.schema(
         ("state", pa.string()),
         ("reason", pa.string()),
         ("batch", pa.int64()),
+        ("rows", pa.int64()),
+        ("lag", pa.float64()),
         ("merged_batch", pa.int64()),
         ("merged_at", _MOMENT),
         ("size", pa.int64()),
@@ -61,11 +64,11 @@ class TableState:
 
     ``defaults`` has the defaults of columns as text, if they are plain values. ``fills`` has the values, in the
     present rows, of new columns that the target does not have yet. ``kinds`` has the types that statements gave to
-    columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes of the
-    table's files after its last merge, which was in the micro-batch ``merged_batch`` at ``merged_at``, in seconds
-    since 1970. ``since``: since when all versions of the table are states that the source had; 0: not yet.
-    ``is_settling``: it was copied, and merges may find rows that are later than the changes (``rows_again``). ``key``
-    has the columns of the primary key at the last merge, or in the copy.
+    columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes and
+    ``rows`` the number of rows of the table's files after its last merge, which was in the micro-batch
+    ``merged_batch`` at ``merged_at``, in seconds since 1970. ``since``: since when all versions of the table are
+    states that the source had; 0: not yet. ``is_settling``: it was copied, and merges may find rows that are later
+    than the changes (``rows_again``). ``key`` has the columns of the primary key at the last merge, or in the copy.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class TableState:
     fills: dict[str, str | None] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     size: int = 0
+    rows: int = 0
     merged_at: int = 0
     merged_batch: int = -1
     since: int = 0
@@ -294,8 +298,8 @@ class JobState:
         again = {part.path for one in self.again.values() for part in (*one.parts, *one.read)}
         return prepared | waiting | again
 
-    def progress(self, batch: int) -> pa.Table:
-        """A row for each table, as of this micro-batch; see ``table_job.progress``."""
+    def progress(self, batch: int, now: float) -> pa.Table:
+        """A row for each table, as of this micro-batch; see ``replica.spark.jobs.progress``."""
         rows = []
         for name in sorted({*self.tables, *self.parked, *self.holds}):
             table, waiting = self.tables.get(name, TableState()), self.waiting.get(name)
@@ -306,6 +310,8 @@ class JobState:
                     "state": self._condition(name),
                     "reason": self.parked.get(name),
                     "batch": batch,
+                    "rows": table.rows,
+                    "lag": None if name in self.parked else _lag(waiting, now),
                     "merged_batch": table.merged_batch,
                     "merged_at": table.merged_at * 1_000_000 or None,
                     "size": table.size,
@@ -349,6 +355,10 @@ class JobState:
         for xa, _, found in sorted(prepared, key=lambda one: one[:2]):
             state.prepared.setdefault(xa, []).append(found)
         return state
+
+
+def _lag(waiting: Waiting | None, now: float) -> float:
+    return 0.0 if waiting is None else max(now - waiting.since, 0.0)
 
 
 def exists(target: str, storage: Mapping[str, str]) -> bool:
@@ -416,7 +426,8 @@ def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] |
 def save_progress(target: str, state: JobState, batch: int, storage: Mapping[str, str]) -> None:
     """Write the progress of all tables, for people."""
     path = f"{target}/{PROGRESS}"
-    write_deltalake(path, state.progress(batch), mode="overwrite", storage_options=dict(storage))
+    rows = state.progress(batch, time.time())
+    write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite", storage_options=dict(storage))
 
 
 def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:

@@ -185,6 +185,13 @@ class KeptTable(ABC):
             return 0
         return int(pc.sum(pa.table(self.table.get_add_actions())["size_bytes"]).as_py() or 0)
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows in the table's files, by their statistics."""
+        if self.table is None:
+            return 0
+        return int(pc.sum(pa.table(self.table.get_add_actions())["num_records"]).as_py() or 0)
+
     def is_empty(self) -> bool:
         """Whether the table has no rows. This reads the table's log."""
         return self.table is None or self.table.count() == 0

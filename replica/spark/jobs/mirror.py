@@ -15,7 +15,7 @@ images are MINIMAL, which do not tell.
 If the log does not show a change of a table (a dropped partition, a new column whose values only the server knows),
 or if a table has no primary key, it is parked: it stays as it was until the source drops it, or until it is copied
 anew (``replica.spark.jobs.resync``). The others go on, and the command ends with an error that names it.
-``mirror.progress(target)`` shows all tables, and the reason.
+``mirror.progress(target)``, or `mysql-replica spark progress --target DIR`, shows all tables, and the reason.
 
 Changes wait in the target, and are merged into a table when they are some 5 % of it, or after five minutes
 (``merge_interval``); with ``once``, with each micro-batch. So readers of Delta see a table as of its last merge;
@@ -44,7 +44,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from replica.spark.jobs import table_job
+from replica.spark.jobs import progress as job_progress
 from replica.spark.jobs.job_arguments import Job, Note, run_script
 from replica.spark.jobs.spark_session import Pace, State
 from replica.spark.jobs.table_job import EPILOG, MERGE_SECONDS, TableJob
@@ -140,7 +140,7 @@ def _run(options: Namespace, note: Note) -> None:
     _job(options.keep_seq, options.soft_deletes).run(options, note)
 
 
-progress: Final = table_job.progress
+progress: Final = job_progress.progress
 
 JOB: Final = Job("mirror", "Keep tables as they are now in Delta", _add_arguments, _run, EPILOG)
 

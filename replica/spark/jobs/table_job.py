@@ -45,7 +45,6 @@ from .spark_session import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -349,23 +348,6 @@ def _mirror() -> TableJob:
 
 def _in_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, daemon=True).start()
-
-
-def progress(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> "pa.Table":
-    """A row for each table of a job: where it is, what waits for it, and whether it is kept.
-
-    ``state`` is ``kept``, or ``parked`` with the ``reason`` and the place in the log: such a table stays as it was,
-    until the source drops it. The same rows are in the Delta table ``_state/progress`` of the target, as they were
-    after the last merge. Raises ``ConfigurationError`` for a folder that is not the target of a job.
-    """
-    require_delta()
-    from . import job_state
-
-    found = job_state.peek(absolute(target), storage)
-    if found is None:
-        raise ConfigurationError(f"target: {target} has no tables of a mirror or a history")
-    state, _, number = found
-    return state.progress(number)
 
 
 def _check_kind(target: "Target") -> None:

@@ -127,7 +127,7 @@ def _committed(pair: tuple[TableMerge, Merged]) -> bool:
     """Commit a merge. Returns False if it must be planned anew."""
     one, merged = pair
     is_done = one.table.replace_files(merged, one.applying)
-    one.known.size = one.table.size
+    one.known.size, one.known.rows = one.table.size, one.table.row_count
     one.known.merged_at, one.known.merged_batch = int(time.time()), one.applying.batch
     return is_done
 

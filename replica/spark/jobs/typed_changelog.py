@@ -21,7 +21,7 @@ names, or get a type that the table's cannot hold, is parked: ``typed_changelog.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from . import table_job
+from . import progress as job_progress
 from .spark_session import Pace, State
 from .table_job import MERGE_SECONDS, TableJob
 
@@ -40,7 +40,7 @@ def _kind() -> "TableKind":
 
 _JOB: Final = TableJob("changelog", _kind, begins_anywhere=True)
 
-progress: Final = table_job.progress
+progress: Final = job_progress.progress
 
 
 def start(
