@@ -1,4 +1,7 @@
-"""Five tables that change at random while their mirror, or their history, is killed: row by row they stay equal."""
+"""Five tables that change at random while their mirror, or their history, is killed: row by row they stay equal.
+
+Meanwhile a user optimizes and vacuums the tables, and reads them: each version is a state that the source had.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from tests.server.support import random_shop
+from tests.server.support.busy_user import BusyUser
 from tests.server.support.killed_queries import KilledQuery
 from tests.server.support.random_shop import TABLES, RandomWriter, kept_rows, source_rows
 from tests.server.support.streams import begin_log
@@ -45,7 +49,9 @@ def has_gone_on(query: KilledQuery, begun: int) -> bool:
     return max(query.commits()) > begun
 
 
-@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+@pytest.mark.parametrize(
+    "server", ["mysql:9.7", pytest.param("mariadb:11.8", marks=pytest.mark.long)], indirect=True
+)
 @pytest.mark.parametrize("job", JOBS)
 def test_killed_at_any_time(
     seed: int,
@@ -72,7 +78,8 @@ def test_killed_at_any_time(
     rng.shuffle(points)
     points = points if is_long else [rng.choice(POINTS)]
     transactions = TRANSACTIONS if is_long else FEW_TRANSACTIONS
-    with RandomWriter(server, shop, rng) as writer:
+    user = BusyUser(tmp_path / job, shop, seed, is_history=job == "history")
+    with user, RandomWriter(server, shop, rng) as writer:
         for point in points:
             writer.allowed = writer.made + transactions
             begun = max(query.commits())
@@ -83,12 +90,17 @@ def test_killed_at_any_time(
                 retried(partial(query.run_until, is_on, rng.uniform(0, 5)))
             print(f"killed {point or 'at some time'}: micro-batches {query.commits()}", flush=True)
             writer.reach(writer.allowed)
-    if is_long:
-        retried(partial(query.run_until, query.has_all))
-    else:
-        # Spark's session of the test run goes on where the killed one ended: that saves another start of Spark.
-        source = {name: value for name, value in query.source.items() if name != "rowFormat"}
-        retried(partial(run_once, JOBS[job], spark, source, tmp_path / job))
+    with BusyUser(tmp_path / job, shop, f"{seed} at the end", is_history=job == "history") as last:
+        if is_long:
+            retried(partial(query.run_until, query.has_all))
+        else:
+            # Spark's session of the test run goes on where the killed one ended: that saves another start of Spark.
+            source = {name: value for name, value in query.source.items() if name != "rowFormat"}
+            retried(partial(run_once, JOBS[job], spark, source, tmp_path / job))
+    for one in (user, last):
+        print(f"states seen {one.reads}, optimized {one.optimized} times, refused {one.refused}")
+        one.check(server)
+    assert sum(map(len, last.seen.values()))
     for table in TABLES:
         expected = source_rows(server, shop, table)
         assert expected

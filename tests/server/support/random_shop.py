@@ -204,7 +204,7 @@ def source_rows(server: Server, schema: str, table: str) -> dict[tuple[Any, ...]
     with server.connect() as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute("SET time_zone = '+00:00'")
         cursor.execute(f"SELECT * FROM {schema}.{table}")
-        return _checksums(table, [dict(row) for row in cursor.fetchall()])
+        return checksums(table, [dict(row) for row in cursor.fetchall()])
 
 
 def kept_rows(
@@ -212,13 +212,17 @@ def kept_rows(
 ) -> dict[tuple[Any, ...], str]:
     """The same of the target; of a history, of its current rows."""
     rows = rows_of(target, f"{schema}.{table}")
-    if is_history:
-        own = ("valid_from", "valid_to", "is_current", "_seq")
-        rows = [{name: row[name] for name in row if name not in own} for row in rows if row["is_current"]]
-    return _checksums(table, rows)
+    return checksums(table, without_states(rows) if is_history else rows)
 
 
-def _checksums(table: str, rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], str]:
+def without_states(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The current rows of a history, as a mirror has them."""
+    own = ("valid_from", "valid_to", "is_current", "_seq")
+    return [{name: row[name] for name in row if name not in own} for row in rows if row["is_current"]]
+
+
+def checksums(table: str, rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], str]:
+    """A checksum of each row, by its key."""
     key = TABLES[table][0]
     plain = [{name: _plain(name, value) for name, value in row.items()} for row in rows]
     found = {
