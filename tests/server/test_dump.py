@@ -11,10 +11,11 @@ import replica
 from replica import BinlogPosition, RotateEvent
 from tests.support.servers import Server
 
-from .support.streams import MARIADB, MYSQL, SECONDS, end_of_log, executed, stream_of, take_rows
+from .support.streams import MARIADB, MYSQL, SECONDS, end_of_log, executed, stream_of, take_rows, user_of
 
 
 def dump_threads(server: Server, user: str) -> list[str]:
+    """The dumps of a user of this test alone: a source notices late that the replica of another test has gone."""
     rows = server.query("SHOW PROCESSLIST")
     return [command for _, name, _, _, command, *_ in rows if name == user and "Binlog" in command]
 
@@ -27,22 +28,24 @@ def fill(server: Server, schema: str) -> None:
 async def test_by_position(server: Server, schema: str) -> None:
     start = end_of_log(server)
     fill(server, schema)
-    async with stream_of(server, start=start, tables=f"{schema}.*") as stream:
-        assert await take_rows(stream, 2) == [(1,), (2,)]
-        assert dump_threads(server, server.replica_user) == ["Binlog Dump"]
-        server.query(f"INSERT INTO {schema}.t VALUES (3)")
-        assert await take_rows(stream, 1) == [(3,)]
+    with user_of(server) as user:
+        async with stream_of(server, user, start=start, tables=f"{schema}.*") as stream:
+            assert await take_rows(stream, 2) == [(1,), (2,)]
+            assert dump_threads(server, user) == ["Binlog Dump"]
+            server.query(f"INSERT INTO {schema}.t VALUES (3)")
+            assert await take_rows(stream, 1) == [(3,)]
 
 
 @pytest.mark.parametrize("server", MYSQL, indirect=True)
 async def test_by_gtid(server: Server, schema: str) -> None:
     start = executed(server)
     fill(server, schema)
-    async with stream_of(server, start=start, tables=f"{schema}.*") as stream:
-        assert await take_rows(stream, 2) == [(1,), (2,)]
-        assert dump_threads(server, server.replica_user) == ["Binlog Dump GTID"]
-        server.query(f"INSERT INTO {schema}.t VALUES (3)")
-        assert await take_rows(stream, 1) == [(3,)]
+    with user_of(server) as user:
+        async with stream_of(server, user, start=start, tables=f"{schema}.*") as stream:
+            assert await take_rows(stream, 2) == [(1,), (2,)]
+            assert dump_threads(server, user) == ["Binlog Dump GTID"]
+            server.query(f"INSERT INTO {schema}.t VALUES (3)")
+            assert await take_rows(stream, 1) == [(3,)]
 
 
 @pytest.mark.parametrize("server", MARIADB, indirect=True)
