@@ -35,8 +35,8 @@ _DEFAULTS: Final[Mapping[str, object]] = MappingProxyType({"score": 1.5, "total"
 class BusyUser:
     """Reads the tables of a target in a thread, and optimizes or vacuums one now and then.
 
-    ``seen`` has, by table, the digests of all states that it has seen since the table is consistent, with a version
-    of the table.
+    ``seen`` has, by table, the digests of all states that it has seen, with a version of the table. The tables begin
+    with the log: nothing was copied, so that each version has to be a state of the source.
     """
 
     def __init__(self, target: Path, schema: str, seed: object, *, is_history: bool) -> None:
@@ -73,8 +73,7 @@ class BusyUser:
     def _look(self, table: str, path: str) -> None:
         kept = DeltaTable(path)
         version = kept.version()
-        is_consistent = "mysql-replica.consistentSince" in kept.metadata().configuration
-        if not is_consistent or self._versions.get(table) == version:
+        if self._versions.get(table) == version:
             return
         self._versions[table] = version
         rows = kept.to_pyarrow_table().to_pylist()
