@@ -44,7 +44,7 @@ from .merges import (
     table_to_json,
 )
 from .spark_session import save
-from .staging import Staged, StagingFile, staged_from_json, staged_to_json
+from .staging import COMPRESSED, Staged, StagingFile, staged_from_json, staged_to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,9 @@ SMALL_BYTES: Final = 8 << 20
 #: A task of a merge gets groups of about so many bytes; but there are at least so many tasks.
 _TASK_BYTES: Final = 64 << 20
 _LEAST_TASKS: Final = 4
-_PIECE_COLUMNS: Final = "task INT, number BIGINT, place STRING, about STRING, rows BINARY"
+#: A piece crosses Spark in slices of about so many bytes in memory: its JVM copies and doubles what it writes.
+SLICE_BYTES: Final = 8 << 20
+_PIECE_COLUMNS: Final = "task INT, number BIGINT, slice INT, place STRING, about STRING, rows BINARY"
 
 
 def stage(
@@ -80,7 +82,7 @@ def merge(
         file.write(json.dumps(plan).encode())
     try:
         pieces = spark.read.format(_PIECES).options(**_options(target, storage, plan=path)).load()
-        ordered = pieces.repartitionById(tasks, "task").sortWithinPartitions("place", "number")
+        ordered = pieces.repartitionById(tasks, "task").sortWithinPartitions("place", "number", "slice")
         written = _written(ordered, LeavesTarget, target, storage)
     finally:
         with contextlib.suppress(OSError):
@@ -135,7 +137,7 @@ def _plan(merges: Sequence[Merge]) -> tuple[list[Any], int]:
         joins = len(merged.joins)
         for chunk in chunks(merged):
             plan[-1].append([number, table, groups, joins, chunk_to_json(chunk)])
-            size += sum(part.length for part in chunk[1])
+            size += sum(max(part.length, part.size) for part in chunk[1])
             if size >= CHUNK_BYTES:
                 plan.append([])
                 size = 0
@@ -242,29 +244,40 @@ class PiecesReader(DataSourceReader):
             for group in [
                 number for number, one in enumerate(groups) if one.is_share or number >= len(routed)
             ]:
-                yield _piece(tasks[group], 0, f"{number}/{group}", _about(about, groups[group]), None)
+                yield _piece(tasks[group], 0, 0, f"{number}/{group}", _about(about, groups[group]), None)
         table, chunk = table_from_json(about), chunk_from_json(share)
         for piece in route_chunk(table, routed, chunk, self._target, self._storage):
-            rows = pa.BufferOutputStream()
-            with pa.ipc.new_stream(rows, piece.rows.schema) as writer:
-                writer.write_table(piece.rows.combine_chunks())
             place, said = f"{number}/{piece.group}", _about(about, groups[piece.group])
-            yield _piece(tasks[piece.group], piece.number, place, said, rows.getvalue())
+            for slice_number, rows in enumerate(_slices(piece.rows)):
+                yield _piece(tasks[piece.group], piece.number, slice_number, place, said, rows)
 
 
 def _about(table: Mapping[str, Any], group: Group) -> str:
     return json.dumps([table, group_to_json(group)])
 
 
-def _piece(task: int, number: int, place: str, about: str, rows: pa.Buffer | None) -> pa.RecordBatch:
+def _slices(rows: pa.Table) -> Iterator[pa.Buffer]:
+    """Rows that follow each other, as Arrow IPC streams."""
+    count = max(1, rows.num_rows * SLICE_BYTES // max(rows.nbytes, 1))
+    for begin in range(0, rows.num_rows, count):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=COMPRESSED) as writer:
+            writer.write_table(rows.slice(begin, count).combine_chunks())
+        yield sink.getvalue()
+
+
+def _piece(
+    task: int, number: int, slice_number: int, place: str, about: str, rows: pa.Buffer | None
+) -> pa.RecordBatch:
     columns = [
         pa.array([task], pa.int32()),
         pa.array([number], pa.int64()),
+        pa.array([slice_number], pa.int32()),
         pa.array([place]),
         pa.array([about]),
         binary_value(rows),
     ]
-    return pa.RecordBatch.from_arrays(columns, names=["task", "number", "place", "about", "rows"])
+    return pa.RecordBatch.from_arrays(columns, names=["task", "number", "slice", "place", "about", "rows"])
 
 
 class LeavesTarget(DataSource):

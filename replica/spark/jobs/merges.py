@@ -64,7 +64,7 @@ def chunks(merge: Merge) -> Iterator[tuple[int, tuple[Part, ...]]]:
     size = first = 0
     for number, part in enumerate(merge.parts):
         held.append(part)
-        size += part.length
+        size += max(part.length, part.size)
         if size >= CHUNK_BYTES:
             yield first, tuple(held)
             held, size, first = [], 0, number + 1

@@ -29,8 +29,8 @@ from .leaf_files import folder
 from .leaves import places
 
 FOLDER: Final = "_state/changes"
-# A part is small: threads cost more than they save.
-_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+#: How rows are written. A part is small: threads cost more than they save.
+COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _NOWHERE: Final = np.zeros(0, np.int64)
 #: So many moves of a part are named; see ``Part``.
 _MOVES: Final = 64
@@ -43,6 +43,7 @@ class Part:
     ``moves`` has the places before and after of keys that moved in an update that lacks columns; None: many of them.
     ``moment`` is the time of the commit, if it came later than the rows (XA COMMIT), in microseconds since 1970.
     ``span`` has the least and the largest sequence number; None: not known. Rows before ``after`` count no more.
+    ``length`` is that of the compressed rows; in memory they have ``size`` bytes (0: not known, of an older version).
     """
 
     path: str
@@ -55,6 +56,7 @@ class Part:
     moment: int | None = None
     span: tuple[int, int] | None = None
     after: int | None = None
+    size: int = 0
 
     def behind(self, begin: int) -> "Part | None":
         """What of the part has sequence numbers from ``begin`` on."""
@@ -143,13 +145,14 @@ class StagingFile:
             self._system.create_dir(FOLDER, recursive=True)
             self._sink = self._system.open_output_stream(self.path)
         offset = self._sink.tell()
-        with pa.ipc.new_stream(self._sink, rows.schema, options=_COMPRESSED) as writer:
+        with pa.ipc.new_stream(self._sink, rows.schema, options=COMPRESSED) as writer:
             writer.write_table(rows.combine_chunks())
         where, moves = (_NOWHERE, ()) if self._is_changelog else _moves(rows, key)
         low, high = (int(where.min()), int(where.max())) if len(where) else (0, 0)
         found = pc.min_max(rows["_seq"])
         span = (int(found["min"].as_py()), int(found["max"].as_py())) if rows.num_rows else None
-        return Part(self.path, offset, self._sink.tell() - offset, rows.num_rows, low, high, moves, span=span)
+        length = self._sink.tell() - offset
+        return Part(self.path, offset, length, rows.num_rows, low, high, moves, span=span, size=rows.nbytes)
 
 
 def read_part(system: FileSystem, part: Part) -> pa.Table:
@@ -224,9 +227,9 @@ def part_to_json(part: Part) -> list[Any]:
 
 def part_from_json(data: Sequence[Any]) -> Part:
     """The reverse of ``part_to_json``."""
-    path, offset, length, rows, low, high, moves, moment, span, after = data
+    path, offset, length, rows, low, high, moves, moment, span, *more = data
     pairs = None if moves is None else tuple((old, new) for old, new in moves)
-    return Part(path, offset, length, rows, low, high, pairs, moment, span and (span[0], span[1]), after)
+    return Part(path, offset, length, rows, low, high, pairs, moment, span and (span[0], span[1]), *more)
 
 
 def schema_to_text(schema: pa.Schema) -> str:

@@ -311,22 +311,23 @@ def packed(rng: random.Random, transactions: list[list[Change | PackedItem]]) ->
     waiting: list[Change] = []
     for event in (event for transaction in transactions for event in transaction):
         if isinstance(event, PackedItem):
-            yield from _groups(waiting)
+            yield from groups(waiting)
             waiting = []
             yield event
         else:
             waiting.append(event)
             if rng.random() < 0.1:
-                yield from _groups(waiting)
+                yield from groups(waiting)
                 waiting = []
-    yield from _groups(waiting)
+    yield from groups(waiting)
 
 
-def _groups(changes: list[Change]) -> Iterator[PackedItem]:
-    groups: dict[Any, list[Change]] = {}
+def groups(changes: list[Change]) -> Iterator[PackedItem]:
+    """An item for each table and its layout."""
+    found: dict[Any, list[Change]] = {}
     for change in changes:
-        groups.setdefault((change.table, change.layout), []).append(change)
-    for (name, layout), group in groups.items():
+        found.setdefault((change.table, change.layout), []).append(change)
+    for (name, layout), group in found.items():
         schema, _, table = name.partition(".")
         rows = pack(_batch(layout, group), KEY, has_names=True)
         yield PackedItem("rows", schema, table, rows, group[0].ts, "binlog.000001", 4, None)
