@@ -27,8 +27,17 @@ def merge(tmp_path: Path) -> Merge:
     layout = tuple(TYPES.items())
     changes = [
         Change(
-            *("shop.t", layout, "insert", {"id": number, "k": "k", **values}),
-            *(None, None, None, BEGIN, number, "commit", None),
+            "shop.t",
+            layout,
+            "insert",
+            {"id": number, "k": "k", **values},
+            None,
+            None,
+            None,
+            BEGIN,
+            number,
+            "commit",
+            None,
         )
         for number in range(ROWS)
     ]
