@@ -243,7 +243,8 @@ class RawEventReader:
             self._open_encrypted()
         if self._buffer[:magic_size] == BINLOG_MAGIC:
             self._start = self._next = magic_size
-            self._refuse_old_version()
+            if not self._base:
+                self._refuse_old_version()
         elif BINLOG_MAGIC.startswith(self._buffer):
             self._end()
             self._buffer = b""

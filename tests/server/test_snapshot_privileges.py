@@ -71,23 +71,25 @@ async def test_nothing_is_locked_or_written_and_transactions_are_short(server: S
     texts = [text for _, _, text in statements]
     assert [text for text in texts if not text.startswith(READING)] == []
     assert not any("FOR UPDATE" in text or "LOCK IN" in text or "GET_LOCK" in text for text in texts)
-    transactions = 0
+    read = 0
     for _, group in groupby(sorted(statements, key=lambda one: one[0]), key=lambda one: one[0]):
         # What each connection runs between the begin of a transaction and its end.
         begun: list[str] | None = None
         for _, kind, text in group:
             if text == BEGIN:
                 assert begun is None
-                begun, transactions = [], transactions + 1
+                begun = []
             elif text in ("COMMIT", "ROLLBACK"):
                 if begun is not None:
-                    assert len(begun) == 1, begun
+                    # A window that became void, as by the log's rotation, is rolled back before it reads rows.
+                    assert len(begun) == 1 or (begun == [] and text == "ROLLBACK"), begun
+                    read += len(begun)
                 begun = None
             elif begun is not None and kind == "Execute":
                 begun.append(text)
         assert begun is None
     # The largest key, and three chunks.
-    assert transactions >= 4
+    assert read >= 4
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)

@@ -160,15 +160,17 @@ def test_the_compiled_finder_is_shown_in_tracebacks() -> None:
 
 def test_plans_and_finders_take_no_more_than_is_counted() -> None:
     """A plan of 4,096 columns takes a megabyte: a cache that counted entries kept 4,096 of them."""
-    image = ImageLayout(tuple(ColumnLayout(bit, bit, 4, bit % 2) for bit in range(4096)))
-    tracemalloc.start()
-    try:
-        plan = plan_image(image)
-        of_plan = tracemalloc.take_snapshot().statistics("filename")
-        find = row_finder((plan,))
-        total, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    of_plan_bytes = sum(line.size for line in of_plan)
-    assert of_plan_bytes < plan_size(image, plan)
-    assert total - of_plan_bytes < finder_size((plan,), find)
+    of_plan, of_finder = [], []
+    # Threads of other tests of this process may allocate meanwhile: the smallest figures are those of the plan alone.
+    for count in (4096, 4095, 4094):
+        image = ImageLayout(tuple(ColumnLayout(bit, bit, 4, bit % 2) for bit in range(count)))
+        tracemalloc.start()
+        try:
+            plan = plan_image(image)
+            of_plan.append(tracemalloc.get_traced_memory()[0])
+            find = row_finder((plan,))
+            of_finder.append(tracemalloc.get_traced_memory()[0] - of_plan[-1])
+        finally:
+            tracemalloc.stop()
+    assert 0 < min(of_plan) < plan_size(image, plan)
+    assert 0 < min(of_finder) < finder_size((plan,), find)
