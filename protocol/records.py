@@ -5,9 +5,9 @@ tests/unit/project/test_layering.py. A program uses few of the classes that it i
 one takes 0.6 ms or more: on Python 3.11 ``import replica`` takes 51 ms with records and 121 ms with dataclasses (69
 classes; the fastest of 25 runs each).
 
-Of most classes that are used only ``__init__`` is called. It is written here, which takes 50 us; the standard library
-generates the other methods, and ``__init__`` with them, in 390 us for a frozen class. A live stream makes instances
-of 58 classes before its first event, which takes 23 ms less CPU so.
+Of most classes that are used only ``__init__`` is called. It is written here, which takes 50 us, and ``__eq__`` and
+``__hash__`` are made here without the compiler; the standard library generates all methods in 390 us for a frozen
+class. A live stream makes instances of 58 classes before its first event, which takes 23 ms less CPU so.
 
 ``@record(slots=True)`` means ``@dataclass(slots=True)``: ``fields``, ``replace``, ``copy``, ``match`` and ``pickle``
 see no difference. In one thing a record can do more: a field may be a property of a base class (``Event.header``).
@@ -15,7 +15,8 @@ Type checkers see ``dataclass`` itself.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_origin
 
 __all__ = ["record"]
@@ -82,6 +83,11 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
         _write_init(made, options["frozen"])
         return made
 
+    def make_comparison() -> type:
+        """Make ``__eq__`` and ``__hash__`` in place of their stand-ins."""
+        _make_comparison(made, methods)
+        return made
+
     def make() -> type:
         """Generate the methods and replace their stand-ins. Two threads may do so at once."""
         plain = type(written)(written.__name__, written.__bases__, dict(pattern))
@@ -94,7 +100,8 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
     body["__slots__"] = tuple(name for name in names if name not in inherited)
     positional = () if options["kw_only"] else (name for name in names if _is_in_init(defaults[name]))
     body["__match_args__"] = (*getattr(written, "__match_args__", ()), *positional)
-    body |= {name: _stand_in(name, make_init if name == "__init__" else make) for name in methods}
+    makers = {"__init__": make_init, "__eq__": make_comparison, "__hash__": make_comparison}
+    body |= {name: _stand_in(name, makers.get(name, make)) for name in methods}
     body[_PARAMETERS_OF_INIT] = own
     if options["frozen"]:
         body |= {"__setattr__": _refuse, "__delattr__": _refuse}
@@ -105,15 +112,12 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
 
 def _write_init(made: Any, is_frozen: bool) -> None:
     """Give the class the ``__init__`` that ``dataclass`` would generate, by one call of the compiler."""
-    parameters: dict[str, _Parameter] = {}
-    for base in reversed(made.__mro__):
-        parameters |= vars(base).get(_PARAMETERS_OF_INIT, {})
     names: dict[str, Any] = {"factory_": _Factory(), "set_": object.__setattr__}
     heads: dict[bool, list[str]] = {False: ["self"], True: []}
     lines: list[str] = []
     annotations: dict[str, Any] = {}
-    for name, (default, is_keyword, annotation) in parameters.items():
-        described = default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
+    for name, (default, is_keyword, annotation) in _parameters(made).items():
+        described = _described(default)
         head, value = _head_and_value(name, described, names)
         if described.init:
             heads[is_keyword].append(head)
@@ -129,6 +133,45 @@ def _write_init(made: Any, is_frozen: bool) -> None:
     init.__qualname__, init.__module__ = f"{made.__qualname__}.__init__", made.__module__
     init.__annotations__ = {**annotations, "return": None}
     made.__init__ = init
+
+
+def _make_comparison(made: Any, methods: Iterable[str]) -> None:
+    """Give the class the ``__eq__`` and ``__hash__`` that it is to have; they do what ``dataclass``'s do."""
+    fields = {name: _described(parameter.default) for name, parameter in _parameters(made).items()}
+    compared = _getter([name for name, one in fields.items() if one.compare])
+    hashed = _getter(
+        [name for name, one in fields.items() if (one.compare if one.hash is None else one.hash)]
+    )
+
+    def equals(self: object, other: object) -> Any:
+        return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def hash_of(self: object) -> int:
+        return hash(hashed(self))
+
+    for name, method in (("__eq__", equals), ("__hash__", hash_of)):
+        if name in methods:
+            method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
+            setattr(made, name, method)
+
+
+def _getter(names: list[str]) -> Callable[[object], tuple[object, ...]]:
+    """Returns the tuple of these attributes."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: tuple(getattr(record, name) for name in names)
+
+
+def _parameters(made: type) -> dict[str, _Parameter]:
+    """What ``__init__`` has to know of the fields of a class and its bases."""
+    parameters: dict[str, _Parameter] = {}
+    for base in reversed(made.__mro__):
+        parameters |= vars(base).get(_PARAMETERS_OF_INIT, {})
+    return parameters
+
+
+def _described(default: Any) -> Any:
+    return default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
 
 
 def _head_and_value(name: str, described: Any, names: dict[str, Any]) -> tuple[str, str]:

@@ -9,13 +9,14 @@ each chunk: a payload of n bytes takes at most about 2 n bytes of memory while i
 by piece, so that a piece and what is made of it stay in the processor's cache.
 """
 
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..constants import MAX_FRAME_PAYLOAD
 from ..errors import DecodeError, ProtocolError, ReplicaError
-from ..wire import too_large, unpack_u32, unpack_u32_pair
+from ..wire import too_large, unpack_u32
 
 Item = TypeVar("Item")
 #: Items, bytes, the place of a frame, the end of those to read, its number << 24, the largest length -> the place of
@@ -38,6 +39,9 @@ BULK_SIZE = 1 << 15
 SHORT_BULK_SIZE = 1 << 14
 # Chunks are joined in pieces of this size: 0.34 us per frame of 130 bytes instead of 0.5 for pieces of 256 KB.
 _PIECE_SIZE = 1 << 16
+
+# Length of a prefix -> reads a frame's header and the prefix behind it.
+_PREFIXED_HEADERS = tuple(struct.Struct(f"<I{length}s").unpack_from for length in range(5))
 
 # Bytes in front of an event: a zero, and the two of a semi-synchronous source.
 _EVENT_PREFIX = 3
@@ -211,30 +215,29 @@ class FrameStream:
         return position - start - skip * (len(items) - before), data[last + skip : position]
 
     def _read_small(self, prefix: bytes, payloads: list[bytes], bulk_size: int) -> None:
-        """The hot loop of a dump: 4.5 million frames of 60 bytes a second (one AMD EPYC core, Python 3.11).
+        """The hot loop of a dump: 5 million frames of 60 bytes a second (one AMD EPYC core, Python 3.11).
 
-        Each frame costs one unpack and one slice. One comparison checks both the length and the sequence number:
-        the header as an integer minus the expected number is the length, which a wrong number puts out of range.
+        Each frame costs one unpack and one slice. One comparison checks the length and the sequence number: the
+        header as an integer minus the expected number is the length, which a wrong number puts out of range. A frame
+        larger than the limit ends beyond ``size``.
         """
         if self._size < self._wanted or self._parts or self._restarts:
             return
         data = self._joined(self._wanted)
         position = start = self._position
-        size = len(data)
-        limit = min(size - 8, position + bulk_size)
+        size = min(len(data), start + min(MAX_FRAME_PAYLOAD - 1, self.max_payload))
+        limit = min(len(data) - 8, start + bulk_size)
         sequence = self.sequence << 24
-        before, smallest = HEADER_SIZE + len(prefix), len(prefix)
-        largest = min(MAX_FRAME_PAYLOAD - 1, self.max_payload)
-        mask, wanted = (1 << 8 * len(prefix)) - 1, int.from_bytes(prefix, "little")
-        unpack = unpack_u32_pair
+        before = HEADER_SIZE + len(prefix)
+        unpack = _PREFIXED_HEADERS[len(prefix)]
         append = payloads.append
         while position <= limit:
             word, head = unpack(data, position)
-            length = word - sequence
-            end = position + HEADER_SIZE + length
-            if head & mask != wanted or end > size or not smallest <= length <= largest:
+            first = position + before
+            end = position + HEADER_SIZE + word - sequence
+            if head != prefix or not first <= end <= size:
                 break
-            append(data[position + before : end])
+            append(data[first:end])
             position = end
             sequence = sequence + SEQUENCE_STEP & SEQUENCES
         self.sequence = sequence >> 24

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol, runtime_checkable
 
+from protocol.binlog.freed_blocks import keep_freed_blocks
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import ConfigurationError, DecodeError, TruncatedError
 from protocol.position import split_file_name
@@ -70,6 +71,7 @@ class OpenLogFile:
     """An open ``LogFile``; ``bytes_read`` counts bytes as stored. ``ConfigurationError`` if it cannot be opened."""
 
     def __init__(self, file: LogFile, torn: Literal["stop", "raise"]) -> None:
+        keep_freed_blocks()
         self.bytes_read = 0
         self._file = file
         self._descriptor = None if file.path is None else _open(file.path)

@@ -253,11 +253,9 @@ class Session:
 
     async def wait(self, limit: float | None) -> bool:
         """Receive the next bytes; False if none arrive within ``limit`` seconds (None: wait for ever)."""
-        try:
-            async with asyncio.timeout(limit):
-                await self._receive()
-        except TimeoutError:
+        if not await self._transport.wait(limit):
             return False
+        self._accept(self._transport.take())
         return True
 
     async def read_events(self, silence: float | None) -> list[bytes]:
@@ -352,7 +350,9 @@ class Session:
         return event
 
     async def _receive(self) -> None:
-        data = await self._transport.read()
+        self._accept(await self._transport.read())
+
+    def _accept(self, data: bytes) -> None:
         if not data:
             raise ConnectionLostError(
                 f"{self._options.address} closed the connection during {self._connection.phase.value}"

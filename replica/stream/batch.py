@@ -152,27 +152,32 @@ class Account:
 
     def finish_handed(self) -> None:
         """The user is done with all events handed out, and with the unselected events after them."""
-        self._finished = self._handed
-        self._settle(self._done(self._finished))
+        self._finish(self._handed)
 
     def finish_batch(self) -> None:
         """Do ``finish_handed``, and forget the events not handed out: the source sends them again."""
         batch = self._batch
         if not batch.events:
             return
-        self._count(self._handed)
-        self.finish_handed()
+        handed = self._handed
+        self._count(handed)
+        self._finish(handed)
         if self._settled and type(batch.events[self._settled - 1]) not in SNAPSHOT_EVENTS:
             number = self._settled - 1
             self.last = batch.events[number], batch.raws[number], batch.inner_number(number)
         self._take(_NOTHING)
+
+    def _finish(self, handed: int) -> None:
+        self._finished = handed
+        self._settle(self._done(handed))
 
     # How far the user has come
 
     @property
     def progress(self) -> Progress:
         """Place, GTIDs and state after the last event that is done."""
-        self._settle(self._done(max(self._finished, self._handed - 1)))
+        if self._batch.events:
+            self._settle(self._done(max(self._finished, self._handed - 1)))
         return self._progress
 
     def progress_behind(self, batch: Batch | None = None) -> Progress:

@@ -151,7 +151,8 @@ class BinlogStream(GroupedStream):
             # The source reads acknowledgements from the first event of the dump on.
             self._dump.session.acknowledge_unasked(*self._overdue)
             self._overdue = None
-        await self._copy.look()
+        if self._copy.is_known:
+            await self._copy.look()
         if self._has_ended or request is Ask.END:
             await self._finish()
         elif self._dump is None:

@@ -18,8 +18,11 @@ class CopyDelivery:
 
     def next_batch(self) -> Batch | None:
         """A chunk that is due, now that the user is done with all events before; None without one."""
-        copy, progress = self._account.copy, self._account.progress
-        if copy is None or progress.in_transaction:
+        copy = self._account.copy
+        if copy is None:
+            return None
+        progress = self._account.progress
+        if progress.in_transaction:
             return None
         self._was_running = self._was_running or copy.is_active
         event = copy.deliver(Place(progress.file, progress.position, progress.gtid_set))
@@ -27,9 +30,10 @@ class CopyDelivery:
 
     def takes_end(self) -> bool:
         """Whether the copy has ended since the last call."""
-        has_ended = self._was_running and not self.is_running
-        self._was_running = self._was_running and not has_ended
-        return has_ended
+        if not self._was_running or self.is_running:
+            return False
+        self._was_running = False
+        return True
 
     def last_boundary(self, batch: Batch) -> int:
         """The number of events before the last place in the batch at which a chunk could come."""

@@ -50,6 +50,11 @@ class StreamCopy:
         return bool(self._ordered) or (self._copy is not None and self._copy.is_active)
 
     @property
+    def is_known(self) -> bool:
+        """Whether a copy was ordered or has begun."""
+        return bool(self._ordered) or self._copier is not None
+
+    @property
     def changed(self) -> asyncio.Event | None:
         """Set when the reading has brought something, while a copy runs."""
         return self._copier.changed if self._copier is not None and self.is_active else None

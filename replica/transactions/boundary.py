@@ -99,8 +99,10 @@ class Progress:
 
         ``end`` is the place after all of them if they are parts of one event of the log (a compressed transaction).
         No event may be of the decoder's types ``ALONE``. Only the events after the last end of a transaction are
-        followed one by one: that costs 0.1 us per event, where ``follow`` costs 0.6 us.
+        followed one by one, and not even these if they are rows of an open transaction.
         """
+        if self.state is OPEN and _INSIDE.issuperset(map(type, events)):
+            return 0
         closed = len(events)
         while closed and not _closes(events[closed - 1]):
             closed -= 1
@@ -125,19 +127,17 @@ class Progress:
             for gtid in newest.values():
                 self.gtid_set.add(gtid)
             return
-        # Consecutive GTIDs of one source are added as one interval: 0.1 us per transaction instead of 0.6.
+        # Consecutive GTIDs of one source are added as one interval.
         source_id, first, last = b"", 0, 0
-        for event in events:
-            if type(event) is GtidEvent:
-                logged = event.gtid_fields
-                if type(logged) is not tuple:
-                    self.gtid_set.add(logged)
-                elif last and logged[0] == source_id and logged[1] == last + 1:
-                    last += 1
-                else:
-                    if last:
-                        self.gtid_set.add_interval(uuid_of(source_id), first, last)
-                    (source_id, first), last = logged, logged[1]
+        for logged in [event.gtid_fields for event in events if type(event) is GtidEvent]:
+            if type(logged) is not tuple:
+                self.gtid_set.add(logged)
+            elif last and logged[1] == last + 1 and logged[0] == source_id:
+                last += 1
+            else:
+                if last:
+                    self.gtid_set.add_interval(uuid_of(source_id), first, last)
+                (source_id, first), last = logged, logged[1]
         if last:
             self.gtid_set.add_interval(uuid_of(source_id), first, last)
 
@@ -228,6 +228,8 @@ STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingPro
         MariadbGtidListEvent: Progress._gtid_list,
     }
 )
+# Events that leave an open transaction open.
+_INSIDE: Final = frozenset({TableMapEvent, WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 #: Events that end a transaction, whatever events came before.
 _ALWAYS_CLOSING: Final = frozenset({XidEvent, XaPrepareEvent, IncidentEvent})
 

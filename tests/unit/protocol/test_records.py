@@ -134,6 +134,11 @@ def test_an_instance_takes_its_init_alone(
     kind = classes(record, **options)[index]
     arguments: dict[str, Any] = {"third": 3} if index == 2 else {}
     assert kind(1, "x", **arguments).second == "x"
+    assert (kind(1, "x", **arguments) == kind(1, "x", **arguments)) is options["eq"]
+    assert kind(1, "x", **arguments) != kind(1, "y", **arguments)
+    if options["eq"] and options["frozen"] and index != 1:  # the list of Below has no hash
+        assert hash(kind(1, "x", **arguments)) == hash(kind(1, "x", **arguments))
+        assert hash(kind(1, "x", **arguments)) != hash(kind(1, "y", **arguments))
     assert not generated
     assert "second='x'" in repr(kind(1, "x", **arguments))
     assert generated[0].__name__ == kind.__name__

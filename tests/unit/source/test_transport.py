@@ -119,6 +119,84 @@ async def test_other_tasks_get_a_turn_before_each_chunk() -> None:
         await transport.aclose()
 
 
+class Counting(Foreign):
+    """A transport that notes when reading is stopped and started."""
+
+    def __init__(self, transport: asyncio.BaseTransport, calls: list[str]) -> None:
+        super().__init__(transport)
+        self._calls = calls
+
+    def pause_reading(self) -> None:
+        self._calls.append("pause")
+        cast(asyncio.Transport, self._transport).pause_reading()
+
+    def resume_reading(self) -> None:
+        self._calls.append("resume")
+        cast(asyncio.Transport, self._transport).resume_reading()
+
+
+async def test_reading_stops_only_while_nobody_waits_for_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    made = _Receiver.connection_made
+    monkeypatch.setattr(
+        _Receiver,
+        "connection_made",
+        lambda receiver, inner: made(receiver, cast(asyncio.BaseTransport, Counting(inner, calls))),
+    )
+    go_on = asyncio.Event()
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(5):
+            await go_on.wait()
+            go_on.clear()
+            writer.write(bytes(100_000))
+            await writer.drain()
+        await reader.read()
+
+    async with server(send) as options:
+        transport = await Transport.connect(options)
+        receiver = transport._receiver
+        for _ in range(5):
+            reading, received = asyncio.create_task(transport.read()), 0
+            await asyncio.sleep(0)
+            go_on.set()
+            while received < 100_000:
+                received += len(await reading)
+                reading = asyncio.create_task(transport.read())
+                await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        assert calls == []
+        # A chunk comes, and its reader is cancelled before it is woken.
+        reading = asyncio.create_task(transport.read())
+        await asyncio.sleep(0)
+        receiver.data_received(bytes(100_000))
+        assert calls == []
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert calls == ["pause"]
+        assert len(await transport.read()) == 100_000
+        assert calls == ["pause", "resume"]
+        await transport.aclose()
+
+
+async def test_a_wait_ends_at_its_limit() -> None:
+    async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"late")
+        await reader.read()
+
+    async with server(stay) as options:
+        transport = await Transport.connect(options)
+        assert await transport.wait(30)
+        assert transport.take() == b"late"
+        assert not await transport.wait(0.01)
+        assert transport.take() == b""
+        transport._receiver.data_received(b"more")
+        assert await transport.wait(0)
+        assert transport.take() == b"more"
+        await transport.aclose()
+
+
 async def test_a_cancelled_read_loses_nothing() -> None:
     go_on = asyncio.Event()
 

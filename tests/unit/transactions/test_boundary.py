@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import random
 import uuid
 
 import pytest
@@ -28,7 +30,7 @@ from protocol.binlog.events import (
 )
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
 from protocol.rows.table import Table
-from replica.transactions.boundary import Progress
+from replica.transactions.boundary import Progress, place_behind
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 FILE = "binlog.000001"
@@ -108,6 +110,48 @@ def test_a_transaction_ends_with_its_last_event(name: str) -> None:
     assert progress.position == 200
     has_gtid = isinstance(group[0], GtidEvent | MariadbGtidEvent)
     assert progress.gtid_set == (after if has_gtid else before)
+
+
+def at(event: Event, number: int) -> Event:
+    """The event at a place of its own."""
+    moved = copy.copy(event)
+    moved.position = number * 100
+    return moved
+
+
+@pytest.mark.parametrize("is_mariadb", [False, True])
+def test_many_events_are_followed_as_one_by_one(is_mariadb: bool, seed: int) -> None:
+    rng = random.Random(seed)
+    names = [name for name, group in GROUPS.items() if isinstance(group[0], MariadbGtidEvent) is is_mariadb]
+    for _ in range(50):
+        events: list[Event] = []
+        sequence = 5
+        for _ in range(rng.randrange(1, 12)):
+            for event in GROUPS[rng.choice(names)]:
+                one = at(event, len(events))
+                if isinstance(one, GtidEvent):
+                    # As the fast parser leaves it, or as it is when somebody has asked for the GTID.
+                    number = rng.choice((sequence, sequence + 7))
+                    one.gtid_fields = rng.choice(((UUID.bytes, number), Gtid(UUID, number)))
+                elif isinstance(one, MariadbGtidEvent):
+                    one = at(mariadb_gtid(sequence, one.gtid_flags), len(events))
+                events.append(one)
+            sequence += 1
+            if rng.random() < 0.3:
+                events += [at(TABLE_MAP, len(events)), at(ROWS, len(events) + 1)]
+        before = MariadbGtidSet("0-1-4") if is_mariadb else GtidSet(f"{UUID}:1-4")
+        one_by_one, together = (Progress(FILE, 100, before, has_gtids=True) for _ in range(2))
+        begin = 0
+        while begin < len(events):
+            batch = events[begin : begin + rng.randrange(1, 9)]
+            closed = 0
+            for number, event in enumerate(batch, 1):
+                if one_by_one.follow(event, *place_behind(event)):
+                    closed = number
+            assert together.follow_all(batch) == closed
+            for name in ("file", "position", "state", "open_gtid", "gtid_set"):
+                assert getattr(together, name) == getattr(one_by_one, name), name
+            begin += len(batch)
 
 
 def test_the_set_that_is_given_stays_as_it_is() -> None:
