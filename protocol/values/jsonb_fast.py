@@ -3,7 +3,8 @@
 A ``JsonDecoder`` remembers the shapes of the objects and arrays that it reads. Functions that ``jsonb_shapes``
 compiles read frequent shapes, the loops here read all others. Both accept only the layout that servers write, in
 which each value follows the one before it. If a document has another layout, or is damaged, the plain decoder reads
-it again from the start and decides. So each byte is read twice at most, whatever the offsets say.
+it again from the start and decides. So each byte is read twice at most, whatever the offsets say. ``jsonb_layouts`` reads
+documents whose values also have the places of an earlier document's.
 
 Nanoseconds per document, CPython 3.11, best of 40:      plain    loops   compiled
     3 members                                            3,500    2,200        580
@@ -49,6 +50,7 @@ from .jsonb import (
     read_opaque,
     variable_length,
 )
+from .jsonb_layouts import Layouts
 from .jsonb_shapes import ContainerReader, OpaqueForm, Shape, Tools, UnusualError, compile_reader
 from .readers import decimal_reader
 
@@ -102,13 +104,25 @@ class JsonDecoder:
         self._last_object: ContainerReader = self._small_object
         # The reader of the last document of each type; the next document tries it first.
         self._roots = self._containers.copy()
+        self._layouts = Layouts(self._recurring)
 
     def decode(self, data: bytes) -> JsonValue:
         """The value of a whole document; returns and raises the same as ``decode_json``."""
+        layouts = self._layouts
         try:
+            if layouts.learns and (known := layouts.by_size.get(len(data))) is not None:
+                for between, expected, values, build in known:
+                    if between(data) == expected:
+                        layouts.hits += 1
+                        return build(values(data))
             kind = data[0]
             if kind <= LARGE_ARRAY:
-                return self._roots[kind](data[1:], 1)
+                read = self._roots[kind]
+                value = read(data[1:], 1)
+                if layouts.learns and read is not self._containers[kind]:
+                    # Not before the shape is compiled: then it is known which inner containers recur.
+                    layouts.miss(data)
+                return value
         except _UNUSUAL:
             pass
         return decode_json(data)
@@ -370,6 +384,11 @@ class JsonDecoder:
             elif kind == OPAQUE and data[at] in TEMPORALS:
                 form = OpaqueForm(data[at : at + 2], 2 + TEMPORAL_SIZE, TEMPORALS[data[at]])
                 yield index, (kind, form)
+
+    def _recurring(self, kind: int, data: bytes, start: int) -> ContainerReader | None:
+        """The function that reads a container whose contents recur; None for others."""
+        shape = self._shape(kind, data, start)
+        return shape.reader if shape is not None and shape.recurs else None
 
     def _shape(self, kind: int, data: bytes, start: int) -> Shape | None:
         count, _ = _unpack_head(data, start)

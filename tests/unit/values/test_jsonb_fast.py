@@ -44,11 +44,11 @@ def shapes() -> list[Shape]:
 
 
 def calls(decoder: JsonDecoder, data: bytes) -> list[str]:
-    """The names of the Python functions that are called to decode a document."""
+    """The names of the Python functions that are called to decode a document, but for notes of its layout."""
     names: list[str] = []
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
+        if event == "call" and frame.f_code.co_name != "miss":
             names.append(frame.f_code.co_name)
 
     sys.setprofile(profile)

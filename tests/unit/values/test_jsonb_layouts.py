@@ -1,0 +1,238 @@
+"""Documents that are laid out as earlier ones are read as the plain decoder reads them; layouts are few."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import pytest
+
+from protocol.values import jsonb_layouts
+from protocol.values.jsonb import decode_json
+from protocol.values.jsonb_fast import JsonDecoder
+from tests.support.json_documents import (
+    SMALL_ARRAY,
+    STRING,
+    Encoded,
+    check_same,
+    decimal_10_2,
+    document,
+    packed,
+    random_form,
+    random_value,
+    temporal,
+    variable_length,
+)
+
+SIGHTS = jsonb_layouts._SIGHTS
+HOLES = (b"", b"", b"\0", b"hole")
+
+
+def alike(rng: random.Random, value: Any) -> Any:
+    """A value of the same size: other text, numbers and literals."""
+    if isinstance(value, dict):
+        return {key: alike(rng, member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [alike(rng, element) for element in value]
+    if value is None or isinstance(value, bool):
+        return rng.choice((None, True, False))
+    if isinstance(value, int):
+        return (
+            rng.randrange(max(value * 9 // 10, -(2**63)), min(value * 11 // 10, 2**64 - 1) + 1)
+            if value > 9
+            else value
+        )
+    if isinstance(value, float):
+        return rng.uniform(-1e9, 1e9)
+    if isinstance(value, str):
+        return "".join(rng.sample(value, len(value)))
+    return value
+
+
+def made(decoder: JsonDecoder) -> int:
+    """The number of layouts that the decoder has."""
+    return sum(map(len, decoder._layouts.by_size.values()))
+
+
+def practised(values: list[bytes], sights: int = 2) -> JsonDecoder:
+    """A decoder that has read these documents until it has made layouts of them."""
+    decoder = JsonDecoder(sights)
+    for _ in range(SIGHTS + sights + 1):
+        for data in values:
+            decoder.decode(data)
+    return decoder
+
+
+def test_documents_of_one_layout(seed: int) -> None:
+    rng = random.Random(seed)
+    layouts = hits = 0
+    for _ in range(150):
+        form, hole = random_form(rng), rng.choice(HOLES)
+        value = random_value(rng, form)
+        decoder = JsonDecoder(sights_before_compiling=3)
+        for number in range(60):
+            other = alike(rng, value) if rng.random() < 0.8 else random_value(rng, form)
+            check_same(decoder, document(value if number % 3 == 0 else other, hole=hole))
+        layouts += made(decoder)
+        hits += decoder._layouts.hits
+    print(f"{layouts} layouts, {hits} hits")
+    assert layouts > 50
+    assert hits > 1000
+
+
+def test_every_kind_of_value() -> None:
+    value = {
+        "literal": True, "small": -7, "unsigned": 40_000, "int": 70_000, "uint": 4_000_000_000, "big": -(2**40),
+        "huge": 2**64 - 1, "double": 0.5, "text": "Grüße", "empty": "", "long": "x" * 200, "list": [1, "a", None],
+        "object": {"a": {"b": []}}, "none": {}, "decimal": decimal_10_2(-12345),
+        "at": temporal(12, packed(2026, 11, 25, 10, 0, 0)), "zero": temporal(12, 0), "time": temporal(11, -5),
+    }  # fmt: skip
+    decoder = practised([document(value)])
+    assert made(decoder) == 1
+    before = decoder._layouts.hits
+    other = value | {
+        "literal": None, "small": 7, "unsigned": 50_000, "int": -70_000, "uint": 3_000_000_000, "big": 2**40,
+        "huge": 2**63, "double": -1e300, "text": "Größe", "long": "y" * 200, "list": [2, "b", False],
+        "decimal": decimal_10_2(999), "at": temporal(12, packed(1, 2, 3)), "zero": temporal(12, packed(0, 0, 1)),
+        "time": temporal(11, 12345678),
+    }  # fmt: skip
+    check_same(decoder, document(other))
+    assert decoder._layouts.hits == before + 1
+
+
+def test_every_truncation_and_every_changed_byte(seed: int, thorough: bool) -> None:
+    rng = random.Random(seed)
+    cases = 0
+    while cases < (60_000 if thorough else 10_000):
+        data = document(random_value(rng, random_form(rng)), hole=rng.choice(HOLES))
+        decoder = practised([data]) if len(data) < 500 else JsonDecoder()
+        if not made(decoder):
+            continue
+        for end in range(len(data)):
+            check_same(decoder, data[:end])
+        for at in range(len(data)):
+            for bits in (1, 2, 0x80, 0xFF, rng.randrange(1, 256)):
+                check_same(decoder, data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :])
+        cases += 6 * len(data)
+
+
+def test_text_that_is_no_utf8_and_unknown_literals() -> None:
+    data = document({"a": "four", "b": True})
+    decoder = practised([data])
+    assert made(decoder) == 1
+    check_same(decoder, data.replace(b"four", b"f\xffur"))
+    check_same(decoder, data.replace(b"four", b"\xed\xa0\x80r"))
+    at = data.index(bytes([4, 1, 0]))
+    check_same(decoder, data[: at + 1] + b"\3" + data[at + 2 :])
+
+
+def test_equal_text_of_values_in_another_order() -> None:
+    """A whole number is in its entry or behind all keys: the same expression takes another tuple of values."""
+    values = [{"a": "x", "n": number, "b": "yz"} for number in (5, 70_000)]
+    decoder = practised([document(value) for value in values])
+    assert made(decoder) == 2
+    for value in values:
+        check_same(decoder, document(value))
+        assert decoder.decode(document(value)) == value
+
+
+def test_contents_that_recur_are_copied() -> None:
+    value = {"id": "a", "tags": ["x", "y"]}
+    decoder = practised([document(value)], sights=20)
+    first, second = decoder.decode(document(value)), decoder.decode(document(value))
+    assert isinstance(first, dict)
+    assert first == second == value
+    assert made(decoder) == 1
+    first["tags"].append("z")  # type: ignore[union-attr]
+    assert decoder.decode(document(value)) == second == value
+    for number in range(200):
+        check_same(decoder, document({"id": "b", "tags": [chr(97 + number % 26), chr(65 + number // 26)]}))
+
+
+def test_values_in_an_unusual_place_make_no_layout() -> None:
+    strings = [variable_length(3) + b"oak", variable_length(3) + b"ash"]
+    for offsets in ((14, 10), (10, 10), (9, 14)):
+        head = struct.pack("<HHBHBH", 2, 18, STRING, offsets[0], STRING, offsets[1])
+        data = bytes([SMALL_ARRAY]) + head + b"".join(strings)
+        decoder = JsonDecoder(sights_before_compiling=2)
+        for _ in range(40):
+            check_same(decoder, data)
+            check_same(decoder, document(["oak", "elm"]))
+    # A value that lies upon the entries: the plan itself refuses it.
+    head = struct.pack("<HHBHBH", 2, 18, STRING, 7, STRING, 14)
+    with pytest.raises(jsonb_layouts._UNLIKE):
+        jsonb_layouts._Plan(bytes([SMALL_ARRAY]) + head + bytes(8), lambda kind, data, at: None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": b"a blob"},
+        [Encoded(STRING, b"\x85\x00abcde")],
+        [[[[[[[[[[[[[[[[[["deep"]]]]]]]]]]]]]]]]]],
+        [{str(index): "a"} for index in range(129)],
+        {"a": "x" * 9000},
+    ],
+)
+def test_documents_that_have_no_layout(value: Any) -> None:
+    data = document(value)
+    decoder = practised([data])
+    check_same(decoder, data)
+    assert made(decoder) == 0 or decoder.decode(data) == decode_json(data)
+
+
+# ------------------------------------------------------------------------------------- what they cost
+
+
+def count_plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    plans: list[int] = []
+    init = jsonb_layouts._Plan.__init__
+
+    def counting(self: Any, data: bytes, recurring: Any) -> None:
+        plans.append(len(data))
+        init(self, data, recurring)
+
+    monkeypatch.setattr(jsonb_layouts._Plan, "__init__", counting)
+    return plans
+
+
+def test_layouts_of_free_text_are_given_up(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than the allowance is ever made, and afterwards nothing is noted."""
+    plans = count_plans(monkeypatch)
+    rng = random.Random(seed)
+    decoder = JsonDecoder()
+    for number in range(4000):
+        text = "".join(rng.choices("abc ", k=rng.randrange(1, 40)))
+        check_same(decoder, document({"id": number, "text": text, "more": text[: rng.randrange(40)]}))
+    assert len(plans) <= jsonb_layouts._ALLOWANCE
+    assert not decoder._layouts.learns
+    assert not made(decoder)
+    monkeypatch.setattr(jsonb_layouts.Layouts, "miss", None)
+    check_same(decoder, document({"id": 5, "text": "oak", "more": ""}))
+
+
+def test_more_layouts_come_only_as_they_save_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = count_plans(monkeypatch)
+    decoder = JsonDecoder()
+    for number in range(40_000):
+        size = 1 + number % 100
+        decoder.decode(document({"id": number % 100, "text": "x" * size}))
+    layouts = decoder._layouts
+    assert len(plans) <= jsonb_layouts._ALLOWANCE + layouts.hits // jsonb_layouts._HITS_PER_LAYOUT + 1
+    assert made(decoder) <= jsonb_layouts._KEPT
+
+
+def test_kept_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonb_layouts, "_PATIENCE", 1 << 30)
+    decoder = JsonDecoder(sights_before_compiling=2)
+    decoder._layouts.hits = 1 << 30
+    for size in range(1, 150):
+        for _ in range(SIGHTS + 3):
+            check_same(decoder, document({"text": "x" * size}))
+    assert 50 <= made(decoder) <= jsonb_layouts._KEPT
+    for number in range(12):
+        for _ in range(SIGHTS + 3):
+            check_same(decoder, document(["x" * number, "x" * (12 - number)]))
+    assert len(decoder._layouts.by_size[len(document(["", "x" * 12]))]) == jsonb_layouts._KEPT_OF_A_SIZE
+    assert made(decoder) <= jsonb_layouts._KEPT
