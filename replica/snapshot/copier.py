@@ -25,7 +25,7 @@ from .read_plan import ReadPlan
 from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
-from .table_list import key_columns_of, read_plans
+from .table_list import key_columns_of, read_plan
 from .transaction_touches import TableId
 from .window import Step, Window
 
@@ -288,8 +288,7 @@ class Copier:
         plan, of_shape = self._plans.get(table, (None, number))
         if plan is None or of_shape != number:
             assert self._source is not None
-            found = await read_plans(session, self._source, [table], self._options, self._suffix)
-            plan = found.get(table)
+            plan = await read_plan(session, self._source, table, self._options, self._suffix)
             if plan is None:
                 return None
             self._forget_plans()

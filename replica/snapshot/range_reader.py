@@ -23,7 +23,7 @@ from .marks import Place
 from .read_plan import ReadPlan
 from .row_keys import KeyBytes, KeyRange
 from .source_marks import high_mark
-from .table_list import read_plans
+from .table_list import read_plan
 from .transaction_touches import TableId
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class _Reading:
         try:
             await prepare_session(session)
             source = await ask(session)
-            plan = (await read_plans(session, source, [table], options)).get(table)
+            plan = await read_plan(session, source, table, options)
             if plan is None:
                 raise SchemaMismatchError(
                     f"{'.'.join(table)} is not there any more, or the user may not see it"

@@ -1,11 +1,12 @@
 """Finds the tables to copy on the source, with their columns and keys: asks information_schema."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.decoder import WantsTable
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, PrivilegeError, ServerError
 from protocol.records import record
 
 from ..config.options import Options
@@ -13,6 +14,7 @@ from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.server_facts import Source
 from ..source.session import Session, read_value
+from ..sql.quoting import identifier
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
 from .row_keys import key_of
@@ -25,6 +27,8 @@ _TABLES: Final = (
 )
 #: The engine whose read views a chunk needs.
 _ENGINES: Final = frozenset({"innodb", "rocksdb"})
+# ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
+_DENIED: Final = frozenset({1142, 1143})
 
 
 @record(slots=True, frozen=True)
@@ -61,6 +65,14 @@ async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed
     return sorted(wanted, key=lambda one: one.identity)
 
 
+async def may_select(session: Session) -> bool:
+    """Whether the user has SELECT on anything; True where a role may have it, whose privileges are not listed."""
+    grants = [
+        text.partition(" ON ") for (text,) in await session.query("SHOW GRANTS", 1) if isinstance(text, str)
+    ]
+    return any(not scope or re.search(r"\b(SELECT|ALL PRIVILEGES)\b", what) for what, _, scope in grants)
+
+
 async def read_plans(
     session: Session, source: Source, tables: Iterable[TableId], options: Options, suffix: str = ""
 ) -> dict[TableId, ReadPlan]:
@@ -80,6 +92,27 @@ async def read_plans(
         )
         for name, shape in shapes.items()
     }
+
+
+async def read_plan(
+    session: Session, source: Source, table: TableId, options: Options, suffix: str = ""
+) -> ReadPlan | None:
+    """How to read one table as it is now; None if it does not exist, or the user may not see it.
+
+    Raises what ``read_plans`` raises, and ``PrivilegeError`` if the user may read some columns only:
+    information_schema shows no others, and the copy of these would pass for a copy of the table.
+    """
+    plan = (await read_plans(session, source, [table], options, suffix)).get(TableName(*table))
+    name = ".".join(table)
+    if plan is not None and name not in options.columns:
+        try:
+            await session.query(f"SELECT * FROM {identifier(table[0])}.{identifier(table[1])} LIMIT 0")
+        except ServerError as error:
+            if error.code not in _DENIED:
+                raise
+            remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"
+            raise PrivilegeError(error.code, error.sqlstate, error.message, remedy) from None
+    return plan
 
 
 def _with_columns(table: str, shape: Shape, names: Sequence[str] | None) -> Shape:

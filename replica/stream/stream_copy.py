@@ -5,7 +5,7 @@ and ``Delivery`` follow the copy through the account; the chunks are read by ``C
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from time import monotonic
 
 from protocol.errors import ConfigurationError
@@ -19,7 +19,8 @@ from ..snapshot.copy_state import CopyState
 from ..snapshot.marks import Place
 from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
-from ..snapshot.table_list import Listed, key_columns_of, list_tables, read_plans
+from ..snapshot.table_list import key_columns_of, list_tables, may_select, read_plans
+from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
 from ..source.resolve_start import is_same_server
 from ..source.server_facts import Source, has_exact_gtids
@@ -97,7 +98,7 @@ class StreamCopy:
         if state is None:
             for one in listed.values():
                 one.check()
-            self._check_found(listed.values())
+            await self._check_found(session, listed)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
             table
@@ -261,11 +262,15 @@ class StreamCopy:
             "key, or leave the table out with exclude_tables="
         )
 
-    def _check_found(self, listed: Iterable[Listed]) -> None:
-        found = {one.identity for one in listed}
+    async def _check_found(self, session: Session, found: Collection[TableId]) -> None:
+        """Raise if a copy would end at once, and leave out what the user does not see."""
         for pattern in self._options.tables:
             wants = table_filter([pattern])
             if wants is not None and not any(wants(*table) for table in found):
                 raise ConfigurationError(
                     f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
                 )
+        if not found and not await may_select(session):
+            raise ConfigurationError(
+                "start: the user lacks SELECT, and a copy cannot begin: GRANT SELECT on the tables, such as shop.*"
+            )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from replica import SnapshotRowsEvent
+from replica import ConfigurationError, PrivilegeError, SnapshotRowsEvent
 from replica.snapshot.copier import Copier
 from tests.server.support.copied_tables import make_table
 from tests.server.support.streams import SECONDS, stream_of, user_of
@@ -117,3 +117,24 @@ async def test_a_chunk_holds_what_any_select_holds(
     assert ("TABLE", "SHARED_READ", "t") in held
     assert {lock for _, lock, _ in held} == {"SHARED_READ"}
     assert of_rows == []
+
+
+async def test_a_user_who_may_read_some_columns_only_is_refused(server: Server, schema: str) -> None:
+    """information_schema shows no others: the copy would be one of these, and pass for the table."""
+    make_table(server, schema, "t", ROWS)
+    with user_of(server, "REPLICATION SLAVE, REPLICATION CLIENT") as user:
+        server.query(f"GRANT SELECT (id) ON {schema}.t TO '{user}'@'%'")
+        # What the log says of the table is another matter: without all names it may be an error of its own.
+        server.query("FLUSH BINARY LOGS")
+        with pytest.raises(PrivilegeError, match=f"GRANT SELECT ON {schema}.t, name the readable columns"):
+            await copied_rows(server, schema, user)
+
+
+async def test_a_user_without_select_is_refused(server: Server, schema: str) -> None:
+    """Of all tables, too: the copy would be empty, and complete at once."""
+    make_table(server, schema, "t", 1)
+    with user_of(server, "REPLICATION SLAVE, REPLICATION CLIENT") as user:
+        for tables in (None, f"{schema}.*"):
+            with pytest.raises(ConfigurationError, match="a copy cannot begin"):
+                async with asyncio.timeout(SECONDS), stream_of(server, user, start="snapshot", tables=tables):
+                    pass
