@@ -87,12 +87,8 @@ class SelectList:
         self.sql = ", ".join(self._expression(shape.columns[index], index) for index in self._order)
         items = [places.get(index) for index in range(len(table.columns))]
         self._items = items
-        # Keys with their text undecoded, and ENUM and SET as numbers.
         self._keys = {
-            index: ResultColumn(
-                cells.cell(replace(table.columns[index], charset="binary", labels=None)), False
-            )
-            for index in self.key
+            index: ResultColumn(cells.cell(_as_key(table.columns[index])), False) for index in self.key
         }
         self.key_sql = ", ".join(self._expression(shape.columns[index], index) for index in self._keys)
 
@@ -195,6 +191,13 @@ class SelectList:
 
 def _result_column(cells: CellTable, column: Column) -> ResultColumn:
     return ResultColumn(cells.cell(column), column.nullable, usual_form(column))
+
+
+def _as_key(column: Column) -> Column:
+    """A key with its text undecoded, and ENUM and SET as numbers. A CHAR has no fixed size, as a BINARY has."""
+    is_char = column.type is ColumnType.STRING and column.charset != "binary"
+    kind = ColumnType.VARCHAR if is_char else column.type
+    return replace(column, type=kind, charset="binary", labels=None)
 
 
 def _read_as(column: Column) -> Column:

@@ -30,6 +30,9 @@ KEYS = {
     "bit": ("BIT(33)", "{n} * 8589934"),
     "enum": (f"ENUM({','.join(repr(chr(97 + n % 26) + str(n)) for n in range(26, 0, -1))})", "1 + {n} % 26"),
     "set": ("SET('z','y','x','w','v')", "{n} % 32"),
+    "char": ("CHAR(36)", "CONCAT({n}, '-', REPEAT('x', {n} % 30))"),
+    "unicode": ("CHAR(9) CHARACTER SET utf8mb4", "CONCAT(_utf8mb4 X'C3A4E282AC', {n})"),
+    "latin": ("CHAR(9) CHARACTER SET latin1", "CONCAT(_latin1 X'E4', {n})"),
     "binary": ("BINARY(9)", "UNHEX(LPAD(HEX({n} * 7919), 18, '0'))"),
     "blob": ("VARBINARY(20)", "CONCAT(CHAR({n} % 256), {n})"),
 }
