@@ -9,7 +9,7 @@ state     what a checkpoint keeps
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -37,7 +37,20 @@ from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouch
 from .window import Window
 
 # Statements of these kinds wait until all transactions on their table have ended, and hold others back meanwhile.
-_EXCLUSIVE: Final = (ddl.AlterTable, ddl.TruncateTable, ddl.RenameTables, ddl.DropTables, ddl.CreateTable)
+_EXCLUSIVE: Final = (
+    ddl.AlterTable,
+    ddl.TruncateTable,
+    ddl.RenameTables,
+    ddl.DropTables,
+    ddl.DropSchema,
+    ddl.CreateTable,
+)
+# Clauses of ALTER TABLE, by their first words, by which rows come or go.
+_TAKE_ROWS: Final = frozenset(f"{word} PARTITION" for word in ("DROP", "TRUNCATE", "EXCHANGE", "CONVERT")) | {
+    "CONVERT TABLE",
+    "DISCARD TABLESPACE",
+    "IMPORT TABLESPACE",
+}
 
 
 class SnapshotCopy:
@@ -244,24 +257,21 @@ class SnapshotCopy:
         self._keys[table] = self._known[table]
 
     def _note_statement(self, event: QueryEvent) -> None:
-        kind = kind_of(event)
-        if kind == "frame" or not self.tables:
-            return
-        statement = read_statement(
-            event.sql, event.schema, replace(self.dialect, sql_mode=sql_mode_of(event))
-        )
-        if isinstance(statement, ddl.DropSchema):
-            for identity, table in self.tables.items():
-                if identity[0] == statement.schema:
-                    table.dropped()
-                    self._changed(identity)
-                    self._restart_after_ddl(identity)
-            return
-        named = tables_of(statement)
-        for identity in self.tables.keys() & named:
+        statement, named = self._about(event)
+        for identity in named:
             self._apply(statement, identity)
-        if kind == "dml":
+        if self.tables and kind_of(event) == "dml":
             self._check_statement(event)
+
+    def _about(self, event: QueryEvent) -> tuple[object, Collection[TableId]]:
+        """What a statement does, and which of the tables it is about."""
+        if not self.tables or kind_of(event) == "frame":
+            return None, ()
+        dialect = replace(self.dialect, sql_mode=sql_mode_of(event))
+        statement = read_statement(event.sql, event.schema, dialect)
+        if isinstance(statement, ddl.DropSchema):
+            return statement, [identity for identity in self.tables if identity[0] == statement.schema]
+        return statement, self.tables.keys() & tables_of(statement)
 
     def _apply(self, statement: object, identity: TableId) -> None:
         table = self.tables[identity]
@@ -269,11 +279,16 @@ class SnapshotCopy:
             table.altered()
         else:
             table.perhaps_altered()
-        self._restart_after_ddl(identity)
-
-    def _restart_after_ddl(self, identity: TableId) -> None:
-        if self.restarts_after_ddl:
+        if self._begins_anew(statement, table.progress):
             self._restart(identity)
+
+    def _begins_anew(self, statement: object, progress: TableProgress) -> bool:
+        """Whether a statement about a table begins its copy anew.
+
+        The log does not tell which rows it takes away, and the consumer may have them: from chunks, and where the
+        stream began before the copy, from the log. They are no rows of the copy that is not complete yet.
+        """
+        return self.restarts_after_ddl or (not progress.is_whole and takes_rows_away(statement))
 
     def _check_statement(self, event: QueryEvent) -> None:
         text, default = event.sql.casefold(), event.schema.casefold()
@@ -283,7 +298,7 @@ class SnapshotCopy:
                 raise StatementFormatError(
                     f"rows of {schema}.{name} were changed by a statement that is logged without its rows, at "
                     f"{event.file}:{event.position}, while the table is copied: SET GLOBAL binlog_format=ROW on the "
-                    "source, reconnect its sessions, and copy the tables again"
+                    "source, reconnect its sessions, FLUSH BINARY LOGS, and copy the tables again"
                 )
 
     # Reading and delivering
@@ -344,7 +359,9 @@ class SnapshotCopy:
         if ahead:
             restarts: list[Xid] = []
             touches = self._touches.copy(
-                lambda touching: self._end_ahead(tables, touching), restarts.append, lambda event: None
+                lambda touching: self._end_ahead(tables, touching),
+                restarts.append,
+                lambda event: self._note_ahead(tables, event),
             )
             touches.follow(ahead)
             if restarts:
@@ -361,6 +378,12 @@ class SnapshotCopy:
         shown = {identity: progress.from_place() for identity, progress in tables.items()}
         return CopyState(shown, prepared, self.has_all)
 
+    def _note_ahead(self, tables: dict[TableId, TableProgress], event: QueryEvent) -> None:
+        statement, named = self._about(event)
+        for identity in named:
+            if self._begins_anew(statement, tables[identity]):
+                tables[identity] = tables[identity].anew()
+
     def _end_ahead(self, tables: dict[TableId, TableProgress], touching: Touching) -> None:
         for identity in touching.touched:
             if self._lacks(touching, identity, tables[identity]):
@@ -374,6 +397,19 @@ class SnapshotCopy:
 def waits_for_transactions(statement: object) -> bool:
     """Whether all transactions on the tables of a statement were visible when it ended."""
     return isinstance(statement, _EXCLUSIVE) and not getattr(statement, "is_conditional", False)
+
+
+def takes_rows_away(statement: object) -> bool:
+    """Whether rows leave a table by the statement, or others come, without rows in the log."""
+    if isinstance(statement, ddl.AlterTable):
+        return any(
+            isinstance(clause, ddl.RenameTo)
+            or (isinstance(clause, ddl.ChangePartitions) and clause.words in _TAKE_ROWS)
+            for clause in statement.clauses
+        )
+    if isinstance(statement, ddl.CreateTable):
+        return statement.is_replaced
+    return isinstance(statement, ddl.TruncateTable | ddl.DropTables | ddl.RenameTables | ddl.DropSchema)
 
 
 def tables_of(statement: object) -> set[TableId]:

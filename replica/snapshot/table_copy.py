@@ -204,8 +204,10 @@ class TableCopy:
         """The progress once the consumer knows, at ``place``, that the copy begins anew; touches count from there.
 
         Those of a table whose copy was complete were not kept. Windows in flight wait for touches of the old place.
+        A table that was dropped may be there again.
         """
         self.void()
+        self.is_dropped = False
         self.segments = Segments(place)
         self._covering = 0
         return replace(self.progress, is_void=False)

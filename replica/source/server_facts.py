@@ -89,7 +89,8 @@ class Source:
         if self.binlog_format != "ROW":
             raise SourceConfigurationError(
                 f"binlog_format is {self.binlog_format}: the source logs statements, not rows -- set "
-                "binlog_format=ROW (SET GLOBAL binlog_format = ROW takes effect for new sessions)"
+                "binlog_format=ROW (SET GLOBAL binlog_format = ROW takes effect for new sessions; a copy of tables "
+                "then needs FLUSH BINARY LOGS)"
             )
 
 

@@ -218,7 +218,8 @@ class Unit:
     def _statement(self, event: Event) -> Iterator[Change]:
         raise StatementFormatError(
             f"row changes are logged as a statement, without the rows, at {event.file}:{event.position}: SET GLOBAL "
-            "binlog_format=ROW on the source, and reconnect its sessions"
+            "binlog_format=ROW on the source, reconnect its sessions, and start behind it; a copy of the tables that "
+            "met it begins behind it after FLUSH BINARY LOGS"
         )
 
     def _undecoded(self, event: PreGaRowsEvent) -> Iterator[Change]:

@@ -195,6 +195,40 @@ async def test_a_stop_waits_for_the_end_of_the_copy(server: Server, schema: str)
     assert sorted(rows["pair"]) == [("B", 2), ("a", 1), ("b", 1)]
 
 
+async def test_rows_that_ddl_took_away_before_a_copy(server: Server, schema: str) -> None:
+    """Without MySQL's GTIDs their inserts come from the current log file, and nothing else takes them away."""
+    names = ("emptied", "made_again", "swapped", "of_schema")
+    for name in names[:3]:
+        make_table(server, schema, name, 10)
+    server.query(f"TRUNCATE {schema}.emptied")
+    server.query(f"DROP TABLE {schema}.made_again")
+    make_table(server, schema, "made_again", 5)
+    make_table(server, schema, "other", 4)
+    server.query(f"RENAME TABLE {schema}.swapped TO {schema}.old, {schema}.other TO {schema}.swapped")
+    server.query(f"DROP TABLE {schema}.old")
+    again = f"{schema}_again"
+    for rows in (10, 3):
+        server.query(f"DROP DATABASE IF EXISTS {again}")
+        server.query(f"CREATE DATABASE {again}")
+        make_table(server, again, "of_schema", rows)
+    try:
+        kept = Kept(dict.fromkeys((*names, "other", "old"), ("id",)), checks=False)
+        dropped = {}
+        tables = [*(f"{schema}.{name}" for name in names[:3]), f"{again}.of_schema"]
+        options: dict[str, Any] = {"start": "snapshot", "stop": "now", "tables": tables}
+        async with asyncio.timeout(SECONDS), stream_of(server, **options) as stream:
+            async for tx in stream.transactions():
+                await kept.take(tx)
+                async for event in tx.events():
+                    if isinstance(event, SnapshotCompleteEvent):
+                        dropped[event.table.name] = event.is_dropped
+        assert [len(kept.rows.get(name, {})) for name in names] == [0, 5, 4, 3]
+        for name in names:
+            assert kept.differences(server, again if name == "of_schema" else schema, name) == []
+    finally:
+        server.query(f"DROP DATABASE {again}")
+
+
 async def test_ddl_in_the_middle_of_a_copy(server: Server, schema: str) -> None:
     """A column is added, and another table dropped, when the first chunk has come."""
     make_table(server, schema, "t", 3000)

@@ -28,6 +28,7 @@ from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import MOST_AGAIN, NEWEST_AGAIN, TableProgress
 from replica.snapshot.touches import GONE, Moved, Segments, Touch, Touched, written
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
+from replica.sql.dialect import Dialect
 from replica.sql.xa import Xid
 from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
 from tests.support.grouped_events import AT
@@ -183,6 +184,46 @@ def test_ddl_begins_a_copy_anew_if_the_consumer_cannot_apply_it(sql: str) -> Non
         copy.tables["shop", "t"].progress = TableProgress(rows=7, is_read=True, is_whole=True)
         copy.settle([QueryEvent(*AT, 1, 0, 0, "shop", sql, b"")])
         assert copy.state().tables["shop", "t"].is_void is restarts
+
+
+TAKE_ROWS = (
+    "TRUNCATE shop.t",
+    "DROP TABLE IF EXISTS shop.t",
+    "DROP DATABASE shop",
+    "RENAME TABLE shop.t TO shop.old, shop.other TO shop.t",
+    "ALTER TABLE shop.other RENAME TO shop.t",
+    "CREATE OR REPLACE TABLE shop.t (id INT PRIMARY KEY)",
+    "ALTER TABLE shop.t DROP PARTITION p1",
+    "ALTER TABLE shop.parts EXCHANGE PARTITION p1 WITH TABLE shop.t",
+)
+
+
+@pytest.mark.parametrize("sql", TAKE_ROWS)
+@pytest.mark.parametrize("progress", [TableProgress(), TableProgress((b"5",), (b"9",), rows=7)])
+def test_rows_that_a_statement_takes_away_are_void_until_the_copy_is_complete(
+    sql: str, progress: TableProgress
+) -> None:
+    """No row of the log takes them away, and a read row would not come in their place."""
+    copy, place = SnapshotCopy(), Place("binlog.000001", 4)
+    copy.dialect = Dialect(is_mariadb=True)
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), place, progress)
+    assert copy.state([query(sql)]).tables[IDENTITY].is_void
+    assert not copy.state().tables[IDENTITY].is_void
+    copy.settle([query(sql)])
+    event = copy.deliver(place)
+    assert isinstance(event, SnapshotRestartedEvent)
+    copy.settle([event])
+    # The table may be there again: it is looked for.
+    assert [window.what for _, window in copy.windows(place, 9)] == ["bound"]
+
+
+@pytest.mark.parametrize("sql", [*TAKE_ROWS, "ALTER TABLE shop.t ADD COLUMN c INT"])
+def test_a_complete_copy_is_not_begun_anew(sql: str) -> None:
+    """What a statement takes away is the consumer's to follow then, as in any stream."""
+    copy = SnapshotCopy()
+    copy.add_ended(IDENTITY, TableProgress(rows=3, is_read=True, is_whole=True))
+    copy.settle([query(sql)])
+    assert copy.tables[IDENTITY].progress.is_whole
 
 
 def test_an_unknown_xa_commit_begins_tables_anew_that_are_whole() -> None:
