@@ -1,10 +1,13 @@
 """Reading on in a statement's tokens: names, words that must or may come, brackets to pass over."""
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .dialect import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Dialect
 from .words import END, Token, tokens
+
+_BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 class UnreadableError(Exception):
@@ -105,10 +108,13 @@ class TokenReader:
         return UnreadableError(f"{what} at {near}" if what else f"unknown clause at {near}")
 
     def name(self) -> str:
-        """An identifier, in quotes or without."""
+        """An identifier, in quotes or without.
+
+        MySQL has a question mark for each character beyond U+FFFF of it; MariaDB refuses such names.
+        """
         token = self.next()
         if token.kind in ("name", "word", "number"):
-            return token.value
+            return token.value if token.value.isascii() else _BEYOND.sub("?", token.value)
         self._place -= token is not END
         raise self.unreadable("no name")
 

@@ -263,6 +263,14 @@ CASES: tuple[Case, ...] = (
         "INSERT INTO t VALUES (3,'a','b',1,'x')",
     ),
     case(
+        "names beyond U+FFFF",
+        "ALTER TABLE t CHANGE a `c\U0001f600` VARCHAR(20)",
+        "INSERT INTO t VALUES (3,'a','b',1,'x')",
+        "CREATE TABLE `q\U0001f600` (`\U0001f600` INT UNSIGNED, a VARCHAR(20))",
+        "INSERT INTO `q?` VALUES (4000000000, 'a')",
+        families=(MYSQL,),
+    ),
+    case(
         "real as float",
         "SET sql_mode='REAL_AS_FLOAT'",
         "ALTER TABLE t ADD r REAL",

@@ -74,6 +74,7 @@ def tables(catalog: Catalog) -> dict[str, str]:
         (["ALTER VIEW t AS SELECT 1", "ALTER EVENT e RENAME TO f", "OPTIMIZE TABLE t"], {"shop.t": "a"}),
         (["SET STATEMENT max_statement_time = 1, x = 'FOR' FOR ALTER TABLE t ADD b INT"], {"shop.t": "a b"}),
         (["/* DROP TABLE t */ alter -- x\n table # y\n `t` add b int;"], {"shop.t": "a b"}),
+        (["CREATE TABLE `u\U0001f600` (`b\U0001f600` INT)"], {"shop.t": "a", "shop.u?": "b?"}),
         (["DROP TABLE t, u ("], {"shop.t": "unknown", "shop.u": "unknown"}),
         (["CREATE TABLE u (b INT, GARBAGE"], {"shop.t": "a", "shop.u": "unknown"}),
         (["CREATE EXTERNAL TABLE u (b INT)"], {"shop.t": "a", "shop.u": "unknown"}),
