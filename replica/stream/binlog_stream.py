@@ -373,7 +373,7 @@ class BinlogStream(GroupedStream):
     async def _reconnect(self) -> None:
         broken = self._broken
         if broken is None:
-            raise RuntimeError("a stream is opened by `async with`, or by run()")
+            raise RuntimeError("a stream is opened by `async with` (`with` in replica.sync), or by run()")
         await self._retry.wait()
         if not self._has_ended:
             await self._work.see_through(lambda: self._open_again(broken))
