@@ -13,7 +13,7 @@ from protocol.errors import ConnectionLostError, ReplicaError, SchemaMismatchErr
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
-from ..config.reconnect import is_passing_refusal
+from ..config.reconnect import FailureCount, is_passing_refusal
 from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql.quoting import identifier
@@ -33,7 +33,6 @@ _LOGGER: Final = logging.getLogger(__name__)
 # Chunks that are read ahead of the stream, besides those being read.
 _AHEAD: Final = 3
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
-_RETRY_PAUSE: Final = 0.5
 # The table was altered after the view was opened; the server's patience ran out; the table does not exist.
 _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
 # A read with locks met writers: a deadlock, of which the reader is always the victim, or the wait was too long.
@@ -97,6 +96,7 @@ class Copier:
 
     async def _work(self) -> None:
         session: Session | None = None
+        failures = FailureCount()
         try:
             while True:
                 found = next(self._copy.windows(self._place(), self._most), None)
@@ -111,13 +111,14 @@ class Copier:
                         await prepare_session(session)
                     found[1].is_locking = self._locks and found[1].what != "bound"
                     await self._read(session, *found)
+                    failures.forget()
                 except ReplicaError as error:
                     found[1].is_void = True
                     self._copy.forget(found[1])
                     if session is not None:
                         session.abort()
                         session = None
-                    await self._after(error, found[0])
+                    await self._after(error, found[0], failures)
                 self.changed.set()
         except Exception as error:
             self._error = error
@@ -155,8 +156,8 @@ class Copier:
     def _most(self) -> int:
         return self._options.snapshot_connections + _AHEAD
 
-    async def _after(self, error: ReplicaError, table: TableId) -> None:
-        """Decide what a failed window means; raise if trying again is of no use."""
+    async def _after(self, error: ReplicaError, table: TableId, failures: FailureCount) -> None:
+        """Decide what a failed window means; raise if trying again is of no use, or the user's policy says so."""
         if isinstance(error, SchemaMismatchError) or (
             isinstance(error, ServerError) and error.code in _ALTERED
         ):
@@ -167,9 +168,10 @@ class Copier:
         elif isinstance(error, ConnectionLostError) or (
             isinstance(error, ServerError) and is_passing_refusal(error)
         ):
+            delay = self._options.reconnect.delay(failures.add(error))
             facts = log_facts("read-again", source=self._options.address, table=".".join(table), error=error)
             _LOGGER.info("reading %s.%s: %s -- trying again", *table, error, extra=facts)
-            await asyncio.sleep(_RETRY_PAUSE)
+            await asyncio.sleep(delay)
         else:
             raise error
 

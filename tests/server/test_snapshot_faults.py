@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import replica
-from replica import SnapshotCompleteEvent, SnapshotRowsEvent
+from replica import ConnectionLostError, SnapshotCompleteEvent, SnapshotRowsEvent
+from replica.source.session import Session
 from tests.faults import container, topology
 from tests.faults.proxy import FaultProxy
 from tests.faults.waiting import until
@@ -148,3 +149,30 @@ async def test_the_log_is_purged(server: Server, schema: str) -> None:
             await anext(stream)
     print(caught.value)
     assert "copy the" in str(caught.value)
+
+
+async def read_all(stream: replica.BinlogStream) -> None:
+    async for _ in stream:
+        pass
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+@pytest.mark.parametrize("policy", [False, replica.ReconnectPolicy(attempts=3, maximum=0.01)])
+async def test_the_policy_holds_for_the_connections_that_read(
+    server: Server, schema: str, monkeypatch: pytest.MonkeyPatch, policy: bool | replica.ReconnectPolicy
+) -> None:
+    """The log still comes, and nothing else would tell that the copy does not go on."""
+    make_table(server, schema, "t", ROWS)
+    opened = 0
+
+    async def refuse(cls: type[Session], options: object) -> Session:
+        nonlocal opened
+        opened += 1
+        raise ConnectionLostError("no connection for the copy")
+
+    async with stream_of(server, start="snapshot", tables=f"{schema}.t", reconnect=policy) as stream:
+        # The dump has its connection.
+        monkeypatch.setattr("replica.snapshot.copier.Session.open", classmethod(refuse))
+        with pytest.raises(ConnectionLostError, match="no connection for the copy"):
+            await asyncio.wait_for(read_all(stream), SECONDS)
+    assert opened >= (1 if policy is False else 4)
