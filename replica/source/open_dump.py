@@ -5,7 +5,7 @@ that has that place. It reads no events.
 """
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.position import FIRST_POSITION
+from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.records import record
 
 from ..config.options import Options
@@ -18,6 +18,7 @@ from .hosts import first_host
 from .resolve_start import (
     StartPoint,
     check_held,
+    check_position,
     check_same_server,
     from_gtids,
     is_same_server,
@@ -69,11 +70,13 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
     try:
         scan = greeted.scan()
         point = await resolve_start(start, session, source, scan)
-        if has_others:
+        if has_others or options.stop is not None:
             await check_held(point, session, source)
         stop = None
         if options.stop is not None:
             stop = await resolve_stop(options.stop, session, source, scan)
+            if stop.position is not None and not isinstance(options.stop, BinlogPosition):
+                check_position(point, stop.position)
             if stop.gtid_set is not None and stop.position is None:
                 point = await with_gtids(point, scan)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)

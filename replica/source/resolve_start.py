@@ -9,7 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
-from protocol.errors import ConfigurationError, SourceChangedError, TransactionsUnavailableError
+from protocol.errors import (
+    BinlogNotFoundError,
+    ConfigurationError,
+    PositionPastEndError,
+    SourceChangedError,
+    TransactionsUnavailableError,
+)
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet, parse_gtid_set
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.records import record
@@ -179,6 +185,25 @@ async def check_held(point: StartPoint, session: Session, source: Source) -> Non
             "HY000",
             f"the source does not have these transactions of the start set (yet): {lacking}",
             "the source lags behind, or was restored to an earlier state",
+        )
+
+
+def check_position(point: StartPoint, end: BinlogPosition) -> None:
+    """Raise a ``PositionError`` if a dump would begin behind the end of the source's log, as after RESET.
+
+    The source would say so, but is not asked for a dump if the stop has been reached at the start.
+    """
+    if point.by_gtid or not point.file:
+        return
+    start = BinlogPosition(point.file, point.position)
+    if start > end:
+        kind = PositionPastEndError if start.file == end.file else BinlogNotFoundError
+        raise kind(
+            CANNOT_READ_BINLOG,
+            "HY000",
+            f"the log ends at {end}, before the start {start}",
+            "the position belongs to another server's log, or the source's log was deleted (RESET), or lost its end "
+            "in a crash: copy the data again, or choose a new start",
         )
 
 

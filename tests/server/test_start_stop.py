@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 import replica
-from replica import BinlogPosition, Checkpoint, GtidSet, MariadbGtidSet
+from replica import (
+    BinlogNotFoundError,
+    BinlogPosition,
+    Checkpoint,
+    GtidSet,
+    MariadbGtidSet,
+    PositionPastEndError,
+    TransactionsUnavailableError,
+)
 from tests.support.servers import Server
 
 from .support.streams import end_of_log, executed, stream_of, take_rows, to_the_end, user_of
@@ -106,6 +114,33 @@ async def test_none_and_now_begin_with_what_is_committed_next(server: Server, sc
 async def test_now_to_now_is_nothing(server: Server) -> None:
     assert await to_the_end(stream_of(server, stop="now")) == []
     assert await to_the_end(stream_of(server, start=end_of_log(server), stop="now")) == []
+
+
+async def test_a_start_that_the_log_does_not_have_is_an_error_with_each_stop(server: Server) -> None:
+    """After RESET, say. A stop at the log's end is reached there, and nothing would be asked for."""
+    end = end_of_log(server)
+    base, _, number = end.file.rpartition(".")
+    later = BinlogPosition(f"{base}.{int(number) + 100:06d}", end.position)
+    past = BinlogPosition(end.file, end.position + 1_000_000)
+    [(server_id,)] = server.query("SELECT @@GLOBAL.server_id")
+    [uuid] = [None] if server.family == "mariadb" else server.query("SELECT @@GLOBAL.server_uuid")[0]
+    starts: list[tuple[Any, type[Exception]]] = [
+        (later, BinlogNotFoundError),
+        (past, PositionPastEndError),
+        (Checkpoint(past.file, past.position, None, uuid, server_id), PositionPastEndError),
+    ]
+    gtids = executed(server)
+    if server.family == "mariadb":
+        domain, writer, sequence = gtids.split(",")[-1].split("-")
+        starts.append(
+            (MariadbGtidSet(f"{domain}-{writer}-{int(sequence) + 1000}"), TransactionsUnavailableError)
+        )
+    else:
+        starts.append((GtidSet(f"{uuid}:1-999999999"), TransactionsUnavailableError))
+    for start, error in starts:
+        for stop in ("now", datetime(2020, 1, 1, tzinfo=UTC)):
+            with pytest.raises(error):
+                await to_the_end(stream_of(server, start=start, stop=stop))
 
 
 async def test_stop_now_while_others_write(server: Server, schema: str) -> None:
