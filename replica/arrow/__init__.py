@@ -40,7 +40,7 @@ if sys.byteorder != "little":
 
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder
-from .rawrows import RawRowCompiler
+from .rawrows import RawRowCompiler, layout_cells
 from .reader import SURROUNDING_EVENTS, BatchReader, check_schema
 from .schema import METADATA_COLUMNS, Images, batch_schema
 
@@ -55,4 +55,5 @@ __all__ = [
     "RawRowCompiler",
     "batch_schema",
     "check_schema",
+    "layout_cells",
 ]

@@ -4,10 +4,14 @@ The decoder finds out everything about a rows event except the values. ``RowsLay
 the images of a row and the sizes of their columns. This module reads no rows.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from protocol.records import record
 from protocol.rows.bounded_cache import BoundedCache
+from protocol.rows.cells import VALUE_CELLS, Cell, CellMakers, CellTable
+from protocol.rows.column import Column
 from protocol.rows.compiler import Image, RowCompiler, RowReader
 from protocol.wire import bitmap_size
 
@@ -94,6 +98,20 @@ class RawRowCompiler(RowCompiler):
             self._layouts.keep(images, reader, _LAYOUT_SIZE + _SIZE_PER_COLUMN * columns)
         return reader
 
+
+def _sizes_alone(make: Callable[[Column], Cell]) -> Callable[[Column], Cell]:
+    def cell(column: Column) -> Cell:
+        whole = make(column)
+        return Cell(size=whole.size, length_bytes=whole.length_bytes)
+
+    return cell
+
+
+_LAYOUT_CELLS: CellMakers = {kind: _sizes_alone(make) for kind, make in VALUE_CELLS.items()}
+
+#: A table of cells that have sizes and no functions. Tables of days and digits for values that nobody reads took 1 ms
+#: for 19 columns, at the beginning of each section of a log that processes share.
+layout_cells = partial(CellTable, _LAYOUT_CELLS)
 
 # Memory for layouts: with MINIMAL images a stream can have very many combinations of columns.
 _LAYOUTS_BYTES = 32 << 20

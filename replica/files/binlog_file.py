@@ -234,7 +234,7 @@ class BinlogFile:
         (here, or at the first event of the table) and if events have already been read: open the log again. Reading
         batches raises the errors of iterating events, and ``WorkerError`` if one of ``workers`` was killed.
         """
-        from ..arrow import METADATA_COLUMNS, SURROUNDING_EVENTS, BatchReader, RawRowCompiler
+        from ..arrow import METADATA_COLUMNS, SURROUNDING_EVENTS, BatchReader, RawRowCompiler, layout_cells
 
         events = self._events
         if events.has_begun:
@@ -263,7 +263,9 @@ class BinlogFile:
             if shared is not None:
                 reader.take(shared_batches(shared, reader))
                 return reader
-        events.decoder = self._make_decoder(wants_table=is_wanted, row_compiler=RawRowCompiler())
+        events.decoder = self._make_decoder(
+            wants_table=is_wanted, row_compiler=RawRowCompiler(), cells=layout_cells()
+        )
         events.wanted += SURROUNDING_EVENTS
         # One table is read: the other tables' patterns match nothing.
         events.wants_table = None
