@@ -165,8 +165,17 @@ class BinlogFile:
         """What the filter of tables has seen so far; None if all tables are wanted."""
         return None if self._wants_table is None else self._wants_table.seen
 
-    def share(self, workers: int, work: "SectionWork", setting: object) -> "SharedReading | None":
+    def share(
+        self,
+        workers: int,
+        work: "SectionWork",
+        setting: object,
+        *,
+        most_bytes: int | None = None,
+    ) -> "SharedReading | None":
         """Let ``workers`` processes read the log; None if it has to be read by one.
+
+        ``most_bytes`` is the size that sections of a large log may have.
 
         That is so with ``start``, ``stop``, ``on_error="skip"`` and a schema store, for relay logs, standard input
         and file objects. Raises ``ConfigurationError`` if events have already been read.
@@ -181,7 +190,15 @@ class BinlogFile:
             return None
         schema = {name: list(columns) for name, columns in self._schema_columns.items()}
         recipe = ReadRecipe(BinlogFile, self._selection, self._torn, schema, self._keys)
-        self._shared = SharedReading(self._files, self._events, recipe, workers, work, setting)
+        self._shared = SharedReading(
+            self._files,
+            self._events,
+            recipe,
+            workers,
+            work,
+            setting,
+            most_bytes=most_bytes,
+        )
         return self._shared
 
     def transactions(self) -> "FileTransactions":
@@ -256,10 +273,10 @@ class BinlogFile:
         if workers != 1:
             # Both before the processes are forked, which then have them.
             from ..arrow import streams  # noqa: F401
-            from .arrow_sections import ColumnSetting, read_columns, shared_batches
+            from .arrow_sections import SECTION_BYTES, ColumnSetting, read_columns, shared_batches
 
             setting = ColumnSetting(table, columns, images, metadata, batch_rows)
-            shared = self.share(workers, read_columns, setting)
+            shared = self.share(workers, read_columns, setting, most_bytes=SECTION_BYTES)
             if shared is not None:
                 reader.take(shared_batches(shared, reader))
                 return reader

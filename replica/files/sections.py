@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a section, and of one transaction at least. Smaller ones cost more to hand out, larger ones more memory.
 SECTION_BYTES: Final = 2 << 20
+#: So many sections a process are enough for an even share.
+_SECTIONS_EACH: Final = 6
 
 
 class SectionLog(Protocol):
@@ -144,8 +146,14 @@ class SharedReading:
         workers: int,
         work: SectionWork,
         setting: object,
+        *,
+        most_bytes: int | None = None,
     ) -> None:
+        """``most_bytes``: how large sections of a large log may be, instead of ``SECTION_BYTES``."""
         self.recipe = recipe
+        total = sum(file.size or 0 for file in files)
+        share = total // (_SECTIONS_EACH * workers)
+        self._section_bytes = max(SECTION_BYTES, min(most_bytes or SECTION_BYTES, share))
         self._files = files
         self._events = events
         self.pool = WorkerPool(workers, _read_section, (recipe, work, setting))
@@ -167,7 +175,7 @@ class SharedReading:
         waiting: deque[LogFile] = deque()
 
         def tasks() -> Iterator[_Task]:
-            for file in sections_of(self._files, SECTION_BYTES):
+            for file in sections_of(self._files, self._section_bytes):
                 waiting.append(file)
                 yield _Task(file, given(file))
 

@@ -6,6 +6,7 @@ At most ``TASKS_AHEAD`` tasks for each process are handed out and not yet answer
 """
 
 import contextlib
+import mmap
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Final, Self, TypeVar
@@ -85,7 +87,7 @@ class WorkerPool:
                     break
                 # What has ended shows when its answer is due.
                 with contextlib.suppress(OSError):
-                    send_task(process.connection, task)
+                    send_task(process.connection, task, process.taken_back())
                 waiting.append(process)
                 number += 1
             self.in_flight = len(waiting)
@@ -94,6 +96,7 @@ class WorkerPool:
             process = waiting.popleft()
             try:
                 answer = receive_answer(process.connection)
+                process.lend(answer)
             except (EOFError, OSError):
                 raise WorkerError(
                     f"a worker process (workers={len(self._processes)}) has ended: {process.end_text()}"
@@ -118,6 +121,23 @@ class _Process:
         self.id = id
         self._spawned = spawned
         self._status: int | None = None
+        self._released: deque[int] = deque()
+
+    def lend(self, answer: Answer) -> None:
+        """Have the process use the memory of an answer again, as soon as nothing here refers to it.
+
+        Not after a fork in between: the copy of this process may still look at it.
+        """
+        if answer.output and isinstance(answer.data, mmap.mmap):
+            weakref.finalize(
+                answer.data, _release, self._released, answer.output, _Forks.count
+            ).atexit = False
+        elif answer.output:
+            self._released.append(answer.output)
+
+    def taken_back(self) -> list[int]:
+        """The numbers of the files that the process may write again; each is told once."""
+        return [self._released.popleft() for _ in range(len(self._released))]
 
     def kill(self) -> None:
         """End it, if it has not ended; nothing is left undone by that."""
@@ -138,6 +158,26 @@ class _Process:
         self.kill()
         status = self.wait()
         return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+class _Forks:
+    """Counts the forks of this process."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        """Another fork."""
+        cls.count += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_Forks.add)
+
+
+def _release(released: deque[int], output: int, forks: int) -> None:
+    if forks == _Forks.count:
+        released.append(output)
 
 
 def _start(others: list[_Process]) -> _Process:

