@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from replica.files.log_files import find_log_files
 from replica.spark.envelope import RowFormat
+from replica.spark.jobs.spark_session import open_session
 from replica.spool.planner import plan_files
 from tests.benchmarks.large_log import LARGE_BYTES, write_large_log
 from tests.benchmarks.logs import CACHE, Log, cached_logs, serving_server
@@ -137,22 +138,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def session(scratch: Path) -> SparkSession:
-    import replica.spark
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.local.dir", str(scratch / "local"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    replica.spark.register(spark)
+    settings = {"spark.driver.memory": "2g", "spark.ui.showConsoleProgress": "false"}
+    spark = open_session(master="local[2]", settings=settings | {"spark.local.dir": str(scratch / "local")})
     spark.dataSource.register(PrebuiltSource)
     return spark
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,3 +79,13 @@ def test_parts_of_an_older_version(merge: Merge) -> None:
     found = part_from_json(older)
     assert isinstance(found, Part)
     assert found.size == 0
+
+
+def test_groups_without_changes_have_no_task(merge: Merge) -> None:
+    bounds = [(LOWEST, -1), (0, ROWS - 1), (ROWS, 9 * ROWS), (9 * ROWS + 1, HIGHEST)]
+    several = replace(merge, groups=tuple(Group((range_,), ()) for range_ in bounds))
+    assert several.touched == [1]
+    assert merge_tasks._plan([several])[1] == 1
+    # Shares of the same files are all written again.
+    shares = tuple(replace(group, is_share=True) for group in several.groups)
+    assert replace(several, groups=shares).touched == [0, 1, 2, 3]

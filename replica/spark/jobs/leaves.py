@@ -80,6 +80,10 @@ class Group:
         """The bytes of its files."""
         return sum(file.size for file in self.files)
 
+    def overlaps(self, spans: Iterable[Range]) -> bool:
+        """Whether any of these ranges of places, each with both ends included, has places of the group."""
+        return any(first <= high and last >= low for first, last in spans for low, high in self.ranges)
+
 
 # Places.
 

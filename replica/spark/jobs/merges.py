@@ -40,6 +40,12 @@ class Merge:
         """About the bytes that a merge reads."""
         return sum(part.length for part in self.parts) + sum(group.size for group in self.groups)
 
+    @property
+    def touched(self) -> list[int]:
+        """The numbers of the groups that may be rewritten, by where the changes lie."""
+        spans = {(part.low, part.high) for part in self.parts}
+        return [number for number, group in enumerate(self.groups) if group.is_share or group.overlaps(spans)]
+
 
 @record(frozen=True, slots=True)
 class Merged:

@@ -221,6 +221,9 @@ def _prepare_environment() -> None:
     """Set environment variables for the JVM that is about to start."""
     # Spark's workers use this Python interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Arrow's allocator gives free memory back after 10 ms, and a worker that writes Parquet takes it again at once:
+    # 0.06 to 0.18 s of the 0.45 that a leaf of 85 MB takes were page faults, 0.03 s with this.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
     if not any(os.environ.get(name) for name in _LOCALES):
         # Otherwise Java cannot write folders with names that are not ASCII, such as tables have.
         os.environ["LC_ALL"] = "C.UTF-8"
