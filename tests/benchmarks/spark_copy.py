@@ -67,6 +67,9 @@ def _ours(spark: SparkSession, server: Server, table: str, target: Path) -> None
         "port": str(server.port),
         "user": server.replica_user,
         "passwordFile": str(secret),
+        # As PyMySQL does by default.
+        "tls": "disabled",
+        "getServerPublicKey": "true",
         "includeTables": f"{SCHEMA}.{table}",
         "snapshotParallelism": str(_READERS),
     }

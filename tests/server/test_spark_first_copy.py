@@ -130,16 +130,16 @@ def test_a_statement_during_the_copy(
     table = f"{shop}.t"
     server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
     server.query(f"INSERT INTO {table} VALUES (1, 10, 20), (2, 11, 21)")
-    copy, copies = copy_tasks.copy_ranges, list[Any]()
+    copy, copies = copy_tasks.copy_range, list[Any]()
 
-    def copy_ranges(*given: Any, **named: Any) -> Any:
+    def copy_range(*given: Any, **named: Any) -> Any:
         copies.append(given)
         files = copy(*given, **named)
         if len(copies) == 1:
             server.query(f"ALTER TABLE {table} RENAME COLUMN a TO c, ADD COLUMN d INT DEFAULT 3")
         return files
 
-    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    monkeypatch.setattr(first_copy, "copy_range", copy_range)
     mirrored.run()
     assert len(copies) == 2
     check(mirrored, server, table)
@@ -158,10 +158,10 @@ def test_keys_that_move_while_their_ranges_are_read(
         fill = ", ".join(f"({number}, {number}, REPEAT('b', 200), 'c{number}')" for number in range(1, 401))
         server.query(f"INSERT INTO {table} VALUES {fill}")
     begin_log(server)
-    copy, copies = copy_tasks.copy_ranges, list[str]()
+    copy, copies = copy_tasks.copy_range, list[str]()
     with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
 
-        def copy_ranges(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+        def copy_range(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
             files, table = copy(session, source, *given, **named), source["table"]
             if table not in copies:
                 cursor.execute(f"SET SESSION binlog_row_image = {images[table]}")
@@ -172,7 +172,7 @@ def test_keys_that_move_while_their_ranges_are_read(
             copies.append(table)
             return files
 
-        monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+        monkeypatch.setattr(first_copy, "copy_range", copy_range)
         mirrored.run()
         for table in images:
             assert copies.count(table) > 1
@@ -211,9 +211,9 @@ def test_a_statement_while_rows_are_read_again(
     table = f"{shop}.t"
     server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
     server.query(f"INSERT INTO {table} VALUES (1, 10, 20), (2, 11, 21)")
-    copy, read, reads = copy_tasks.copy_ranges, read_again._Reading._read, list[Any]()
+    copy, read, reads = copy_tasks.copy_range, read_again._Reading._read, list[Any]()
 
-    def copy_ranges(*given: Any, **named: Any) -> Any:
+    def copy_range(*given: Any, **named: Any) -> Any:
         files = copy(*given, **named)
         with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION binlog_row_image = MINIMAL")
@@ -227,7 +227,7 @@ def test_a_statement_while_rows_are_read_again(
         reads.append(await read(*given))
         return reads[-1]
 
-    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    monkeypatch.setattr(first_copy, "copy_range", copy_range)
     monkeypatch.setattr(read_again._Reading, "_read", read_behind)
     mirrored.run()
     assert reads == [None]
@@ -252,12 +252,12 @@ def test_a_row_that_moves_while_it_is_read_again(
     table = f"{shop}.t"
     server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
     server.query(f"INSERT INTO {table} VALUES (1, 10, 20), (2, 11, 21)")
-    copy, read = copy_tasks.copy_ranges, read_again._Reading._read
+    copy, read = copy_tasks.copy_range, read_again._Reading._read
     codes, runs = list[int](), list[str]()
     with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION binlog_row_image = MINIMAL")
 
-        def copy_ranges(*given: Any, **named: Any) -> Any:
+        def copy_range(*given: Any, **named: Any) -> Any:
             files = copy(*given, **named)
             cursor.execute(f"UPDATE {table} SET id = 3, a = 12 WHERE id = 1")
             cursor.execute("COMMIT")
@@ -276,7 +276,7 @@ def test_a_row_that_moves_while_it_is_read_again(
                 cursor.execute("COMMIT")
 
         monkeypatch.setattr(read_again, "_LOCK_SECONDS", 1)
-        monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+        monkeypatch.setattr(first_copy, "copy_range", copy_range)
         monkeypatch.setattr(read_again._Reading, "_read", read_beside)
         mirrored.run()
         runs.append("first")
@@ -326,15 +326,15 @@ def test_a_killed_copy_goes_on(
     for name in ("a", "b", "c"):
         server.query(f"CREATE TABLE {shop}.{name} (id INT PRIMARY KEY, v INT)")
         server.query(f"INSERT INTO {shop}.{name} VALUES (1, 10), (2, 11)")
-    copy, copied = copy_tasks.copy_ranges, list[Any]()
+    copy, copied = copy_tasks.copy_range, list[Any]()
 
-    def copy_ranges(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+    def copy_range(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
         copied.append(source["table"])
         if len(copied) == 2:
             raise KilledError
         return copy(session, source, *given, **named)
 
-    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    monkeypatch.setattr(first_copy, "copy_range", copy_range)
     with pytest.raises(KilledError):
         mirrored.run()
     server.query(f"UPDATE {shop}.a SET v = 12 WHERE id = 1")
@@ -343,6 +343,34 @@ def test_a_killed_copy_goes_on(
     assert copied == [f"{shop}.{name}" for name in "abbc"]
     for name in ("a", "b", "c"):
         check(mirrored, server, f"{shop}.{name}")
+
+
+def test_a_killed_copy_goes_on_with_more_connections(
+    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits count ranges, and not the rounds in which so many connections read them."""
+    monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 4096)
+    server.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v INT)")
+    rows = ", ".join(f"({number}, {number % 7})" for number in range(2000))
+    server.query(f"INSERT INTO {shop}.t VALUES {rows}")
+    server.query(f"ANALYZE TABLE {shop}.t")
+    commit, done = first_copy._commit, list[int]()
+
+    def commit_some(kept: Any, files: Any, number: int) -> None:
+        if len(done) == 3:
+            raise KilledError
+        done.append(number)
+        commit(kept, files, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(first_copy, "_commit", commit_some)
+        mirrored.source["snapshotParallelism"] = "1"
+        with pytest.raises(KilledError):
+            mirrored.run()
+    assert done == [0, 1, 2]
+    mirrored.source["snapshotParallelism"] = "3"
+    mirrored.run()
+    check(mirrored, server, f"{shop}.t")
 
 
 def copied_files(folder: Path) -> int:

@@ -45,9 +45,13 @@ from .job_state import TableState, known_columns
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
 from .staging import schema_from_text, schema_to_text
 
-_VERSION: Final = 2
-#: A range is about so many bytes of the source's table; Parquet takes about a third.
-_RANGE_BYTES: Final = 64 << 20
+# Version 2 had a commit for several ranges, how many said an option.
+_VERSION: Final = 3
+#: A range is about so many bytes of the source's table; Parquet takes about a third. Its job costs Spark 0.2 s of
+#: processor, against 0.6 s of its task.
+_RANGE_BYTES: Final = 128 << 20
+#: A larger table has a range for each connection at least.
+_PARTED_BYTES: Final = 8 << 20
 _COMPRESSION: Final = 3
 _SIZES: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_schema.TABLES"
 
@@ -202,7 +206,7 @@ def _check_tables(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan
 
 async def _table(session: Session, plan: ReadPlan, size: int, estimate: int, least: int) -> CopiedTable:
     kept = kept_schema(plan.table)
-    count = least if size > _RANGE_BYTES // 8 else 1
+    count = least if size > _PARTED_BYTES else 1
     ranges = await key_ranges(session, plan, max(count, -(-size // _RANGE_BYTES)), estimate)
     assert plan.shape.primary is not None
     key = tuple(name for name, _ in plan.shape.primary.parts)

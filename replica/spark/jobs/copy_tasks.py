@@ -1,6 +1,6 @@
-"""The tasks of a first copy: ranges of a source's table -> files of leaves, which no commit names yet.
+"""The tasks of a first copy: a range of a source's table -> files of leaves, which no commit names yet.
 
-Each task reads its ranges over one connection, with the password that its machine has, and writes files. It returns
+Each task reads its range over one connection, with the password that its machine has, and writes files. It returns
 their names. A task that fails leaves files behind that nobody sees; ``vacuum`` deletes them.
 """
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 _COPY: Final = "mysql-replica-copy"
 
 
-def copy_ranges(
+def copy_range(
     spark: "SparkSession",
     source: Mapping[str, str],
     path: str,
     table: CopiedTable,
-    ranges: Sequence[KeyRange],
+    keys: KeyRange,
     *,
     indexed: int,
     storage: Mapping[str, str],
 ) -> list[NewFile]:
-    """Copy these ranges to files in ``path``, each by a task of its own. ``source`` names the password, has none."""
+    """Copy this range to files in ``path``, by one task. ``source`` names the password, has none."""
     spark.dataSource.register(CopySource)
     plan = {
         "source": dict(source),
@@ -49,7 +49,7 @@ def copy_ranges(
         "schema": schema_to_text(table.schema),
         "key": table.key,
         "leaves": table.leaves,
-        "ranges": [range_to_json(keys) for keys in ranges],
+        "range": range_to_json(keys),
         "indexed": indexed,
         "storage": dict(storage),
     }
@@ -74,27 +74,19 @@ class CopySource(DataSource):
         return CopyReader(json.loads(self.options["plan"]))
 
 
-class _Range(InputPartition):
-    """What one task copies."""
-
-    def __init__(self, keys: KeyRange) -> None:
-        self.value = keys
-
-
 class CopyReader(DataSourceReader):
-    """One task for each range."""
+    """One task for one range."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges."""
-        return [_Range(range_from_json(keys)) for keys in self._plan["ranges"]]
+        """The range."""
+        return [InputPartition(self._plan["range"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Copy one range, and name its files."""
-        assert isinstance(partition, _Range)
-        files = asyncio.run(_copy(self._plan, partition.value))
+        """Copy the range, and name its files."""
+        files = asyncio.run(_copy(self._plan, range_from_json(partition.value)))
         text = json.dumps([list(asdict(file).values()) for file in files])
         yield pa.RecordBatch.from_pydict({"files": [text]})
 

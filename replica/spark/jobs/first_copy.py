@@ -1,7 +1,7 @@
 """The first copy of ``mirror``: the source's tables as leaves of the target, read by executors, before its log.
 
     plan    where the log goes on, and the ranges of each table    target/_state/copy.json (``copy_plan``)
-    copy    some ranges at a time -> files -> one commit           ``copy_tasks``; a killed copy goes on behind it
+    copy    some ranges at a time -> files -> a commit for each    ``copy_tasks``; a killed copy goes on behind it
     check   no statement has changed a table meanwhile             else all is copied anew
 
 The source sees one connection for each task, at most ``snapshotParallelism`` of them, and transactions as long as a
@@ -10,7 +10,11 @@ row images lack columns, ``rows_again`` says what else it takes.
 """
 
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from deltalake import CommitProperties, Transaction
@@ -22,7 +26,7 @@ from ...config.options import Options
 from ...spool.storage import system_of, write_whole
 from .blocking import run_aside
 from .copy_plan import CopiedTable, CopyPlan, changed_since, make_plan
-from .copy_tasks import copy_ranges
+from .copy_tasks import copy_range
 from .job_state import JobState
 from .kept_table import PLANTED, KeptTable, Step, add_action, indexed_columns
 from .leaf_files import NewFile
@@ -108,23 +112,45 @@ class FirstCopy:
         if kept.table is None:
             kept.conform(table.schema.empty_table(), {}, Step(PLANTED, 0, 0))
         done = kept.open().transaction_version(PLANTED)
-        indexed = indexed_columns(kept.open())
-        source = {**self._source, "snapshot": "only", "table": name}
-        ranges, size = table.ranges, self._parallelism
-        # An empty table has a commit, too: it says whose table it is.
-        for number, first in enumerate(range(0, len(ranges), size) if ranges else [0]):
-            if done is not None and done >= number:
-                continue
-            part = ranges[first : first + size]
-            files = (
-                copy_ranges(
-                    self._spark, source, kept.path, table, part, indexed=indexed, storage=self._target.storage
-                )
-                if part
-                else []
-            )
+        if not table.ranges and done is None:
+            # An empty table has a commit, too: it says whose table it is.
+            _commit(kept, [], 0)
+        first, count = 0 if done is None else done + 1, len(table.ranges)
+        for number, files in self._files(name, table, kept, range(first, count)):
             _commit(kept, files, number)
-            _LOGGER.info("%s: %d of %d ranges copied", name, min(first + size, len(ranges)), len(ranges))
+            _LOGGER.info("%s: %d of %d ranges copied", name, number + 1, count)
+
+    def _files(
+        self, name: str, table: CopiedTable, kept: KeptTable, numbers: range
+    ) -> Iterator[tuple[int, list[NewFile]]]:
+        """The files of some ranges, in order; ``parallelism`` of them are read at the same time.
+
+        Each range is a job of Spark. One job for several of them would wait for the slowest one, and no range would
+        be read while the next job is planned: 0.1 of 0.7 s on two cores.
+        """
+        source = {**self._source, "snapshot": "only", "table": name}
+        copy = partial(
+            copy_range,
+            self._spark,
+            source,
+            kept.path,
+            table,
+            indexed=indexed_columns(kept.open()),
+            storage=self._target.storage,
+        )
+        reading, left = deque[tuple[int, Future[list[NewFile]]]](), iter(numbers)
+        with ThreadPoolExecutor(self._parallelism) as pool:
+            try:
+                # What a kill repeats is bounded, also if one range takes longer than those behind it.
+                for number in islice(left, 2 * self._parallelism):
+                    reading.append((number, pool.submit(copy, table.ranges[number])))
+                while reading:
+                    number, found = reading.popleft()
+                    yield number, found.result()
+                    for following in islice(left, 1):
+                        reading.append((following, pool.submit(copy, table.ranges[following])))
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _discard(self, plan: CopyPlan) -> None:
         """Delete the plan, and then what was copied by it."""
