@@ -1,6 +1,6 @@
 """The job `changelog` on a log of 500 tables: megabytes of log a second on two cores, and files.
 
-    python -m tests.benchmarks.changelogs [--quick] [--rounds N]
+    python -m tests.benchmarks.changelogs [--quick] [--rounds N] [--job NAME ...]
 
 A MySQL server in Docker writes the log once, into `.cache/bench`; the jobs read it several times over, as several
 files. Each line is a batch in the session of `make bench-spark`; before anything is timed, each kind has run once.
@@ -29,6 +29,7 @@ TABLES = 500
 _ROWS = 400
 _ROUNDS = 4
 _PARTITION = 16 << 20
+_JOBS = ("changelog, Delta", "changelog, Delta, layout=tables", "changelog, Parquet", "changelog --typed")
 _COLUMNS = (
     "id BIGINT UNSIGNED PRIMARY KEY, account INT NOT NULL, name VARCHAR(80) NOT NULL, amount DECIMAL(12,2), "
     "created DATETIME(6), note VARCHAR(200), flag TINYINT, rate DOUBLE"
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round")
     parser.add_argument("--rounds", type=int, help="2 unless quick")
     parser.add_argument("--times", type=int, default=4, help="how many files with the log: 4")
+    parser.add_argument("--job", action="append", choices=_JOBS, help="only this one; may be repeated")
     arguments = parser.parse_args()
     share = QUICK_SHARE if arguments.quick else 1
     results, counts = Results(), dict[str, int]()
@@ -73,7 +75,8 @@ def main() -> None:
             (logs / f"binlog.{number + 1:06d}").symlink_to(log.path)
         size = log.size * arguments.times
         for number in range(1 + (arguments.rounds or (1 if arguments.quick else 2))):
-            for name, run in _runs(spark, logs).items():
+            for name in arguments.job or _JOBS:
+                run = _runs(spark, logs)[name]
                 target = scratch / "target"
                 (results if number else Results()).time(name, partial(run, str(target)))
                 counts[name] = sum(not {*path.parts} & {"_state"} for path in target.rglob("*.parquet"))
@@ -91,12 +94,13 @@ def main() -> None:
 def _runs(spark: SparkSession, logs: Path) -> dict[str, Callable[[str], None]]:
     source = {"path": str(logs), "rowFormat": "json", "maxPartitionBytes": str(_PARTITION)}
     load = partial(changelog.load, spark, source)
-    return {
-        "changelog, Delta": partial(load, format="delta"),
-        "changelog, Delta, layout=tables": partial(load, format="delta", layout="tables"),
-        "changelog, Parquet": partial(load, format="parquet"),
-        "changelog --typed": partial(typed_changelog.load, spark, {"path": str(logs)}),
-    }
+    runs = (
+        partial(load, format="delta"),
+        partial(load, format="delta", layout="tables"),
+        partial(load, format="parquet"),
+        partial(typed_changelog.load, spark, {"path": str(logs)}),
+    )
+    return dict(zip(_JOBS, runs, strict=True))
 
 
 if __name__ == "__main__":

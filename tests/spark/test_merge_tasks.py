@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from replica.spark.jobs import job_state, leaves, merge_tasks, staging
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper, MergePolicy
+from replica.spark.jobs.merges import Merge, Merged
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.jobs.target import Target
 from tests.spark.support.kept_log import KEY, frame_of, packed
@@ -28,16 +30,30 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("kind", [CurrentTable, PastTable])
+@pytest.mark.parametrize("is_shuffled", [False, True])
 def test_tasks_of_spark(
     seed: int,
     spark: SparkSession,
     tmp_path: Path,
     kind: type[CurrentTable] | type[PastTable],
+    is_shuffled: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(merge_tasks, "SMALL_BYTES", 0)
     # Also in the tasks, which get what is cut from the driver's plan.
     monkeypatch.setattr(leaves, "JOINED_BYTES", 0)
+    taken = Counter[str]()
+    for name in ("merge_directly", "_shuffled"):
+        run = getattr(merge_tasks, name)
+
+        def counted(spark: SparkSession, merges: list[Merge], *more: Any, run: Any = run) -> list[Merged]:
+            taken[run.__name__] += len(merges)
+            found: list[Merged] = run(spark, merges, *more)
+            return found
+
+        monkeypatch.setattr(merge_tasks, name, counted)
+    if is_shuffled:
+        monkeypatch.setattr(merge_tasks, "is_direct", lambda merge: False)
     rng = random.Random(seed)
     log = random_log(rng, 40)
     target = Target(str(tmp_path), kind, lambda name: name.startswith("shop."))
@@ -55,6 +71,7 @@ def test_tasks_of_spark(
             }
         else:
             assert sorted(row["_seq"] for row in rows) == sorted(state.seq for state in table.past)
+    assert list(taken) == ["_shuffled" if is_shuffled else "merge_directly"]
     # What nobody needs any more is deleted.
     assert {path.suffix for path in (tmp_path / staging.FOLDER).iterdir()} <= {".arrow"}
 

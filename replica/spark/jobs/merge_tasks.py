@@ -1,7 +1,8 @@
 """Staging and merging as tasks of Spark, through its API for data sources, which needs no pandas.
 
     stage   packed rows -> files of parts, by a writer: the driver gets what the rows are about
-    merge   parts -> pieces, by a reader -> a shuffle by group -> new files, by a writer: the driver gets their names
+    merge   parts -> pieces, by a reader -> a shuffle by group -> new files, by a writer: the driver gets their names;
+            without the shuffle if all changes are of one group (``direct_merges``)
 
 Spark runs the end of a write in a process of its own. So a writer leaves its result in a small file of the target,
 where the driver takes it. ``staging`` and ``merges`` do the work itself.
@@ -26,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from ..packed_items import PackedItem, binary_value
 from . import staging
+from .direct_merges import is_direct, merge_directly
 from .leaf_files import NewFile, folder
 from .leaves import Group
 from .merges import (
@@ -74,6 +76,23 @@ def merge(
     """The merges, as tasks of Spark if they are large."""
     if spark is None or sum(merge.size for merge in merges) < SMALL_BYTES:
         return merge_here(merges, target, storage)
+    direct = [number for number, merge in enumerate(merges) if is_direct(merge)]
+    others = [number for number, merge in enumerate(merges) if not is_direct(merge)]
+    found: dict[int, Merged] = {}
+    if direct:
+        some = [merges[number] for number in direct]
+        tasks = max(_LEAST_TASKS, sum(merge.touched_size for merge in some) // _TASK_BYTES)
+        found |= zip(direct, merge_directly(spark, some, target, storage, tasks), strict=True)
+    if others:
+        some = [merges[number] for number in others]
+        found |= zip(others, _shuffled(spark, some, target, storage), strict=True)
+    return [found[number] for number in range(len(merges))]
+
+
+def _shuffled(
+    spark: "SparkSession", merges: Sequence[Merge], target: str, storage: Mapping[str, str]
+) -> list[Merged]:
+    """The merges by two stages of tasks: one routes the changes, the other one merges them."""
     spark.dataSource.register(PiecesSource)
     system = folder(target, storage)
     path = f"{staging.FOLDER}/{uuid.uuid4()}.plan.json"
@@ -115,7 +134,7 @@ def _written(
 
 def _plan(merges: Sequence[Merge]) -> tuple[list[Any], int]:
     """The reader's partitions, and the number of the writer's tasks."""
-    sizes = {}
+    sizes: dict[tuple[int, int], int] = {}
     for number, merged in enumerate(merges):
         touched = merged.touched
         changes = sum(part.length for part in merged.parts) // max(len(touched), 1)

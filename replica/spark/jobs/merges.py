@@ -46,6 +46,12 @@ class Merge:
         spans = {(part.low, part.high) for part in self.parts}
         return [number for number, group in enumerate(self.groups) if group.is_share or group.overlaps(spans)]
 
+    @property
+    def touched_size(self) -> int:
+        """About the bytes that a merge reads of these groups, and of the changes."""
+        groups = [*(self.groups[number] for number in self.touched), *self.joins]
+        return sum(part.length for part in self.parts) + sum(group.size for group in groups)
+
 
 @record(frozen=True, slots=True)
 class Merged:
