@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,10 +58,10 @@ def test_slices(merge: Merge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     chunks = list(merges.chunks(merge))
     assert len(chunks) > 1
     options = {"target": str(tmp_path), "storage": "{}", "plan": ""}
-    plan, _ = merge_tasks._plan([merge])
+    (tables, plan), _ = merge_tasks._plan([merge])
     found = []
-    for share in [share for shares in plan for share in shares]:
-        for batch in merge_tasks.PiecesReader(options)._pieces(*share):
+    for number, share in [share for shares in plan for share in shares]:
+        for batch in merge_tasks.PiecesReader(options)._pieces(number, tables[number], share):
             [row] = batch.to_pylist()
             rows = pa.ipc.open_stream(row["rows"]).read_all()
             assert rows.nbytes < 1.5 * (1 << 18)
@@ -89,3 +90,15 @@ def test_groups_without_changes_have_no_task(merge: Merge) -> None:
     # Shares of the same files are all written again.
     shares = tuple(replace(group, is_share=True) for group in several.groups)
     assert replace(several, groups=shares).touched == [0, 1, 2, 3]
+
+
+def test_the_plan_of_a_large_table_has_each_group_once(merge: Merge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merges, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(merge_tasks, "CHUNK_BYTES", 1 << 16)
+    lows = [LOWEST, *range(1, 1000)]
+    bounds = zip(lows, [*(low - 1 for low in lows[1:]), HIGHEST], strict=True)
+    many = replace(merge, groups=tuple(Group((range_,), ()) for range_ in bounds))
+    (tables, plan), _ = merge_tasks._plan([many])
+    assert len(plan) == len(merge.parts) == 5
+    assert len(tables) == 1
+    assert len(json.dumps(plan)) < len(json.dumps(tables)) / 10
