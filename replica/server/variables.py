@@ -112,6 +112,7 @@ _MARIADB: Final[_Variables] = MappingProxyType(
         "gtid_binlog_state": _state,
         "gtid_current_pos": _executed,
         "gtid_domain_id": _fixed("0"),
+        "gtid_slave_pos": _fixed(""),
         "gtid_strict_mode": _fixed("0"),
     }
 )

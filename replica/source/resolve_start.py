@@ -165,9 +165,8 @@ async def check_held(point: StartPoint, session: Session, source: Source) -> Non
     """
     if not (point.by_gtid and isinstance(point.gtid_set, MariadbGtidSet)):
         return
-    held = await session.query_as(
-        _gtids, "SELECT CONCAT(@@GLOBAL.gtid_binlog_state, ',', @@GLOBAL.gtid_slave_pos)"
-    )
+    sql = "SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_slave_pos"
+    held = [gtid for text in await session.query_row(sql) for gtid in read_value(_gtids, text, sql)]
     domains = {gtid.domain_id for gtid in held}
     lacking = MariadbGtidSet(
         gtid
