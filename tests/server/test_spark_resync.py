@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shlex
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,7 @@ def test_other_tables_do_not_wait_for_a_copy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Behind each round of a copy it waits until a row that was written meanwhile has been merged elsewhere."""
+    """Behind each range of a copy it waits until a row that was written meanwhile has been merged elsewhere."""
     rng = random.Random(seed)
     job = CopiedJob(spark, server, shop, tmp_path)
     random_shop.create(server, shop)
@@ -134,11 +135,17 @@ def test_other_tables_do_not_wait_for_a_copy(
     server.query(f"ANALYZE TABLE {copied}")
     server.query(f"CREATE TABLE {ticks} (id INT PRIMARY KEY)")
     job.run()
-    copy, rounds, waiting = copy_tasks.copy_ranges, list[int](), list[int]()
+    copy, rounds, waiting = copy_tasks.copy_range, list[int](), list[int]()
+    turn = threading.Lock()
 
-    def copy_ranges(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
-        files, number = copy(session, source, *given, **named), len(rounds)
-        assert source["table"] == copied
+    def copy_range(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+        # Ranges are read at the same time.
+        with turn:
+            return copy_and_wait(copy(session, source, *given, **named), source["table"])
+
+    def copy_and_wait(files: Any, table: str) -> Any:
+        number = len(rounds)
+        assert table == copied
         server.query(f"UPDATE {copied} SET v = v + 1 WHERE id = {number}")
         server.query(f"INSERT INTO {ticks} VALUES ({number})")
 
@@ -155,14 +162,14 @@ def test_other_tables_do_not_wait_for_a_copy(
         eventually(is_merged, PATIENCE)
         return files
 
-    monkeypatch.setattr(first_copy, "copy_ranges", copy_ranges)
+    monkeypatch.setattr(first_copy, "copy_range", copy_range)
     monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 1 << 13)
     with RandomWriter(server, shop, rng) as writer, job.running(merge_interval=1):
         resync(str(job.target), [copied])
         wait_until_copied(job)
         writer.reach(50)
     job.run()
-    # As many merges as rounds, in micro-batches one after another, while the copied table's own changes waited.
+    # As many merges as ranges, in micro-batches one after another, while the copied table's own changes waited.
     assert len(rounds) > 3
     assert waiting == sorted(set(waiting))
     check(job, server, shop)
