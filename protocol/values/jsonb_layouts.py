@@ -170,6 +170,7 @@ class _Plan:
         # What lies between the values and says where they are.
         self._fixed: list[_Piece] = []
         self._names = _Names()
+        self._count = 0
         if not 0 < len(data) <= _MAX_SIZE or data[0] not in (SMALL_OBJECT, SMALL_ARRAY):
             raise _UnlikeError
         self._text = self._container(data[0], 1, len(data), 1)
@@ -209,8 +210,6 @@ class _Plan:
 
     def _piece(self, start: int, size: int, code: str) -> str:
         """Note a value's bytes, and return the name that they get in the generated text."""
-        if len(self._pieces) == _MAX_VALUES:
-            raise _UnlikeError
         self._pieces.append(_Piece(start, size, code))
         return f"p{len(self._pieces) - 1}"
 
@@ -248,6 +247,9 @@ class _Plan:
         """The text of one value; its entry is at ``entry``, and offsets count from ``start``."""
         data = self._data
         kind, stored = _unpack_entry(data, entry)
+        self._count += 1
+        if self._count > _MAX_VALUES:
+            raise _UnlikeError
         self._fix(entry, entry + 1)
         if kind == LITERAL:
             return f"LITERALS[{self._piece(entry + 1, 1, 'B')}]"

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from protocol.values import jsonb_layouts
-from protocol.values.jsonb import decode_json
 from protocol.values.jsonb_fast import JsonDecoder
 from tests.support.json_documents import (
     SMALL_ARRAY,
     STRING,
-    Encoded,
     check_same,
     decimal_10_2,
     document,
@@ -169,7 +167,8 @@ def test_values_in_an_unusual_place_make_no_layout() -> None:
     "value",
     [
         {"a": b"a blob"},
-        [Encoded(STRING, b"\x85\x00abcde")],
+        {"a": [""] * 129},
+        {"a": [[] for _ in range(129)]},
         [[[[[[[[[[[[[[[[[["deep"]]]]]]]]]]]]]]]]]],
         [{str(index): "a"} for index in range(129)],
         {"a": "x" * 9000},
@@ -179,7 +178,7 @@ def test_documents_that_have_no_layout(value: Any) -> None:
     data = document(value)
     decoder = practised([data])
     check_same(decoder, data)
-    assert made(decoder) == 0 or decoder.decode(data) == decode_json(data)
+    assert made(decoder) == 0
 
 
 # ------------------------------------------------------------------------------------- what they cost
