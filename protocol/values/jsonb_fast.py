@@ -104,24 +104,23 @@ class JsonDecoder:
         self._last_object: ContainerReader = self._small_object
         # The reader of the last document of each type; the next document tries it first.
         self._roots = self._containers.copy()
-        self._layouts = Layouts(self._recurring)
+        self._layouts = self._no_layouts()
 
     def decode(self, data: bytes) -> JsonValue:
         """The value of a whole document; returns and raises the same as ``decode_json``."""
         layouts = self._layouts
+        by_size = layouts.by_size
         try:
-            if layouts.learns and (known := layouts.by_size.get(len(data))) is not None:
-                for between, expected, values, build in known:
+            if by_size and (known := by_size.get(len(data))) is not None:
+                for between, expected, values, build, account in known:
                     if between(data) == expected:
-                        layouts.hits += 1
+                        account.hits += 1
                         return build(values(data))
             kind = data[0]
             if kind <= LARGE_ARRAY:
-                read = self._roots[kind]
-                value = read(data[1:], 1)
-                if layouts.learns and read is not self._containers[kind]:
-                    # Not before the shape is compiled: then it is known which inner containers recur.
-                    layouts.miss(data)
+                value = self._roots[kind](data[1:], 1)
+                if (read := self._roots[kind]) not in layouts.refused:
+                    layouts.miss(data, read)
                 return value
         except _UNUSUAL:
             pass
@@ -351,6 +350,7 @@ class JsonDecoder:
             self._compiled = self._others = 0
             self._roots = self._containers.copy()
             self._last_object = self._small_object
+            self._layouts = self._no_layouts()
         elif self._others >= _OTHERS_KEPT:
             self._arrays = {types: shape for types, shape in self._arrays.items() if shape.reader}
             for key_entries, (text_start, text_end, shapes) in list(self._objects.items()):
@@ -384,6 +384,10 @@ class JsonDecoder:
             elif kind == OPAQUE and data[at] in TEMPORALS:
                 form = OpaqueForm(data[at : at + 2], 2 + TEMPORAL_SIZE, TEMPORALS[data[at]])
                 yield index, (kind, form)
+
+    def _no_layouts(self) -> Layouts:
+        """Layouts to be made of shapes that are compiled: then it is known which inner containers recur."""
+        return Layouts(self._recurring, self._containers.values())
 
     def _recurring(self, kind: int, data: bytes, start: int) -> ContainerReader | None:
         """The function that reads a container whose contents recur; None for others."""

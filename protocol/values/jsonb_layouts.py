@@ -11,12 +11,12 @@ document, and a comparison with those of the earlier document proves that the va
         return {k0: p0, k1: p1.decode(), k2: [LITERALS[p2]]}
 
 A document of 40 values and 550 bytes takes 2.6 us in this way, and 4.7 us by the reader of its shape. Documents with
-free text have another layout each: ``Layouts`` gives up if few documents recur. It makes a layout, which takes 90 us,
-when a size has come ``_SIGHTS`` times, and more of them only as the earlier ones save time.
+free text have another layout each: ``Layouts`` gives up a shape if few of its documents recur. It makes a layout,
+which takes 90 us, when a size has come ``_SIGHTS`` times, and more of them only as the earlier ones save time.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any, Final
 
@@ -43,17 +43,21 @@ from .jsonb import (
 from .readers import decimal_reader
 
 Build = Callable[[tuple[Any, ...]], JsonValue]
-# Takes the bytes between the values, their contents, takes the values, makes the document.
-Layout = tuple[Callable[[bytes], tuple[Any, ...]], tuple[Any, ...], Callable[[bytes], tuple[Any, ...]], Build]
+Unpack = Callable[[bytes], tuple[Any, ...]]
+# Takes the bytes between the values, their contents, takes the values, makes the document, whose ``hits`` count.
+Layout = tuple[Unpack, tuple[Any, ...], Unpack, Build, "_Account"]
+# (data, depth) -> the container at the start of ``data``.
+Read = Callable[[bytes, int], JsonValue]
 # (type, data, at) -> the function that reads the container at ``at``, whose contents recur; None for others.
-Recurring = Callable[[int, bytes, int], "Callable[[bytes, int], JsonValue] | None"]
+Recurring = Callable[[int, bytes, int], Read | None]
 
 # Documents of one size before a layout is made of the last one.
 _SIGHTS: Final = 16
 # A layout takes some 6 KB.
-_KEPT: Final = 64
+_KEPT: Final = 256
+_SHAPES_KEPT: Final = 256
 _KEPT_OF_A_SIZE: Final = 4
-# Layouts that may be made before the first hit, and hits that pay for one more.
+# Layouts of a shape that may be made before the first hit, and hits that pay for one more.
 _ALLOWANCE: Final = 8
 _HITS_PER_LAYOUT: Final = 64
 # Misses before the layouts are given up, unless there were so many hits for each.
@@ -79,45 +83,63 @@ class _UnlikeError(Exception):
 _UNLIKE: Final = (_UnlikeError, DecodeError, IndexError, ValueError, struct.error)
 
 
-class Layouts:
-    """The layouts of the documents of one column, by their sizes."""
+@record(slots=True, eq=False)
+class _Account:
+    """What the layouts of one shape have saved, and cost; ``sizes`` counts its documents without a layout by size."""
 
-    def __init__(self, recurring: Recurring) -> None:
-        # The size of a document -> its layouts. Empty until one is made, and when they were given up.
+    hits: int = 0
+    misses: int = 0
+    spent: int = 0
+    sizes: dict[int, int] = field(default_factory=dict)
+
+
+class Layouts:
+    """The layouts of documents by their sizes; ``recurring`` finds readers of inner containers that recur."""
+
+    def __init__(self, recurring: Recurring, others: Iterable[Read]) -> None:
+        """``others`` are readers of documents of any shape: of these no layouts are made."""
         self.by_size: dict[int, list[Layout]] = {}
-        self.hits = 0
-        self.learns = True
+        #: Readers of shapes whose documents have no layouts: few of them recur.
+        self.refused = set(others)
         self._recurring = recurring
-        self._misses = 0
-        self._spent = 0
-        self._sizes: dict[int, int] = {}
+        self._accounts: dict[Read, _Account] = {}
         self._builders: dict[object, Build] = {}
 
-    def miss(self, data: bytes) -> None:
-        """Note a valid document that no layout fits."""
-        self._misses += 1
-        size = len(data)
-        sights = self._sizes.get(size, 0) + 1
-        self._sizes[size] = sights
-        if sights >= _SIGHTS and self._spent < _ALLOWANCE + self.hits // _HITS_PER_LAYOUT:
-            self._sizes[size] = 0
-            self._add(data)
-        if len(self._sizes) > _SIZES_KEPT:
-            self._sizes.clear()
-        if self._misses >= _PATIENCE:
-            self._judge()
+    def miss(self, data: bytes, read: Read) -> None:
+        """Note a valid document that no layout fits; ``read`` is the reader of its shape."""
+        account = self._accounts.get(read)
+        if account is None:
+            if len(self._accounts) >= _SHAPES_KEPT:
+                oldest = next(iter(self._accounts))
+                self._drop(self._accounts.pop(oldest))
+            account = self._accounts[read] = _Account()
+        account.misses += 1
+        sights = account.sizes.get(len(data), 0) + 1
+        account.sizes[len(data)] = sights
+        if sights >= _SIGHTS and account.spent < _ALLOWANCE + account.hits // _HITS_PER_LAYOUT:
+            account.sizes[len(data)] = 0
+            self._add(data, account)
+        if len(account.sizes) > _SIZES_KEPT:
+            account.sizes.clear()
+        if account.misses >= _PATIENCE:
+            self._judge(account, read)
 
-    def _judge(self) -> None:
-        """Go on if the layouts fit most documents, else give them up: then a document costs what it did before."""
-        self.learns = self.hits >= _HITS_PER_MISS * self._misses
-        self._misses = self.hits = self._spent = 0
-        self._sizes.clear()
-        if not self.learns:
-            self.by_size.clear()
-            self._builders.clear()
+    def _judge(self, account: _Account, read: Read) -> None:
+        """Begin a new account if layouts fit most documents, else give them up: a document costs what it did then."""
+        if account.hits < _HITS_PER_MISS * account.misses:
+            self.refused.add(read)
+            self._drop(self._accounts.pop(read))
+        account.hits = account.misses = account.spent = 0
+        account.sizes.clear()
 
-    def _add(self, data: bytes) -> None:
-        self._spent += 1
+    def _drop(self, account: _Account) -> None:
+        for size, layouts in list(self.by_size.items()):
+            layouts[:] = [layout for layout in layouts if layout[-1] is not account]
+            if not layouts:
+                del self.by_size[size]
+
+    def _add(self, data: bytes, account: _Account) -> None:
+        account.spent += 1
         try:
             plan = _Plan(data, self._recurring)
         except _UNLIKE:
@@ -125,12 +147,14 @@ class Layouts:
         build = self._builders.get(plan.key)
         if build is None:
             # To compile it takes as long as to make a layout.
-            self._spent += 1
+            account.spent += 1
+            if len(self._builders) >= _KEPT:
+                self._builders.clear()
             build = self._builders[plan.key] = plan.builder()
         if sum(map(len, self.by_size.values())) >= _KEPT:
             self.by_size.pop(next(iter(self.by_size)))
         layouts = self.by_size.setdefault(len(data), [])
-        layouts.insert(0, plan.layout(build))
+        layouts.insert(0, (*plan.layout(), build, account))
         del layouts[_KEPT_OF_A_SIZE:]
 
 
@@ -192,8 +216,8 @@ class _Plan:
         build: Build = self._names.objects["build"]  # type: ignore[assignment]
         return build
 
-    def layout(self, build: Build) -> Layout:
-        """The layout, with what the document has between its values."""
+    def layout(self) -> tuple[Unpack, tuple[Any, ...], Unpack]:
+        """Takes the bytes between the values; those of this document; takes the values."""
         between, values = ["<"], ["<"]
         end = 0
         for piece in [*self._ordered, _Piece(len(self._data), 0, "")]:
@@ -206,7 +230,7 @@ class _Plan:
                 values.append(piece.code)
             end = piece.start + piece.size
         unpack = struct.Struct("".join(between)).unpack
-        return unpack, unpack(self._data), struct.Struct("".join(values)).unpack, build
+        return unpack, unpack(self._data), struct.Struct("".join(values)).unpack
 
     def _piece(self, start: int, size: int, code: str) -> str:
         """Note a value's bytes, and return the name that they get in the generated text."""
@@ -303,7 +327,7 @@ class _Plan:
 class _Recurring:
     """Containers of immutable values that are equal in most documents: read once, then copied."""
 
-    def __init__(self, read: Callable[[bytes, int], JsonValue], depth: int) -> None:
+    def __init__(self, read: Read, depth: int) -> None:
         self._read = read
         self._depth = depth
         self._known: dict[bytes, Any] = {}
