@@ -4,6 +4,8 @@
 
 A MySQL server in Docker writes the log once, into `.cache/bench`; the jobs read it several times over, as several
 files. Each line is a batch in the session of `make bench-spark`; before anything is timed, each kind has run once.
+
+Measured on 2 cores, a quiet machine, 289 MB, warm: Delta 26 MB/s (21 s of processor), Parquet 21 to 23, `--typed` 20.
 """
 
 from __future__ import annotations

@@ -5,6 +5,22 @@ which two executors read, stage and merge as in a micro-batch of a live job; a t
 waits, so the figures of a batch are those of all batches, with all merges, divided by their number: of the batches
 behind the first merge up to the third one. At the end everything is merged and vacuumed. Processor time is that of
 the driver, the JVM and all Python workers; the driver's memory is the most that its Python process had.
+
+Measured on 2 cores, warm, by clock / by processor, a batch of 17 MB of log with its part of the merges
+(not quiet but where it says so):
+
+    1M rows                  3.2 s / 2.8 s
+    5M rows                  2.6 s / 2.2 s; a merge, which is due every fourth batch, 7.2 / 5.9
+    5M rows, the last 1 %    0.9 s / 0.9 s; a merge 0.8 / 0.8; the other 0.65 of processor read the log
+    500 tables               16.9 MB/s of log on a quiet machine, 11 with the merge of all tables at the end
+    100M rows of 30 bytes    0.75 s / 0.8 s; a merge of 1.2 GB, due every seventh batch, 47 to 55 s / 37 to 39
+
+The driver had 255 to 299 MB in all of them; the disk has 1.1 to 1.5 of the live rows after a vacuum, of which the
+changes of the last two minutes are most. By these figures 20 machines of 2 cores merge 2 billion such rows (24 GB,
+600 leaves) in the same minute: a core rewrites 33 MB/s, and there are more leaves than cores. What limits that: a
+leaf is the task of one core, so a table of few leaves gains nothing; the driver plans and commits in one process,
+some 0.5 kB for each leaf; changes that are spread over all leaves become a piece for each leaf and 16 MB of
+changes; and the store must read and write 1.3 GB/s. None of this was run on more than one machine.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Ours is the first copy of `mirror`; the peer is PyMySQL in `mapInPandas` over ranges of the key, and Spark's
 writer of Parquet. Both read with as many connections as there are processors. The tables are those of the bulk
 workload, with 4 columns (20 million rows) and 19 columns (3 million). It is no part of the test suite.
+
+Measured on 2 cores with the server beside, in a warm session: 12 million clicks 15.7 s (762,000 rows/s) against
+193,000 rows/s of the peer, 1.8 million orders 6.7 s (268,000 rows/s) against 58,000. About 2.5 s are the start of
+the stream behind the copy, so 4 million clicks are 2.8 times as fast, and 20 million should be 4.2 times.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     micro_batch       a micro-batch -> steps of single tables
     staging           rows of a micro-batch -> files in the target, in which they wait for a merge
     current_rows      a table with the rows that wait, for readers
-    merges            waiting rows and a table's leaves -> new leaves; ``merge_tasks`` does it on Spark
+    merges            waiting rows and a table's leaves -> new leaves; ``merge_tasks`` does it on Spark, without a
+                      shuffle by ``direct_merges``
     leaves            which files of a table hold which keys
     leaf_merge        the changes and the files of one leaf -> its new files, by ``leaf_files``
     changes_per_key   rows -> the changes of each key
