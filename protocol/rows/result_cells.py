@@ -36,6 +36,9 @@ from .column import BLOB_TYPES, Column
 
 # Days that are remembered: 180 years.
 _DAYS_KEPT: Final = 1 << 16
+# Values of DECIMAL that are remembered, and the digits of columns of which they are.
+_DECIMALS_KEPT: Final = 1 << 12
+_FEW_DIGITS: Final = 6
 _LABEL_BYTES: Final = 8
 
 _unpack_date = struct.Struct("<HBB").unpack
@@ -130,6 +133,26 @@ def _dates() -> Memo[bytes, DateValue]:
     return Memo(_date, _DAYS_KEPT)
 
 
+def _day(number: int) -> DateValue:
+    """DATE from its four bytes as one number: as a key it takes 100 ns less than bytes."""
+    return _date(number.to_bytes(4, "little"))
+
+
+def _decimal(data: bytes) -> Decimal:
+    return Decimal(data.decode())
+
+
+def _decimals() -> Memo[bytes, Decimal]:
+    return Memo(_decimal, _DECIMALS_KEPT)
+
+
+def _number(column: Column) -> Cell:
+    """DECIMAL. Texts of few digits come again and again: found, a value takes 100 ns less."""
+    if column.metadata >> 8 <= _FEW_DIGITS:
+        return Cell("{f}[{v}]", Shared(_decimals), length_bytes=SHORT)
+    return Cell("{f}({v}.decode())", Decimal, length_bytes=SHORT)
+
+
 # Values that are always shorter than 251 bytes have a length of one byte; others may need 9.
 SHORT: Final = 1
 _LONG: Final = 9
@@ -173,7 +196,7 @@ RESULT_CELLS: CellMakers = {
     ColumnType.FLOAT: VALUE_CELLS[ColumnType.FLOAT],
     ColumnType.DOUBLE: VALUE_CELLS[ColumnType.DOUBLE],
     ColumnType.YEAR: lambda column: Cell(code="H", size=2),
-    ColumnType.NEWDECIMAL: lambda column: Cell("{f}({v}.decode())", Decimal, length_bytes=SHORT),
+    ColumnType.NEWDECIMAL: _number,
     ColumnType.BIT: lambda column: Cell("from_bytes({v}, 'big')", length_bytes=SHORT),
     ColumnType.DATE: lambda column: Cell("{f}[{v}]", Shared(_dates), length_bytes=SHORT),
     ColumnType.DATETIME2: _by_digits(_datetime_reader),
@@ -197,21 +220,22 @@ result_cells = partial(CellTable, RESULT_CELLS)
 class UsualForm:
     """A faster way to a value of variable size if it has the usual number of bytes.
 
-    ``code`` of ``struct`` unpacks these bytes to the arguments of ``function``, followed by ``more``; without a
-    function it is the bytes themselves, from which the cell makes the value.
+    ``code`` of ``struct`` unpacks these bytes to the arguments of ``function``, followed by ``more``, or to the key
+    in ``values``; without both it is the bytes themselves, from which the cell makes the value.
     """
 
     size: int
     code: str
     function: Function | None = None
     more: tuple[object, ...] = ()
+    values: Memo[int, DateValue] | None = None
 
 
 def usual_form(column: Column) -> UsualForm | None:
     """Dates and times: 100 to 300 ns less than by the cell. ``function`` raises ValueError for a partial date."""
     has_fraction = bool(column.metadata)
     if column.type is ColumnType.DATE:
-        return UsualForm(4, "4s")
+        return UsualForm(4, "I", values=Memo(_day, _DAYS_KEPT))
     if column.type is ColumnType.TIME2:
         return UsualForm(12, "12s") if has_fraction else UsualForm(8, "8s")
     if column.type not in (ColumnType.DATETIME2, ColumnType.TIMESTAMP2):
