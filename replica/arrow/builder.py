@@ -122,7 +122,7 @@ class BatchBuilder:
         """The mean size of the rows in the first events.
 
         By the guess alone the first batch of each section of a log, which processes share, had a fourth of the rows:
-        a fourth more time for a table of 100 columns.
+        a tenth more time for a table of 100 columns.
         """
         _, _, _, first, *_ = self._pending[0]
         some = [

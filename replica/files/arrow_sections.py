@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..arrow import BatchReader, Images
     from ..arrow.streams import WrittenStreams
 
-#: Batches are not larger than a section: of 2 MB, rows of 300 bytes take a fourth more time than of this size.
+#: Batches are not larger than a section, and small batches take more time per row.
 SECTION_BYTES: Final = 8 << 20
 
 

@@ -46,8 +46,8 @@ def serve(connection: socket.socket) -> None:
 def _keep_memory() -> None:
     """Let memory that a task has freed stay here for the next one, where the C library is glibc.
 
-    Otherwise each task's memory comes from the system again: for JSON documents as columns 2,700 page faults a
-    section of 3 MB, a fourth of the processor time.
+    Otherwise each task's memory comes from the system again: for JSON documents as columns thousands of page
+    faults a section of 3 MB.
     """
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
