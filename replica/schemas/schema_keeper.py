@@ -252,12 +252,14 @@ class SchemaKeeper:
         if history is None:
             history = await self._read_tables(reader)
             self.tracker.use(self._traits, history)
-        if place < history.begin:
-            history = await self._extended(reader, history, min(place, self.tracker.begin or place))
-            self.tracker.use(self._traits, history)
-        named = self.tracker.named(event)
-        if named is not None:
-            return named
+        known = history
+        for begin in self._begins(place):
+            if begin < known.begin:
+                history = await self._extended(reader, known, begin)
+                self.tracker.use(self._traits, history)
+            named = self.tracker.named(event)
+            if named is not None:
+                return named
         before = history.shape_at(name, place)
         if not await self._read_again(reader, history, name, place):
             self._warn(
@@ -270,6 +272,15 @@ class SchemaKeeper:
             later = [changed for changed in history.places_of(name) if place < changed]
             raise _mismatch(event, (history.shape_at(name, place), before), later)
         return named
+
+    def _begins(self, place: BinlogPosition) -> list[BinlogPosition]:
+        """Places from which the history is to be known, so that it has a table's names at ``place``.
+
+        If a statement behind ``place`` has taken names away, one before it may have given them, as CREATE TABLE.
+        """
+        begin = min(place, self.tracker.begin or place)
+        told = self.tracker.told_begin
+        return [begin] if told is None or told >= begin else [begin, told]
 
     async def _extended(
         self, reader: TableReader, history: SchemaHistory, place: BinlogPosition

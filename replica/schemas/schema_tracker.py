@@ -45,8 +45,10 @@ class SchemaTracker:
         self.unseen: list[BinlogPosition] = []
         # Wanted tables that they have changed and that were not compared with the source since.
         self.changed: set[TableName] = set()
-        # Where the first dump of this server began.
+        # Where the first dump of this server began; or, of a dump by GTIDs without an event, the start of its file.
         self.begin: BinlogPosition | None = None
+        # The place that the source told first: at the beginning of the dump, or before it in the same file.
+        self.told_begin: BinlogPosition | None = None
         # The tables at the beginning of a dump whose first place is not known yet, and the source's identity.
         self._awaiting: tuple[str, Catalog] | None = None
         # The last place that has been followed to, and the last of them that the history has heard of.
@@ -69,16 +71,23 @@ class SchemaTracker:
     def move(self, traits: LogTraits, source: str, catalog: Catalog) -> None:
         """The log now comes from another server; the tables are as in ``catalog`` where it begins."""
         self._traits, self.history, self._awaiting = traits, None, (source, catalog)
-        self.begin = None
+        self.begin = self.told_begin = None
         self._reached = self._told = ("", 0)
         self._unsaved.clear()
         self.changed.clear()
         self.unseen.clear()
 
-    def begin_at(self, file: str, position: int) -> None:
-        """The dump begins at this place, or before it without a statement between them."""
-        if self.begin is None and file:
-            self.begin = BinlogPosition(file, position)
+    def begin_at(self, file: str, position: int, *, is_exact: bool = True) -> None:
+        """The dump begins at this place, or before it without a statement between them.
+
+        Not ``is_exact``: at this place or anywhere behind it. By GTIDs a source begins to send far behind the place
+        that it tells first, and nobody has to read its log up to there.
+        """
+        place = BinlogPosition(file, position)
+        if file and not is_exact and self.begin is None:
+            self.told_begin = place
+        if file and (self.begin is None or (is_exact and self.begin is self.told_begin)):
+            self.begin = place
         if self._awaiting is not None and file:
             (source, catalog), self._awaiting = self._awaiting, None
             folds = self._traits is not None and self._traits.folds_names

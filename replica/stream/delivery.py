@@ -483,7 +483,7 @@ class Delivery:
         progress = self.account.progress
         is_first, self._awaits_rotate = self._awaits_rotate, False
         if is_first:
-            self._names.begin_at(event)
+            self._names.begin_at(event, is_exact=not self._is_by_gtid)
         if is_first and not self._is_by_gtid and progress.file not in ("", event.next_file):
             # This event has no checksum, so its file name is checked here.
             raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")

@@ -32,9 +32,9 @@ class PlaceNames:
         """Go on with another decoder."""
         self._decoder, self._followed = decoder, 0
 
-    def begin_at(self, event: RotateEvent) -> None:
-        """A dump tells its place before its first event of the log."""
-        self._tracker.begin_at(event.next_file, event.next_position)
+    def begin_at(self, event: RotateEvent, *, is_exact: bool) -> None:
+        """A dump tells its place, or one before it, before its first event of the log."""
+        self._tracker.begin_at(event.next_file, event.next_position, is_exact=is_exact)
 
     def drop(self) -> None:
         """Forget the changes of events that are not handed out."""

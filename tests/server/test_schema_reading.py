@@ -25,6 +25,8 @@ from replica.schemas.shape import Shape
 from replica.source.server_facts import ask
 from replica.source.session import Session
 from replica.sql.token_reader import TableName
+from tests.faults.proxy import FaultProxy
+from tests.server.support.faulty_streams import stream_through
 from tests.server.support.streams import (
     PASSWORD,
     SECONDS,
@@ -132,6 +134,42 @@ async def test_statements_that_the_source_leaves_out_are_followed(
                 if isinstance(event, replica.WriteRowsEvent):
                     rows += [change.after for change in event.changes()]
     assert rows == [{"a": 1, "b": 2}, {"b": 3, "a": 4}]
+
+
+async def test_a_start_by_gtids_reads_no_log_before_it(server: Server, schema: str) -> None:
+    """The server says that its dump begins at the start of a file: that is far before what it sends."""
+    table = f"{schema}.t"
+    server.query(f"CREATE TABLE {table} (a INT PRIMARY KEY, b LONGBLOB)")
+    for number in range(8):
+        server.query(f"INSERT INTO {table} VALUES ({number}, REPEAT('abcdefgh', 100000))")
+    start = parse_gtid_set(executed(server))
+    server.query(f"INSERT INTO {table} VALUES (8, 'x')")
+    async with FaultProxy(server.port) as proxy:
+        assert await rows_since(proxy, server, schema, start) == [{"a": 8, "b": b"x"}]
+        assert proxy.dump_bytes < 1 << 20
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mysql:5.6", "mariadb:10.11"], indirect=True)
+async def test_names_that_a_statement_took_away_stand_before_the_start(server: Server, schema: str) -> None:
+    """What the table was, the CREATE TABLE in front of the start says: the log's file is read from its beginning."""
+    table = f"{schema}.t"
+    server.query(f"CREATE TABLE {table} (a INT PRIMARY KEY, b INT)")
+    start = parse_gtid_set(executed(server))
+    server.query(f"INSERT INTO {table} VALUES (8, 1)")
+    server.query(f"ALTER TABLE {table} CHANGE a c BIGINT")
+    server.query(f"INSERT INTO {table} VALUES (9, 2)")
+    async with FaultProxy(server.port) as proxy:
+        assert await rows_since(proxy, server, schema, start) == [{"a": 8, "b": 1}, {"c": 9, "b": 2}]
+
+
+async def rows_since(proxy: FaultProxy, server: Server, schema: str, start: AnyGtidSet) -> list[Any]:
+    """The rows that were inserted since, with their names."""
+    rows: list[Any] = []
+    async with stream_through(proxy, server, start=start, stop="now", tables=f"{schema}.*") as stream:
+        async for event in stream:
+            if isinstance(event, replica.WriteRowsEvent):
+                rows += [change.after for change in event.changes()]
+    return rows
 
 
 async def test_a_statement_that_was_not_logged_is_noticed(
