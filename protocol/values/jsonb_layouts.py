@@ -30,6 +30,7 @@ from .jsonb import (
     NUMBER_CODES,
     NUMBERS,
     OPAQUE,
+    SMALL,
     SMALL_ARRAY,
     SMALL_OBJECT,
     STRING,
@@ -71,8 +72,8 @@ _CONTENTS_KEPT: Final = 64
 
 _DECIMAL_HEAD: Final = 4
 _TEMPORAL_HEAD: Final = 2
-_unpack_head = struct.Struct("<HH").unpack_from
-_unpack_key = struct.Struct("<HH").unpack_from
+# A container's count and size, or a key's offset and length.
+_unpack_pair: Final = SMALL.read_head
 _unpack_entry = struct.Struct("<BH").unpack_from
 
 
@@ -244,7 +245,7 @@ class _Plan:
     def _container(self, kind: int, start: int, limit: int, depth: int) -> str:
         data = self._data
         is_object = kind == SMALL_OBJECT
-        count, size = _unpack_head(data, start)
+        count, size = _unpack_pair(data, start)
         values_at = start + 4 + (4 * count if is_object else 0)
         end = start + size
         if depth > _MAX_LEVELS or end > limit or values_at + 3 * count > end:
@@ -261,7 +262,7 @@ class _Plan:
 
     def _keys(self, start: int, count: int, limit: int) -> Iterator[str]:
         for number in range(count):
-            offset, length = _unpack_key(self._data, start + 4 + 4 * number)
+            offset, length = _unpack_pair(self._data, start + 4 + 4 * number)
             if start + offset + length > limit:
                 raise _UnlikeError
             self._fix(start + offset, start + offset + length)
@@ -297,7 +298,7 @@ class _Plan:
             read = self._recurring(kind, data, at)
             if read is None:
                 return self._container(kind, at, limit, depth + 1)
-            size = _unpack_head(data, at)[1]
+            size = _unpack_pair(data, at)[1]
             if at + size > limit:
                 raise _UnlikeError
             known = self._names.name("f", _Recurring(read, depth + 1).value, read)
