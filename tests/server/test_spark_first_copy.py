@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -158,19 +159,21 @@ def test_keys_that_move_while_their_ranges_are_read(
         fill = ", ".join(f"({number}, {number}, REPEAT('b', 200), 'c{number}')" for number in range(1, 401))
         server.query(f"INSERT INTO {table} VALUES {fill}")
     begin_log(server)
-    copy, copies = copy_tasks.copy_range, list[str]()
+    copy, copies, one_at_a_time = copy_tasks.copy_range, list[str](), threading.Lock()
     with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
 
         def copy_range(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
-            files, table = copy(session, source, *given, **named), source["table"]
-            if table not in copies:
-                cursor.execute(f"SET SESSION binlog_row_image = {images[table]}")
-                for change in moves(table):
-                    cursor.execute(change)
-                # The log ends behind all changes, in a file without any.
-                cursor.execute("FLUSH BINARY LOGS")
-            copies.append(table)
-            return files
+            # Threads read the ranges side by side; the moves come behind the first of a table, and before its others.
+            with one_at_a_time:
+                files, table = copy(session, source, *given, **named), source["table"]
+                if table not in copies:
+                    cursor.execute(f"SET SESSION binlog_row_image = {images[table]}")
+                    for change in moves(table):
+                        cursor.execute(change)
+                    # The log ends behind all changes, in a file without any.
+                    cursor.execute("FLUSH BINARY LOGS")
+                copies.append(table)
+                return files
 
         monkeypatch.setattr(first_copy, "copy_range", copy_range)
         mirrored.run()

@@ -6,6 +6,7 @@ import contextlib
 import random
 import shlex
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,16 @@ from deltalake import DeltaTable
 
 from protocol.errors import ConfigurationError, ReplicaError
 from replica.cli import main
-from replica.spark.jobs import copy_plan, copy_tasks, first_copy, history, merge_tasks, mirror, settled_copy
+from replica.spark.jobs import (
+    copy_plan,
+    copy_tasks,
+    first_copy,
+    history,
+    merge_tasks,
+    mirror,
+    settled_copy,
+    spark_session,
+)
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.resync import resync
@@ -236,6 +246,43 @@ def test_a_history(
     for row in begun:
         [now] = [one for one in found if (one["code"], one["_seq"]) == (row["code"], row["_seq"])]
         assert now["valid_to"] is not None
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+def test_changes_behind_the_place_of_a_copy_come_later_than_its_states(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy may be taken over long after its place; a state that began there must not end before."""
+    table = f"{shop}.t"
+    server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT)")
+    server.query(f"INSERT INTO {table} VALUES (1, 1), (2, 1)")
+    job = CopiedJob(spark, server, shop, tmp_path, history)
+    job.run()
+    server.query(f"UPDATE {table} SET a = 2")
+    job.run()
+    resync(str(job.target), [table])
+    wait = spark_session.await_queries
+
+    def slow(*queries: Any) -> None:
+        wait(*queries)
+        server.query(f"UPDATE {table} SET a = a + 1 WHERE id = 1")
+        # MariaDB's log has whole seconds.
+        time.sleep(2)
+
+    monkeypatch.setattr(settled_copy, "await_queries", slow)
+    job.run()
+    monkeypatch.undo()
+    job.run()
+    states = sorted((row["id"], row["a"], row["is_current"]) for row in rows_of(job.target, table))
+    assert states == [
+        *((1, 1, False), (1, 2, False), (1, 2, False), (1, 3, True)),
+        *((2, 1, False), (2, 2, False), (2, 2, True)),
+    ]
+    check_intervals(job.target, table, ("id",))
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)

@@ -10,7 +10,6 @@ killed goes on. This module plans nothing of its own: ``first_copy`` and ``keepe
 import contextlib
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -18,11 +17,18 @@ from typing import TYPE_CHECKING, Final
 from pyarrow.fs import FileType
 
 from protocol.errors import ConfigurationError, ReplicaError
+from protocol.position import BinlogPosition
 from protocol.records import record
 
+from ...config.options import Options
+from ...source.dump import Greeted
+from ...source.server_facts import Source
 from ...spool.offsets import Offset
 from ...spool.storage import system_of, write_whole
+from ..source_options import parse_options
+from ..stream_connection import connection_options
 from . import job_state
+from .blocking import run_aside
 from .checkpoints import end_of, last_batch
 from .current_table import CurrentTable
 from .first_copy import read_plan
@@ -42,6 +48,8 @@ _SPOOL: Final = "spooldir"
 _FOLDER: Final = "copies"
 _BEGIN: Final = "_state/begin.json"
 _ATTEMPTS: Final = 20
+# Since this version of MySQL (WL#7165) the log has the time of a commit in microseconds.
+_EXACT_TIMES: Final = (8, 0, 1)
 
 
 #: Starts a mirror, as ``TableJob.start`` does.
@@ -52,7 +60,8 @@ StartMirror = Callable[..., "StreamingQuery"]
 class Settled:
     """Tables in ``target``, and what is known of them, at the place ``offset``.
 
-    ``number`` grows with the place. ``moment``: when that was, in microseconds since 1970.
+    ``number`` grows with the place. ``moment`` is a time shortly before the place, in microseconds since 1970 by the
+    clock of the source and as exact as those of its log: changes behind the place are not before it.
     """
 
     target: Target
@@ -95,7 +104,7 @@ class SettledCopy:
 
     def run(self) -> Settled:
         """Copy the tables, and follow the log up to its end. Raises what a mirror raises."""
-        found = self._settled()
+        found, moment = self._settled()
         plan = read_plan(self._target)
         tables = {name: table.state() for name, table in plan.tables.items()}
         state = JobState(tables=tables, is_birth=True)
@@ -109,12 +118,22 @@ class SettledCopy:
             offset = Offset.from_dict(json.loads(plan.offset))
         else:
             offset = end_of(self._state.checkpoint, number, self._target.storage)
-        count, moment = 0 if number is None else number + 1, time.time_ns() // 1000
-        return Settled(self._target, state, offset, count, moment)
+        return Settled(
+            self._target,
+            state,
+            _with_position(offset, plan.read_at),
+            0 if number is None else number + 1,
+            moment,
+        )
 
-    def _settled(self) -> tuple[JobState, str, int] | None:
-        """Let the mirror follow the log until no rows are to be read again. Returns its state."""
+    def _settled(self) -> tuple[tuple[JobState, str, int] | None, int]:
+        """Let the mirror follow the log until no rows are to be read again.
+
+        Returns its state, and the source's time before it asked for the end of the log.
+        """
+        options = connection_options(parse_options(self._source))
         for _ in range(_ATTEMPTS):
+            moment = run_aside(_time(options))
             pace = Pace(once=True)
             query = self._start(
                 self._spark, self._source, self._path, state=self._state, pace=pace, snapshot=True
@@ -122,7 +141,7 @@ class SettledCopy:
             await_queries(query)
             found = job_state.peek(self._path, self._target.storage)
             if found is None or not found[0].again:
-                return found
+                return found, moment
             names = ", ".join(sorted(found[0].again))
         raise ReplicaError(
             f"{names}: rows whose key has changed are locked, or change it, each time that they are read again: try "
@@ -137,6 +156,27 @@ class SettledCopy:
                 if path is not None:
                     system, root = system_of(local_path(path) or path, self._target.storage)
                     system.delete_dir(root)
+
+
+def _with_position(offset: Offset, end: str) -> Offset:
+    """The place of a copy. ``end`` is where the log ended when the copy was planned."""
+    if offset.file:
+        return offset
+    # Nothing has come behind the GTID set from which the mirror has followed the log.
+    place = BinlogPosition.parse(end)
+    return replace(offset, file=place.file, position=place.position)
+
+
+async def _time(options: Options) -> int:
+    greeted = await Greeted.open(options)
+    await greeted.session.aclose()
+    return logged_time(greeted.source)
+
+
+def logged_time(source: Source) -> int:
+    """The time of a source in microseconds since 1970, rounded down as in its log."""
+    is_exact = not source.is_mariadb and source.version >= _EXACT_TIMES
+    return int(source.now * 1_000_000) if is_exact else int(source.now) * 1_000_000
 
 
 class ExactBeginning:

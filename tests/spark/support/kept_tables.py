@@ -56,5 +56,5 @@ def check_intervals(target: Path, table: str, key: tuple[str, ...]) -> None:
         for row, following in itertools.pairwise(several):
             # A state that was there before the history has no beginning.
             begin = row["valid_from"] or row["valid_to"]
-            assert begin <= row["valid_to"] <= following["valid_from"]  # type: ignore[operator]
+            assert begin <= row["valid_to"] <= following["valid_from"], (row, following)  # type: ignore[operator]
         assert several[-1]["is_current"] == (several[-1]["valid_to"] is None)
