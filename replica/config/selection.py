@@ -27,6 +27,7 @@ SchemaMismatch = Literal["error", "positional"]
 # Gets an option's name and its text from a DSN (or its argument), returns the option's value.
 OptionReader = Callable[[str, object], object]
 
+_WORD: Final = r"[A-Za-z_]+"
 _POSITION: Final = r"[^:,\s]+\.\d+:\d+"
 # The smallest max_event_bytes with which the events at the start of a log can be read, and the largest size that an
 # event header can announce.
@@ -69,6 +70,10 @@ def parse_start(text: str) -> Start:
         return "now"
     if text == "earliest":
         return "earliest"
+    if re.fullmatch(_WORD, text):
+        raise ConfigurationError(
+            f"{text!r} is not a place: now is the end of the log, and earliest its beginning"
+        )
     if re.fullmatch(_POSITION, text):
         return BinlogPosition.parse(text)
     # A date alone also parses as a MariaDB GTID, in a domain that most logs do not have: the whole log would be read.

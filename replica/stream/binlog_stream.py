@@ -204,6 +204,9 @@ class BinlogStream(GroupedStream):
         ``SnapshotCompleteEvent`` tells the end. Raises ``ConfigurationError`` if the stream's filters leave the table
         out; iterating raises it if there is no such table.
         """
+        self._order_copy(table)
+
+    def _order_copy(self, table: str) -> None:
         self._grouping.check_decodes()
         self._copy.order(table)
 

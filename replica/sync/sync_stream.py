@@ -142,6 +142,10 @@ class SyncStream:
         """The status of the stream now."""
         return self._stream.status
 
+    def snapshot(self, table: str) -> None:
+        """Copy one table while the stream runs: see ``BinlogStream.snapshot``."""
+        self._stream._order_copy(table)
+
     def transactions(self) -> SyncTransactions:
         """Iterate over whole transactions, from begin to commit: see ``BinlogStream.transactions``."""
         self._stream._grouping.check_without_batches()

@@ -9,7 +9,14 @@ import pymysql
 import pytest
 
 import replica.sync
-from replica import FileCheckpointStore, RowsEvent, WriteRowsEvent
+from protocol.errors import ConfigurationError
+from replica import (
+    FileCheckpointStore,
+    RowsEvent,
+    SnapshotCompleteEvent,
+    SnapshotRowsEvent,
+    WriteRowsEvent,
+)
 from tests.support.servers import Server
 
 from .support.streams import MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, user_of
@@ -76,3 +83,21 @@ def test_up_to_now(server: Server, schema: str) -> None:
     with replica.sync.connect(server.dsn(), start=start, stop="now", tables=f"{schema}.*") as stream:
         rows = [row for event in stream if isinstance(event, RowsEvent) for row in event.changes()]
     assert [change.after for change in rows] == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+def test_a_copy_while_the_stream_runs(server: Server, schema: str) -> None:
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
+    found = list[int]()
+    with replica.sync.connect(server.dsn(), tables=f"{schema}.*", heartbeat=1) as stream:
+        with pytest.raises(ConfigurationError, match="left out"):
+            stream.snapshot("mysql.user")
+        stream.snapshot(f"{schema}.t")
+        server.query(f"INSERT INTO {schema}.t VALUES (3)")
+        for event in stream:
+            if isinstance(event, RowsEvent | SnapshotRowsEvent):
+                found += [change.after["a"] for change in event.changes() if change.op in ("insert", "read")]
+            elif isinstance(event, SnapshotCompleteEvent):
+                break
+    assert sorted(set(found)) == [1, 2, 3]

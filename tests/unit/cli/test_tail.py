@@ -413,7 +413,7 @@ async def test_it_says_when_it_is_connected_again() -> None:
         (
             ("--from", "yesterday"),
             2,
-            "--from: each part of a GTID set starts with a UUID, not with 'yesterday' -- a place is now, earliest,",
+            "--from: 'yesterday' is not a place: now is the end of the log, and earliest its beginning -- a place is",
         ),
         (("--from", "2026-01-01T00:00:00"), 2, "--from: 2026-01-01 00:00:00 has no time zone"),
         (("--stop", "earliest"), 2, "stop: "),
@@ -458,7 +458,7 @@ def test_where_nobody_answers(source: DemoSource, capfd: pytest.CaptureFixture[s
 
 def test_a_place_names_its_option() -> None:
     with pytest.raises(ConfigurationError, match=r"^--from: each part of a GTID set"):
-        read_place("--from", "nonsense")
+        read_place("--from", "nonsense:1")
 
 
 def test_decode_and_tail_have_the_same_formats() -> None:

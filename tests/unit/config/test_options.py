@@ -288,6 +288,14 @@ def test_every_zone_is_a_zone() -> None:
     assert start == datetime(2026, 1, 1, 5, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("word", ["latest", "NOW", "end"])
+def test_a_word_that_is_no_start_is_told_the_words_that_are(word: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"^start: {word!r} is not a place: now is the end of the log"
+    ):
+        build(start=word)
+
+
 @given(st.text(max_size=40))
 def test_any_text_is_a_start_or_a_configuration_error(text: str) -> None:
     with contextlib.suppress(ConfigurationError):

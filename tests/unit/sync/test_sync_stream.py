@@ -58,6 +58,14 @@ def test_the_arguments_are_those_of_connect() -> None:
         replica.sync.connect("mysql://repl@127.0.0.1", server_id=0)
 
 
+def test_the_names_are_those_of_the_asynchronous_stream() -> None:
+    others, own = (
+        {name for name in dir(kind) if name[0] != "_"}
+        for kind in (replica.BinlogStream, replica.sync.SyncStream)
+    )
+    assert own - {"close"} == others - {"aclose"}
+
+
 def test_leaving_the_loop_and_going_on(source: DemoSource) -> None:
     seen = []
     with connect(source) as stream:
