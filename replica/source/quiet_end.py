@@ -1,8 +1,9 @@
 """Finds an end of the log before which everything is visible in the tables, on sources without exact GTIDs.
 
 A transaction is in the log before readers see it, and its session runs its statement until they do. So if at some
-moment no statement but ours runs, all transactions that were in the log before are visible. ``Threads_running`` counts
-statements, those of other users too, and needs no privilege. It also counts dumps, of which a user sees its own.
+moment no statement but ours runs, all transactions that were in the log before are visible. ``Threads_running``
+counts statements, those of other users too, and needs no privilege. It also counts dumps, of which a user sees its
+own.
 A thread that applies another source's log is not counted, nor is the event scheduler: with these nothing is proven.
 """
 
