@@ -194,7 +194,12 @@ class TruncatedError(DecodeError):
 
 
 class ChecksumError(DecodeError):
-    """The CRC32 of an event's bytes differs from the checksum at the event's end."""
+    """The CRC32 of an event's bytes differs from the checksum at the event's end.
+
+    ``damage`` is the CRC32 of the bytes that were read, checksum included: the same bytes have the same.
+    """
+
+    damage: int | None = None
 
 
 class UnsupportedEventError(DecodeError):

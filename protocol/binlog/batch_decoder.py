@@ -9,10 +9,10 @@ from typing import Final
 from zlib import crc32
 
 from ..constants import ARTIFICIAL, CHECKSUM_SIZE, EVENT_HEADER_SIZE, POSITION_MASK, EventType
-from ..errors import ChecksumError, ReplicaError, TruncatedError
+from ..errors import ReplicaError, TruncatedError
 from ..wire import HeaderFields, LocatedEvent, unpack_event_header
 from .checksum import CRC32_RESIDUE
-from .damage import DAMAGE, WRONG_CHECKSUM, damaged
+from .damage import DAMAGE, damaged, wrong_checksum
 from .decoder import EventDecoder
 from .events import Event
 
@@ -51,7 +51,7 @@ class BatchDecoder(EventDecoder):
                 if parse is None or header[5] & ARTIFICIAL:
                     event = self.decode(raw, position, header)
                 elif verifies and crc32(raw) != CRC32_RESIDUE:
-                    raise ChecksumError(WRONG_CHECKSUM)
+                    raise wrong_checksum(raw)
                 else:
                     event = parse(header, file, position, raw, header[3] - trailer)
                 if event is not None:
@@ -92,7 +92,7 @@ class BatchDecoder(EventDecoder):
                         position = max(header[4] - size, 0)
                         end = position + size
                     if verifies and crc32(raw) != CRC32_RESIDUE:
-                        raise ChecksumError(WRONG_CHECKSUM)
+                        raise wrong_checksum(raw)
                     event = parse(header, file, position, raw, size - trailer)
                     position = end
                 if event is None:

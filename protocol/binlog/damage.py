@@ -4,10 +4,10 @@ import struct
 from contextlib import suppress
 from types import TracebackType
 from typing import Final
+from zlib import crc32
 
-from ..errors import DecodeError
+from ..errors import ChecksumError, DecodeError
 
-WRONG_CHECKSUM: Final = "the checksum does not match the event"
 #: What parsers and row readers raise for damaged bytes, besides the errors of the tree.
 DAMAGE: Final = (
     IndexError,
@@ -29,6 +29,13 @@ def damaged(error: Exception) -> DecodeError:
             "to decode the event takes more memory than the process can have -- set a lower max_event_bytes"
         )
     return DecodeError(f"the event's content is damaged: {error}")
+
+
+def wrong_checksum(raw: bytes) -> ChecksumError:
+    """The error for an event whose checksum is wrong."""
+    error = ChecksumError("the checksum does not match the event")
+    error.damage = crc32(raw)
+    return error
 
 
 def _clear_frames(place: TracebackType | None) -> None:

@@ -22,7 +22,6 @@ from ..constants import (
     EventType,
 )
 from ..errors import (
-    ChecksumError,
     DecodeError,
     MissingTableMapError,
     ReplicaError,
@@ -47,7 +46,7 @@ from .checksum import (
     is_mariadb_version,
     server_version_of,
 )
-from .damage import DAMAGE, WRONG_CHECKSUM, damaged
+from .damage import DAMAGE, damaged, wrong_checksum
 from .events import (
     Event,
     EventHeader,
@@ -207,7 +206,7 @@ class EventDecoder:
                 return self._decode(raw, new_header(header), position)
             if self.checksum_enabled:
                 if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
-                    raise ChecksumError(WRONG_CHECKSUM)
+                    raise wrong_checksum(raw)
                 event = parse(header, self.file, position, raw, size - CHECKSUM_SIZE)
             else:
                 event = parse(header, self.file, position, raw, size)
@@ -317,7 +316,7 @@ class EventDecoder:
         if self.checksum_enabled:
             end -= CHECKSUM_SIZE
             if self._verify_checksum and crc32(raw) != CRC32_RESIDUE:
-                raise ChecksumError(WRONG_CHECKSUM)
+                raise wrong_checksum(raw)
         if end < self._header_size:
             raise TruncatedError("the event has no room for its header and a checksum")
         if self._has_old_layout:
@@ -354,7 +353,7 @@ class EventDecoder:
         has_valid_checksum = algorithm == CRC32_ALGORITHM or (algorithm is not None and header.next_position)
         is_damaged = not crc32_matches(raw) if has_valid_checksum else hides_checksums(raw)
         if is_damaged and self._verify_checksum:
-            raise ChecksumError(WRONG_CHECKSUM)
+            raise wrong_checksum(raw)
         body = Reader(raw, EVENT_HEADER_SIZE, end)
         event = parse_format_description(header, self.file, start, body, algorithm)
         self.format_description = event

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.errors import (
+    ChecksumError,
     ConnectionLostError,
     DecodeError,
     PositionInsideEventError,
@@ -31,8 +32,8 @@ _PASSING_CODES: Final = frozenset(
 _ACCOUNT_CODES: Final = frozenset({1203, 1226})
 # Errors that damage by the network causes. A damaged first event looks like a position inside of an event.
 _DAMAGE: Final = (DecodeError, ProtocolError, PositionInsideEventError)
-# The network may damage the same event twice, above all the first events of each connection. Three times, or many
-# times at new places, means that the log itself is damaged.
+# The network may damage the same event twice, above all the first events of each connection. The same damage three
+# times, or damage many times, means that the log itself is damaged.
 _DAMAGED_AT_ONE_PLACE: Final = 2
 _DAMAGED_IN_A_ROW: Final = 10
 
@@ -55,8 +56,8 @@ class ReconnectPolicy:
     """Retry after temporary failures, with growing pauses; raise all other failures.
 
     The pause before try number n is random between half of ``initial * 2**n`` seconds and all of it, and at most
-    ``maximum`` seconds. Temporary are network failures, a server that is busy or shuts down, and damaged bytes (twice
-    at each place). They are retried ``attempts`` times in a row (None: for ever). For another policy, subclass this
+    ``maximum`` seconds. Temporary are network failures, a server that is busy or shuts down, and damaged bytes (each
+    damage twice). They are retried ``attempts`` times in a row (None: for ever). For another policy, subclass this
     and override ``delay``.
     """
 
@@ -110,7 +111,8 @@ class FailureCount:
         """Count a failure, and return it for the policy."""
         is_repeated = False
         if isinstance(error, _DAMAGE):
-            place = (type(error), str(error))
+            # A damaged log has the same bytes each time; what the network damages at one place differs.
+            place = (type(error), str(error), error.damage if isinstance(error, ChecksumError) else None)
             earlier = self._damage.count(place)
             is_repeated = earlier >= _DAMAGED_AT_ONE_PLACE or len(self._damage) >= _DAMAGED_IN_A_ROW
             self._damage.append(place)

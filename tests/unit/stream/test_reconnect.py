@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from typing import Any
 
 import pytest
 
 import replica
+from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import Event
 from protocol.conversation.commands import BinlogDump
 from protocol.errors import ChecksumError, ConnectionLostError, ProtocolError, ReplicaError, ServerError
@@ -247,6 +249,27 @@ def test_damage_is_tried_again_twice_for_each_place() -> None:
     policy.delay(count.add(ChecksumError("differs", "binlog.1", 4)))
     failures = [count.add(ProtocolError(f"number {number}")) for number in range(20)]
     assert [policy.is_passing(failure) for failure in failures] == [True] * 9 + [False] * 11
+
+
+def test_other_damage_at_the_same_place_is_the_networks() -> None:
+    """A network has flipped three bits of one event, of 2 MB that were not through yet."""
+    policy, count = ReconnectPolicy(initial=0), FailureCount()
+    event = bytes(100)
+    errors = []
+    for place in range(8):
+        decoder = BatchDecoder()
+        decoder.checksum_enabled = True
+        raw = bytearray(struct.pack("<IBIIIH", 0, 2, 1, 119, 0, 0) + event)
+        raw[19 + place] ^= 1
+        with pytest.raises(ChecksumError) as caught:
+            decoder.decode_run([bytes(raw)], 0, [], [])
+        errors.append(caught.value)
+    assert len({str(error) for error in errors}) == 1
+    for error in errors:
+        policy.delay(count.add(error))
+    policy.delay(count.add(errors[0]))
+    with pytest.raises(ChecksumError):
+        policy.delay(count.add(errors[0]))
 
 
 def test_damage_after_a_long_outage_is_tried_again_too() -> None:
