@@ -358,9 +358,15 @@ def _mismatch(
         reasons.append(
             f"the statement that ends at {later[0]} changes the table and does not say what it was"
         )
+    has_fewer = any(
+        isinstance(state, Shape) and len(state.columns) < len(event.table.columns) for state in states
+    )
+    if has_fewer or any(isinstance(state, Unknown) for state in states):
+        reasons.append(f"a user sees the columns that it may SELECT: GRANT SELECT ON {event.table} shows all")
+    why = "; ".join(dict.fromkeys(filter(None, reasons)))
     return SchemaMismatchError(
         f"{event.table} at {event.file}:{event.position}: its columns there are not known "
-        f'({"; ".join(filter(None, reasons))}). on_schema_mismatch="positional" names them @1, @2...; a schema '
+        f'({why}). on_schema_mismatch="positional" names them @1, @2...; a schema '
         "store (schemas=) of a stream that was there before the change has their names"
     )
 

@@ -88,6 +88,7 @@ class Dump:
         self._silence = options.heartbeat * _SILENT_PERIODS or None
         self._silent_since: float | None = None
         self._bytes_then = 0
+        self._is_woken = False
 
     async def start(self) -> None:
         """Register as a replica and ask for the log."""
@@ -129,8 +130,15 @@ class Dump:
         if await self.session.wait(max(_AT_HAND, min(limits)) if limits else None):
             if self.session.bytes_received - self._bytes_then >= _SIGN_OF_LIFE:
                 self._silent_since = None
+        elif self._is_woken:
+            self._is_woken = False
         elif left is not None and (limit is None or left <= limit):
             await self._check_life()
+
+    def wake(self) -> None:
+        """Let a pending ``wait`` return before its limit."""
+        self._is_woken = True
+        self.session.wake()
 
     def _note_life(self, now: float) -> None:
         self._silent_since, self._bytes_then = now, self.session.bytes_received

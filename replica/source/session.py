@@ -258,6 +258,10 @@ class Session:
         self._accept(self._transport.take())
         return True
 
+    def wake(self) -> None:
+        """Let a pending ``wait`` return, as if its limit were over."""
+        self._transport.wake()
+
     async def read_events(self, silence: float | None) -> list[bytes]:
         """Wait for complete raw events and return all received; empty if the source has ended the dump.
 

@@ -179,6 +179,10 @@ class Transport:
             await self._wait(limit)
         return receiver.has_data or receiver.has_ended
 
+    def wake(self) -> None:
+        """Let a pending ``wait`` return, as if its limit were over."""
+        self._receiver.wake()
+
     def take(self) -> bytes:
         """The oldest chunk that ``wait`` has waited for; empty if the source has closed the connection."""
         receiver = self._receiver

@@ -205,6 +205,7 @@ class BinlogStream(GroupedStream):
         out; iterating raises it if there is no such table.
         """
         self._order_copy(table)
+        self._wake()
 
     def _order_copy(self, table: str) -> None:
         self._grouping.check_decodes()
@@ -407,6 +408,12 @@ class BinlogStream(GroupedStream):
             "transaction %s is delivered again from its beginning: %s", marker.gtid, reason, extra=facts
         )
         return marker
+
+    def _wake(self) -> None:
+        """Let a task that waits for the source look what is to be done; else the source's next heartbeat does."""
+        self._copy.wake()
+        if self._dump is not None:
+            self._dump.wake()
 
     # Work between batches
 

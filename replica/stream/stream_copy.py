@@ -137,6 +137,11 @@ class StreamCopy:
             )
         self._ordered.append((schema, name))
 
+    def wake(self) -> None:
+        """Let ``read`` return while a copy runs."""
+        if self._copier is not None:
+            self._copier.changed.set()
+
     async def begin_ordered(self) -> None:
         """Begin the copies that were ordered, at the stream's place."""
         if not self._ordered or self._source is None:

@@ -20,11 +20,13 @@ class LoopDriver:
     def __init__(self) -> None:
         # Runner handles Ctrl-C: it cancels what is awaited, and raises KeyboardInterrupt when that has ended.
         # With a factory of its own it leaves the thread's current event loop alone.
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._runner = _new_runner()
         self._lock = threading.RLock()
         self._helper: ThreadPoolExecutor | None = None
         self._is_closed = False
         self._is_waiting = False
+        #: Whether the loop is kept between two calls of ``run``. Until then nobody has to close it.
+        self.is_kept = False
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``."""
@@ -39,6 +41,9 @@ class LoopDriver:
                 return results.pop()
             finally:
                 self._is_waiting = False
+                if not self.is_kept:
+                    self._end_loop()
+                    self._runner = _new_runner()
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         if not _is_loop_running():
@@ -88,13 +93,21 @@ class LoopDriver:
             if self._is_closed:
                 return
             self._is_closed = True
-            if _is_loop_running():
-                with ThreadPoolExecutor(1) as helper:
-                    helper.submit(self._runner.close).result()
-            else:
-                self._runner.close()
-            if self._helper is not None:
-                self._helper.shutdown()
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        if _is_loop_running():
+            with ThreadPoolExecutor(1) as helper:
+                helper.submit(self._runner.close).result()
+        else:
+            self._runner.close()
+        if self._helper is not None:
+            self._helper.shutdown()
+            self._helper = None
+
+
+def _new_runner() -> asyncio.Runner:
+    return asyncio.Runner(loop_factory=asyncio.new_event_loop)
 
 
 async def _collect(work: Coroutine[Any, Any, _Result], results: list[_Result]) -> None:

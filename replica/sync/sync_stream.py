@@ -142,10 +142,6 @@ class SyncStream:
         """The status of the stream now."""
         return self._stream.status
 
-    def snapshot(self, table: str) -> None:
-        """Copy one table while the stream runs: see ``BinlogStream.snapshot``."""
-        self._stream._order_copy(table)
-
     def transactions(self) -> SyncTransactions:
         """Iterate over whole transactions, from begin to commit: see ``BinlogStream.transactions``."""
         self._stream._grouping.check_without_batches()
@@ -223,6 +219,11 @@ class SyncStream:
             raise
         self.close()
 
+    def snapshot(self, table: str) -> None:
+        """Copy one table while the stream runs: see ``BinlogStream.snapshot``. Any thread may call it."""
+        self._stream._order_copy(table)
+        self._driver.interrupt(self._stream._wake)
+
     def acknowledge(self) -> None:
         """Mark all delivered events as done. The checkpoint moves, and is in the store when this returns."""
         self._driver.run(self._stream.acknowledge())
@@ -248,7 +249,7 @@ class SyncStream:
         self._stream._abort()
 
     def _open(self) -> None:
-        self._is_open = True
+        self._is_open = self._driver.is_kept = True
         try:
             self._driver.run(self._stream.__aenter__())
         except BaseException:

@@ -33,6 +33,7 @@ from tests.server.support.streams import (
     begin_log,
     end_of_log,
     executed,
+    stream_of,
     user_of,
 )
 from tests.support.servers import Server
@@ -250,3 +251,21 @@ def known_places(store: FileSchemaStore, schema: str) -> list[BinlogPosition]:
     lines = store.load()
     assert lines is not None
     return schema_keeper.history_of(store, lines).places_of(TableName(schema, "t"))
+
+
+async def test_who_may_select_some_columns_is_told(server: Server, schema: str) -> None:
+    """Only these are in information_schema, and nothing that the log says leads to them."""
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, n INT, secret INT)")
+    with user_of(server, "REPLICATION SLAVE, REPLICATION CLIENT") as user:
+        server.query(f"GRANT SELECT (id, n) ON {schema}.t TO '{user}'@'%'")
+        start = end_of_log(server)
+        server.query(f"INSERT INTO {schema}.t VALUES (1, 2, 3)")
+        options: dict[str, Any] = {"start": start, "stop": "now", "tables": f"{schema}.*"}
+        with pytest.raises(replica.SchemaMismatchError, match=rf"GRANT SELECT ON {schema}\.t shows all"):
+            await read_to_the_end(stream_of(server, user, **options))
+
+
+async def read_to_the_end(stream: replica.BinlogStream) -> None:
+    async with stream:
+        async for _ in stream:
+            pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,36 @@ def test_a_consumer_without_asyncio_gets_each_row_once(server: Server, table: st
             if isinstance(event, replica.DeleteRowsEvent):
                 break
     assert keys == list(range(ROWS))
+
+
+async def test_a_table_is_ordered_while_the_stream_waits_for_an_idle_source(
+    server: Server, table: str
+) -> None:
+    """The order was found at the next heartbeat."""
+    rows = 0
+    async with (
+        asyncio.timeout(SECONDS),
+        stream_of(server, tables=table, heartbeat=600, start="now") as stream,
+    ):
+        asyncio.get_running_loop().call_later(1, lambda: asyncio.ensure_future(stream.snapshot(table)))
+        async for event in stream:
+            if isinstance(event, SnapshotCompleteEvent):
+                break
+            rows += len(event.rows) if isinstance(event, SnapshotRowsEvent) else 0
+    assert rows == ROWS
+
+
+def test_another_thread_orders_a_table_without_asyncio(server: Server, table: str) -> None:
+    rows = 0
+    with replica.sync.connect(server.dsn(), tables=table, heartbeat=600) as stream:
+        threading.Timer(1, stream.snapshot, (table,)).start()
+        for event in stream:
+            if isinstance(event, SnapshotCompleteEvent):
+                break
+            rows += len(event.rows) if isinstance(event, SnapshotRowsEvent) else 0
+        with pytest.raises(replica.ConfigurationError, match=r"other\.t is left out by tables="):
+            stream.snapshot("other.t")
+    assert rows == ROWS
 
 
 @pytest.mark.parametrize("name", ["mariadb:11.8", "mysql:5.6"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import inspect
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -270,3 +272,39 @@ def test_signals_end_the_wait(source: DemoSource, number: signal.Signals, prolog
         # As in any program: the exception passes through the with block, which closes the stream.
         assert "\nKeyboardInterrupt\n" in errors
         assert (output, process.returncode) == ("", -signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda stream: stream.acknowledge(),
+        lambda stream: next(iter(stream)),
+        lambda stream: next(iter(stream.transactions())),
+        lambda stream: next(iter(stream.batches())),
+        lambda stream: stream.snapshot("shop.orders"),
+    ],
+)
+@pytest.mark.parametrize("is_beside_a_loop", [False, True])
+def test_a_stream_that_was_never_opened_leaves_nothing_open(
+    use: Callable[[replica.sync.SyncStream], object], is_beside_a_loop: bool
+) -> None:
+    """Its event loop was never closed: a ResourceWarning."""
+
+    async def beside_a_loop() -> None:
+        leave()
+
+    def leave() -> None:
+        stream = replica.sync.connect("mysql://repl@127.0.0.1:1")
+        with contextlib.suppress(RuntimeError):
+            use(stream)
+
+    with pytest.MonkeyPatch.context() as patched:
+        caught: list[object] = []
+        patched.setattr(sys, "unraisablehook", caught.append)
+        if is_beside_a_loop:
+            asyncio.run(beside_a_loop())
+        else:
+            leave()
+        gc.collect()
+    assert caught == []
