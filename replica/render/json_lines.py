@@ -4,9 +4,10 @@ A row change has the keys ``op`` ("insert", "update", "delete"; "read" for a row
 ``table``, ``ts`` (seconds since 1970), ``server_id``, ``gtid`` (of its transaction, or null), ``file``, ``position``
 (the event's offset), ``row`` (the row's number at that position, from 0), ``before`` and ``after`` (objects by column
 name, or null). File, position and row together are unique. Any other event has ``event`` (its class), ``ts``,
-``server_id``, ``gtid``, ``file``, ``position`` and its own fields. A
-transaction's number is in the ``XidEvent`` that ends it. A table map has a line
-only if the table is new or has changed. A compressed transaction is followed by its events.
+``server_id``, ``gtid``, ``file``, ``position`` and its own fields. A transaction's number is in the ``XidEvent`` that
+ends it. A table map has a line only if the table is new or has changed. A compressed transaction is followed by its
+events. A ``SchemaChangeEvent`` has the table ``before`` and ``after``: ``columns`` and ``primary_key``, or a
+``reason`` why they are not known, or null where there is no table.
 
 No value loses information:
 
@@ -65,6 +66,7 @@ from protocol.values.jsonb import JsonOpaque, JsonValue, decode_json
 from protocol.wire import is_characters, utf8_bytes
 
 from ..transactions.replay import TransactionRestarted
+from ..transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
 from .json_values import JsonChanges, JsonDocument, document_cells
 
 JsonObject = dict[str, Any]
@@ -127,7 +129,7 @@ class EventObjects:
             self._gtid = None
         elif isinstance(event, TableMapEvent) and not self._is_news(event.table):
             return iter(())
-        if self._changes_only and not isinstance(event, TransactionRestarted):
+        if self._changes_only and not isinstance(event, TransactionRestarted | SnapshotRestartedEvent):
             return iter(())
         return iter((self._other(event),))
 
@@ -168,7 +170,7 @@ class EventObjects:
             "gtid": self._gtid,
             "file": event.file,
             "position": event.position,
-            **_FIELDS.get(type(event), _own_fields)(event),
+            **_fields_of(event),
         }
 
 
@@ -215,13 +217,47 @@ def _table_fields(event: Any) -> JsonObject:
     }
 
 
+def _named_table_fields(event: Any) -> JsonObject:
+    table: Table = event.table
+    rest = {name: value for name, value in _own_fields(event).items() if name != "table"}
+    return {"schema": table.schema, "table": table.name} | rest
+
+
+def _schema_change_fields(event: Any) -> JsonObject:
+    values = _own_fields(event)
+    shapes = {name: _shape(values.pop(name)) for name in ("before", "after")}
+    return {"schema": values.pop("schema"), "table": values.pop("name")} | shapes | values
+
+
+def _shape(shape: Any) -> JsonObject | None:
+    """The columns of a table, or the reason why they are not known; None if there is no table."""
+    if shape is None or hasattr(shape, "reason"):
+        return shape and {"reason": shape.reason}
+    columns = [
+        {"name": one.name, "type": one.column_type, "nullable": one.nullable, "charset": one.charset}
+        for one in shape.columns
+    ]
+    return {"columns": columns, "primary_key": shape.primary_key}
+
+
 _FIELDS: Final[Mapping[type[Event], Callable[[Any], JsonObject]]] = MappingProxyType(
     {
         QueryEvent: _query_fields,
         TableMapEvent: _table_fields,
         TransactionPayloadEvent: _payload_fields,
+        SnapshotCompleteEvent: _named_table_fields,
+        SnapshotRestartedEvent: _named_table_fields,
     }
 )
+# Importing its class reads the modules of DDL: 13 ms, which files without a schema history do not need.
+_SCHEMA_CHANGE: Final = "SchemaChangeEvent"
+
+
+def _fields_of(event: Event) -> JsonObject:
+    kind = type(event)
+    if kind.__name__ == _SCHEMA_CHANGE:
+        return _schema_change_fields(event)
+    return _FIELDS.get(kind, _own_fields)(event)
 
 
 # ---------------------------------------------------------------------------------------------------- values

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -55,6 +57,43 @@ def test_a_session_on_a_terminal(server: Server, schema: str) -> None:
     )
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["after"]["id"] for one in found if one.get("schema") == schema and "op" in one] == [3]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "text"])
+def test_tables_that_are_copied_and_altered(server: Server, schema: str, form: str) -> None:
+    """In a pipe: the end of a copy and a change of a table ended the command with a KeyError in JSON and YAML."""
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {schema}.t VALUES (1)")
+    command = [sys.executable, "-m", "replica", "tail", server.dsn(), "--tables", f"{schema}.*"]
+    with subprocess.Popen(
+        [*command, "--from", "snapshot", "--format", form], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        lines = iter(tail.stdout.readline, b"")
+        # The row of the copy; a text has no line for the end of a copy.
+        seen = list(itertools.takewhile(lambda line: b"read" not in line, lines))
+        server.query(f"ALTER TABLE {schema}.t ADD COLUMN note VARCHAR(20)")
+        server.query(f"RENAME TABLE {schema}.t TO {schema}.u")
+        server.query(f"INSERT INTO {schema}.u VALUES (2, 'the last')")
+        seen += list(itertools.takewhile(lambda line: b"the last" not in line, lines))
+        tail.send_signal(signal.SIGINT)
+        errors = tail.stderr.read().decode()
+        assert tail.wait(SECONDS) == 0, errors
+    assert "error" not in errors
+    if form == "json":
+        objects = [json.loads(line) for line in seen if line.startswith(b"{")]
+        [end] = [one for one in objects if one.get("event") == "SnapshotCompleteEvent"]
+        assert (end["schema"], end["table"], end["rows"], end["is_dropped"]) == (schema, "t", 1, False)
+        changes = [one for one in objects if one.get("event") == "SchemaChangeEvent"]
+        assert [(one["table"], one["renamed_to"], one["renamed_from"]) for one in changes] == [
+            ("t", None, None),
+            ("t", f"{schema}.u", None),
+            ("u", None, f"{schema}.t"),
+        ]
+        assert [column["name"] for column in changes[0]["after"]["columns"]] == ["id", "note"]
+        assert changes[0]["after"]["columns"][1]["type"] == "varchar(20)"
+        assert changes[0]["before"]["primary_key"] == ["id"]
 
 
 @BOTH

@@ -8,11 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.binlog.events import (
     AnonymousGtidEvent,
+    Event,
     MariadbGtidEvent,
     MariadbGtidListEvent,
     PreviousGtidsEvent,
@@ -29,7 +31,12 @@ from protocol.values.jsonb_diff import JsonDiff
 from protocol.wire import is_characters
 from replica.render.json_lines import EventObjects, JsonRenderer, json_line, plain, time_text
 from replica.render.json_values import JsonChanges, JsonDocument, document_cells
+from replica.render.yaml_documents import YamlRenderer
+from replica.schemas.catalog import Unknown
+from replica.schemas.change_event import SchemaChangeEvent
+from replica.schemas.shape import ColumnShape, Shape
 from replica.transactions.replay import transaction_restarted
+from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
 from tests.support.rendered_events import (
     FILE,
     GTID,
@@ -283,3 +290,74 @@ def test_text_that_is_not_valid() -> None:
         "invalid_text": {"/sql": {"base64": "eP/k"}, "/after/a\ufffd/0": {"base64": "7aC9"}},
     }
     assert "invalid_text" not in json.loads(json_line({"sql": "é", "nan": float("nan")}))
+
+
+SHAPE = Shape(
+    (ColumnShape("id", "int", unsigned=True, nullable=False), ColumnShape("e", "enum", labels=("a",)))
+)
+COMMON = {"ts": TIME, "server_id": 97, "gtid": None, "file": FILE, "position": 4}
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (
+            SchemaChangeEvent(header(), FILE, 4, "shop", "orders", None, SHAPE, "CREATE TABLE ..."),
+            {
+                "event": "SchemaChangeEvent",
+                "schema": "shop",
+                "table": "orders",
+                "before": None,
+                "after": {
+                    "columns": [
+                        {"name": "id", "type": "int unsigned", "nullable": False, "charset": None},
+                        {"name": "e", "type": "enum('a')", "nullable": True, "charset": None},
+                    ],
+                    "primary_key": [],
+                },
+                "sql": "CREATE TABLE ...",
+                "renamed_from": None,
+                "renamed_to": None,
+            },
+        ),
+        (
+            SchemaChangeEvent(header(), FILE, 4, "shop", "orders", Unknown("lost"), None, "DROP TABLE ..."),
+            {
+                "event": "SchemaChangeEvent",
+                "schema": "shop",
+                "table": "orders",
+                "before": {"reason": "lost"},
+                "after": None,
+                "sql": "DROP TABLE ...",
+                "renamed_from": None,
+                "renamed_to": None,
+            },
+        ),
+        (
+            SnapshotCompleteEvent(header(), FILE, 4, ORDERS, 7),
+            {
+                "event": "SnapshotCompleteEvent",
+                "schema": "shop",
+                "table": "orders",
+                "rows": 7,
+                "is_dropped": False,
+            },
+        ),
+        (
+            SnapshotRestartedEvent(header(), FILE, 4, ORDERS),
+            {"event": "SnapshotRestartedEvent", "schema": "shop", "table": "orders"},
+        ),
+    ],
+)
+def test_events_that_are_not_in_the_log(event: Event, expected: dict[str, Any]) -> None:
+    assert lines(event) == [COMMON | expected]
+    assert yaml.safe_load(written(YamlRenderer, event)) == COMMON | expected
+
+
+def test_void_rows_are_told_among_changes() -> None:
+    text = written(
+        lambda output: JsonRenderer(output, changes_only=True),
+        SnapshotCompleteEvent(header(), FILE, 4, ORDERS, 7),
+        SnapshotRestartedEvent(header(), FILE, 4, ORDERS),
+    )
+    assert [json.loads(line)["event"] for line in text.splitlines()] == ["SnapshotRestartedEvent"]
