@@ -155,6 +155,12 @@ _REFUSALS = (
         "the file was purged, or belongs to another server: SHOW BINARY LOGS lists what the source has",
     ),
     _binlog(
+        "find next log",
+        BinlogNotFoundError,
+        "the source's log was deleted while it was read (RESET), or its index file lacks a file: copy the data again, "
+        "or choose a new start",
+    ),
+    _binlog(
         "Binary log is not open",
         SourceConfigurationError,
         "the source writes no binary log: start it with log_bin (--log-bin)",
