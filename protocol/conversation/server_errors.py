@@ -157,8 +157,8 @@ _REFUSALS = (
     _binlog(
         "find next log",
         BinlogNotFoundError,
-        "the source's log was deleted while it was read (RESET), or its index file lacks a file: copy the data again, "
-        "or choose a new start",
+        "the source's log was deleted while it was read (RESET), or its index file lacks a file: copy the data "
+        "again, or choose a new start",
     ),
     _binlog(
         "Binary log is not open",

@@ -27,6 +27,10 @@ def check_copied_tables(facts: Facts) -> Iterator[Finding]:
     is_exact = _has_exact_gtids(facts)
     messages: list[str] = []
     remedies: tuple[Remedy, ...] = ()
+    if facts.tables.unmatched:
+        messages.append(
+            f"no table matches {listed(facts.tables.unmatched)}, or the user may not see it: a copy cannot begin"
+        )
     if others:
         named = [f"{table.name} ({table.engine or 'no engine'})" for table in others]
         messages.append(

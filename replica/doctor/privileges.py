@@ -48,8 +48,7 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
     if (facts.variable("binlog_row_metadata") or "").upper() == "FULL":
         yield Finding(name, "ok", "not needed: the log has column names")
         return
-    granted = _selectable(facts.grants)
-    missing = [scope for scope in _scopes(facts.options.tables) if not _covers(granted, scope)]
+    missing = _unreadable(facts.grants, facts.options.tables)
     if not missing:
         yield Finding(name, "ok", "the stream can read the columns of the tables")
         return
@@ -65,8 +64,7 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
 def check_copy_privileges(facts: Facts) -> Iterator[Finding]:
     """What an initial copy needs besides REPLICATION SLAVE: SELECT, and to ask where the log ends."""
     name = "copy: privileges"
-    granted = _selectable(facts.grants)
-    missing = [scope for scope in _scopes(facts.options.tables) if not _covers(granted, scope)]
+    missing = _unreadable(facts.grants, facts.options.tables)
     grants = [f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing]
     if not facts.may_see_log:
         grants.append(f"GRANT {_monitor(facts)} ON *.* TO {facts.account}")
@@ -89,17 +87,38 @@ def _monitor(facts: Facts) -> str:
 
 _NAME: Final = r"(?:`(?:[^`]|``)+`|\*)"
 _GRANT: Final = re.compile(rf"GRANT (?P<privileges>.*?) ON (?P<scope>{_NAME}\.{_NAME}) TO ", re.DOTALL)
+# MySQL 8.0.16 and later, with partial_revokes: what a grant ON *.* leaves out.
+_REVOKE: Final = re.compile(rf"REVOKE (?P<privileges>.*?) ON (?P<scope>{_NAME}\.{_NAME}) FROM ", re.DOTALL)
+_SYSTEM_SCHEMAS: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 _NAMED: Final = re.compile(r"`((?:[^`]|``)+)`|(\*)")
 
 
-def _selectable(grants: Sequence[str]) -> list[tuple[str, str]]:
-    """Schema patterns (of LIKE) and tables on which SELECT is granted; ``*`` for all."""
+def _unreadable(grants: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The scopes on which SELECT has to be granted to see all tables of these patterns."""
+    granted = _selectable(grants, _GRANT)
+    revoked = {schema for schema, _ in _selectable(grants, _REVOKE)} - {schema for schema, _ in granted}
+    missing = []
+    for scope in _scopes(patterns):
+        schema = _names_of(scope)[0]
+        if schema in revoked or not _covers(granted, scope):
+            missing.append(scope)
+        elif schema == "*":
+            missing += [f"{identifier(one)}.*" for one in sorted(revoked - _SYSTEM_SCHEMAS)]
+    return missing
+
+
+def _names_of(scope: str) -> list[str]:
+    return [(name or star).replace("``", "`") for name, star in _NAMED.findall(scope)]
+
+
+def _selectable(grants: Sequence[str], statement: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Schema patterns (of LIKE) and tables on which SELECT is granted, or revoked; ``*`` for all."""
     found = []
     for grant in grants:
-        match = _GRANT.match(grant)
+        match = statement.match(grant)
         if match is None or not re.search(r"\b(SELECT|ALL PRIVILEGES)\b(?! \()", match["privileges"]):
             continue
-        parts = [(name or star).replace("``", "`") for name, star in _NAMED.findall(match["scope"])]
+        parts = _names_of(match["scope"])
         if len(parts) == 2:
             found.append((parts[0], parts[1]))
     return found
@@ -117,7 +136,7 @@ def _scopes(patterns: Sequence[str]) -> list[str]:
 
 
 def _covers(granted: Sequence[tuple[str, str]], scope: str) -> bool:
-    schema, table = ((name or star).replace("``", "`") for name, star in _NAMED.findall(scope))
+    schema, table = _names_of(scope)
     return any(
         (its_schema == "*" or (schema != "*" and re.fullmatch(like_expression(its_schema), schema)))
         and its_table in ("*", table)

@@ -13,7 +13,7 @@ from protocol.errors import ConnectionLostError, ServerError
 from protocol.records import record
 
 from ..config.options import Options
-from ..config.table_filter import is_exact, table_filter
+from ..config.table_filter import TableFilter, is_exact, table_filter
 from ..source.hosts import first_host
 from ..source.session import Session, read_value
 from ..sql.quoting import hex_literal, identifier
@@ -97,13 +97,15 @@ class CopiedTable:
 class Tables:
     """Keyless tables, cascades, and what a copy finds, among the selected tables that the user can see.
 
-    ``unlogged`` are the quoted names of generated columns that the log of updates and deletes lacks.
+    ``unlogged`` are the quoted names of generated columns that the log of updates and deletes lacks, ``unmatched``
+    the patterns that match no table.
     """
 
     keyless: tuple[KeylessTable, ...]
     cascades: tuple[Cascade, ...]
     copied: tuple[CopiedTable, ...] = ()
     unlogged: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
 
 async def look_at_tables(options: Options) -> Tables | None:
@@ -141,6 +143,7 @@ async def _look(session: Session, options: Options) -> Tables:
             if _CASCADES.search(found["rules"]):
                 key = _with_schema(found["key"], name)
                 cascades.append(Cascade(name, found["name"], key, found["rules"].strip()))
+    wants = table_filter(options.tables)
     copied = [
         CopiedTable(
             str(name),
@@ -149,13 +152,14 @@ async def _look(session: Session, options: Options) -> Tables:
             read_value(int, size or "0", _COPIED),
             has_key == "1",
         )
-        for name, engine, rows, size, has_key in await _selected_rows(session, options, _COPIED, 6)
+        for name, engine, rows, size, has_key in await _selected_rows(session, options, _COPIED, 6, wants)
     ]
     unlogged: list[str] = []
     if session.handshake.is_mariadb and session.handshake.version >= _LACKS_GENERATED:
         generated = await _selected_rows(session, options, _GENERATED, 3)
         unlogged = [f"{table}.{identifier(str(column))}" for table, column in generated]
-    return Tables(tuple(keyless), tuple(cascades), tuple(copied), tuple(unlogged))
+    unmatched = tuple(pattern for pattern, _ in wants.unmatched()) if wants is not None else ()
+    return Tables(tuple(keyless), tuple(cascades), tuple(copied), tuple(unlogged), unmatched)
 
 
 async def _selected(session: Session, options: Options, statement: str) -> list[str]:
@@ -163,9 +167,12 @@ async def _selected(session: Session, options: Options, statement: str) -> list[
 
 
 async def _selected_rows(
-    session: Session, options: Options, statement: str, columns: int
+    session: Session, options: Options, statement: str, columns: int, sees: TableFilter | None = None
 ) -> list[list[str | None]]:
-    """The rows of a statement that are about selected tables: the quoted name, and the columns from the third on."""
+    """The rows of a statement that are about selected tables: the quoted name, and the columns from the third on.
+
+    ``sees`` is shown all tables.
+    """
     wants = table_filter(options.tables, options.exclude_tables)
     plain = [pattern.partition(".")[0] for pattern in options.tables]
     schemas = _SYSTEM
@@ -175,6 +182,9 @@ async def _selected_rows(
         rows = await session.query(statement.format(schemas=schemas), columns)
     except ServerError:
         return []
+    if sees is not None:
+        for schema, table, *_ in rows:
+            sees(str(schema), str(table))
     return [
         [f"{identifier(str(schema))}.{identifier(str(table))}", *(_as_text(value) for value in rest)]
         for schema, table, *rest in rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import replica
@@ -58,4 +60,29 @@ async def test_privileges_for_a_copy(server: Server, schema: str) -> None:
     with user_of(server, grants="REPLICATION SLAVE") as user:
         await assert_cured(server, "copy: privileges", "warning", user, tables=f"{schema}.*")
         async with stream_of(server, user, start="snapshot", tables=f"{schema}.*"):
+            pass
+
+
+async def test_no_table_matches(server: Server, schema: str) -> None:
+    """The doctor said that 0 tables can be copied, and the copy was refused."""
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    finding = (await findings_of(server, tables=f"{schema}.t,{schema}.tt"))["copy: tables"]
+    assert finding.state == "warning"
+    assert f"no table matches {schema}.tt" in finding.message
+    with pytest.raises(replica.ConfigurationError, match=f"no table matches '{schema}.tt'"):
+        async with stream_of(server, start="snapshot", tables=f"{schema}.t,{schema}.tt"):
+            pass
+
+
+async def test_a_schema_that_is_left_out_of_a_grant(extra_server: Callable[..., Server]) -> None:
+    """partial_revokes: SELECT on all but one schema."""
+    server = extra_server("mysql:9.7", "--partial-revokes=ON")
+    server.query("CREATE DATABASE d")
+    server.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    with user_of(server) as user:
+        server.query(f"REVOKE SELECT ON d.* FROM '{user}'@'%'")
+        for name in ("select privilege", "copy: privileges"):
+            server.query(f"REVOKE SELECT ON d.* FROM '{user}'@'%'")
+            await assert_cured(server, name, "warning", user, tables="d.*")
+        async with stream_of(server, user, start="snapshot", tables="d.*"):
             pass

@@ -60,7 +60,11 @@ DUMPS: list[tuple[type[ReplicaError], int, str]] = [
     (PositionInsideEventError, 1236, "event read from binlog did not pass crc check; the first event"),
     (PositionInsideEventError, 1236, "Client requested source to start replication from position < 4"),
     (BinlogNotFoundError, 1236, "Could not find first log file name in binary log index file"),
-    (BinlogNotFoundError, 1236, "could not find next log; the first event '' at 4, the last event read from ..."),
+    (
+        BinlogNotFoundError,
+        1236,
+        "could not find next log; the first event '' at 4, the last event read from ...",
+    ),
     (BinlogNotFoundError, 1236, "Could not open log file"),
     (
         TransactionsUnavailableError,

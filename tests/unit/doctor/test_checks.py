@@ -230,6 +230,16 @@ def test_retention_by_days() -> None:
         # SELECT on some columns does not show the other columns.
         (["GRANT SELECT (`id`) ON `shop`.`a` TO `repl`@`%`"], "shop.a", ["`shop`.`a`"]),
         (["GRANT `reader`@`%` TO `repl`@`%`", "GRANT SELECT ON *.* TO `reader`"], "*", []),
+        # partial_revokes: a grant of all leaves these out.
+        (["GRANT SELECT ON *.* TO `r`@`%`", "REVOKE SELECT ON `shop`.* FROM `r`@`%`"], "*", ["`shop`.*"]),
+        (
+            ["GRANT SELECT ON *.* TO `r`@`%`", "REVOKE SELECT ON `shop`.* FROM `r`@`%`"],
+            "shop.a",
+            ["`shop`.`a`"],
+        ),
+        (["GRANT SELECT ON *.* TO `r`@`%`", "REVOKE INSERT, SELECT ON `sh`.* FROM `r`@`%`"], "shop.*", []),
+        (["GRANT SELECT ON *.* TO `r`@`%`", "REVOKE UPDATE ON `shop`.* FROM `r`@`%`"], "shop.*", []),
+        (["GRANT SELECT ON *.* TO `r`@`%`", "REVOKE SELECT ON `mysql`.* FROM `r`@`%`"], "*", []),
     ],
 )
 def test_what_select_is_needed_on(grants: list[str], tables: str, missing: list[str]) -> None:
