@@ -94,6 +94,10 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
     them without an event. XA transactions that are prepared and not decided come again: they are executed by their
     GTIDs, and their rows are invisible.
     """
+    if source.is_relay:
+        raise ConfigurationError(
+            "start: the source serves binlog files and has no tables to copy: copy from the server that wrote them"
+        )
     if await has_exact_gtids(session, source):
         executed = await _executed(session, source)
         end = await log_end(session, source, scan)

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+import replica
 from replica import BinlogPosition
 from replica.config.options import Options
+from replica.demo import DemoSource
 from replica.source.hosts import first_host
 from replica.source.quiet_end import quiet_end
 from replica.source.server_facts import ask
@@ -84,3 +86,13 @@ async def test_the_source_becomes_quiet() -> None:
 async def test_mysql_says_who_applies_logs_up_to_5_6() -> None:
     assert await end_of(version="5.6.24") == END
     assert await end_of(version="5.7.44") is None
+
+
+async def test_served_files_have_no_tables_to_copy() -> None:
+    """The statements about tables were refused one after another, as syntax errors."""
+    with (
+        DemoSource(tls=False) as source,
+        pytest.raises(replica.ConfigurationError, match="no tables to copy: copy from the server"),
+    ):
+        async with replica.connect(source.dsn, start="snapshot"):
+            pass
