@@ -69,6 +69,12 @@ def numbers_array(numbers: npt.NDArray[np.int64], valid: Flags | None = None) ->
     return fixed_array(pa.int64(), numbers, valid)
 
 
+def different(numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+    """The different numbers, ascending. Not by ``np.unique``, which imports numpy.ma: 12 ms."""
+    ordered = np.sort(numbers)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+
+
 def object_array(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
     """An array of Python strings or bytes. Raises ``TooLargeError`` above 2 GiB, where pyarrow splits them."""
     array = pa.array(values, arrow_type)

@@ -44,6 +44,7 @@ from protocol.values.jsonb import (
 from protocol.values.jsonb_fast import object_keys
 from protocol.values.jsonb_shapes import UnusualError
 
+from .arrays import different
 from .buffer import Bytes, Flags, Positions, RowBuffer
 from .json_numbers import (
     INLINED_NUMBERS,
@@ -273,10 +274,10 @@ class _Reader:
         count = len(kinds)
         start, end, marks = np.empty(count, np.int64), np.empty(count, np.int64), 0
         limit = values.limit.copy()
-        different = np.unique(kinds)
-        if len(different) > _MOST_SHAPES:
+        found = different(kinds).tolist()
+        if len(found) > _MOST_SHAPES:
             raise _RefusedError(values.row)
-        for kind in different.tolist():
+        for kind in found:
             chosen = np.flatnonzero(kinds == kind)
             parts, limit[chosen] = read(kind, values.some(chosen))
             piece = self._one_piece(parts, len(chosen))
@@ -305,7 +306,7 @@ class _Reader:
         if family == DOUBLE:
             at = self._outside(values, 8)
             numbers = self._buffer.numbers(np.float64)[at]
-            return [self._pool.add_texts(double_texts(numbers))], at
+            return [self._pool.add_arrays(double_texts(numbers), len(at))], at
         if family == UINT64:
             at = self._outside(values, 8)
             texts = integer_texts(self._buffer.numbers(np.uint64)[at])
@@ -327,7 +328,7 @@ class _Reader:
             numbers, limit = self._integers_of(first, values)
         else:
             numbers, limit = np.empty(len(values.kinds), np.int64), limit.copy()
-            for kind in np.unique(values.kinds).tolist():
+            for kind in different(values.kinds).tolist():
                 chosen = np.flatnonzero(values.kinds == kind)
                 numbers[chosen], limit[chosen] = self._integers_of(kind, values.some(chosen))
         return [self._pool.add_array(integer_texts(numbers))], limit
@@ -366,14 +367,9 @@ class _Reader:
             return pieces
         self.has_escaped = True
         ends = np.cumsum(pieces.end - pieces.start)
-        rows = np.unique(np.searchsorted(ends, wanted, "right"))
-        start, end = pieces.start.copy(), pieces.end.copy()
-        places = zip(start[rows].tolist(), end[rows].tolist(), strict=True)
-        texts = [_escaped(self._buffer.data[begin:stop]) for begin, stop in places]
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        escaped = self._pool.add(b"".join(texts), lengths)
-        start[rows], end[rows] = escaped.start, escaped.end
-        return Pieces(start, end)
+        rows = different(np.searchsorted(ends, wanted, "right"))
+        places = zip(pieces.start[rows].tolist(), pieces.end[rows].tolist(), strict=True)
+        return self._pool.replaced(pieces, rows, [_escaped(self._buffer.data[at:stop]) for at, stop in places])
 
     def _containers(self, kind: int, values: _Values, level: int) -> tuple[Parts, Positions]:
         at = self._outside(values, SMALL.head_size)

@@ -10,12 +10,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from protocol.constants import ColumnType
 from protocol.values.jsonb import INT16, INT32, INT64, UINT16, UINT32, UINT64
 from protocol.values.jsonb_text import float_text
 
 from .arrays import Losses, fixed_array
+from .binary import variable_array
 from .buffer import Flags, Positions, RowBuffer
 from .decimals import decimal_of
 from .places import Places
@@ -34,6 +36,12 @@ _SECOND: Final = 1_000_000
 # Above this scale Arrow gives small numbers an exponent; above this precision they have 256 bits.
 _MAX_SCALE: Final = 6
 _MAX_PRECISION: Final = 38
+# Outside of these Arrow writes fractions with an exponent, or the server does.
+_LEAST_DOUBLE: Final = 1e-4
+_MOST_DOUBLE: Final = 1e10
+# From here on the server writes whole numbers with an exponent.
+_MOST_WHOLE: Final = 1e15
+_NO_FRACTION: Final = b".0"
 
 
 def integer_texts(numbers: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> pa.Array:
@@ -42,13 +50,41 @@ def integer_texts(numbers: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> pa
     return fixed_array(arrow_type, numbers, None).cast(pa.string())
 
 
-def double_texts(numbers: npt.NDArray[np.float64]) -> list[str]:
-    """The texts of doubles."""
+def double_texts(numbers: npt.NDArray[np.float64]) -> list[tuple[Positions, pa.Array]]:
+    """The texts of doubles in some arrays, each with the indexes of its numbers.
+
+    Arrow writes most fractions as the server does, in 50 ns instead of 320 by ``repr``.
+    """
     size = np.abs(numbers)
-    if ((size >= 1e-4) & (size < 1e15)).all():
-        # Python writes these as the server does.
-        return list(map(repr, numbers.tolist()))
-    return list(map(float_text, numbers.tolist()))
+    with np.errstate(invalid="ignore"):
+        is_whole = np.floor(numbers) == numbers
+    is_alike = (size >= _LEAST_DOUBLE) & (size < _MOST_DOUBLE) & ~is_whole
+    is_whole &= (size >= 1) & (size < _MOST_WHOLE)
+    texts: list[tuple[Positions, pa.Array]] = []
+    for chosen, write in (is_alike, _fractions), (is_whole, _wholes), (~(is_alike | is_whole), _others):
+        rows = np.flatnonzero(chosen)
+        if len(rows):
+            texts.append((rows, write(numbers[rows])))
+    return texts
+
+
+def _fractions(numbers: npt.NDArray[np.float64]) -> pa.Array:
+    return fixed_array(pa.float64(), numbers, None).cast(pa.string())
+
+
+def _wholes(numbers: npt.NDArray[np.float64]) -> pa.Array:
+    whole = integer_texts(numbers.astype(np.int64))
+    lengths = np.full(len(numbers), len(_NO_FRACTION))
+    # Arrays, because to make a scalar of a string pyarrow imports pandas.
+    fraction = variable_array(pa.string(), lengths, pa.py_buffer(_NO_FRACTION * len(numbers)), None)
+    between = variable_array(pa.string(), lengths * 0, pa.py_buffer(b""), None)
+    return pc.binary_join_element_wise(whole, fraction, between)
+
+
+def _others(numbers: npt.NDArray[np.float64]) -> pa.Array:
+    texts = list(map(float_text, numbers.tolist()))
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    return variable_array(pa.string(), lengths, pa.py_buffer("".join(texts).encode()), None)
 
 
 def decimal_texts(buffer: RowBuffer, start: Positions, precision: int, scale: int) -> pa.Array | None:

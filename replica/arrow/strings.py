@@ -18,7 +18,7 @@ from protocol.inflate import uncompress_column
 from protocol.records import record
 from protocol.rows.column import Column
 
-from .arrays import MAX_BYTES, ArrowColumn, Losses, TooLargeError, object_array
+from .arrays import MAX_BYTES, ArrowColumn, Losses, TooLargeError, different, object_array
 from .binary import Gathered, gather, variable_array
 from .buffer import Bytes, Flags
 from .places import Places
@@ -154,6 +154,6 @@ def _one_byte(decode: Decode, places: Places, losses: Losses) -> pa.Array:
     lost = table.is_lost[data]
     whole = decode(data.tobytes())
     if lost.any():
-        losses.texts += len(np.unique(np.searchsorted(edges, np.flatnonzero(lost), "right")))
+        losses.texts += len(different(np.searchsorted(edges, np.flatnonzero(lost), "right")))
         whole = valid_text(whole)
     return variable_array(STRING, sizes[1:] - sizes[:-1], pa.py_buffer(whole.encode()), gathered.valid)

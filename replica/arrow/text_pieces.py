@@ -63,16 +63,28 @@ class TextPool:
         end = np.cumsum(lengths, dtype=np.int64) + self._append(data)
         return Pieces(end - lengths, end, marks)
 
-    def add_texts(self, texts: Sequence[str]) -> Pieces:
-        """Add texts of ASCII characters."""
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        return self.add("".join(texts).encode("ascii"), lengths)
+    def replaced(self, pieces: Pieces, rows: Positions, texts: Sequence[bytes]) -> Pieces:
+        """The pieces with these texts at these rows; literals are not among them."""
+        start, end = pieces.start.copy(), pieces.end.copy()
+        added = self.add(b"".join(texts), np.fromiter(map(len, texts), np.int64, len(texts)))
+        start[rows], end[rows] = added.start, added.end
+        return Pieces(start, end)
 
     def add_array(self, array: pa.Array) -> Pieces:
         """Add the strings of an array without nulls that is no slice of another."""
         _, offsets, data = array.buffers()
         edges = np.frombuffer(offsets, np.int32, len(array) + 1)
         return self.add(data or b"", np.diff(edges))
+
+    def add_arrays(self, arrays: Sequence[tuple[Positions, pa.Array]], count: int) -> Pieces:
+        """Add ``count`` strings that are in several arrays, each with the indexes of its strings."""
+        if len(arrays) == 1:
+            return self.add_array(arrays[0][1])
+        start, end = np.empty(count, np.int64), np.empty(count, np.int64)
+        for rows, array in arrays:
+            added = self.add_array(array)
+            start[rows], end[rows] = added.start, added.end
+        return Pieces(start, end)
 
     def literals(self, texts: Sequence[bytes], chosen: npt.NDArray[np.integer]) -> Pieces:
         """For each row the text that ``chosen`` has the number of."""
