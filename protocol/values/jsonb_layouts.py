@@ -16,12 +16,10 @@ which takes 90 us, when a size has come ``_SIGHTS`` times, and more of them only
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from ..constants import ColumnType
-from ..errors import DecodeError
 from ..records import record
 from .jsonb import (
     INT16,
@@ -29,18 +27,13 @@ from .jsonb import (
     LITERALS,
     NUMBER_CODES,
     NUMBERS,
-    OPAQUE,
     SMALL,
-    SMALL_ARRAY,
-    SMALL_OBJECT,
-    STRING,
     TEMPORAL_SIZE,
     TEMPORALS,
     UINT16,
     JsonValue,
-    json_decimal_size,
-    variable_length,
 )
+from .jsonb_walk import UNLIKE, DocumentWalk, UnlikeError
 from .readers import decimal_reader
 
 Build = Callable[[tuple[Any, ...]], JsonValue]
@@ -65,23 +58,10 @@ _HITS_PER_LAYOUT: Final = 64
 _PATIENCE: Final = 1024
 _HITS_PER_MISS: Final = 3
 _SIZES_KEPT: Final = 1024
-_MAX_SIZE: Final = 1 << 13
-_MAX_VALUES: Final = 128
-_MAX_LEVELS: Final = 16
 _CONTENTS_KEPT: Final = 64
 
-_DECIMAL_HEAD: Final = 4
-_TEMPORAL_HEAD: Final = 2
-# A container's count and size, or a key's offset and length.
-_unpack_pair: Final = SMALL.read_head
-_unpack_entry = struct.Struct("<BH").unpack_from
-
-
-class _UnlikeError(Exception):
-    """A document that no layout is made of."""
-
-
-_UNLIKE: Final = (_UnlikeError, DecodeError, IndexError, ValueError, struct.error)
+# Numbers that are stored in the entries of their container, and their formats.
+_INLINED: Final = {INT16: "h", UINT16: "H"}
 
 
 @record(slots=True, eq=False)
@@ -143,7 +123,7 @@ class Layouts:
         account.spent += 1
         try:
             plan = _Plan(data, self._recurring)
-        except _UNLIKE:
+        except UNLIKE:
             return
         build = self._builders.get(plan.key)
         if build is None:
@@ -160,15 +140,6 @@ class Layouts:
 
 
 @record(slots=True, eq=False)
-class _Piece:
-    """A value's bytes: where they begin, their size and their format."""
-
-    start: int
-    size: int
-    code: str
-
-
-@record(slots=True, eq=False)
 class _Names:
     """The objects that the generated text refers to, by their names; ``key`` tells equal ones."""
 
@@ -182,31 +153,21 @@ class _Names:
         return name
 
 
-class _Plan:
+class _Plan(DocumentWalk[str]):
     """Where the values of a document are, and the expression that makes the document of them.
 
-    Raises ``_UnlikeError`` for a document that is not made of small containers, or has values in unusual places.
+    Raises one of ``UNLIKE`` for a document that is not made of small containers, or has values in unusual places.
     """
 
     def __init__(self, data: bytes, recurring: Recurring) -> None:
-        self._data = data
         self._recurring = recurring
-        self._pieces: list[_Piece] = []
-        # What lies between the values and says where they are.
-        self._fixed: list[_Piece] = []
+        # The formats of the values.
+        self._codes: list[str] = []
         self._names = _Names()
-        self._count = 0
-        if not 0 < len(data) <= _MAX_SIZE or data[0] not in (SMALL_OBJECT, SMALL_ARRAY):
-            raise _UnlikeError
-        self._text = self._container(data[0], 1, len(data), 1)
-        end = 0
-        for piece in sorted([*self._pieces, *self._fixed], key=lambda piece: piece.start):
-            if piece.start < end:
-                raise _UnlikeError
-            end = piece.start + piece.size
-        self._ordered = sorted(self._pieces, key=lambda piece: piece.start)
-        names = "".join(f"p{self._pieces.index(piece)}, " for piece in self._ordered)
-        self._text = f"def build(values):\n    [{names}] = values\n    return {self._text}\n"
+        super().__init__(data)
+        self._ordered = sorted((start, size, number) for number, (start, size) in enumerate(self._values))
+        names = "".join(f"p{number}, " for _, _, number in self._ordered)
+        self._text = f"def build(values):\n    [{names}] = values\n    return {self._walked}\n"
         #: Plans with equal keys have equal builders.
         self.key = (self._text, tuple(self._names.key))
 
@@ -221,108 +182,58 @@ class _Plan:
         """Takes the bytes between the values; those of this document; takes the values."""
         between, values = ["<"], ["<"]
         end = 0
-        for piece in [*self._ordered, _Piece(len(self._data), 0, "")]:
-            gap = piece.start - end
+        for start, size, number in [*self._ordered, (len(self._data), 0, 0)]:
+            gap = start - end
             if gap:
                 between.append({1: "B", 2: "H"}.get(gap, f"{gap}s"))
                 values.append(f"{gap}x")
-            if piece.size:
-                between.append(f"{piece.size}x")
-                values.append(piece.code)
-            end = piece.start + piece.size
+            if size:
+                between.append(f"{size}x")
+                values.append(self._codes[number])
+            end = start + size
         unpack = struct.Struct("".join(between)).unpack
         return unpack, unpack(self._data), struct.Struct("".join(values)).unpack
 
-    def _piece(self, start: int, size: int, code: str) -> str:
+    def _name(self, start: int, size: int, code: str) -> str:
         """Note a value's bytes, and return the name that they get in the generated text."""
-        self._pieces.append(_Piece(start, size, code))
-        return f"p{len(self._pieces) - 1}"
+        self._codes.append(code)
+        return f"p{self._piece(start, size)}"
 
-    def _fix(self, start: int, end: int) -> None:
-        """These bytes are between the values."""
-        self._fixed.append(_Piece(start, end - start, ""))
-
-    def _container(self, kind: int, start: int, limit: int, depth: int) -> str:
-        data = self._data
-        is_object = kind == SMALL_OBJECT
-        count, size = _unpack_pair(data, start)
-        values_at = start + 4 + (4 * count if is_object else 0)
-        end = start + size
-        if depth > _MAX_LEVELS or end > limit or values_at + 3 * count > end:
-            raise _UnlikeError
-        self._fix(start, values_at)
-        values = [self._value(start, values_at + 3 * number, end, depth) for number in range(count)]
-        if not is_object:
-            return f"[{', '.join(values)}]"
-        keys = list(self._keys(start, count, end))
-        if len(set(keys)) != count:
-            raise _UnlikeError
+    def _object(self, keys: Sequence[str], values: Sequence[str]) -> str:
         named = [self._names.name("k", key, key) for key in keys]
         return f"{{{', '.join(f'{key}: {value}' for key, value in zip(named, values, strict=True))}}}"
 
-    def _keys(self, start: int, count: int, limit: int) -> Iterator[str]:
-        for number in range(count):
-            offset, length = _unpack_pair(self._data, start + 4 + 4 * number)
-            if start + offset + length > limit:
-                raise _UnlikeError
-            self._fix(start + offset, start + offset + length)
-            yield self._data[start + offset : start + offset + length].decode()
+    def _array(self, values: Sequence[str]) -> str:
+        return f"[{', '.join(values)}]"
 
-    def _value(self, start: int, entry: int, limit: int, depth: int) -> str:
-        """The text of one value; its entry is at ``entry``, and offsets count from ``start``."""
-        data = self._data
-        kind, stored = _unpack_entry(data, entry)
-        self._count += 1
-        if self._count > _MAX_VALUES:
-            raise _UnlikeError
-        self._fix(entry, entry + 1)
+    def _number(self, kind: int, at: int) -> str:
         if kind == LITERAL:
-            return f"LITERALS[{self._piece(entry + 1, 1, 'B')}]"
-        if kind in (INT16, UINT16):
-            return self._piece(entry + 1, 2, "h" if kind == INT16 else "H")
-        at = start + stored
-        self._fix(entry + 1, entry + 3)
-        if kind in NUMBERS:
-            if at + NUMBERS[kind][0] > limit:
-                raise _UnlikeError
-            return self._piece(at, NUMBERS[kind][0], NUMBER_CODES[kind])
-        if kind == STRING:
-            first, size = variable_length(data, at, limit)
-            if first + size > limit:
-                raise _UnlikeError
-            self._fix(at, first)
-            return f"{self._piece(first, size, f'{size}s')}.decode()" if size else "''"
-        if kind == OPAQUE:
-            return self._opaque(at, limit)
-        if kind in (SMALL_OBJECT, SMALL_ARRAY):
-            read = self._recurring(kind, data, at)
-            if read is None:
-                return self._container(kind, at, limit, depth + 1)
-            size = _unpack_pair(data, at)[1]
-            if at + size > limit:
-                raise _UnlikeError
-            known = self._names.name("f", _Recurring(read, depth + 1).value, read)
-            return f"{known}({self._piece(at, size, f'{size}s')})"
-        raise _UnlikeError
+            return f"LITERALS[{self._name(at, 1, 'B')}]"
+        return self._name(
+            at, 2 if kind in _INLINED else NUMBERS[kind][0], _INLINED.get(kind) or NUMBER_CODES[kind]
+        )
 
-    def _opaque(self, at: int, limit: int) -> str:
-        """A DECIMAL, date or time: what says so is between the values."""
-        head = self._data[at : at + _DECIMAL_HEAD]
-        if len(head) == _DECIMAL_HEAD and head[0] == ColumnType.NEWDECIMAL:
-            size, precision, scale = head[1:]
-            if size != json_decimal_size(precision, scale):
-                raise _UnlikeError
-            first, size = at + _DECIMAL_HEAD, size + 2 - _DECIMAL_HEAD
-            reader: Callable[[bytes, int], JsonValue] = decimal_reader(precision, scale)
-        elif len(head) == _DECIMAL_HEAD and head[0] in TEMPORALS and head[1] == TEMPORAL_SIZE:
-            first, size, reader = at + _TEMPORAL_HEAD, TEMPORAL_SIZE, TEMPORALS[head[0]]
-        else:
-            raise _UnlikeError
-        if first + size > limit:
-            raise _UnlikeError
-        self._fix(at, first)
-        name = self._names.name("f", reader, head[:2] if head[0] in TEMPORALS else head)
-        return f"{name}({self._piece(first, size, f'{size}s')}, 0)"
+    def _string(self, at: int, size: int) -> str:
+        return f"{self._name(at, size, f'{size}s')}.decode()" if size else "''"
+
+    def _decimal(self, at: int, head: bytes) -> str:
+        _, size, precision, scale = head
+        name = self._names.name("f", decimal_reader(precision, scale), head)
+        return f"{name}({self._name(at, size - 2, f'{size - 2}s')}, 0)"
+
+    def _temporal(self, at: int, kind: int) -> str:
+        name = self._names.name("f", TEMPORALS[kind], kind)
+        return f"{name}({self._name(at, TEMPORAL_SIZE, f'{TEMPORAL_SIZE}s')}, 0)"
+
+    def _inner(self, kind: int, at: int, limit: int, depth: int) -> str:
+        read = self._recurring(kind, self._data, at)
+        if read is None:
+            return super()._inner(kind, at, limit, depth)
+        size = SMALL.read_head(self._data, at)[1]
+        if at + size > limit:
+            raise UnlikeError
+        known = self._names.name("f", _Recurring(read, depth + 1).value, read)
+        return f"{known}({self._name(at, size, f'{size}s')})"
 
 
 class _Recurring:

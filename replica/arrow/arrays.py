@@ -1,7 +1,7 @@
 """What all column converters share: numpy arrays -> Arrow arrays, and the count of values that Arrow cannot hold."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ from protocol.records import record
 
 from .buffer import Flags
 from .places import Places
+
+_Integer = TypeVar("_Integer", bound=np.integer)
 
 
 class TooLargeError(UnsupportedEventError):
@@ -69,7 +71,7 @@ def numbers_array(numbers: npt.NDArray[np.int64], valid: Flags | None = None) ->
     return fixed_array(pa.int64(), numbers, valid)
 
 
-def different(numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+def different(numbers: npt.NDArray[_Integer]) -> npt.NDArray[_Integer]:
     """The different numbers, ascending. Not by ``np.unique``, which imports numpy.ma: 12 ms."""
     ordered = np.sort(numbers)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered

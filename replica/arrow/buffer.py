@@ -43,7 +43,7 @@ class RowBuffer:
         return view
 
     def pieces(self, size: int, where: Positions) -> Bytes:
-        """The ``size`` bytes (1 to 1023) at each of these places, as the rows of a matrix."""
+        """The ``size`` bytes at each of these places (up to 1023 bytes behind the end), as the rows of a matrix."""
         count = len(self.data) - size + 1
         view = np.ndarray((count,), np.dtype(f"V{size}"), self.data, strides=(1,))
         return view[where].view(np.uint8).reshape(-1, size)

@@ -10,11 +10,14 @@ where the literals are the same for all documents, and strings are places in the
 puts the pieces together. Values of several types at one place, and containers of several shapes, are put together on
 their own and become one piece.
 
+Documents of which many are laid out alike have a faster reader, ``document_layouts``, which comes first.
+
 This module reads only the layout that servers write. It refuses documents with another layout, with rare types, with
 containers that few others resemble, or with damage: ``documents`` renders these one by one.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from json.encoder import encode_basestring
 from typing import Final
 
@@ -46,18 +49,12 @@ from protocol.values.jsonb_shapes import UnusualError
 
 from .arrays import different
 from .buffer import Bytes, Flags, Positions, RowBuffer
-from .json_numbers import (
-    INLINED_NUMBERS,
-    STORED_NUMBERS,
-    decimal_texts,
-    double_texts,
-    integer_texts,
-    temporal_texts,
-)
-from .text_pieces import Joined, Parts, Pieces, TextPool, merged, taken, to_escape
+from .document_layouts import FEWEST_DOCUMENTS, DocumentLayouts, group_texts
+from .json_numbers import INLINED_NUMBERS, STORED_NUMBERS, decimal_texts, temporal_texts
+from .json_pool import WORDS, JsonPool, Texts
+from .text_pieces import Parts, Pieces, merged
 
-# Fewer documents together take more time than one by one; so do fewer containers of one shape.
-FEWEST_DOCUMENTS: Final = 48
+# Fewer containers of one shape take more time together than documents one by one.
 _FEWEST_ALIKE: Final = 16
 # Shapes of containers at one place; more are refused.
 _MOST_SHAPES: Final = 24
@@ -66,7 +63,6 @@ _MAX_ELEMENTS: Final = 64
 # A head is compared as one piece of the buffer.
 _MAX_HEAD: Final = 1000
 _MAX_TRIES: Final = 4
-_WORDS: Final = (b"null", b"true", b"false")
 _DECIMAL_HEAD: Final = 4
 _TEMPORAL_HEAD: Final = 2
 
@@ -84,14 +80,6 @@ class _RefusedError(Exception):
 
     def __init__(self, rows: Positions) -> None:
         self.rows = rows
-
-
-@record(frozen=True, slots=True, eq=False)
-class Texts:
-    """The texts of the documents ``rows``. UTF-8 is not checked."""
-
-    rows: Positions
-    texts: Joined
 
 
 @record(slots=True, eq=False)
@@ -121,48 +109,58 @@ class _Values:
 
 
 class DocumentBatches:
-    """Reads batches of documents, and remembers whether their strings need escapes."""
+    """Reads batches of documents; remembers their layouts, and whether their strings need escapes."""
 
     def __init__(self) -> None:
         self._escapes = False
+        self._layouts = DocumentLayouts()
 
     def texts(self, buffer: RowBuffer, starts: Positions, ends: Positions) -> list[Texts]:
         """The texts of the documents between these places, except those that must be rendered one by one."""
         kinds = buffer.numbers(np.uint8)[starts]
         is_read = (kinds == SMALL_OBJECT) | (kinds == SMALL_ARRAY)
+        groups = self._layouts.groups(buffer, starts, ends)
+        found = self._read(buffer, partial(group_texts, buffer, groups, starts))
+        for texts in found:
+            is_read[texts.rows] = False
         for _ in range(_MAX_TRIES):
             rows = np.flatnonzero(is_read)
             if len(rows) < FEWEST_DOCUMENTS:
                 break
+            chosen = rows, kinds[rows], starts[rows] + 1, ends[rows]
             try:
-                return self._read(buffer, rows, kinds[rows], starts[rows] + 1, ends[rows])
+                return found + self._read(buffer, partial(_documents, buffer, chosen))
             except _RefusedError as refused:
                 is_read[refused.rows] = False
             except DecodeError:
                 break
-        return []
+        return found
 
-    def _read(
-        self, buffer: RowBuffer, rows: Positions, kinds: Bytes, starts: Positions, ends: Positions
-    ) -> list[Texts]:
+    def _read(self, buffer: RowBuffer, read: Callable[[JsonPool], Iterator[Texts]]) -> list[Texts]:
+        """The texts that ``read`` makes, with escapes if any of them needs some."""
         if not self._escapes:
-            texts = list(_Reader(buffer, escapes=False).documents(rows, kinds, starts, ends))
+            texts = list(read(JsonPool(buffer, escapes=False)))
             if not any(some.texts.needs_escapes for some in texts):
                 return texts
-        reader = _Reader(buffer, escapes=True)
-        texts = list(reader.documents(rows, kinds, starts, ends))
-        self._escapes = reader.has_escaped
+        pool = JsonPool(buffer, escapes=True)
+        texts = list(read(pool))
+        if texts:
+            self._escapes = pool.has_escaped
         return texts
 
 
-class _Reader:
-    """Reads documents of one buffer. ``escapes``: whether to look for what needs an escape in each string."""
+def _documents(
+    buffer: RowBuffer, chosen: tuple[Positions, Bytes, Positions, Positions], pool: JsonPool
+) -> Iterator[Texts]:
+    return _Reader(buffer, pool).documents(*chosen)
 
-    def __init__(self, buffer: RowBuffer, *, escapes: bool) -> None:
-        self.has_escaped = False
+
+class _Reader:
+    """Reads documents of one buffer."""
+
+    def __init__(self, buffer: RowBuffer, pool: JsonPool) -> None:
         self._buffer = buffer
-        self._escapes = escapes
-        self._pool = TextPool(buffer.data)
+        self._pool = pool
 
     def documents(self, rows: Positions, kinds: Bytes, starts: Positions, ends: Positions) -> Iterator[Texts]:
         """The texts of documents, by their shapes."""
@@ -297,20 +295,17 @@ class _Reader:
         if family == STRING:
             return self._strings(values)
         if family == LITERAL:
-            _require(values.stored < len(_WORDS), values.row)
-            if (values.stored == values.stored[0]).all():
-                return [_WORDS[int(values.stored[0])]], values.limit
-            return [self._pool.literals(_WORDS, values.stored)], values.limit
+            _require(values.stored < len(WORDS), values.row)
+            return [self._pool.words(values.stored)], values.limit
         if family in (SMALL_OBJECT, SMALL_ARRAY):
             return self._containers(family, values, level)
         if family == DOUBLE:
             at = self._outside(values, 8)
             numbers = self._buffer.numbers(np.float64)[at]
-            return [self._pool.add_arrays(double_texts(numbers), len(at))], at
+            return [self._pool.doubles(numbers)], at
         if family == UINT64:
             at = self._outside(values, 8)
-            texts = integer_texts(self._buffer.numbers(np.uint64)[at])
-            return [self._pool.add_array(texts)], at
+            return [self._pool.integers(self._buffer.numbers(np.uint64)[at])], at
         if family == OPAQUE:
             return self._opaque(values)
         raise _RefusedError(values.row)
@@ -331,7 +326,7 @@ class _Reader:
             for kind in different(values.kinds).tolist():
                 chosen = np.flatnonzero(values.kinds == kind)
                 numbers[chosen], limit[chosen] = self._integers_of(kind, values.some(chosen))
-        return [self._pool.add_array(integer_texts(numbers))], limit
+        return [self._pool.integers(numbers)], limit
 
     def _integers_of(self, kind: int, values: _Values) -> tuple[Positions, Positions]:
         """Whole numbers of one type."""
@@ -356,20 +351,7 @@ class _Reader:
             first += is_long
         stop = first + length
         _require(stop <= values.limit, values.row)
-        return [b'"', self._escaped(Pieces(first, stop)), b'"'], at
-
-    def _escaped(self, pieces: Pieces) -> Pieces:
-        """Strings with JSON's escapes."""
-        if not self._escapes:
-            return pieces
-        wanted = to_escape(taken(self._buffer.data, pieces))
-        if not len(wanted):
-            return pieces
-        self.has_escaped = True
-        ends = np.cumsum(pieces.end - pieces.start)
-        rows = different(np.searchsorted(ends, wanted, "right"))
-        places = zip(pieces.start[rows].tolist(), pieces.end[rows].tolist(), strict=True)
-        return self._pool.replaced(pieces, rows, [_escaped(self._buffer.data[at:stop]) for at, stop in places])
+        return [b'"', self._pool.escaped(Pieces(first, stop)), b'"'], at
 
     def _containers(self, kind: int, values: _Values, level: int) -> tuple[Parts, Positions]:
         at = self._outside(values, SMALL.head_size)
@@ -419,8 +401,3 @@ def _require(is_right: Flags, row: Positions) -> None:
     """Refuse the documents for which something is not so."""
     if not is_right.all():
         raise _RefusedError(row[~is_right])
-
-
-def _escaped(data: bytes) -> bytes:
-    """A string's bytes as they are written in quotes; bytes that are no UTF-8 stay."""
-    return encode_basestring(data.decode("utf-8", "surrogateescape"))[1:-1].encode("utf-8", "surrogateescape")

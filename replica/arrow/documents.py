@@ -22,7 +22,9 @@ from protocol.values.jsonb_text import render_json
 from .arrays import MAX_BYTES, ArrowColumn, Losses, TooLargeError
 from .binary import gather, variable_array
 from .buffer import Positions, RowBuffer
-from .document_batches import FEWEST_DOCUMENTS, DocumentBatches, Texts
+from .document_batches import DocumentBatches
+from .document_layouts import FEWEST_DOCUMENTS
+from .json_pool import Texts
 from .places import Places
 from .strings import STRING, string_array
 from .text_pieces import Pieces, TextPool
@@ -39,6 +41,8 @@ _PIECE_BYTES: Final = 1 << 21
 # Documents rendered one by one where reading together did not help.
 _APART: Final = 10_000
 _MOST_APART: Final = 1_000_000
+# Documents that are put between those read together without another copy of each.
+_FEW_LEFT: Final = 256
 _CONTAINERS: Final = ("{", "[")
 # Marks for a string that must become a number, and between two documents. No document has these characters: invalid
 # bytes in strings become U+DC80 and above.
@@ -107,6 +111,24 @@ def is_utf8(texts: Texts) -> bool:
     return True
 
 
+def _put_between(group: Texts, rows: Positions, texts: Sequence[bytes]) -> tuple[bytes, Positions]:
+    """The texts of a group with those of a few other rows between them, and the lengths of all."""
+    lengths = np.empty(len(group.rows) + len(rows), np.int64)
+    lengths[group.rows], lengths[rows] = (
+        group.texts.lengths,
+        np.fromiter(map(len, texts), np.int64, len(texts)),
+    )
+    ends = np.concatenate(([0], np.cumsum(group.texts.lengths)))
+    # So many texts of the group come before each row.
+    cuts = ends[rows - np.arange(len(rows))].tolist()
+    data, start = memoryview(group.texts.data), 0
+    parts: list[bytes | memoryview] = []
+    for cut, text in zip(cuts, texts, strict=True):
+        parts += [data[start:cut], text]
+        start = cut
+    return b"".join([*parts, data[start:]]), lengths
+
+
 def document(column: Column) -> ArrowColumn:
     """JSON. Converting raises ``UnsupportedEventError`` for a partial update whose before image was not logged."""
     return ArrowColumn(STRING, _Documents().convert)
@@ -145,15 +167,18 @@ class _Documents:
         groups = self._together(buffer, starts, ends)
         if len(groups) == 1 and len(groups[0].rows) == len(starts):
             return groups[0].texts.data, groups[0].texts.lengths
-        pool = TextPool(b"")
-        first, last = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
         is_left = np.ones(len(starts), np.bool_)
         for group in groups:
-            pieces = pool.add(group.texts.data, group.texts.lengths)
-            first[group.rows], last[group.rows] = pieces.start, pieces.end
             is_left[group.rows] = False
         left = np.flatnonzero(is_left)
         texts = self._one_by_one(buffer, starts[left], ends[left], losses)
+        if len(groups) == 1 and len(left) <= _FEW_LEFT:
+            return _put_between(groups[0], left, texts)
+        pool = TextPool(b"")
+        first, last = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+        for group in groups:
+            pieces = pool.add(group.texts.data, group.texts.lengths)
+            first[group.rows], last[group.rows] = pieces.start, pieces.end
         pieces = pool.add(b"".join(texts), np.fromiter(map(len, texts), np.int64, len(texts)))
         first[left], last[left] = pieces.start, pieces.end
         joined = pool.joined([Pieces(first, last)], len(starts))

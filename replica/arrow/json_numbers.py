@@ -17,7 +17,7 @@ from protocol.values.jsonb import INT16, INT32, INT64, UINT16, UINT32, UINT64
 from protocol.values.jsonb_text import float_text
 
 from .arrays import Losses, fixed_array
-from .binary import variable_array
+from .binary import text_array, variable_array
 from .buffer import Flags, Positions, RowBuffer
 from .decimals import decimal_of
 from .places import Places
@@ -82,9 +82,12 @@ def _wholes(numbers: npt.NDArray[np.float64]) -> pa.Array:
 
 
 def _others(numbers: npt.NDArray[np.float64]) -> pa.Array:
-    texts = list(map(float_text, numbers.tolist()))
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    return variable_array(pa.string(), lengths, pa.py_buffer("".join(texts).encode()), None)
+    return text_array(list(map(float_text, numbers.tolist())))
+
+
+def writes_decimal(precision: int, scale: int) -> bool:
+    """Whether Arrow writes DECIMAL(precision, scale) as the server does."""
+    return scale <= _MAX_SCALE and precision <= _MAX_PRECISION
 
 
 def decimal_texts(buffer: RowBuffer, start: Positions, precision: int, scale: int) -> pa.Array | None:
@@ -92,7 +95,7 @@ def decimal_texts(buffer: RowBuffer, start: Positions, precision: int, scale: in
 
     Raises ``DecodeError`` for digits that no server stores.
     """
-    if scale > _MAX_SCALE or precision > _MAX_PRECISION:
+    if not writes_decimal(precision, scale):
         return None
     return decimal_of(precision, scale).convert(Places(buffer, start), Losses()).cast(pa.string())
 
@@ -130,3 +133,4 @@ def _datetime(days: Positions, time: Positions) -> pa.Array:
 _TEMPORALS: Final[Mapping[int, Callable[[Positions, Positions], pa.Array]]] = MappingProxyType(
     {ColumnType.DATE: _date, ColumnType.DATETIME: _datetime, ColumnType.TIMESTAMP: _datetime}
 )
+TEMPORAL_KINDS: Final = frozenset(_TEMPORALS)

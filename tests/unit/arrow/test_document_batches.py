@@ -16,6 +16,7 @@ from protocol.values.jsonb_text import render_json
 from replica.arrow import Losses
 from replica.arrow.buffer import RowBuffer
 from replica.arrow.document_batches import DocumentBatches
+from replica.arrow.document_layouts import DocumentLayouts
 from replica.arrow.strings import valid_text
 from tests.support.arrow_tables import column, converted
 from tests.support.json_documents import decimal_10_2, document, packed, random_form, random_value, temporal
@@ -30,6 +31,13 @@ def alone(data: bytes) -> str:
 
 def stored(data: bytes | None) -> bytes | None:
     return None if data is None else len(data).to_bytes(4, "little") + data
+
+
+@pytest.fixture(autouse=True, params=["layouts", "no layouts"])
+def layouts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test with layouts, and without them, so that all documents come to the reader of shapes."""
+    if request.param == "no layouts":
+        monkeypatch.setattr(DocumentLayouts, "groups", lambda *arguments: [])
 
 
 def check(documents: Sequence[bytes | None], note: str = "") -> None:
@@ -50,9 +58,11 @@ def check(documents: Sequence[bytes | None], note: str = "") -> None:
 
 
 def together(documents: Sequence[bytes]) -> int:
-    """The number of documents that are read together."""
+    """The number of documents that are read together, by their shapes."""
     buffer, starts, ends = _laid_out(documents)
-    return sum(len(texts.rows) for texts in DocumentBatches().texts(buffer, starts, ends))
+    batches = DocumentBatches()
+    batches._layouts._is_over = True
+    return sum(len(texts.rows) for texts in batches.texts(buffer, starts, ends))
 
 
 def _laid_out(documents: Sequence[bytes]) -> tuple[RowBuffer, Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocol.values import jsonb_layouts
+from protocol.values import jsonb_layouts, jsonb_walk
 from protocol.values.jsonb_fast import JsonDecoder
 from tests.support.json_documents import (
     SMALL_ARRAY,
@@ -164,7 +164,7 @@ def test_values_in_an_unusual_place_make_no_layout() -> None:
             check_same(decoder, document(["oak", "elm"]))
     # A value that lies upon the entries: the plan itself refuses it.
     head = struct.pack("<HHBHBH", 2, 18, STRING, 7, STRING, 14)
-    with pytest.raises(jsonb_layouts._UNLIKE):
+    with pytest.raises(jsonb_walk.UNLIKE):
         jsonb_layouts._Plan(bytes([SMALL_ARRAY]) + head + bytes(8), lambda kind, data, at: None)
 
 
