@@ -43,7 +43,7 @@ from .packed import PACKED_SCHEMA
 from .packed_items import BATCHES_SCHEMA
 from .partition import LogPartition
 from .piece_sender import PieceSender
-from .read_task import SOURCE_NAMES, ReadPlan, read_piece
+from .read_task import SOURCE_NAMES, ReadPlan, Sink, read_piece
 from .source_options import SourceOptions, parse_options
 from .stream_connection import connection_options
 from .stream_reader import BinlogStreamReader, find_start
@@ -86,7 +86,7 @@ class BinlogDataSource(DataSource):
             return TableReader(self.options, schema)
         if options.snapshot is not None:
             raise ConfigurationError("snapshot: initial begins a stream: a batch has only, or reads the log")
-        plan = read_plan(options, schema, self._is_exact)
+        plan = self._plan(options, schema)
         return BinlogReader(options, plan, shares_folders=self.shares_folders)
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:
@@ -104,9 +104,16 @@ class BinlogDataSource(DataSource):
             raise ConfigurationError(
                 "endingOffsets: a stream has no end offset: use Trigger.AvailableNow to end it where the log ends now"
             )
-        plan = read_plan(options, schema, self._is_exact)
+        plan = self._plan(options, schema)
         given = dict(self.options) if options.snapshot is not None else None
         return BinlogStreamReader(options, plan, shares_folders=self.shares_folders, given=given)
+
+    def sink(self) -> Sink | None:
+        """What tasks make of their batches; None: they are the rows of the query."""
+        return None
+
+    def _plan(self, options: SourceOptions, schema: StructType) -> ReadPlan:
+        return replace(read_plan(options, schema, self._is_exact), sink=self.sink())
 
 
 class LocalBinlogDataSource(BinlogDataSource):

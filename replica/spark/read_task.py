@@ -29,6 +29,8 @@ SchemaMode = Literal["envelope", "table", "packed", "packed_envelope"]
 #: The names of the column for the source's name, in the envelope and in table mode.
 SOURCE_NAMES: Final = (SOURCE_NAME, TYPED_SOURCE_NAME)
 Writer = EnvelopeWriter | TableWriter | PackedWriter
+#: What a task makes of its batches; it is pickled.
+Sink = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @record(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class ReadPlan:
     """How pieces become batches; the same for all pieces of a query. The repr shows no secret.
 
     ``schema`` is the schema of the batches; in table mode the user chose its columns and types unless ``is_exact``.
-    ``source_name`` is the value of the column for the source's name, if the schema has it.
+    ``source_name`` is the value of the column for the source's name, if the schema has it. ``sink`` takes the batches
+    of a piece, and gives those that Spark gets in their place.
     """
 
     settings: ReadSettings
@@ -49,6 +52,7 @@ class ReadPlan:
     is_exact: bool = True
     batch_rows: int = BATCH_ROWS
     source_name: str | None = None
+    sink: Sink | None = None
 
 
 def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
@@ -57,7 +61,8 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     Raises the errors of reading binlog files, ``SchemaMismatchError`` if the table's columns change (see
     ``on_schema_change``) and ``StatementFormatError`` (see ``on_statement``).
     """
-    return formed(plan, partial(_read, piece))
+    batches = formed(plan, partial(_read, piece))
+    return batches if plan.sink is None else plan.sink(batches)
 
 
 def formed(plan: ReadPlan, read: Callable[[ReadPlan], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

@@ -43,7 +43,7 @@ import numpy.typing as npt
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from replica.spark.jobs import merge_tasks
+from replica.spark.jobs import staged_source
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.keeper import Keeper, MergePolicy
 from replica.spark.jobs.staging import Staged
@@ -243,9 +243,12 @@ def _timed(run: partial[None], commits: Commits) -> Measured:
 
 
 def _stage(spark: SparkSession, path: Path, target: Path) -> list[Staged]:
+    staged_source.register(spark)
     options = {"schemaMode": "packed", "maxPartitionBytes": str(_LOG_BYTES * 9 // 16)}
-    frame = spark.read.format("mysql-binlog").options(**options).load(str(path))
-    return merge_tasks.stage(frame, str(target), {})
+    options |= staged_source.staging_options(str(target), is_changelog=False)
+    return staged_source.staged_items(
+        spark.read.format(staged_source.NAME).options(**options).load(str(path))
+    )
 
 
 def _logs(case: Case, scratch: Path, count: int) -> Iterator[tuple[Path, int]]:

@@ -17,11 +17,11 @@ pytest.importorskip("deltalake")
 from replica.spark.jobs import job_state, leaves, merge_tasks, staging
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import Keeper, MergePolicy
+from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
 from replica.spark.jobs.merges import Merge, Merged
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.jobs.target import Target
-from tests.spark.support.kept_log import KEY, frame_of, packed
+from tests.spark.support.kept_log import KEY, packed
 from tests.spark.support.kept_runs import random_log
 from tests.spark.support.kept_tables import by_key, rows_of
 
@@ -60,9 +60,7 @@ def test_tasks_of_spark(
     size = len(log.transactions) // 3 + 1
     for number in range(3):
         items = list(packed(rng, log.transactions[number * size : (number + 1) * size]))
-        frame = frame_of(spark, items)
-        stage = partial(merge_tasks.stage, frame, target.path, target.storage)
-        Keeper(target, JobState()).run("query", number, stage, spark)
+        Keeper(target, JobState()).run("query", number, partial(stage_here, target, items), spark)
     for name, table in log.tables.items():
         rows = rows_of(tmp_path, name)
         if kind is CurrentTable:
@@ -85,10 +83,9 @@ def test_in_another_thread(
     log = random_log(rng, 20, alters=False)
     target = Target(str(tmp_path), CurrentTable, lambda name: name.startswith("shop."))
     keeper = Keeper(target, JobState(), MergePolicy(1000))
-    frame = frame_of(spark, list(packed(rng, log.transactions)))
+    items = list(packed(rng, log.transactions))
     with ThreadPoolExecutor(2) as pool:
-        stage = partial(merge_tasks.stage, frame, target.path, target.storage)
-        pool.submit(keeper.run, "query", 0, stage, spark).result()
+        pool.submit(keeper.run, "query", 0, partial(stage_here, target, items), spark).result()
         assert any(keeper_state(target).waiting)
         pool.submit(keeper.merge_waiting, is_end=True).result()
     for name, table in log.tables.items():

@@ -25,12 +25,12 @@ from replica.spark.jobs.changes_table import ChangesTable, holds
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.current_rows import read_current
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import Keeper
+from replica.spark.jobs.keeper import Keeper, stage_here
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.resync import resync
 from replica.spark.packed import pack
 from replica.spark.packed_items import unpack
-from tests.spark.support.kept_log import BEGIN, KEY, Change, RandomLog, frame_of, packed
+from tests.spark.support.kept_log import BEGIN, KEY, Change, RandomLog, packed
 from tests.spark.support.kept_runs import keep, target_of
 from tests.spark.support.kept_shop import ONE, TWO, Kept
 from tests.spark.support.kept_tables import Row, rows_of
@@ -203,9 +203,8 @@ def test_tasks_of_spark(
     target = target_of(tmp_path, ChangesTable)
     keeper = Keeper(target, JobState())
     for number, share in enumerate((log.transactions[:-1], log.transactions[-1:])):
-        frame = frame_of(spark, list(packed(log.rng, share)))
-        stage = partial(merge_tasks.stage, frame, target.path, target.storage, is_changelog=True)
-        keeper.run("query", number, stage, spark)
+        items = list(packed(log.rng, share))
+        keeper.run("query", number, partial(stage_here, target, items), spark)
     for name, table in log.tables.items():
         found = DeltaTable(table_path(str(tmp_path), name))
         count = 2 if name == "shop.t3" else 1

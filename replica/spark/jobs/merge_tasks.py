@@ -1,11 +1,10 @@
-"""Staging and merging as tasks of Spark, through its API for data sources, which needs no pandas.
+"""Merging as tasks of Spark, through its API for data sources, which needs no pandas.
 
-    stage   packed rows -> files of parts, by a writer: the driver gets what the rows are about
     merge   parts -> pieces, by a reader -> a shuffle by group -> new files, by a writer: the driver gets their names;
             without the shuffle if all changes are of one group (``direct_merges``)
 
-Spark runs the end of a write in a process of its own. So a writer leaves its result in a small file of the target,
-where the driver takes it. ``staging`` and ``merges`` do the work itself.
+Spark runs the end of a write in a process of its own. So the writer leaves its result in a small file of the target,
+where the driver takes it. ``merges`` does the work itself.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..packed_items import PackedItem, binary_value
+from ..packed_items import binary_value
 from . import staging
 from .direct_merges import is_direct, merge_directly
 from .leaf_files import NewFile, folder
@@ -47,12 +46,12 @@ from .merges import (
     table_to_json,
 )
 from .spark_session import save
-from .staging import COMPRESSED, Staged, StagingFile, staged_from_json, staged_to_json
+from .staging import COMPRESSED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_STAGING, _PIECES, _LEAVES = (f"mysql-replica-{name}" for name in ("staging", "pieces", "leaves"))
+_PIECES, _LEAVES = (f"mysql-replica-{name}" for name in ("pieces", "leaves"))
 #: Less than this is merged by the driver itself: a job of Spark takes longer.
 SMALL_BYTES: Final = 8 << 20
 #: A task of a merge gets groups of about so many bytes; but there are at least so many tasks.
@@ -61,14 +60,6 @@ _LEAST_TASKS: Final = 4
 #: A piece crosses Spark in slices of about so many bytes in memory: its JVM copies and doubles what it writes.
 SLICE_BYTES: Final = 8 << 20
 _PIECE_COLUMNS: Final = "task INT, number BIGINT, slice INT, place STRING, about STRING, rows BINARY"
-
-
-def stage(
-    frame: "DataFrame", target: str, storage: Mapping[str, str], *, is_changelog: bool = False
-) -> list[Staged]:
-    """Write the rows of a micro-batch in packed mode to files of the target. Returns its items in order."""
-    more = {"changelog": "true"} if is_changelog else {}
-    return [staged_from_json(item) for item in _written(frame, StagingTarget, target, storage, **more)]
 
 
 def merge(
@@ -103,7 +94,7 @@ def _shuffled(
     try:
         pieces = spark.read.format(_PIECES).options(**_options(target, storage, plan=path)).load()
         ordered = pieces.repartitionById(tasks, "task").sortWithinPartitions("place", "number", "slice")
-        written = _written(ordered, LeavesTarget, target, storage)
+        written = _written(ordered, target, storage)
     finally:
         with contextlib.suppress(OSError):
             system.delete_file(path)
@@ -120,13 +111,11 @@ def _options(target: str, storage: Mapping[str, str], **more: str) -> dict[str, 
     return {"target": target, "storage": json.dumps(dict(storage)), **more}
 
 
-def _written(
-    frame: "DataFrame", source: type[DataSource], target: str, storage: Mapping[str, str], **more: str
-) -> list[Any]:
-    """What the tasks of a write have returned, in the order of their partitions."""
+def _written(frame: "DataFrame", target: str, storage: Mapping[str, str]) -> list[Any]:
+    """What the tasks that write leaves have returned, in the order of their partitions."""
     system, path = folder(target, storage), f"{staging.FOLDER}/{uuid.uuid4()}.json"
     system.create_dir(staging.FOLDER, recursive=True)
-    save(frame, source, _options(target, storage, result=path, **more))
+    save(frame, LeavesTarget, _options(target, storage, result=path))
     with system.open_input_stream(path) as file:
         found: list[Any] = json.loads(file.read())
     system.delete_file(path)
@@ -177,52 +166,6 @@ class _Message(WriterCommitMessage):
     """What a task has returned, as JSON texts."""
 
     items: list[str]
-
-
-class _Writer(DataSourceArrowWriter):
-    """The part that both writers share: what tasks return becomes one file."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._target = options["target"]
-        self._storage: dict[str, str] = json.loads(options["storage"])
-        self._result = options["result"]
-        self._is_changelog = "changelog" in options
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the result for the driver."""
-        items = [item for message in messages if isinstance(message, _Message) for item in message.items]
-        with folder(self._target, self._storage).open_output_stream(self._result) as file:
-            file.write(f"[{','.join(items)}]".encode())
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed. Files that others have written are deleted with those that nobody names."""
-
-
-class StagingTarget(DataSource):
-    """The data source that ``stage`` writes to."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return _STAGING
-
-    def writer(self, schema: StructType, overwrite: bool) -> "StagingWriter":
-        """The writer for one micro-batch."""
-        return StagingWriter(self.options)
-
-
-class StagingWriter(_Writer):
-    """Writes packed rows to files of parts."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Message:
-        """Write the rows of one partition."""
-        items = []
-        file = StagingFile(self._target, self._storage, is_changelog=self._is_changelog)
-        for batch in iterator:
-            for row in batch.to_pylist():
-                items.append(json.dumps(staged_to_json(file.stage(PackedItem(**row)))))
-        file.close()
-        return _Message(items)
 
 
 class PiecesSource(DataSource):
@@ -323,8 +266,22 @@ class LeavesTarget(DataSource):
         return LeavesWriter(self.options)
 
 
-class LeavesWriter(_Writer):
-    """Writes the new files of groups, whose pieces come one after another."""
+class LeavesWriter(DataSourceArrowWriter):
+    """Writes the new files of groups, whose pieces come one after another. What tasks return becomes one file."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._target = options["target"]
+        self._storage: dict[str, str] = json.loads(options["storage"])
+        self._result = options["result"]
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the result for the driver."""
+        items = [item for message in messages if isinstance(message, _Message) for item in message.items]
+        with folder(self._target, self._storage).open_output_stream(self._result) as file:
+            file.write(f"[{','.join(items)}]".encode())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task has failed. Files that others have written are deleted with those that nobody names."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Message:
         """Merge all groups of one partition."""

@@ -33,7 +33,8 @@ _NO_SETTINGS: Final[Mapping[str, str]] = _NO_SOURCE
 _SPOOL: Final = "spool"
 # The sessions of Spark Connect, which has no SparkContext.
 _CONNECT: Final = "pyspark.sql.connect."
-_FORMAT: Final = "mysql-binlog"
+#: The name of the source.
+FORMAT: Final = "mysql-binlog"
 # The local property that names the query of a micro-batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _POLL_SECONDS: Final = 1
@@ -259,25 +260,28 @@ def session_for(
             session.stop()
 
 
-def read_stream(spark: "SparkSession", source: Mapping[str, str], target: str, state: State) -> "DataFrame":
-    """The changes of a live source as a stream; ``source`` has options of ``mysql-binlog``."""
-    return _load(
-        spark.readStream, source, lambda: spool_of(target, state, is_local=replica.spark.is_local(spark))
-    )
+def read_stream(
+    spark: "SparkSession", source: Mapping[str, str], target: str, state: State, *, name: str = FORMAT
+) -> "DataFrame":
+    """The changes of a live source as a stream; ``source`` has options of ``mysql-binlog``, or of ``name``."""
+    is_local = replica.spark.is_local(spark)
+    return _load(spark.readStream, name, source, lambda: spool_of(target, state, is_local=is_local))
 
 
 @contextlib.contextmanager
-def batch_of(spark: "SparkSession", source: Mapping[str, str], target: str) -> Iterator["DataFrame"]:
-    """The changes of files (option ``path``), or of a live source's log as it is now.
+def batch_of(
+    spark: "SparkSession", source: Mapping[str, str], target: str, *, name: str = FORMAT
+) -> Iterator["DataFrame"]:
+    """The changes of files (option ``path``), or of a live source's log as it is now; as for ``read_stream``.
 
     What executors need of the driver's files goes through the target if it is much; it is deleted at the end.
     """
     if replica.spark.is_local(spark):
-        yield spark.read.format(_FORMAT).options(**source).load()
+        yield spark.read.format(name).options(**source).load()
         return
     spool = f"{spool_of(target, None, is_local=False)}/{uuid.uuid4().hex}"
     try:
-        yield _load(spark.read, source, lambda: spool)
+        yield _load(spark.read, name, source, lambda: spool)
     finally:
         _delete_folder(spool, storage_of(source))
 
@@ -292,12 +296,15 @@ def _delete_folder(uri: str, storage: Mapping[str, str]) -> None:
 
 
 def _load(
-    reader: "DataFrameReader | DataStreamReader", source: Mapping[str, str], spool: Callable[[], str]
+    reader: "DataFrameReader | DataStreamReader",
+    name: str,
+    source: Mapping[str, str],
+    spool: Callable[[], str],
 ) -> "DataFrame":
     options = dict(source)
     if "spooldir" not in {name.lower() for name in options}:
         options["spoolDir"] = spool()
-    return reader.format(_FORMAT).options(**options).load()
+    return reader.format(name).options(**options).load()
 
 
 def counted(frame: "DataFrame") -> "DataFrame":

@@ -25,6 +25,7 @@ from .job_arguments import (
     state_from,
 )
 from .spark_session import (
+    FORMAT,
     Pace,
     State,
     absolute,
@@ -121,6 +122,7 @@ class TableJob:
         from .copies_anew import selection
         from .coverage import check_log, folds_names
         from .seed import start_options
+        from .staged_source import NAME, register, staging_options
         from .target import check_free
 
         spark, target = open_session(spark), absolute(target)
@@ -170,7 +172,9 @@ class TableJob:
             if not is_waiting:
                 copies.run()
         keeper.settle(spark)
-        frame = counted(read_stream(spark, options, target, state))
+        register(spark)
+        options |= staging_options(target, is_changelog=kept.kind.is_changelog)
+        frame = counted(read_stream(spark, options, target, state, name=NAME))
         query = start_query(frame.writeStream.foreachBatch(each), state, pace)
         if is_waiting and merge_interval:
             _in_thread(partial(each.merge_while, query, merge_interval))
@@ -189,8 +193,8 @@ class TableJob:
         from .coverage import files_begin
         from .file_shares import by_partition, shares_of
         from .keeper import Keeper, MergePolicy, stage_here
-        from .merge_tasks import stage
         from .seed import behind
+        from .staged_source import NAME, register, staged_items, staging_options
         from .target import check_free
 
         spark, target = open_session(spark), absolute(target)
@@ -202,11 +206,15 @@ class TableJob:
         check_free(target, kept.storage)
         begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
-        with our_errors(), batch_of(spark, options, target) as frame:
+        name = FORMAT
+        if planted is None:
+            register(spark)
+            name, options = NAME, options | staging_options(target, is_changelog=kept.kind.is_changelog)
+        with our_errors(), batch_of(spark, options, target, name=name) as frame:
             keeper = Keeper(kept, begin, MergePolicy(math.inf, due_bytes=kept.kind.due_bytes))
             shares: Iterable[list[Staged]]
             if planted is None:
-                staged = stage(frame, target, kept.storage, is_changelog=kept.kind.is_changelog)
+                staged = staged_items(frame)
                 keeper.coming = frozenset(part.path for item in staged for part in item.parts)
                 shares = shares_of(staged)
             else:
@@ -394,12 +402,10 @@ class _EachBatch:
         self._keeper: Keeper | None = None
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
-        from .merge_tasks import stage
+        from .staged_source import staged_items
 
         query = query_id(frame, self._checkpoint, self._target.storage)
-        target = self._target
-        items = partial(stage, frame, target.path, target.storage, is_changelog=target.kind.is_changelog)
-        self.keeper().run(query, batch, items, frame.sparkSession)
+        self.keeper().run(query, batch, partial(staged_items, frame), frame.sparkSession)
 
     def merge_while(self, query: "StreamingQuery", seconds: float) -> None:
         """Merge what has waited for so long, while the query is active, also if nothing comes any more."""

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from replica.spark.packed import PACKED_SCHEMA, pack
+from replica.spark.packed import pack
 from replica.spark.packed_items import PackedItem
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -351,10 +348,3 @@ def _batch(layout: tuple[tuple[str, pa.DataType], ...], changes: list[Change]) -
     }
     names = [*(name for name, _ in layout), *facts]
     return pa.RecordBatch.from_arrays([*columns, *facts.values()], names=names)
-
-
-def frame_of(spark: SparkSession, items: list[PackedItem]) -> DataFrame:
-    """The items as the source gives them."""
-    columns = zip(*map(astuple, items), strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, PACKED_SCHEMA, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=PACKED_SCHEMA))

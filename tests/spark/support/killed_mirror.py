@@ -14,8 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-import replica.spark
-from replica.spark.jobs import history, keeper, kept_table, mirror
+from replica.spark.jobs import history, keeper, kept_table, mirror, staged_source
 from replica.spark.jobs.spark_session import await_queries
 from tests.spark.support.cluster import SHORT_LIVED
 from tests.spark.support.killed_query import POINTS as QUERY_POINTS
@@ -25,6 +24,10 @@ from tests.spark.support.spark_python import spark_python
 JOBS = {"mirror": mirror, "history": history}
 MERGE_SECONDS = 0.7
 POINTS = (*QUERY_POINTS, "between_commits")
+
+
+class KilledStagedSource(staged_source.StagedSource, KilledSource):
+    """The data source of the jobs, with a reader that may be killed."""
 
 
 def main(folder: Path, *pairs: str) -> None:
@@ -43,7 +46,7 @@ def main(folder: Path, *pairs: str) -> None:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    replica.spark.register = lambda spark: spark.dataSource.register(KilledSource)
+    staged_source.register = lambda spark: spark.dataSource.register(KilledStagedSource)
     kill = Kill()
     run, take = keeper.Keeper.run, kept_table.Step.properties
 
