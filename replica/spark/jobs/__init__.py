@@ -27,8 +27,8 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     copies_anew       tables of a running job that are copied anew: those of ``copy_requests``, and new ones
     keeper            one micro-batch after another: when tables are merged, and the state of the job
     micro_batch       a micro-batch -> steps of single tables
-    staging           rows of a micro-batch -> files in the target, in which they wait for a merge; the tasks that read
-                      the log do it: ``staged_source``
+    staging           rows of a micro-batch -> files in the target, in which they wait for a merge
+    staged_source     the tasks that read the log and stage its rows
     current_rows      a table with the rows that wait, for readers
     merges            waiting rows and a table's leaves -> new leaves; ``merge_tasks`` does it on Spark, without a
                       shuffle by ``direct_merges``
