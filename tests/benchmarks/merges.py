@@ -10,8 +10,8 @@ Measured on 2 cores, warm, by clock / by processor, a batch of 17 MB of log with
 (not quiet but where it says so):
 
     1M rows                  3.2 s / 2.8 s
-    5M rows                  2.6 s / 2.2 s; a merge, which is due every fourth batch, 7.2 / 5.9
-    5M rows, the last 1 %    0.9 s / 0.9 s; a merge 0.8 / 0.8; the other 0.65 of processor read the log
+    5M rows                  2.5 s / 2.1 s; a merge, which is due every fourth batch, 8.3 / 6.5
+    5M rows, the last 1 %    0.8 s / 0.9 s; a merge 1.6 / 1.5; the other 0.4 / 0.5 read the log and stage its rows
     500 tables               16.9 MB/s of log on a quiet machine, 11 with the merge of all tables at the end
     100M rows of 30 bytes    0.75 s / 0.8 s; a merge of 1.2 GB, due every seventh batch, 47 to 55 s / 37 to 39
 
