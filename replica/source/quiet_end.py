@@ -32,14 +32,15 @@ async def quiet_end(session: Session, source: Source) -> BinlogPosition | None:
     """
     if not source.is_mariadb and source.version >= (5, 7):
         return None
-    if await session.query_value("SELECT @@GLOBAL.event_scheduler") == "ON" or await has_prepared_xa(session):
+    if await session.query_value("SELECT @@GLOBAL.event_scheduler") == "ON":
         return None
     for pause in _PAUSES:
         end = await log_status(session, source)
         if end is None:
             return None
         if await _is_alone(session):
-            return BinlogPosition(*end)
+            # Asked last: a transaction may have been prepared meanwhile.
+            return None if await has_prepared_xa(session) else BinlogPosition(*end)
         await asyncio.sleep(pause)
     return None
 
