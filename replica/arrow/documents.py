@@ -98,7 +98,10 @@ def _pieces(rows: Positions, ends: Positions) -> Iterator[Positions]:
     """The rows, whose places ascend, in pieces of some documents each, which stay in the processor's cache."""
     if not len(rows):
         return
-    number = (ends[rows] - 1) // _PIECE_BYTES
+    # Pieces of one size: the fixed costs of a small one behind others are those of a large one.
+    begin, end = int(ends[rows[0]]), int(ends[rows[-1]]) + 1
+    size = (end - begin) / max(round((end - begin) / _PIECE_BYTES), 1)
+    number = (ends[rows] - begin) // size
     yield from np.split(rows, np.flatnonzero(np.diff(number)) + 1)
 
 
