@@ -72,7 +72,7 @@ def test_tables_that_are_copied_and_altered(server: Server, schema: str, form: s
         assert tail.stderr is not None
         lines = iter(tail.stdout.readline, b"")
         # The row of the copy; a text has no line for the end of a copy.
-        seen = list(itertools.takewhile(lambda line: b"read" not in line, lines))
+        seen = list(itertools.takewhile(lambda line: not re.search(rb"\bread\b", line), lines))
         server.query(f"ALTER TABLE {schema}.t ADD COLUMN note VARCHAR(20)")
         server.query(f"RENAME TABLE {schema}.t TO {schema}.u")
         server.query(f"INSERT INTO {schema}.u VALUES (2, 'the last')")
