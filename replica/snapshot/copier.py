@@ -243,10 +243,11 @@ class Copier:
         }
         keys = {name: table.key for name, table in copied.items()}
         before = await touches_before(self._options, self._source, file, start, keys, self._copy.dialect)
+        # First, as keys that other transactions had touched before are folded below.
+        self._copy.resolve(before.prepared)
         for name, table in copied.items():
             if self._copy.tables.get(name) is table and table.segments.start == start:
                 table.segments.lay_before(before.touched[name], Place(file, 4))
-        self._copy.resolve(before.prepared)
 
     async def _open(self, session: Session, plan: ReadPlan, window: Window) -> None:
         if window.is_locking and window.what != "table":

@@ -22,7 +22,10 @@ from protocol.gtid import GtidSet
 from protocol.position import Checkpoint
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.table import Table
+from replica.config.options import Options
+from replica.snapshot import copier
 from replica.snapshot.copy_state import CopyState
+from replica.snapshot.log_touches import Before
 from replica.snapshot.marks import FileMark, GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import MOST_AGAIN, NEWEST_AGAIN, TableProgress
@@ -400,6 +403,30 @@ def test_rows_of_xa_are_known_again_once_the_log_before_the_checkpoint_was_read(
     segments = copy.tables[IDENTITY].segments
     assert (segments.touch((1,), 0, 0), segments.touch((2,), 0, 0)) == (row, GONE)
     assert copy.tables[IDENTITY].progress.again == ((1,), (2,))
+
+
+async def test_rows_of_xa_are_known_though_other_transactions_touched_their_keys_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The XA transaction of a checkpoint is decided while the log before the checkpoint is read."""
+    copy, place, xid = SnapshotCopy(), Place("binlog.000001", 500), Xid(1, b"\x01", b"")
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), place, TableProgress((b"5",), (b"9",)))
+    copy.restore(CopyState({}, {xid: {IDENTITY: ((1,),)}}))
+    copy.settle([query("XA COMMIT X'01',X'',1")])
+    earlier, row = Touch((1, 0, 0)), Touch((1, 2, 3))
+
+    async def touches_before(*_: object) -> Before:
+        return Before({IDENTITY: {(1,): earlier}}, {xid: Touching({IDENTITY: {(1,): row}})})
+
+    monkeypatch.setattr(copier, "touches_before", touches_before)
+    options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
+    reading = copier.Copier(options, copy, lambda: place)
+    monkeypatch.setattr(reading, "_source", object())
+    await reading._read_touches(place, place.file)
+    segments = copy.tables[IDENTITY].segments
+    assert segments.covering(FileMark("binlog.000001")) == 0
+    assert segments.touch((1,), 0, 0) == Touch(row.row, last=row)
+    assert not segments.awaits_file((1,))
 
 
 ENDLESS = datetime(2106, 2, 7, 6, 28, 15, 999999, UTC)
