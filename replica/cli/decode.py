@@ -61,7 +61,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE[@PLACE]",
         help="JSON file with column names and types that the log does not have (see below); PLACE (such as "
         "binlog.000042:157) says where in the log they are so; or the file of a schema store, which knows its "
-        "places; default: relay.schemas beside the files, if a relay has written them",
+        "places; default: relay.schemas beside the files, if a relay has written them; for SQL also the CREATE TABLE "
+        "statements in the files",
     )
 
     add(
@@ -85,8 +86,8 @@ This query, run with mysql -NBr -e "...", prints a schema file (here for the sch
 
 With --changes, text is what tail prints on a terminal: a line for each change.
 
-Replay SQL with: mysql --binary-mode < FILE. For tables with generated columns SQL needs a schema file: the log does
-not say which columns are generated."""
+Replay SQL with: mysql --binary-mode < FILE. For tables with generated columns SQL needs a schema file, or their
+CREATE TABLE in the files: rows do not say which columns are generated."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -101,6 +102,10 @@ def _run(options: Namespace, console: Console) -> int:
         log = stack.enter_context(
             open_files(options, options.files, schema=options.schema, cells=getattr(renderer, "cells", None))
         )
+        if isinstance(renderer, SqlRenderer):
+            log.name_by_statements()
+            if not schema.generated:
+                renderer.use_generated(log.generated_columns)
         # No progress line on a terminal that shows the output itself.
         progress = console.progress(log.bytes_total, is_shown=not output.isatty())
         try:

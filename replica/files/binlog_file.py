@@ -4,7 +4,7 @@ This is the public interface; ``log_events`` does the reading. No connection to 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -148,6 +148,25 @@ class BinlogFile:
     def torn_bytes(self) -> int:
         """Bytes so far of incomplete events, and of zeros, at the ends of files."""
         return self._events.torn_bytes
+
+    def name_by_statements(self) -> None:
+        """Name tables that the log does not describe as their CREATE TABLE in the same files does.
+
+        Without effect if the user has given names, or if the files are not a part of one log, in order. Call it
+        before reading.
+        """
+        from .log_shapes import LogShapes, empty_history
+
+        history = None if self._schema_columns or self._events.shapes else empty_history(self._files)
+        if history is not None:
+            scan = partial(_statements, self._keys, self._selection)
+            self._events.shapes = LogShapes(history, scan, "positional", is_partial=True)
+            self._is_sequential = True
+
+    @property
+    def generated_columns(self) -> Mapping[str, Collection[str]]:
+        """The generated columns of tables that a schema history has named so far; it grows while the log is read."""
+        return {} if self._events.shapes is None else self._events.shapes.generated
 
     def raw_events(self) -> Iterator[RawEvent]:
         """All events as ``(bytes, offset, event)``: the decrypted bytes with header and checksum, the offset in the

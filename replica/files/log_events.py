@@ -77,7 +77,7 @@ class LogEvents:
         self._files = files
         self._range = log_range
         self._schema = schema
-        self._shapes = shapes
+        self.shapes = shapes
         # What the event that was described last changes in tables.
         self._changes: Sequence[Event] = ()
         self._columns = columns
@@ -152,8 +152,8 @@ class LogEvents:
         """All events, in pieces: a generator between events and user would cost 20 ns an event."""
         try:
             files = self._range.choose(self._files)
-            if self._shapes is not None:
-                self._shapes.begin(files, self._files)
+            if self.shapes is not None:
+                self.shapes.begin(files, self._files)
             for file in files:
                 self.file = file.name
                 self._open = OpenLogFile(file, self._torn)
@@ -228,7 +228,7 @@ class LogEvents:
         events: list[Event] = []
         failed: ReplicaError | None = None
         try:
-            if self._schema or self._columns or self._shapes is not None:
+            if self._schema or self._columns or self.shapes is not None:
                 for located in batch:
                     event = self._decode(*located)
                     if event is not None:
@@ -333,14 +333,14 @@ class LogEvents:
 
     def _describe(self, event: Event) -> None:
         """Describe a table whose map has no names by the user's ``schema`` or the schema history."""
-        if self._shapes is not None:
-            changes = self._shapes.follow(event, self.wants_table)
+        if self.shapes is not None:
+            changes = self.shapes.follow(event, self.wants_table)
             # They have no bytes, which ``next_raw`` gives.
             self._changes = [] if self._is_raw_wanted else changes
         if type(event) is TableMapEvent and event.table.names_from is None:
             name = str(event.table)
             columns = self._schema.get(name)
-            named = None if columns is not None or self._shapes is None else self._shapes.named(event)
+            named = None if columns is not None or self.shapes is None else self.shapes.named(event)
             if named is not None:
                 event.table = self.decoder.name_table(event.table_id, named)
             elif columns is not None or name in self._columns:

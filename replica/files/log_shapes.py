@@ -46,12 +46,17 @@ class LogShapes:
         *,
         looks_beside: bool = False,
         tells_changes: bool = False,
+        is_partial: bool = False,
     ) -> None:
         """``looks_beside``: files that were not given, and lie beside those that were, are scanned, too.
 
-        ``tells_changes``: users get a ``SchemaChangeEvent`` behind a statement.
+        ``tells_changes``: users get a ``SchemaChangeEvent`` behind a statement. ``is_partial``: a table that the
+        history does not know may have been there.
         """
+        self._is_partial = is_partial
         self._tells_changes = tells_changes
+        #: The generated columns of tables that were named, as they were in the last of their table maps.
+        self.generated: dict[str, frozenset[str]] = {}
         self._history = history
         # What statements of the files tell of the time before the history begins.
         self._past: SchemaHistory | None = None
@@ -109,7 +114,13 @@ class LogShapes:
         return []
 
     def _apply(self, logged: LoggedStatement) -> list[TableChange]:
+        known = self._history.tables if self._is_partial else {}
         changes = self._history.apply(logged.statement, logged.end)
+        if self._is_partial and "EXISTS" in logged.statement.sql.upper():
+            for table in [change.table for change in changes if change.after and change.table not in known]:
+                # IF NOT EXISTS is logged also where the table was there and the statement did nothing.
+                reason = f"the statement that ends at {logged.end} may have found the table"
+                self._history.set_at(table, logged.end, Unknown(reason))
         for table in [change.table for change in changes]:
             # Only a schema store tells lower_case_table_names; the statement may be about the table of small letters.
             folded = TableName(table.schema.lower(), table.name.lower())
@@ -131,6 +142,8 @@ class LogShapes:
         else:
             problem = first_difference(state, event.table)
         table = with_shape(event.table, state) if isinstance(state, Shape) and problem is None else None
+        if isinstance(state, Shape) and table is not None:
+            self.generated[str(table)] = frozenset(one.name for one in state.columns if one.generated)
         if table is not None and nameless(table):
             problem = "a later statement dropped, moved or changed some of them"
         if problem is not None and self._on_mismatch == "error":
@@ -181,6 +194,16 @@ class LogShapes:
         version = tuple(int(number) for number in _NUMBERS.findall(event.server_version)[:3])
         is_mariadb = "mariadb" in event.server_version.lower()
         return LogTraits(is_mariadb, version, self._history.folds_names)
+
+
+def empty_history(files: Sequence[LogFile]) -> SchemaHistory | None:
+    """A history that knows no tables where the files begin; None if they are not one part of a log, in order."""
+    names = [split_file_name(file.name) for file in files]
+    first, digits = names[0]
+    wanted = [(first, int(digits or 0) + number) for number in range(len(names))]
+    if not digits or [(base, int(number or -1)) for base, number in names] != wanted:
+        return None
+    return SchemaHistory("", BinlogPosition(files[0].name, FIRST_POSITION))
 
 
 def _between(files: Sequence[LogFile], first: str, last: str, *, looks_beside: bool) -> list[LogFile] | None:

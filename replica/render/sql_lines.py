@@ -96,11 +96,11 @@ class SqlRenderer:
         self.cells = sql_cells()
         self.left_out = 0
         self._on_unsupported = on_unsupported
-        rows, session = RowStatements(generated), SqlSession(disable_log)
+        self._rows, session = RowStatements(generated), SqlSession(disable_log)
         self._writer: _Writer = (
-            _Undo(output, rows, session, wants_table)
+            _Undo(output, self._rows, session, wants_table)
             if flashback
-            else _Redo(output, rows, session, with_statements)
+            else _Redo(output, self._rows, session, with_statements)
         )
 
     def render(self, raw: bytes, position: int, event: Event) -> None:
@@ -115,6 +115,10 @@ class SqlRenderer:
                 raise
             self.left_out += 1
             self._writer.write(_comment(f"left out: {error}"))
+
+    def use_generated(self, generated: Mapping[str, Collection[str]]) -> None:
+        """Take the generated columns by table from here, also those that are added later."""
+        self._rows.generated = generated
 
     def follow(self, server_version: str) -> None:
         """Note the server's version, for a reader that begins after a file's format description."""

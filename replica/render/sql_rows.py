@@ -57,7 +57,7 @@ class RowStatements:
     is_mariadb = False
 
     def __init__(self, generated: Mapping[str, Collection[str]] | None = None) -> None:
-        self._generated = generated or {}
+        self.generated = generated or {}
         self._tables: BoundedCache[int, _TableSql] = BoundedCache(_TABLES_BYTES)
 
     def redo(self, event: RowsEvent) -> Iterator[str]:
@@ -119,17 +119,18 @@ class RowStatements:
     def _table(self, event: RowsEvent) -> "_TableSql":
         table = self._tables.get(id(event.table))
         if table is None:
-            if event.table.names_from is None:
+            if event.table.names_from is None or _lacks_names(event.table):
                 raise SourceConfigurationError(
-                    f"the log has no column names for {event.table} at {event.file}:{event.position}, and SQL needs "
-                    "them: set binlog_row_metadata=FULL on the source, or give the names with --schema"
+                    f"the log has no column names for {event.table} at {event.file}:{event.position}, nor have the "
+                    "files its CREATE TABLE, and SQL needs them: set binlog_row_metadata=FULL on the source, or give "
+                    "the names with --schema"
                 )
             if self.is_mariadb and _is_versioned(event.table):
                 raise unsupported(
                     event,
                     f"{event.table} is system-versioned, and no statement can write the periods of its rows",
                 )
-            generated = self._generated.get(str(event.table), ())
+            generated = self.generated.get(str(event.table), ())
             table = _TableSql(event.table, generated)
             self._tables.keep(id(event.table), table, _COLUMN_SIZE * (1 + len(event.table.columns)))
         return table
@@ -146,6 +147,11 @@ class RowStatements:
                     f"{event.table.columns[index].name!r} is not in the log: undoing needs binlog_row_image=FULL on "
                     "the source",
                 )
+
+
+def _lacks_names(table: Table) -> bool:
+    """Whether a schema history knows only some of the columns."""
+    return any(name == f"@{number}" for number, name in enumerate(table.column_names, 1))
 
 
 class _TableSql:

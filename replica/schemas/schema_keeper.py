@@ -260,6 +260,8 @@ class SchemaKeeper:
             named = self.tracker.named(event)
             if named is not None:
                 return named
+            if not any(place < changed for changed in history.places_of(name)):
+                break
         before = history.shape_at(name, place)
         if not await self._read_again(reader, history, name, place):
             self._warn(
@@ -276,11 +278,11 @@ class SchemaKeeper:
     def _begins(self, place: BinlogPosition) -> list[BinlogPosition]:
         """Places from which the history is to be known, so that it has a table's names at ``place``.
 
-        If a statement behind ``place`` has taken names away, one before it may have given them, as CREATE TABLE.
+        If a statement behind ``place`` has taken names away, one before it may have given them, as CREATE TABLE: the
+        log file is read from its beginning, wherever in it the stream began.
         """
         begin = min(place, self.tracker.begin or place)
-        told = self.tracker.told_begin
-        return [begin] if told is None or told >= begin else [begin, told]
+        return [begin, BinlogPosition(begin.file, FIRST_POSITION)]
 
     async def _extended(
         self, reader: TableReader, history: SchemaHistory, place: BinlogPosition

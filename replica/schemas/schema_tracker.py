@@ -48,7 +48,7 @@ class SchemaTracker:
         # Where the first dump of this server began; or, of a dump by GTIDs without an event, the start of its file.
         self.begin: BinlogPosition | None = None
         # The place that the source told first: at the beginning of the dump, or before it in the same file.
-        self.told_begin: BinlogPosition | None = None
+        self._told_begin: BinlogPosition | None = None
         # The tables at the beginning of a dump whose first place is not known yet, and the source's identity.
         self._awaiting: tuple[str, Catalog] | None = None
         # The last place that has been followed to, and the last of them that the history has heard of.
@@ -71,7 +71,7 @@ class SchemaTracker:
     def move(self, traits: LogTraits, source: str, catalog: Catalog) -> None:
         """The log now comes from another server; the tables are as in ``catalog`` where it begins."""
         self._traits, self.history, self._awaiting = traits, None, (source, catalog)
-        self.begin = self.told_begin = None
+        self.begin = self._told_begin = None
         self._reached = self._told = ("", 0)
         self._unsaved.clear()
         self.changed.clear()
@@ -85,8 +85,8 @@ class SchemaTracker:
         """
         place = BinlogPosition(file, position)
         if file and not is_exact and self.begin is None:
-            self.told_begin = place
-        if file and (self.begin is None or (is_exact and self.begin is self.told_begin)):
+            self._told_begin = place
+        if file and (self.begin is None or (is_exact and self.begin is self._told_begin)):
             self.begin = place
         if self._awaiting is not None and file:
             (source, catalog), self._awaiting = self._awaiting, None
