@@ -282,7 +282,7 @@ class SchemaKeeper:
         log file is read from its beginning, wherever in it the stream began.
         """
         begin = min(place, self.tracker.begin or place)
-        return [begin, BinlogPosition(begin.file, FIRST_POSITION)]
+        return list(dict.fromkeys((begin, BinlogPosition(begin.file, FIRST_POSITION))))
 
     async def _extended(
         self, reader: TableReader, history: SchemaHistory, place: BinlogPosition

@@ -170,10 +170,10 @@ def _with_position(offset: Offset, end: str) -> Offset:
 async def _time(options: Options) -> int:
     greeted = await Greeted.open(options)
     await greeted.session.aclose()
-    return logged_time(greeted.source)
+    return _logged_time(greeted.source)
 
 
-def logged_time(source: Source) -> int:
+def _logged_time(source: Source) -> int:
     """The time of a source in microseconds since 1970, rounded down as in its log."""
     is_exact = not source.is_mariadb and source.version >= _EXACT_TIMES
     return int(source.now * 1_000_000) if is_exact else int(source.now) * 1_000_000
