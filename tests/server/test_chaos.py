@@ -59,13 +59,14 @@ async def disturb(server: Server, writer: Writer, kills: int, rng: random.Random
     pause, changes = writer.pause, writer.workload.changes
     deeds: list[Callable[[Server], None]] = [container.restart] * kills + [container.kill_dumps] * 2
     rng.shuffle(deeds)
-    # The writer has a third of its work left at least: a kill takes a second where the machine is busy.
     moments = sorted(rng.randrange(changes // 20, changes * 2 // 3) for _ in deeds)
     for moment, deed in zip(moments, deeds, strict=True):
         await until(partial(has_committed, writer, moment), seconds=600)
+        # A kill takes seconds where the machine is busy: the writer waits for it before its work is done.
+        writer.limit = writer.committed + changes // (4 * len(deeds))
         writer.pause = 0
         await asyncio.to_thread(deed, server)
-        writer.pause = pause
+        writer.pause, writer.limit = pause, changes
 
 
 def has_committed(writer: Writer, number: int) -> bool:
