@@ -409,7 +409,8 @@ def connect(
             ``Read`` changes between those of the log, each with the values that it has at that place of the log:
             applied in order, as upserts, they give the exact table. Nothing is locked or written on the source.
             Needs SELECT and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). Without GTIDs, on MySQL 5.6 and on MariaDB
-            the stream begins at the start of the current log file, so changes of before the copy come first.
+            the stream begins at the start of the current log file, so changes of before the copy come first, unless
+            there is a moment when no statement of others runs (not for MySQL 5.7 and later).
             ``stop`` waits for the end of the copy. A checkpoint keeps the state of the copy. After a
             ``SnapshotRestartedEvent`` (``tx.voided``) a table is read anew: delete the rows that came before it.
         stop: None (never stop); ``"now"``: the end of the log at connect; a position; a GTID set: when all its

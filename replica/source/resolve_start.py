@@ -24,6 +24,7 @@ from ..config.selection import Start
 from ..sql.quoting import hex_literal
 from .log_scan import LogScan
 from .prepared_xa import undecided_xa
+from .quiet_end import quiet_end
 from .server_facts import (
     Source,
     executed_gtids,
@@ -45,7 +46,7 @@ class StartPoint:
     ``gtid_set`` holds the transactions before this point, None if they are not known. With ``by_gtid`` the dump asks
     for all transactions outside ``gtid_set``, otherwise for ``file`` from ``position`` on (an empty name: the oldest
     file). With ``not_before`` (seconds since 1970) the stream begins with the first transaction that began at that
-    time or later.
+    time or later. ``is_visible``: everything before this point is known to be visible in the tables.
     """
 
     file: str = ""
@@ -53,6 +54,7 @@ class StartPoint:
     gtid_set: AnyGtidSet | None = None
     by_gtid: bool = False
     not_before: int | None = None
+    is_visible: bool = False
 
 
 async def resolve_start(start: Start, session: Session, source: Source, scan: LogScan) -> StartPoint:
@@ -86,9 +88,11 @@ async def _from_now(session: Session, source: Source, scan: LogScan) -> StartPoi
 async def _from_visible(session: Session, source: Source, scan: LogScan) -> StartPoint:
     """A place before which all transactions are visible in the tables, for a copy of the tables that begins there.
 
-    That is ``gtid_executed`` if the source's engine commits before it adds the GTID. Otherwise it is the beginning of
-    the current log file: the source begins a file when all commits of the previous file are done. XA transactions
-    that are prepared and not decided come again: they are executed by their GTIDs, and their rows are invisible.
+    That is ``gtid_executed`` if the source's engine commits before it adds the GTID. Otherwise it is the end of the
+    log at a quiet moment, else the beginning of the current log file: the source begins a file when all commits of
+    the previous file are done. Rows that were written to that file come again then, also if a foreign key has deleted
+    them without an event. XA transactions that are prepared and not decided come again: they are executed by their
+    GTIDs, and their rows are invisible.
     """
     if source.is_relay:
         raise ConfigurationError(
@@ -100,6 +104,12 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
         return StartPoint(
             gtid_set=executed - await undecided_xa(session, scan, end.file, executed), by_gtid=True
         )
+    quiet = await quiet_end(session, source)
+    if quiet is not None:
+        point = await _from_position(quiet, session, source)
+        if source.has_gtids:
+            point = await with_gtids(point, scan)
+        return replace(point, is_visible=True)
     end = await log_end(session, source, scan)
     return await _from_position(BinlogPosition(end.file, FIRST_POSITION), session, source)
 

@@ -318,7 +318,7 @@ class BinlogStream(GroupedStream):
             self._source = dump.source
             await self._schemas.open(opening, start if isinstance(start, Checkpoint) else None)
             is_over = self._delivery.begin(opening)
-            if await self._copy.begin(dump.session, dump.source, start):
+            if await self._copy.begin(dump.session, dump.source, start, opening.start):
                 is_over = self._delivery.hold_stop()
             if not (is_over or self._has_ended):
                 if self._options.semi_sync:

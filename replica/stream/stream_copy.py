@@ -16,13 +16,13 @@ from ..config.snapshot_status import SnapshotStatus
 from ..config.table_filter import exact_pattern, table_filter
 from ..snapshot.copier import Copier
 from ..snapshot.copy_state import CopyState
-from ..snapshot.marks import Place
+from ..snapshot.marks import LOWEST, Place
 from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
 from ..snapshot.table_list import key_columns_of, list_tables, may_select, read_plans
 from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
-from ..source.resolve_start import is_same_server
+from ..source.resolve_start import StartPoint, is_same_server
 from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
 from ..sql.dialect import Dialect
@@ -83,10 +83,10 @@ class StreamCopy:
 
     # Beginning
 
-    async def begin(self, session: Session, source: Source, start: object) -> bool:
+    async def begin(self, session: Session, source: Source, start: object, point: StartPoint) -> bool:
         """Begin what the stream's start asks for, or go on with the copy of a checkpoint, before the first event.
 
-        Returns whether there is a copy.
+        ``point`` is where the dump begins. Returns whether there is a copy.
         """
         text = start.snapshot if isinstance(start, Checkpoint) else None
         if text is None and start != "snapshot":
@@ -109,7 +109,8 @@ class StreamCopy:
         copy.has_all = state is None or state.has_all
         plans = await read_plans(session, source, unfinished, self._options, self._suffix)
         await self._check_keys(session, source, plans.values())
-        place = self._place()
+        # Touches from before a place up to which everything is visible are not needed.
+        place = LOWEST if point.is_visible else self._place()
         for table, plan in plans.items():
             copy.add(table, key_columns_of(plan), place, state.tables[table] if state else None)
         if state is not None:

@@ -13,7 +13,7 @@ import pytest
 import replica
 import replica.sync
 from replica import SnapshotCompleteEvent, SnapshotRowsEvent
-from tests.server.support.streams import SECONDS, stream_of
+from tests.server.support.streams import SECONDS, busy, stream_of
 from tests.support.servers import Server
 
 ROWS = 500
@@ -105,7 +105,10 @@ async def test_rows_that_the_log_does_not_tell_wait_for_the_next_file(
         connection.commit()
     read: dict[object, object] = {}
     chunks = 0
-    async with asyncio.timeout(SECONDS), stream_of(server, tables="d.t", **QUIET) as stream:
+    stream = stream_of(server, tables="d.t", **QUIET)
+    with busy(server):
+        await stream.__aenter__()
+    async with asyncio.timeout(SECONDS), contextlib.aclosing(stream):
         async for event in stream:
             if isinstance(event, SnapshotCompleteEvent):
                 break

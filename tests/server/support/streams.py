@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+
+import pymysql
 
 import replica
 from replica import BinlogPosition, BinlogStream, Change, Event, RowsEvent
@@ -54,6 +57,34 @@ def executed(server: Server) -> str:
     variable = "gtid_executed" if server.family == "mysql" else "gtid_binlog_pos"
     [(text,)] = server.query(f"SELECT @@GLOBAL.{variable}")
     return str(text).replace("\n", "")
+
+
+@contextlib.contextmanager
+def busy(server: Server) -> Iterator[None]:
+    """A statement runs all the while: a copy finds no quiet moment, and begins at the start of the log file."""
+    with contextlib.closing(server.connect()) as sleeping:
+        [(number,)] = _rows(sleeping, "SELECT CONNECTION_ID()")
+        thread = threading.Thread(target=_sleep, args=(sleeping,))
+        thread.start()
+        running = f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {number} AND COMMAND = 'Query'"
+        while not server.query(running):
+            time.sleep(0.01)
+        try:
+            yield
+        finally:
+            server.query(f"KILL {number}")
+            thread.join()
+
+
+def _rows(connection: pymysql.Connection[Any], sql: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def _sleep(connection: pymysql.Connection[Any]) -> None:
+    with contextlib.suppress(pymysql.Error):
+        _rows(connection, "SELECT SLEEP(600)")
 
 
 @contextlib.contextmanager
