@@ -31,6 +31,7 @@ from replica.spark.jobs import (
     spark_session,
 )
 from replica.spark.jobs.copy_requests import Requests
+from replica.spark.jobs.copy_tasks import Piece
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.resync import resync
 from tests.server.support import random_shop
@@ -145,13 +146,13 @@ def test_other_tables_do_not_wait_for_a_copy(
     server.query(f"ANALYZE TABLE {copied}")
     server.query(f"CREATE TABLE {ticks} (id INT PRIMARY KEY)")
     job.run()
-    copy, rounds, waiting = copy_tasks.copy_range, list[int](), list[int]()
+    copy, rounds, waiting = copy_tasks.copy_pieces, list[int](), list[int]()
     turn = threading.Lock()
 
-    def copy_range(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+    def copy_pieces(*given: Any, pieces: list[Piece], **named: Any) -> Any:
         # Ranges are read at the same time.
         with turn:
-            return copy_and_wait(copy(session, source, *given, **named), source["table"])
+            return copy_and_wait(copy(*given, pieces=pieces, **named), pieces[0].name)
 
     def copy_and_wait(files: Any, table: str) -> Any:
         number = len(rounds)
@@ -172,7 +173,7 @@ def test_other_tables_do_not_wait_for_a_copy(
         eventually(is_merged, PATIENCE)
         return files
 
-    monkeypatch.setattr(first_copy, "copy_range", copy_range)
+    monkeypatch.setattr(first_copy, "copy_pieces", copy_pieces)
     monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 1 << 13)
     with RandomWriter(server, shop, rng) as writer, job.running(merge_interval=1):
         resync(str(job.target), [copied])

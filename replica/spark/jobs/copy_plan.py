@@ -45,8 +45,8 @@ from .job_state import TableState, known_columns
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
 from .staging import schema_from_text, schema_to_text
 
-# Version 2 had a commit for several ranges, how many said an option.
-_VERSION: Final = 3
+# Version 3 had no sizes.
+_VERSION: Final = 4
 #: A range is about so many bytes of the source's table; Parquet takes about a third. Its job costs Spark 0.2 s of
 #: processor, against 0.6 s of its task.
 _RANGE_BYTES: Final = 128 << 20
@@ -60,13 +60,14 @@ _SIZES: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_s
 class CopiedTable:
     """How one table is copied: ``schema`` in the types of kept tables, ranges of its key, ranges of its leaves.
 
-    ``defaults`` and ``kinds`` are those of ``TableState``.
+    ``size`` is that of the source's table in bytes. ``defaults`` and ``kinds`` are those of ``TableState``.
     """
 
     schema: pa.Schema
     key: tuple[str, ...]
     ranges: tuple[KeyRange, ...]
     leaves: tuple[Range, ...]
+    size: int
     defaults: Mapping[str, str | None] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
 
@@ -101,6 +102,7 @@ class CopyPlan:
                 "key": table.key,
                 "ranges": [range_to_json(keys) for keys in table.ranges],
                 "leaves": table.leaves,
+                "size": table.size,
                 "defaults": dict(table.defaults),
                 "kinds": dict(table.kinds),
             }
@@ -126,6 +128,7 @@ class CopyPlan:
                 tuple(table["key"]),
                 tuple(map(range_from_json, table["ranges"])),
                 tuple((low, high) for low, high in table["leaves"]),
+                table["size"],
                 table["defaults"],
                 table["kinds"],
             )
@@ -211,7 +214,7 @@ async def _table(session: Session, plan: ReadPlan, size: int, estimate: int, lea
     assert plan.shape.primary is not None
     key = tuple(name for name, _ in plan.shape.primary.parts)
     leaves = leaf_ranges(kept.field(key[0]), ranges, -(-size // (LEAF_BYTES * _COMPRESSION)))
-    return CopiedTable(kept, key, tuple(ranges), leaves, *await _definitions(session, plan.table))
+    return CopiedTable(kept, key, tuple(ranges), leaves, size, *await _definitions(session, plan.table))
 
 
 def kept_schema(table: Table) -> pa.Schema:

@@ -1,7 +1,7 @@
-"""The tasks of a first copy: a range of a source's table -> files of leaves, which no commit names yet.
+"""The tasks of a first copy: ranges of a source's tables -> files of leaves, which no commit names yet.
 
-Each task reads its range over one connection, with the password that its machine has, and writes files. It returns
-their names. A task that fails leaves files behind that nobody sees; ``vacuum`` deletes them.
+Each task reads its ranges one after another, each over a connection, with the password that its machine has, and
+writes files. It returns their names. A task that fails leaves files behind that nobody sees; ``vacuum`` deletes them.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from protocol.records import record
+
 from ...snapshot.range_reader import read_ranges
-from ...snapshot.row_keys import KeyRange
 from ..packed import without_durations
 from ..source_options import parse_options
 from ..stream_connection import connection_options
@@ -31,30 +32,44 @@ if TYPE_CHECKING:
 _COPY: Final = "mysql-replica-copy"
 
 
-def copy_range(
-    spark: "SparkSession",
-    source: Mapping[str, str],
-    path: str,
-    table: CopiedTable,
-    keys: KeyRange,
-    *,
-    indexed: int,
-    storage: Mapping[str, str],
-) -> list[NewFile]:
-    """Copy this range to files in ``path``, by one task. ``source`` names the password, has none."""
+@record(slots=True, frozen=True)
+class Piece:
+    """A range of a table to copy: the range with this number of the ``table`` to files in the folder ``path``.
+
+    The first ``indexed`` columns get statistics.
+    """
+
+    name: str
+    path: str
+    table: CopiedTable
+    number: int
+    indexed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """What the task needs to know."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "schema": schema_to_text(self.table.schema),
+            "key": self.table.key,
+            "leaves": self.table.leaves,
+            "range": range_to_json(self.table.ranges[self.number]),
+            "indexed": self.indexed,
+        }
+
+
+def copy_pieces(
+    spark: "SparkSession", source: Mapping[str, str], *, pieces: Sequence[Piece], storage: Mapping[str, str]
+) -> list[list[NewFile]]:
+    """Copy the pieces by one task; the files of each. ``source`` names the password, has none."""
     spark.dataSource.register(CopySource)
     plan = {
         "source": dict(source),
-        "path": path,
-        "schema": schema_to_text(table.schema),
-        "key": table.key,
-        "leaves": table.leaves,
-        "range": range_to_json(keys),
-        "indexed": indexed,
+        "pieces": [piece.to_json() for piece in pieces],
         "storage": dict(storage),
     }
-    rows = spark.read.format(_COPY).option("plan", json.dumps(plan)).load().collect()
-    return [NewFile(*file) for row in rows for file in json.loads(row.files)]
+    [row] = spark.read.format(_COPY).option("plan", json.dumps(plan)).load().collect()
+    return [[NewFile(*file) for file in files] for files in json.loads(row.files)]
 
 
 class CopySource(DataSource):
@@ -75,38 +90,41 @@ class CopySource(DataSource):
 
 
 class CopyReader(DataSourceReader):
-    """One task for one range."""
+    """One task for all pieces of the plan."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The range."""
-        return [InputPartition(self._plan["range"])]
+        """All pieces."""
+        return [InputPartition(self._plan["pieces"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Copy the range, and name its files."""
-        files = asyncio.run(_copy(self._plan, range_from_json(partition.value)))
-        text = json.dumps([list(asdict(file).values()) for file in files])
+        """Copy the pieces, and name their files."""
+        files = asyncio.run(self._copy(partition.value))
+        text = json.dumps([[list(asdict(file).values()) for file in of_piece] for of_piece in files])
         yield pa.RecordBatch.from_pydict({"files": [text]})
 
+    async def _copy(self, pieces: Sequence[Mapping[str, Any]]) -> list[list[NewFile]]:
+        return [await self._copy_one(piece) for piece in pieces]
 
-async def _copy(plan: Mapping[str, Any], keys: KeyRange) -> list[NewFile]:
-    options = parse_options(plan["source"])
-    assert options.table is not None
-    schema_name, _, name = options.table.partition(".")
-    schema = schema_from_text(plan["schema"])
-    writer = LeafWriter(
-        folder(plan["path"], plan["storage"]),
-        schema,
-        plan["key"],
-        kind=ROWS,
-        ranges=[(low, high) for low, high in plan["leaves"]],
-        indexed=plan["indexed"],
-    )
-    async for chunk in read_ranges(connection_options(options), (schema_name, name), [keys]):
-        writer.add(kept_rows(chunk.rows, schema))
-    return writer.finish()
+    async def _copy_one(self, piece: Mapping[str, Any]) -> list[NewFile]:
+        options = parse_options({**self._plan["source"], "table": piece["name"]})
+        assert options.table is not None
+        schema_name, _, name = options.table.partition(".")
+        schema = schema_from_text(piece["schema"])
+        writer = LeafWriter(
+            folder(piece["path"], self._plan["storage"]),
+            schema,
+            piece["key"],
+            kind=ROWS,
+            ranges=[(low, high) for low, high in piece["leaves"]],
+            indexed=piece["indexed"],
+        )
+        keys = range_from_json(piece["range"])
+        async for chunk in read_ranges(connection_options(options), (schema_name, name), [keys]):
+            writer.add(kept_rows(chunk.rows, schema))
+        return writer.finish()
 
 
 def kept_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
