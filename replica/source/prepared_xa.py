@@ -1,8 +1,8 @@
 """Finds XA transactions that are prepared and not decided at a place: the log has their rows, tables do not.
 
 A copy of tables that begins at the place has to get them again, or the rows of their XA COMMIT would be missing.
-MySQL lets few users ask for XA RECOVER, so the current log file is read: rows are not decoded. A transaction that was
-prepared in an older file is not found.
+MySQL 8.0 and later let few users ask for XA RECOVER, so the current log file is read: rows are not decoded. A
+transaction that was prepared in an older file is not found.
 """
 
 from typing import Final
@@ -31,6 +31,11 @@ async def has_prepared_xa(session: Session) -> bool:
     """Whether a session of the server has prepared an XA transaction since the server started."""
     rows = await session.query("SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'", 2)
     return bool(rows) and str(rows[0][1]) != "0"
+
+
+async def are_xa_prepared(session: Session) -> bool:
+    """Whether XA transactions are prepared and not decided now. MariaDB and MySQL up to 5.7 tell every user."""
+    return await has_prepared_xa(session) and bool(await session.query("XA RECOVER", 4))
 
 
 async def undecided_xa(session: Session, scan: LogScan, file: str, executed: GtidSet) -> GtidSet:

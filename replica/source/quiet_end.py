@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.position import BinlogPosition
 
-from .prepared_xa import has_prepared_xa
+from .prepared_xa import are_xa_prepared
 from .server_facts import Source, log_status
 from .session import Session
 
@@ -27,7 +27,7 @@ _DUMPS: Final = "SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIK
 async def quiet_end(session: Session, source: Source) -> BinlogPosition | None:
     """The end of the log at a moment when nothing else ran; None if there was no such moment, or none can be proven.
 
-    There is none either where XA transactions were prepared: their rows may be in the log before this end, and are
+    There is none either while XA transactions are prepared: their rows may be in the log before this end, and are
     not visible. MySQL 5.7 and later do not tell everybody whether they apply another source's log.
     """
     if not source.is_mariadb and source.version >= (5, 7):
@@ -40,7 +40,7 @@ async def quiet_end(session: Session, source: Source) -> BinlogPosition | None:
             return None
         if await _is_alone(session):
             # Asked last: a transaction may have been prepared meanwhile.
-            return None if await has_prepared_xa(session) else BinlogPosition(*end)
+            return None if await are_xa_prepared(session) else BinlogPosition(*end)
         await asyncio.sleep(pause)
     return None
 

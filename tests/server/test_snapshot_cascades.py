@@ -82,6 +82,20 @@ def replica_of_the_same_user(server: Server) -> Iterator[None]:
         loop.close()
 
 
+@pytest.mark.parametrize("server", ["mysql:5.6", "mariadb:10.11", "mariadb:11.8"], indirect=True)
+async def test_rows_of_a_prepared_transaction_come(server: Server, cascades: str) -> None:
+    """They are in MariaDB's log and in no table, so the log is read from before them."""
+    with contextlib.closing(server.connect()) as connection, connection.cursor() as cursor:
+        for statement in ("START 'x'", None, "END 'x'", "PREPARE 'x'"):
+            cursor.execute(f"XA {statement}" if statement else f"INSERT INTO {cascades}.parent VALUES (3)")
+        _, ops = await copied(server, cascades)
+        assert "insert" in ops
+        cursor.execute("XA COMMIT 'x'")
+    decided, ops = await copied(server, cascades)
+    assert set(decided["parent"]) == {2, 3}
+    assert ops == ["read"] * 5
+
+
 async def test_another_stream_of_the_same_user_does_not_count(server: Server, cascades: str) -> None:
     with replica_of_the_same_user(server):
         _, ops = await copied(server, cascades)

@@ -48,6 +48,10 @@ async def test_nothing_runs() -> None:
     assert await end_of() == END
 
 
+async def test_xa_transactions_were_decided_before() -> None:
+    assert await end_of(**{XA: [("Com_xa_prepare", "3")], "XA RECOVER": []}) == END
+
+
 async def test_dumps_of_the_same_user_change_nothing() -> None:
     assert await end_of(**{DUMPS: [("8",), ("9",)], RUNNING: status(3)}) == END
 
@@ -62,7 +66,7 @@ async def test_dumps_of_the_same_user_change_nothing() -> None:
         {RUNNING: []},
         {DUMPS: [("8",)], RUNNING: status(3)},
         {SCHEDULER: [("ON",)]},
-        {XA: [("Com_xa_prepare", "1")]},
+        {XA: [("Com_xa_prepare", "1")], "XA RECOVER": [("1", "1", "0", "x")]},
         {"SHOW MASTER STATUS": []},
     ],
 )
