@@ -4,9 +4,10 @@ Every event has ``header``, ``file`` (binlog file name, empty if not known) and 
 start in that file). Events have slots but are not frozen: a frozen class triples the cost of a new event.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from decimal import Decimal
+from itertools import repeat
 from typing import Any
 
 from ..gtid import Gtid, GtidSet, MariadbGtid, new_gtid
@@ -17,7 +18,7 @@ from ..rows.table import Table
 from .event import Event as Event
 from .event import EventHeader as EventHeader
 from .event import new_header as new_header
-from .row_changes import Change, Delete, Insert, Update, image_of
+from .row_changes import Change, Delete, Image, Insert, Update, images_of
 
 
 @record(slots=True)
@@ -445,12 +446,11 @@ class WriteRowsEvent(RowsEvent):
 
     def changes(self) -> Iterator[Change]:
         """The rows as inserts: ``before`` is None."""
-        for row in self.rows:
-            yield Insert(self.table, image_of(self.table, row))
+        return map(Insert, repeat(self.table), images_of(self.table, self.rows))
 
     def rows_as(self, kind: type[AsType]) -> Iterator[AsType]:
         """The rows as objects of the type ``kind``: see ``Update.after_as``."""
-        return (row_as(kind, image_of(self.table, row), self.table) for row in self.rows)
+        return (row_as(kind, image, self.table) for image in images_of(self.table, self.rows))
 
 
 @record(slots=True)
@@ -466,15 +466,19 @@ class UpdateRowsEvent(RowsEvent):
 
     def changes(self) -> Iterator[Change]:
         """The rows as updates, with both images."""
-        for before, after in self.rows:
-            yield Update(self.table, image_of(self.table, before), image_of(self.table, after))
+        return map(Update, repeat(self.table), *self._images())
 
     def rows_as(self, kind: type[AsType]) -> Iterator[tuple[AsType, AsType]]:
         """The rows as pairs, before and after, of objects of the type ``kind``: see ``Update.after_as``."""
         table = self.table
-        for before, after in self.rows:
-            images = image_of(table, before), image_of(table, after)
-            yield row_as(kind, images[0], table), row_as(kind, images[1], table)
+        return (
+            (row_as(kind, before, table), row_as(kind, after, table))
+            for before, after in zip(*self._images(), strict=True)
+        )
+
+    def _images(self) -> tuple[Iterable[Image], Iterable[Image]]:
+        rows, table = self.rows, self.table
+        return images_of(table, [row for row, _ in rows]), images_of(table, [row for _, row in rows])
 
 
 @record(slots=True)
@@ -485,9 +489,8 @@ class DeleteRowsEvent(RowsEvent):
 
     def changes(self) -> Iterator[Change]:
         """The rows as deletes: ``after`` is None."""
-        for row in self.rows:
-            yield Delete(self.table, image_of(self.table, row))
+        return map(Delete, repeat(self.table), images_of(self.table, self.rows))
 
     def rows_as(self, kind: type[AsType]) -> Iterator[AsType]:
         """The rows as objects of the type ``kind``: see ``Update.after_as``."""
-        return (row_as(kind, image_of(self.table, row), self.table) for row in self.rows)
+        return (row_as(kind, image, self.table) for image in images_of(self.table, self.rows))

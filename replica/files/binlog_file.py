@@ -231,7 +231,7 @@ class BinlogFile:
         if self._transactions is None:
             from ..transactions.transaction import FileTransactions
 
-            self._transactions = FileTransactions(self._events.next_raw)
+            self._transactions = FileTransactions(self._events.next_sized)
         return self._transactions
 
     def arrow(

@@ -125,8 +125,8 @@ class LogEvents:
             self._piece.close()
         self._pieces.close()
 
-    def next_raw(self) -> RawEvent | None:
-        """The next event, also of types that users do not see, with its bytes and its offset in the file."""
+    def next_sized(self) -> tuple[int, Event] | None:
+        """The next event, also of types that users do not see, behind the count of its bytes in the file."""
         self._is_raw_wanted = True
         try:
             event = next(self.iterator, None)
@@ -134,10 +134,18 @@ class LogEvents:
             self._is_raw_wanted = False
         if event is None:
             return None
+        return event.header_fields[3] if self._raw is None else len(self._raw), event
+
+    def next_raw(self) -> RawEvent | None:
+        """As ``next_sized``, with the bytes of the event and its offset in the file."""
+        found = self.next_sized()
+        if found is None:
+            return None
+        size, event = found
         raw = self._raw
         if raw is None:
             assert self._reader is not None
-            raw = self._reader.bytes_of(event.position, event.header.size)
+            raw = self._reader.bytes_of(event.position, size)
         return raw, event.position, event
 
     def count_skipped(self, error: DecodeError, size: int) -> None:

@@ -213,8 +213,7 @@ class ChangeReader:
             transaction.statements = len(unit.ddl)
             return
         try:
-            for _ in unit.changes_of(event):
-                pass
+            unit.changes_of(event)
         except RolledBackToSavepointError as error:
             if piece.part is None:
                 transaction.undone = transaction.undone or []

@@ -101,7 +101,7 @@ class Progress:
         No event may be of the decoder's types ``ALONE``. Only the events after the last end of a transaction are
         followed one by one, and not even these if they are rows of an open transaction.
         """
-        if self.state is OPEN and _INSIDE.issuperset(map(type, events)):
+        if self.state is OPEN and INSIDE.issuperset(map(type, events)):
             return 0
         closed = len(events)
         while closed and not _closes(events[closed - 1]):
@@ -228,8 +228,8 @@ STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingPro
         MariadbGtidListEvent: Progress._gtid_list,
     }
 )
-# Events that leave an open transaction open.
-_INSIDE: Final = frozenset({TableMapEvent, WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
+#: Events that leave an open transaction open.
+INSIDE: Final = frozenset({TableMapEvent, WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
 #: Events that end a transaction, whatever events came before.
 _ALWAYS_CLOSING: Final = frozenset({XidEvent, XaPrepareEvent, IncidentEvent})
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import field
+from itertools import repeat
 from typing import Final
 
 from protocol.binlog.events import Event, RowsEvent
@@ -24,8 +25,8 @@ class SnapshotRowsEvent(RowsEvent):
 
     def changes(self) -> Iterator[Change]:
         """The rows as ``Read``: insert the row, or replace the row of the same key."""
-        for row in self.rows:
-            yield Read(self.table, image_of(self.table, row))
+        # Rows that the log has changed meanwhile may lack columns that others have.
+        return map(Read, repeat(self.table), map(image_of, repeat(self.table), self.rows))
 
 
 @record(slots=True)

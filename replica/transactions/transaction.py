@@ -6,11 +6,12 @@
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Final, Self
 
 from protocol.binlog.events import Event, QueryEvent, TransactionPayloadEvent
 from protocol.binlog.row_changes import Change
-from protocol.errors import LostEventsError, TransactionOutcomeError
+from protocol.errors import LostEventsError, ReplicaError, TransactionOutcomeError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
 from protocol.rows.table import Table
@@ -95,6 +96,12 @@ class _TransactionFacts:
         return unit.checkpoint
 
 
+def _raising(error: ReplicaError) -> Iterator[Change]:
+    """An iterator that raises the error once."""
+    raise error
+    yield
+
+
 def _check_end(grouper: TransactionGrouper, unit: Unit) -> None:
     """Raise unless the grouper stands at the end of the unit."""
     if unit.outcome == "restarted":
@@ -143,7 +150,7 @@ class Transaction(_TransactionFacts):
             event = await self._next_event()
             if event is None:
                 raise StopAsyncIteration
-            self._changes = self._unit.changes_of(event)
+            self._changes = self._unit.changes_of(event) or self._changes
         return change
 
     def events(self) -> "TransactionEvents":
@@ -185,14 +192,15 @@ class Transaction(_TransactionFacts):
 
     async def _next_event(self) -> Event | None:
         unit = self._unit
-        while (event := unit.take()) is None:
+        waiting = unit.waiting
+        while not waiting:
             if unit.is_over:
                 return None
             try:
                 await self._owner.pull()
             except StopAsyncIteration:
                 return None
-        return event
+        return waiting.popleft()
 
     async def _any_event(self) -> Event | None:
         self._unit.is_iterated = True
@@ -274,17 +282,29 @@ class FileTransaction(_TransactionFacts):
         super().__init__(unit, owner.checkpoint_behind)
         self._owner = owner
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[Change]:
+        # A change costs 0.5 us less than by `__next__`, which a loop would call for each.
+        return chain(self._changes, chain.from_iterable(iter(self._next_changes, None)))
 
     def __next__(self) -> Change:
-        self._unit.is_iterated = True
-        while (change := next(self._changes, None)) is None:
-            event = self._next_event()
-            if event is None:
-                raise StopIteration
-            self._changes = self._unit.changes_of(event)
-        return change
+        return next(iter(self))
+
+    def _next_changes(self) -> Iterator[Change] | None:
+        """The changes of the next event that has some; None at the end. An error is raised by what is returned.
+
+        An iterator of Python that has raised is at its end, and iterating goes on behind an error here.
+        """
+        unit = self._unit
+        unit.is_iterated = True
+        try:
+            while (event := self._next_event()) is not None:
+                changes = unit.changes_of(event)
+                if changes is not None:
+                    self._changes = changes
+                    return changes
+        except ReplicaError as error:
+            return _raising(error)
+        return None
 
     def events(self) -> Iterator[Event]:
         """All events from begin to end that have not been read yet."""
@@ -302,12 +322,11 @@ class FileTransaction(_TransactionFacts):
 
     def _next_event(self) -> Event | None:
         unit = self._unit
-        while (event := unit.take()) is None:
-            if unit.is_over:
+        waiting = unit.waiting
+        while not waiting:
+            if unit.is_over or not self._owner.pull():
                 return None
-            if not self._owner.pull():
-                return None
-        return event
+        return waiting.popleft()
 
     def _any_event(self) -> Event | None:
         self._unit.is_iterated = True
@@ -318,10 +337,10 @@ class FileTransaction(_TransactionFacts):
 class FileTransactions:
     """The transactions of files, one after another; made by ``BinlogFile.transactions``.
 
-    ``next_event`` returns all events of the files like ``BinlogFile.raw_events``, and None at the end.
+    ``next_event`` returns all events of the files, each behind the count of its bytes there, and None at the end.
     """
 
-    def __init__(self, next_event: Callable[[], tuple[bytes, int, Event] | None]) -> None:
+    def __init__(self, next_event: Callable[[], tuple[int, Event] | None]) -> None:
         self._next_event = next_event
         self._grouper = TransactionGrouper(has_gtids=True)
         self._end = 0
@@ -353,9 +372,9 @@ class FileTransactions:
         found = self._next_event()
         if found is None:
             return False
-        raw, position, event = found
-        if raw:
-            self._end = position + len(raw)
+        size, event = found
+        if size:
+            self._end = event.position + size
         # The envelope of a compressed transaction is not fed; its events follow it, without bytes of their own.
         if type(event) is not TransactionPayloadEvent:
             self._grouper.feed(event, event.file, self._end)

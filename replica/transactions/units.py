@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from protocol.binlog.commit_time import commit_microseconds, utc_time
 from protocol.binlog.events import (
@@ -51,7 +51,7 @@ from protocol.records import record
 
 from ..sql.statement_kind import empties_table, kind_of
 from ..sql.xa import XA_ROLLBACK, Xid, statement_xid
-from .boundary import Progress
+from .boundary import INSIDE, OPEN, Progress
 from .replay import TransactionRestarted
 from .snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 
@@ -59,6 +59,7 @@ from .snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 #: ``snapshot``: no transaction of the log, but a chunk of an initial copy, or the end of one.
 Outcome = Literal["commit", "rollback", "prepared", "restarted", "snapshot"]
 
+_BEGIN: Final = "BEGIN"
 _SAVEPOINT, _ROLLBACK_TO = "SAVEPOINT ", "ROLLBACK TO "
 #: Events with the rows of a table.
 ROWS: Final = frozenset({WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent})
@@ -74,8 +75,8 @@ _RARE: Final = frozenset({IncidentEvent, TransactionRestarted}) | SNAPSHOT_EVENT
 class Unit:
     """One transaction, as far as it has been read; ``outcome`` is None until its end has been read.
 
-    Events wait here until they are taken. The changes that ``changes_of`` returns are counted, so that a rollback to
-    a savepoint can say how many of them still stand.
+    Events wait in ``waiting`` until they are taken. The changes that ``changes_of`` returns are counted, so that a
+    rollback to a savepoint can say how many of them still stand.
     """
 
     begin: Event
@@ -88,7 +89,7 @@ class Unit:
     changes: int = 0
     is_iterated: bool = False
     is_left: bool = False
-    _waiting: deque[Event] = field(default_factory=deque)
+    waiting: deque[Event] = field(default_factory=deque)
     _savepoints: dict[str, int] = field(default_factory=dict)
     _collected: list[Change] = field(default_factory=list)
     # Rows events, if their rows are undecoded, and their bytes in the log.
@@ -117,7 +118,7 @@ class Unit:
         """Add the unit's next event; ``is_last`` says whether the unit ends with it."""
         kind = type(event)
         if not self.is_left:
-            self._waiting.append(event)
+            self.waiting.append(event)
         if kind not in _ANNOUNCING:
             self.has_head = True
         if is_last:
@@ -126,8 +127,16 @@ class Unit:
         if note is not None:
             note(self, event)
 
+    def add_inside(self, event: Event) -> None:
+        """As ``add``, for rows and their table."""
+        self.has_head = True
+        if not self.is_left:
+            self.waiting.append(event)
+
     def _note_statement(self, event: QueryEvent) -> None:
         sql = event.sql
+        if sql == _BEGIN:
+            return
         self.xid = statement_xid(sql) or self.xid
         begin = self.begin
         if isinstance(begin, MariadbGtidEvent) and begin.extra_flags & ALTER_NOT_DONE:
@@ -146,13 +155,13 @@ class Unit:
 
     def forget(self, event: Event) -> None:
         """Drop the newest event: the user has already had it."""
-        if self._waiting and self._waiting[-1] is event:
-            self._waiting.pop()
+        if self.waiting and self.waiting[-1] is event:
+            self.waiting.pop()
 
     def leave(self) -> None:
         """Drop the waiting events: the user has moved on to the next transaction."""
         self.is_left = True
-        self._waiting.clear()
+        self.waiting.clear()
 
     def _outcome(self, event: Event) -> Outcome:
         if isinstance(event, XaPrepareEvent):
@@ -166,16 +175,15 @@ class Unit:
             return "prepared"
         return "rollback" if flags & MariadbGtidExtraFlag.ROLLBACK_ALTER else "commit"
 
-    # Taking events and changes.
+    # The changes of an event.
 
-    def take(self) -> Event | None:
-        """The next waiting event; None if none waits."""
-        return self._waiting.popleft() if self._waiting else None
+    def changes_of(self, event: Event) -> Iterator[Change] | None:
+        """The changes in an event of rows, None for others.
 
-    def changes_of(self, event: Event) -> Iterator[Change]:
-        """The changes in an event. Raises for an event that makes or undoes changes without showing them as rows."""
+        Raises for an event that makes or undoes changes without showing them as rows.
+        """
         step = _STEPS.get(type(event))
-        return iter(()) if step is None else step(self, event)
+        return None if step is None else step(self, event)
 
     def _rows(
         self, event: WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent | SnapshotRowsEvent
@@ -183,8 +191,10 @@ class Unit:
         self.changes += len(event.rows)
         return event.changes()
 
-    def _query(self, event: QueryEvent) -> Iterator[Change]:
+    def _query(self, event: QueryEvent) -> None:
         sql = event.sql
+        if sql == _BEGIN:
+            return
         if sql.startswith(_SAVEPOINT):
             name = _savepoint_name(sql.removeprefix(_SAVEPOINT))
             self._savepoints.pop(name, None)
@@ -193,7 +203,6 @@ class Unit:
             self._roll_back_to(_savepoint_name(sql.removeprefix(_ROLLBACK_TO)))
         elif kind_of(event) == "dml" and event not in self.ddl:
             self._statement(event)
-        return iter(())
 
     def _roll_back_to(self, name: str) -> None:
         """Roll back to a savepoint. If reading began within the transaction, an unknown savepoint was set before."""
@@ -215,14 +224,14 @@ class Unit:
                 kept,
             )
 
-    def _statement(self, event: Event) -> Iterator[Change]:
+    def _statement(self, event: Event) -> NoReturn:
         raise StatementFormatError(
             f"row changes are logged as a statement, without the rows, at {event.file}:{event.position}: SET GLOBAL "
             "binlog_format=ROW on the source, reconnect its sessions, and start behind it; a copy of the tables that "
             "met it begins behind it after FLUSH BINARY LOGS"
         )
 
-    def _undecoded(self, event: PreGaRowsEvent) -> Iterator[Change]:
+    def _undecoded(self, event: PreGaRowsEvent) -> NoReturn:
         raise UnsupportedEventError(
             "rows in the format of the MySQL 5.1 development versions cannot be read",
             event.file,
@@ -247,12 +256,14 @@ class Unit:
         ``undecoded``: the rows of an event are one item, and the event itself is kept.
         """
         try:
-            changes = self.changes_of(event)
-            if not undecoded:
-                self._collected.extend(changes)
-            elif type(event) in ROWS:
+            if undecoded and isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent):
+                self.changes += len(event.rows)
                 self._rows_events.append(event)
                 self._rows_bytes += event.header_fields[3]
+                return
+            changes = self.changes_of(event)
+            if changes is not None and not undecoded:
+                self._collected.extend(changes)
         except RolledBackToSavepointError as error:
             del self._collected[error.changes_kept :], self._rows_events[error.changes_kept :]
             self._rows_bytes = sum(kept.header_fields[3] for kept in self._rows_events)
@@ -304,7 +315,7 @@ _NOTES: Final[Mapping[type[Event], Callable[[Unit, Any], None]]] = MappingProxyT
         MariadbGtidEvent: Unit._note_mariadb_gtid,
     }
 )
-_STEPS: Final[Mapping[type[Event], Callable[[Unit, Any], Iterator[Change]]]] = MappingProxyType(
+_STEPS: Final[Mapping[type[Event], Callable[[Unit, Any], Iterator[Change] | None]]] = MappingProxyType(
     {
         WriteRowsEvent: Unit._rows,
         UpdateRowsEvent: Unit._rows,
@@ -354,6 +365,11 @@ class TransactionGrouper:
         Raises ``LostEventsError`` for an INCIDENT event: events are missing from the log. Feeding may continue.
         """
         kind, progress = type(event), self.progress
+        if kind in INSIDE and progress.state is OPEN and self._unit is not None:
+            # Nearly all events. They neither begin nor end anything; nothing else here would change that.
+            if self._unit.outcome is None:
+                self._unit.add_inside(event)
+            return
         if kind in _RARE:
             self._rare(event, file, position)
             return

@@ -20,7 +20,17 @@ ROWS = 300
 PRIVILEGES = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 #: What statements of a copy begin with: they read, or set what concerns their session alone.
-READING = ("SELECT ", "SHOW ", "SET SESSION ", "SET @", "SET NAMES ", BEGIN, "COMMIT", "ROLLBACK")
+READING = (
+    "SELECT ",
+    "SHOW ",
+    "XA RECOVER",
+    "SET SESSION ",
+    "SET @",
+    "SET NAMES ",
+    BEGIN,
+    "COMMIT",
+    "ROLLBACK",
+)
 
 
 @contextlib.contextmanager

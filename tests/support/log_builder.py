@@ -74,9 +74,13 @@ class LogBuilder:
             body = b"\1" + SOURCE_ID.bytes + struct.pack("<q", sequence)
             self.add(EventType.GTID, body, timestamp=timestamp)
         self.add(EventType.QUERY, query("BEGIN")[19:], timestamp=timestamp)
+        self.rows(values, timestamp=timestamp, name=name)
+        self.add(EventType.XID, struct.pack("<Q", values[0]), timestamp=timestamp)
+
+    def rows(self, values: list[int], *, timestamp: int = 1_700_000_000, name: str = "t") -> None:
+        """Rows of one INT each, within a transaction."""
         self.add(EventType.TABLE_MAP, int_table_map(name=name)[19:], timestamp=timestamp)
         self.add(EventType.WRITE_ROWS, int_rows(values)[19:], timestamp=timestamp)
-        self.add(EventType.XID, struct.pack("<Q", values[0]), timestamp=timestamp)
 
     def compressed_transaction(self, values: list[int], *, sequence: int) -> None:
         """As ``transaction``, in an envelope that is not really compressed."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -73,6 +75,58 @@ def test_leaving_moving_on_and_going_on(gtids: bool) -> None:
             break
         seen += [change.after for tx in log.transactions() for change in tx]
     assert seen == [{"@1": value} for value in (10, 11, 30, 31, 32)]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_iterating_goes_on_behind_an_error(held: bool) -> None:
+    """Also with the iterator that has raised: the rows behind would be lost in silence."""
+    builder = LogBuilder()
+    builder.statement("BEGIN")
+    builder.rows([1, 2])
+    builder.statement("SAVEPOINT `a`")
+    builder.rows([3, 4])
+    builder.statement("ROLLBACK TO `a`")
+    builder.rows([5, 6, 7, 8, 9])
+    builder.statement("COMMIT")
+    with log_of(builder) as log:
+        tx = next(log.transactions())
+        iterator, seen = iter(tx), list[object]()
+        while True:
+            try:
+                change = next(iterator if held else iter(tx), None)
+            except RolledBackToSavepointError as error:
+                del seen[error.changes_kept :]
+                continue
+            if change is None:
+                break
+            assert change.after is not None
+            seen.append(change.after["@1"])
+    assert seen == [1, 2, 5, 6, 7, 8, 9]
+
+
+def test_a_change_calls_no_function_of_its_own() -> None:
+    """Neither does a rows event of many rows call one for each."""
+    calls = list[int]()
+    for count in (100, 1000):
+        builder = LogBuilder()
+        builder.transaction(list(range(count)))
+        with log_of(builder) as log:
+            tx = next(log.transactions())
+            called = 0
+
+            def note(frame: FrameType, event: str, _: object) -> None:
+                nonlocal called
+                called += event == "call" and frame.f_code.co_name != "__init__"
+
+            sys.setprofile(note)
+            try:
+                changes = list(tx)
+            finally:
+                sys.setprofile(None)
+            assert len(changes) == count
+            calls.append(called)
+    # The file is read in blocks.
+    assert calls[1] - calls[0] < 50
 
 
 def test_statements_and_the_end_of_the_file() -> None:
