@@ -2,9 +2,9 @@
 
 A result row has other layouts than a row image, and the same values: what a SELECT reads equals what the log would
 give. Text, bytes, ENUM and SET follow the rules of ``cells``; dates and times have their parts one by one here, and
-DECIMAL is text. A JSON document is the server's text: its numbers with a point are ``float``, its dates ``str``, and
-its bytes ``str`` such as "base64:type15:AQI=", although the document may hold a DECIMAL, a date or bytes. Layout:
-MySQL's ``page_protocol_binary_resultset``.
+DECIMAL is text. A JSON document is the server's text: its numbers with a point are ``float``, or ``Decimal`` where a
+float would round them, its dates ``str``, and its bytes ``str`` such as "base64:type15:AQI=", although the document
+may hold a DECIMAL, a date or bytes. Layout: MySQL's ``page_protocol_binary_resultset``.
 
 ENUM and SET columns have to be selected as numbers of eight bytes.
 """
@@ -37,6 +37,7 @@ from .column import BLOB_TYPES, Column
 # Days that are remembered: 180 years.
 _DAYS_KEPT: Final = 1 << 16
 _LABEL_BYTES: Final = 8
+_FLOAT_DIGITS: Final = 15
 
 _unpack_date = struct.Struct("<HBB").unpack
 _unpack_moment = struct.Struct("<HBBBBB").unpack
@@ -110,8 +111,21 @@ def _time(data: bytes) -> timedelta:
     return -value if is_negative else value
 
 
+def _number(text: str) -> float | Decimal:
+    """A number with a point or an exponent.
+
+    The server prints a double with the fewest digits that give the same double again. A text that float would round
+    is that of a DECIMAL. 15 digits are never rounded.
+    """
+    value = float(text)
+    if len(text) <= _FLOAT_DIGITS:
+        return value
+    exact = Decimal(text)
+    return value if Decimal(repr(value)) == exact else exact
+
+
 # A third of the time of json.loads, which first looks for an encoding and for spaces.
-_parse_json = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_parse_json = json.JSONDecoder(parse_float=_number).scan_once  # type: ignore[attr-defined]
 
 
 def _read_json(data: bytes) -> object:
@@ -121,6 +135,8 @@ def _read_json(data: bytes) -> object:
         value, end = _parse_json(text, 0)
     except StopIteration as error:
         raise DecodeError("a JSON document is damaged") from error
+    except RecursionError as error:
+        raise DecodeError("a JSON document is nested too deeply") from error
     if end != len(text):
         raise DecodeError("there is more behind a JSON document")
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -119,6 +120,29 @@ def test_damaged_rows_raise_known_errors(kinds: list[int], seed: int) -> None:
         flipped[rng.randrange(len(payload))] ^= 1 << rng.randrange(8)
         with contextlib.suppress(*ROW_DAMAGE, DecodeError, ProtocolError):
             read([bytes(flipped)])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.5", 1.5),
+        ("0.30000000000000004", 0.30000000000000004),
+        ("-1.7976931348623157e308", -1.7976931348623157e308),
+        ("1.500000000000000000", 1.5),
+        ("12345678901234567890.125", Decimal("12345678901234567890.125")),
+        ("[0.1234567890123456789]", [Decimal("0.1234567890123456789")]),
+    ],
+)
+def test_a_number_in_a_document_is_not_rounded(text: str, value: object) -> None:
+    """A double's text gives the same double again; where it would not, the document holds a DECIMAL."""
+    [[read]] = reader_of([Column("c", ColumnType.JSON, 4, True)])([row([string(text.encode())])])
+    assert repr(read) == repr(value)
+
+
+def test_a_document_that_is_nested_too_deeply() -> None:
+    read = reader_of([Column("c", ColumnType.JSON, 4, True)])
+    with pytest.raises(DecodeError, match="nested too deeply"):
+        read([row([string(b"[" * 200_000)])])
 
 
 def test_null_in_a_not_null_column_is_none() -> None:
