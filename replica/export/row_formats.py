@@ -119,8 +119,8 @@ class JsonLines(_Lines):
 class Csv(_Lines):
     """RFC 4180 in UTF-8 with the columns' names in the first line.
 
-    NULL is an empty field; every text is in quotation marks, an empty one too. Bytes are hexadecimal digits, all
-    other values as in JSON lines; a JSON document is its text.
+    NULL is an empty field; every text is in quotation marks, an empty one too. Bytes are hexadecimal digits, and an
+    empty text if there are none; all other values as in JSON lines; a JSON document is its text.
     """
 
     suffix: Final = "csv"
@@ -158,7 +158,7 @@ def _csv_field(value: object) -> str:
     if type(value) in (int, Decimal):
         return f"{value:f}" if type(value) is Decimal else str(value)
     if isinstance(value, bytes):
-        return value.hex()
+        return value.hex() or '""'
     rendered = plain(value)
     return str(rendered) if isinstance(rendered, _NUMBERS) else _quoted(str(rendered))
 

@@ -217,6 +217,7 @@ KINDS: dict[str, tuple[Column, Any, Any, str]] = {
         '"-30:00:00"',
     ),
     "bytes": (Column("c", ColumnType.BLOB, 2, True, charset="binary"), b"\x00\xff", b"\x00\xff", "00ff"),
+    "no bytes": (Column("c", ColumnType.BLOB, 2, True, charset="binary"), b"", b"", '""'),
     "text": (Column("c", ColumnType.BLOB, 2, True, charset="utf8mb4"), "a\udcff", "a\ufffd", '"a?"'),
     "json": (
         Column("c", ColumnType.JSON, 4, True),
