@@ -1,7 +1,7 @@
 """Table filter: turns ``"schema.table"`` patterns into one predicate, which the decoder calls once per table."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from typing import Final
 
@@ -70,12 +70,25 @@ def table_filter(tables: Sequence[str], exclude: Sequence[str] = ()) -> TableFil
     return None if "*" in tables and not exclude else TableFilter(tables, exclude)
 
 
-def nearest_name(pattern: str, names: Sequence[str] | dict[str, None]) -> str | None:
-    """The name that is most like the pattern; None if no name is much like it."""
+def nearest_name(pattern: str, names: Iterable[str]) -> str | None:
+    """The name that is most like the pattern; None if no name is much like it.
+
+    A name that fits but for the case comes first. With lower_case_table_names=1 the log's names are in lower case.
+    """
     from difflib import get_close_matches
 
-    near = get_close_matches(pattern.lower(), {name.lower(): None for name in names}, 1)
-    return next((name for name in names if name.lower() in near), None)
+    wanted, names = pattern.lower(), list(names)
+    fits = _compile(wanted)
+    near = {name for name in names if fits(*name.lower().split(".", 1))}
+    if not near:
+        # A pattern for all tables of a schema is compared with names of schemas.
+        is_schema = wanted.endswith(".*")
+        compared = {
+            name: name.lower().partition(".")[0] + ".*" if is_schema else name.lower() for name in names
+        }
+        found = get_close_matches(wanted, dict.fromkeys(compared.values()), 1)
+        near = {name for name, text in compared.items() if text in found}
+    return next((name for name in names if name in near), None)
 
 
 def unmatched_text(pattern: str, nearest: str | None, where: str) -> str:

@@ -421,7 +421,8 @@ class BinlogStream(GroupedStream):
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
         self._closing.set()
         self._account.finish_handed()
-        warn_of_unmatched(self._delivery.decoders.wants_table, self._options.address)
+        copied = self._account.copy.tables if self._account.copy is not None else ()
+        warn_of_unmatched(self._delivery.decoders.wants_table, self._options.address, copied)
         self._batch = iter(())
         if self._dump is not None and self._dump.session.ack_requested:
             await self._confirm(self._dump)

@@ -195,6 +195,26 @@ async def test_a_stop_waits_for_the_end_of_the_copy(server: Server, schema: str)
     assert sorted(rows["pair"]) == [("B", 2), ("a", 1), ("b", 1)]
 
 
+async def test_a_table_that_is_copied_matches_a_pattern(
+    server: Server, schema: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No event of the log names it, and one names a table of a similar name."""
+    make_table(server, schema, "orders", 3)
+    make_table(server, schema, "order_items", 3)
+    server.query("FLUSH BINARY LOGS")
+    server.query(f"DELETE FROM {schema}.order_items")
+    options = {"start": "snapshot", "stop": "now", "tables": f"{schema}.orders"}
+    async with asyncio.timeout(SECONDS), stream_of(server, **options) as stream:
+        events = [event async for event in stream]
+    rows = [
+        change.op for event in events if isinstance(event, replica.RowsEvent) for change in event.changes()
+    ]
+    assert rows == ["read"] * 3
+    assert [
+        record.getMessage() for record in caplog.records if "matches no table" in record.getMessage()
+    ] == []
+
+
 async def test_rows_that_ddl_took_away_before_a_copy(server: Server, schema: str) -> None:
     """Without MySQL's GTIDs their inserts come from the current log file, and nothing else takes them away."""
     names = ("emptied", "made_again", "swapped", "of_schema")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replica.config.table_filter import table_filter
+from replica.config.table_filter import nearest_name, table_filter
 
 CASES = [
     (["shop.*"], [], "shop", "orders", True),
@@ -64,6 +64,20 @@ def test_patterns_that_matched_nothing() -> None:
     assert wants_table.unmatched() == [("shop.user", "shop.users"), ("crm.*", None)]
     wants_table("crm", "x")
     assert wants_table.unmatched() == [("shop.user", "shop.users")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "nearest"),
+    [
+        ("Shop.*", "shop.orders"),
+        ("SHOP.ORD*", "shop.orders"),
+        ("shp.*", "shop.orders"),
+        ("shop.item", "shop.items"),
+        ("billing.*", None),
+    ],
+)
+def test_the_nearest_name(pattern: str, nearest: str | None) -> None:
+    assert nearest_name(pattern, ("crm.contacts", "shop.orders", "shop.items")) == nearest
 
 
 def test_schemas_of_patterns() -> None:
