@@ -87,9 +87,13 @@ class Session:
             raise ConnectionLostError(
                 f"{options.address} did not complete the login within {options.connect_timeout:g} s (connect_timeout)"
             ) from None
-        except BaseException:
+        except BaseException as error:
             if transport is not None:
                 transport.abort()
+            if isinstance(error, ProtocolError) and connection.handshake is None:
+                raise ProtocolError(
+                    f"{options.address} does not answer as a MySQL or MariaDB server: {error} -- is this its port?"
+                ) from error
             raise
         return session
 

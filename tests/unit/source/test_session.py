@@ -66,15 +66,21 @@ async def test_a_cancelled_login_leaves_no_connection() -> None:
         await source.until_closed()
 
 
-async def test_what_is_no_mysql() -> None:
+# Of SSH, of HTTP, and of MySQL's X protocol on port 33060.
+@pytest.mark.parametrize(
+    "greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 400 Bad Request\r\n", b"\5\0\0\0\x0b\x08\5\x1a\0"]
+)
+async def test_what_is_no_mysql(greeting: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+        writer.write(greeting)
         writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
-        with pytest.raises((ProtocolError, ConnectionLostError)):
+        with pytest.raises(
+            ProtocolError, match=rf"127\.0\.0\.1:{port} does not answer .* is this its port\?"
+        ):
             await Session.open(Options.build(f"mysql://repl@127.0.0.1:{port}", {}))
 
 
