@@ -6,12 +6,15 @@ notebook, in a callback of asyncio) cannot run a second one: there a helper thre
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 _Result = TypeVar("_Result")
+# Below asyncio.run the first Ctrl-C raises nothing, it cancels the task: how often, in seconds, that is looked at.
+_LOOK: Final = 0.2
 
 
 class LoopDriver:
@@ -22,14 +25,22 @@ class LoopDriver:
         # With a factory of its own it leaves the thread's current event loop alone.
         self._runner = _new_runner()
         self._lock = threading.RLock()
+        self._process = 0
         self._helper: ThreadPoolExecutor | None = None
         self._is_closed = False
         self._is_waiting = False
-        #: Whether the loop is kept between two calls of ``run``. Until then nobody has to close it.
-        self.is_kept = False
+        self._is_kept = False
+
+    def keep(self) -> None:
+        """Keep the loop between two calls of ``run``. Until then nobody has to close it."""
+        self._is_kept = True
+        self._process = os.getpid()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``."""
+        """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``, and in a forked process."""
+        if self.is_foreign:
+            work.close()
+            raise RuntimeError("the stream was opened in another process: connect a new one after the fork")
         with self._lock:
             if self._is_closed:
                 work.close()
@@ -41,25 +52,39 @@ class LoopDriver:
                 return results.pop()
             finally:
                 self._is_waiting = False
-                if not self.is_kept:
+                if not self._is_kept:
                     self._end_loop()
                     self._runner = _new_runner()
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
-        if not _is_loop_running():
-            self._runner.run(work)
+        if _is_loop_running():
+            self._wait_for_helper(work)
             return
+        try:
+            self._runner.run(work)
+        except BaseException:
+            # A signal handler has raised, and the task is still there: two would read from one connection.
+            loop = self._runner.get_loop()
+            for task in self._cancel(work):
+                loop.run_until_complete(asyncio.wait((task,)))
+            raise
+
+    def _wait_for_helper(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.current_task()
+        cancelled = 0 if task is None else task.cancelling()
         if self._helper is None:
             self._helper = ThreadPoolExecutor(1, "replica-sync")
         future = self._helper.submit(self._runner.run, work)
         try:
-            future.result()
+            while not wait((future,), _LOOK).done:
+                if task is not None and task.cancelling() > cancelled:
+                    raise asyncio.CancelledError
         except BaseException:
             # Ctrl-C, while the helper waits in the loop.
-            if not future.done():
-                self._runner.get_loop().call_soon_threadsafe(self._cancel_all)
-                wait((future,))
+            self._runner.get_loop().call_soon_threadsafe(self._cancel, work)
+            wait((future,))
             raise
+        future.result()
 
     def interrupt(self, request: Callable[[], object]) -> bool:
         """Call ``request`` in the loop if another thread, or this one below a signal handler, waits in ``run``.
@@ -78,9 +103,17 @@ class LoopDriver:
             self._runner.get_loop().call_soon_threadsafe(request)
         return True
 
-    def _cancel_all(self) -> None:
-        for task in asyncio.all_tasks(self._runner.get_loop()):
+    def _cancel(self, work: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+        """Cancel the task that awaits ``work``, and return it; the stream's other tasks go on."""
+        tasks = [task for task in asyncio.all_tasks(self._runner.get_loop()) if task.get_coro() is work]
+        for task in tasks:
             task.cancel()
+        return tasks
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is that of a parent process, which has the same connections, and the same epoll."""
+        return self._is_kept and os.getpid() != self._process
 
     @property
     def is_closed(self) -> bool:
@@ -88,7 +121,7 @@ class LoopDriver:
         return self._is_closed
 
     def close(self) -> None:
-        """Close the loop; nothing can be awaited afterwards."""
+        """Close the loop; nothing can be awaited afterwards. Not for a forked process."""
         with self._lock:
             if self._is_closed:
                 return

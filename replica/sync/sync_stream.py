@@ -56,8 +56,9 @@ class SyncStream:
                 ...
 
     It has the promises, options and errors of ``BinlogStream``. Iterating needs ``with`` (or ``run()``). If you leave
-    the loop and iterate again, the stream goes on with the next event. Only one thread may iterate at a time.
-    ``close()`` ends the loop, also from another thread or a signal handler. Ctrl-C raises ``KeyboardInterrupt``.
+    the loop and iterate again, the stream goes on with the next event. Only one thread may iterate at a time, and no
+    other process than the one that opened the stream. ``close()`` ends the loop, also from another thread or a signal
+    handler. Ctrl-C raises ``KeyboardInterrupt``.
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """
@@ -232,10 +233,12 @@ class SyncStream:
         """End the stream and close its connections. May be called repeatedly, from any thread and signal handler.
 
         Called in a signal handler, or by another thread, it ends the loop of the thread that iterates. That thread
-        then closes the connections, at the end of its ``with`` block.
+        then closes the connections, at the end of its ``with`` block. A forked process leaves its parent's alone.
         """
         self._is_closed = True
         self._rest = iter(())
+        if self._driver.is_foreign:
+            return
         if not (self._driver.is_closed or self._driver.interrupt(self._request_end)):
             try:
                 self._driver.run(self._stream.aclose())
@@ -249,7 +252,8 @@ class SyncStream:
         self._stream._abort()
 
     def _open(self) -> None:
-        self._is_open = self._driver.is_kept = True
+        self._is_open = True
+        self._driver.keep()
         try:
             self._driver.run(self._stream.__aenter__())
         except BaseException:

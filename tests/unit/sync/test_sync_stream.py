@@ -274,6 +274,138 @@ def test_signals_end_the_wait(source: DemoSource, number: signal.Signals, prolog
         assert (output, process.returncode) == ("", -signal.SIGINT)
 
 
+def output_of(program: str, source: DemoSource) -> str:
+    """What a program prints that takes the DSN of the source; it prints no error."""
+    command = [sys.executable, "-c", program, source.dsn]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+_LATE = """
+import signal, sys
+import replica.sync
+class Late(Exception): ...
+def late(*_): raise Late
+signal.signal(signal.SIGALRM, late)
+with replica.sync.connect(sys.argv[1], start="earliest") as stream:
+    for _ in range(1284):
+        next(stream)
+    # From here on the source has nothing to send.
+    for _ in range(3):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            next(stream)
+        except Late:
+            print("late")
+print(stream.status.state)
+"""
+
+
+def test_a_signal_handler_that_raises(source: DemoSource) -> None:
+    """Deadlines of task queues. What was awaited stayed in the loop, and its error was logged later."""
+    assert output_of(_LATE, source) == "late\nlate\nlate\nclosed\n"
+
+
+_FORK = """
+import os, sys
+import replica.sync
+def child(use):
+    sys.stdout.flush()
+    number = os.fork()
+    if not number:
+        try:
+            print(use())
+        except RuntimeError as error:
+            print(error)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(number, 0)
+def opened():
+    with unopened as stream:
+        return sum(1 for _ in stream)
+unopened = replica.sync.connect(sys.argv[1], start="earliest", stop="now")
+child(opened)
+with replica.sync.connect(sys.argv[1], start="earliest", stop="now", heartbeat=0) as stream:
+    first = next(stream)
+    child(stream.close)
+    child(stream.acknowledge)
+    print(1 + sum(1 for _ in stream), stream.status.reconnects)
+"""
+
+
+def test_a_forked_process_leaves_the_stream_of_its_parent_alone(source: DemoSource) -> None:
+    """Its ``close`` took the socket out of the epoll of both: the parent waited for ever."""
+    error = "the stream was opened in another process: connect a new one after the fork"
+    assert output_of(_FORK, source).splitlines() == [str(EVENTS), "None", error, f"{EVENTS} 0"]
+
+
+_BELOW_ASYNCIO = """
+import asyncio, signal, sys
+import replica.sync
+signal.signal(signal.SIGINT, signal.default_int_handler)
+async def main():
+    with replica.sync.connect(sys.argv[1], start="earliest") as stream:
+        for number, event in enumerate(stream, 1):
+            if number == 1284:
+                print("all", flush=True)
+asyncio.run(main())
+"""
+
+
+def test_one_ctrl_c_ends_a_stream_below_asyncio_run(source: DemoSource) -> None:
+    """asyncio.run only cancels its task at the first one."""
+    command = [sys.executable, "-c", _BELOW_ASYNCIO, source.dsn]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "all\n"
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert errors.endswith("\nKeyboardInterrupt\n")
+    assert process.returncode == -signal.SIGINT
+
+
+async def test_what_else_runs_in_the_loop_goes_on_after_an_interrupted_call() -> None:
+    """As after "interrupt the kernel" in a notebook: the tasks that read a copy of tables were cancelled, too."""
+    driver = LoopDriver()
+    driver.keep()
+    others: list[asyncio.Task[bool]] = []
+    began = threading.Event()
+
+    async def begin() -> None:
+        others.append(asyncio.create_task(asyncio.Event().wait()))
+
+    async def wait_for_ever() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async def look() -> list[bool]:
+        await asyncio.sleep(0)
+        return [task.done() for task in others]
+
+    caller = asyncio.current_task()
+    assert caller is not None
+
+    def interrupt() -> None:
+        began.wait()
+        caller.cancel()
+
+    driver.run(begin())
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(asyncio.CancelledError):
+        driver.run(wait_for_ever())
+    thread.join()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    caller.uncancel()
+    assert driver.run(look()) == [False]
+    driver.close()
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "use",
