@@ -79,6 +79,7 @@ The modules, in the order in which a change passes through them (``replica.spool
     stream_reader    the micro-batches of a live source
     table_reader     the rows of a table as they are now, in place of the log
     initial_copy     the rows of tables before the changes of a stream
+    worker_heap      what Python does between the tasks of a process
     data_source      PySpark's Data Source API in front of all that
     jobs             whole pipelines to Parquet and Delta: ``mysql-replica spark``
 """
@@ -90,6 +91,8 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MissingExtraError
 
+from .worker_heap import keep_heap
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -99,6 +102,8 @@ if TYPE_CHECKING:
 __all__ = ["BinlogDataSource", "read_current", "read_table", "register"]
 
 _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
+
+keep_heap()
 
 
 def register(spark: "SparkSession") -> None:

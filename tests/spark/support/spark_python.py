@@ -12,16 +12,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.places import ROOT
+
 _TRIES = 5
 # What a start fails with if a process is too slow to start, or one of the start before too slow to end.
 _TOO_SLOW = ("failed to connect back", "another query uses this folder")
 
 
 def spark_python(folder: Path) -> str:
-    """``PYSPARK_PYTHON``: a script in ``folder`` that runs this Python without Spark's zip files."""
+    """``PYSPARK_PYTHON``: a script in ``folder`` that runs this Python without Spark's zip files.
+
+    It imports from the tree of these tests, which need not be the installed one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "python"
-    script.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n')
+    path, python = shlex.quote(str(ROOT)), shlex.quote(sys.executable)
+    script.write_text(f'#!/bin/sh\nexport PYTHONPATH={path}\nexec {python} "$@"\n')
     script.chmod(0o755)
     return str(script)
 
