@@ -138,6 +138,37 @@ def test_large_groups_are_cut_between_keys() -> None:
     ]
 
 
+def test_groups_are_cut_where_changes_begin_and_end() -> None:
+    group = Group(((LOWEST, HIGHEST),), (file(0, 999),))
+    sample, size = np.arange(1000), leaves.UNCHANGED_BYTES * 4
+    for span, expected in (
+        ((900, 2000), [900]),
+        ((-5, 99), [100]),
+        ((300, 399), [300, 400]),
+        # Less than a quarter is beyond the changes.
+        ((249, 751), []),
+        ((-5, 2000), []),
+    ):
+        assert leaves.edges(sample, size, span) == expected
+    assert leaves.edges(sample, leaves.JOINED_BYTES, (900, 2000)) == []
+    assert leaves.cut(group, sample, size, [300, 400]) == [(LOWEST, 299), (300, 399), (400, HIGHEST)]
+    # Parts that are still too large are cut by their rows.
+    found = leaves.cut(group, sample, 4 * leaves.LEAF_BYTES, [900])
+    assert found == [(LOWEST, 224), (225, 449), (450, 674), (675, 899), (900, HIGHEST)]
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [((900, 999), True), ((0, 800), False), ((2000, 3000), True), ((LOWEST, HIGHEST), False)],
+)
+def test_changes_of_a_part_of_a_group(span: leaves.Range, expected: bool) -> None:
+    whole = (LOWEST, HIGHEST)
+    assert leaves.is_part(Group((whole,), (file(0, 999),)), span) == expected
+    assert not leaves.is_part(Group((whole,), ()), span)
+    # Rows move between these ranges.
+    assert not leaves.is_part(Group(((0, 10), (20, 999)), (file(0, 999),)), span)
+
+
 def test_rows_are_found_by_keys_of_several_columns() -> None:
     keys = pa.table({"a": [1, 1, 2], "b": ["x", "y", "x"], "c": pa.array([b"", b"\0", None], pa.binary())})
     rows = pa.table(
@@ -161,6 +192,7 @@ def test_random_logs_in_many_leaves(
     monkeypatch.setattr(leaves, "MOST_BYTES", 4200)
     monkeypatch.setattr(leaves, "LEAF_BYTES", 3600)
     monkeypatch.setattr(leaves, "JOINED_BYTES", 3300)
+    monkeypatch.setattr(leaves, "UNCHANGED_BYTES", 500)
     monkeypatch.setattr(leaves, "SHARE_BYTES", shared_bytes)
     rng = random.Random(seed)
     log = random_log(rng, 120)
@@ -196,6 +228,26 @@ def test_only_leaves_with_changes_are_written(tmp_path: Path, monkeypatch: pytes
     assert len(before - paths(kept)) == 1
     found = {row["id"]: row["a"] for row in kept.rows()}
     assert found == {number: number for number in range(2000)} | {0: -1, 1999: -2, 5000: 0}
+
+
+def test_what_changes_do_not_reach_becomes_a_leaf_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New rows, and changes of the newest ones, leave the old ones where they are."""
+    monkeypatch.setattr(leaves, "JOINED_BYTES", 1500)
+    monkeypatch.setattr(leaves, "UNCHANGED_BYTES", 1000)
+    kept = Kept(tmp_path)
+    rows = [{"id": number, "k": "x", "a": number} for number in range(2000)]
+    kept.say(CREATE).insert(*rows).run()
+    [whole] = paths(kept)
+    kept.update(rows[1990], {**rows[1990], "a": -1}).run()
+    first = paths(kept)
+    assert (len(first), whole in first) == (2, False)
+    kept.update(rows[1995], {**rows[1995], "a": -2}).insert({"id": 5000, "k": "", "a": 0}).run()
+    second = paths(kept)
+    assert (len(second), len(first & second)) == (2, 1)
+    found = {row["id"]: row["a"] for row in kept.rows()}
+    assert found == {number: number for number in range(2000)} | {1990: -1, 1995: -2, 5000: 0}
 
 
 @pytest.mark.parametrize("kind", [CurrentTable, PastTable])

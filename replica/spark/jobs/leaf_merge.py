@@ -33,7 +33,7 @@ from .changes_per_key import (
 )
 from .column_values import constants
 from .leaf_files import INDEXED, LeafWriter, NewFile, aligned, folder, read
-from .leaves import HIGHEST, LOWEST, PAST, ROWS, Group, cut, owners, places
+from .leaves import HIGHEST, LOWEST, PAST, ROWS, Group, Range, cut, owners, places
 from .stamps import DELETED, stamped
 
 Flags = npt.NDArray[np.bool_]
@@ -121,7 +121,10 @@ class _Merging:
 
     def files(self, rows: pa.Table | None) -> list[NewFile]:
         new, parts = self.parts(rows)
-        writers = {ROWS: self._writer(new), PAST: self._new_writer(PAST, [(LOWEST, HIGHEST)])}
+        writers = {
+            ROWS: self._writer(new, self._span(rows)),
+            PAST: self._new_writer(PAST, [(LOWEST, HIGHEST)]),
+        }
         for kind, part in parts:
             writers[kind].add(part)
         writers[ROWS].add(new)
@@ -185,20 +188,33 @@ class _Merging:
             new = stamped(new, rows.take(pa.array(numbers)), self._table.stamps, is_deleted=False)
         return new, ((ROWS, old) for old in others)
 
-    def _writer(self, new: pa.Table) -> LeafWriter:
-        """The writer of the new leaves, with a range for each; ``new`` are rows that come to them."""
+    def _span(self, rows: pa.Table | None) -> Range | None:
+        """The least and the largest place of these changes."""
+        if rows is None or not rows.num_rows:
+            return None
+        found = places(rows.select(self._key))
+        return int(found.min()), int(found.max())
+
+    def _writer(self, new: pa.Table, span: Range | None) -> LeafWriter:
+        """The writer of the new leaves, with a range for each; ``new`` are rows that come to them.
+
+        The places of the changes lie in ``span``.
+        """
         files = self._group.files
         count = sum(file.rows for file in files)
         size = self._group.size
         size += new.num_rows * size // count if count else new.nbytes // _COMPRESSION
-        sample = [np.zeros(0, np.int64)]
-        if size > leaves.MOST_BYTES:
+        parts = [np.zeros(0, np.int64)]
+        is_part = span is not None and size > leaves.JOINED_BYTES and leaves.is_part(self._group, span)
+        if size > leaves.MOST_BYTES or is_part:
             paths = [file.path for file in files]
-            sample.append(places(new.select(self._key)))
+            parts.append(places(new.select(self._key)))
             for old in read(self._system, paths, self._table.schema, self._key):
                 found = places(old)
-                sample.append(found[_within(self._group, found)])
-        ranges = cut(self._group, np.concatenate(sample), size) if self._group.ranges else []
+                parts.append(found[_within(self._group, found)])
+        sample = np.concatenate(parts)
+        edges = leaves.edges(sample, size, span) if span is not None and is_part else ()
+        ranges = cut(self._group, sample, size, edges) if self._group.ranges else []
         return self._new_writer(ROWS, ranges)
 
     def _new_writer(self, kind: str, ranges: Sequence[tuple[int, int]]) -> LeafWriter:

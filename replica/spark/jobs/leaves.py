@@ -4,7 +4,7 @@
     file_name  the name of a leaf's file says which places the file holds
     leaf_file  a file of the table -> the places that it may hold, from its name, or from Delta's statistics
     groups     files -> groups that are rewritten as one: files that overlap, and small neighbours
-    cut        a group -> the ranges of its new files
+    cut        a group -> the ranges of its new files; ``edges`` are where its changes begin and end
 
 A table's files are leaves: disjoint ranges of places. Nothing depends on the names for being right: a file of another
 name (of a user's OPTIMIZE, of a seed, of an earlier version) may hold any place, so it is one group with all files
@@ -34,6 +34,8 @@ HIGHEST: Final = (1 << 63) - 1
 LEAF_BYTES: Final = 96 << 20
 MOST_BYTES: Final = 128 << 20
 JOINED_BYTES: Final = 64 << 20
+#: So many bytes of rows that lie beyond all changes of a leaf become a leaf of their own.
+UNCHANGED_BYTES: Final = 32 << 20
 #: A group whose files and changes are so much more is rewritten by several tasks.
 SHARE_BYTES: Final = 256 << 20
 # The bytes of changes and of files are taken to lie at so many places.
@@ -268,16 +270,46 @@ def united(found: Sequence[Group], moves: Sequence[Range] | None) -> list[Group]
     return list(together.values())
 
 
-def cut(group: Group, sample: Numbers, size: int) -> list[Range]:
+def is_part(group: Group, span: Range) -> bool:
+    """Whether changes whose places lie in this range may leave much of a group as it was, if keys lie evenly."""
+    if len(group.ranges) != 1 or not group.files:
+        return False
+    bounds = [file.bounds or (file.low, file.high) for file in group.files]
+    [(low, high)] = group.ranges
+    low, high = max(low, min(least for least, _ in bounds)), min(high, max(most for _, most in bounds))
+    return 4 * (min(span[1], high) - max(span[0], low)) < 3 * (high - low)
+
+
+def edges(sample: Numbers, size: int, span: Range) -> list[int]:
+    """Where to cut a group of about ``size`` bytes: where its changes begin, and where they end.
+
+    The places of the changes lie in ``span``, ``sample`` has places of all rows. The next changes often lie where the
+    last ones did, with the highest keys, say, and rewrite less then.
+    """
+    if size <= JOINED_BYTES:
+        # Parts of it are small neighbours, which are rewritten as one.
+        return []
+    low, high = span
+    least = UNCHANGED_BYTES * len(sample) / size
+    below, above = np.count_nonzero(sample < low), np.count_nonzero(sample > high)
+    return [*([low] if below >= least else ()), *([high + 1] if above >= least else ())]
+
+
+def cut(group: Group, sample: Numbers, size: int, edges: Sequence[int] = ()) -> list[Range]:
     """The ranges of the new files of a group that will have about ``size`` bytes.
 
-    ``sample`` has places of their rows; it may be empty if the size is not above MOST_BYTES.
+    ``sample`` has places of their rows; it may be empty if the size is not above MOST_BYTES. A range begins at each
+    of the ``edges``, which are places of the group.
     """
-    lows = [low for low, _ in group.ranges]
+    lows = [*(low for low, _ in group.ranges), *edges]
     if size > MOST_BYTES and len(sample):
-        count = -(-size // LEAF_BYTES)
-        ranks = np.arange(1, count) * len(sample) // count
-        lows += np.partition(sample, ranks)[ranks].tolist()
+        for low, following in zip([LOWEST, *edges], [*edges, None], strict=True):
+            part = sample[sample >= low]
+            part = part if following is None else part[part < following]
+            count = -(-size * len(part) // len(sample) // LEAF_BYTES)
+            if size * len(part) > MOST_BYTES * len(sample):
+                ranks = np.arange(1, count) * len(part) // count
+                lows += np.partition(part, ranks)[ranks].tolist()
     lows = sorted(set(lows))
     highs = dict(group.ranges)
     found = []
