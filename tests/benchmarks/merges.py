@@ -6,14 +6,14 @@ waits, so the figures of a batch are those of all batches, with all merges, divi
 behind the first merge up to the third one. At the end everything is merged and vacuumed. Processor time is that of
 the driver, the JVM and all Python workers; the driver's memory is the most that its Python process had.
 
-Measured on 2 cores, warm, by clock / by processor, a batch of 17 MB of log with its part of the merges
-(not quiet but where it says so):
+Measured on 2 cores, warm, quiet, by clock / by processor, a batch of 17 MB of log with its part of the merges:
 
-    1M rows                  3.2 s / 2.8 s
-    5M rows                  2.5 s / 2.1 s; a merge, which is due every fourth batch, 8.3 / 6.5
-    5M rows, the last 1 %    0.8 s / 0.9 s; a merge 1.6 / 1.5; the other 0.4 / 0.5 read the log and stage its rows
-    500 tables               16.9 MB/s of log on a quiet machine, 11 with the merge of all tables at the end
-    100M rows of 30 bytes    0.75 s / 0.8 s; a merge of 1.2 GB, due every seventh batch, 47 to 55 s / 37 to 39
+    1M rows                  0.71 to 0.88 s / 1.1 to 1.6 s
+    5M rows                  0.68 to 0.75 s / 1.1 to 1.3 s; a merge, which is due every fourth batch, 2.3 / 4.0
+    5M rows, the last 1 %    0.19 s / 0.24 s; a merge 0.21 / 0.21; the other 0.13 / 0.2 read the log and stage its rows
+    500 tables               23.6 MB/s of log, 15 with the merge of all tables at the end
+    100M rows of 30 bytes    0.75 s / 0.8 s; a merge of 1.2 GB, due every seventh batch, 47 to 55 s / 37 to 39, on a
+                             machine that was not quiet, before ``worker_heap``
 
 The driver had 255 to 299 MB in all of them; the disk has 1.1 to 1.5 of the live rows after a vacuum, of which the
 changes of the last two minutes are most. By these figures 20 machines of 2 cores merge 2 billion such rows (24 GB,
