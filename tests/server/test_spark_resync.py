@@ -25,6 +25,7 @@ from replica.spark.jobs import (
     copy_tasks,
     first_copy,
     history,
+    job_state,
     merge_tasks,
     mirror,
     settled_copy,
@@ -32,6 +33,7 @@ from replica.spark.jobs import (
 )
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.copy_tasks import Piece
+from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.resync import resync
 from tests.server.support import random_shop
@@ -186,6 +188,87 @@ def test_other_tables_do_not_wait_for_a_copy(
     check(job, server, shop)
     expected = [{"id": number, "v": int(number < len(rounds)), "w": "w" * 200} for number in range(400)]
     assert sorted(rows_of(job.target, copied), key=lambda row: row["id"]) == expected
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+def test_a_copy_delays_other_tables_by_one_merge_at_most(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside copies of two tables a third one is merged by each micro-batch that brings rows of it.
+
+    Its rows come between the ranges of a copy, and while the copy takes the place of the table, which micro-batches
+    wait for. What is counted is in the progress behind each micro-batch.
+    """
+    job = CopiedJob(spark, server, shop, tmp_path)
+    copied, ticks = [f"{shop}.one", f"{shop}.two"], f"{shop}.ticks"
+    for table in copied:
+        server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, w TEXT)")
+        fill = ", ".join(f"({number}, 0, REPEAT('w', 200))" for number in range(200))
+        server.query(f"INSERT INTO {table} VALUES {fill}")
+        server.query(f"ANALYZE TABLE {table}")
+    server.query(f"CREATE TABLE {ticks} (id INT PRIMARY KEY)")
+    job.run()
+    save, copy, take = job_state.save, copy_tasks.copy_range, CurrentTable.take_over
+    behind, events, written = list[dict[str, dict[str, Any]]](), list[str](), 0
+    turn = threading.Lock()
+
+    def noting(target: str, state: job_state.JobState, query: str, batch: int, storage: Any) -> None:
+        save(target, state, query, batch, storage)
+        if target == str(job.target):
+            rows = {row["table"]: row for row in state.progress(batch, 0).to_pylist()}
+            if behind and rows[ticks]["merged_batch"] != behind[-1][ticks]["merged_batch"]:
+                events.append("merge")
+            behind.append(rows)
+
+    def tick() -> None:
+        nonlocal written
+        events.append("tick")
+        server.query(f"INSERT INTO {ticks} VALUES ({written})")
+        written += 1
+
+    def wait_for_merge() -> None:
+        eventually(lambda: events.count("merge") == written, PATIENCE)
+
+    def copy_range(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+        with turn:
+            # That of the table before, which has just been taken over, too.
+            wait_for_merge()
+            server.query(f"UPDATE {source['table']} SET v = v + 1 WHERE id = {written}")
+            tick()
+            wait_for_merge()
+        return copy(session, source, *given, **named)
+
+    def take_over(table: CurrentTable, *given: Any) -> None:
+        tick()
+        take(table, *given)
+        events.append("take")
+
+    # The first rows of the table have no other merge before.
+    server.query(f"INSERT INTO {ticks} VALUES (-1)")
+    job.run()
+    monkeypatch.setattr(job_state, "save", noting)
+    monkeypatch.setattr(first_copy, "copy_range", copy_range)
+    monkeypatch.setattr(CurrentTable, "take_over", take_over)
+    monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 1 << 13)
+    with job.running(merge_interval=0):
+        resync(str(job.target), copied)
+        wait_until_copied(job)
+        wait_for_merge()
+    # Each row has been merged before the next one came, but that one copy may have taken its table's place meanwhile.
+    said = " ".join(events).replace("tick take merge", "tick merge")
+    assert events.count("take") == 2
+    assert said == " ".join(["tick", "merge"] * written)
+    assert written > 8
+    assert {rows[ticks]["waiting_rows"] for rows in behind} == {0}
+    assert {max(rows[table]["waiting_rows"] for rows in behind) > 1 for table in copied} == {True}
+    assert sorted(row["id"] for row in rows_of(job.target, ticks)) == list(range(-1, written))
+    for table in copied:
+        expected = [tuple(row) for row in server.query(f"SELECT id, v FROM {table} ORDER BY id")]
+        assert sorted((row["id"], row["v"]) for row in rows_of(job.target, table)) == expected
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
