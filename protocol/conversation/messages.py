@@ -428,3 +428,11 @@ class ResultSet:
 
     columns: tuple[str, ...]
     rows: list[tuple[TextValue, ...]]
+
+
+@record(frozen=True, slots=True)
+class PackedRows:
+    """A text result set whose rows are the payloads of their packets: ``parse_row`` reads one."""
+
+    columns: tuple[str, ...]
+    rows: list[bytes]

@@ -44,6 +44,7 @@ from .messages import (
     Err,
     Handshake,
     Ok,
+    PackedRows,
     ResultSet,
     SslRequest,
 )
@@ -62,7 +63,7 @@ from .prepared_statements import CloseStatement, Execute, Prepare, PrepareAnswer
 from .results import EOF_LIMIT, MAX_ANSWER, OkAnswer, QueryAnswer, ResultHead, expect_last, parse_end
 from .server_errors import server_error
 
-ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet | Prepared | RowsBegin
+ConnectionEvent = Handshake | StartTls | Authenticated | Ok | ResultSet | PackedRows | Prepared | RowsBegin
 
 
 class Connection:
@@ -78,9 +79,8 @@ class Connection:
     that offers none of them is refused (SourceConfigurationError). A larger event than ``max_event_bytes`` is a
     DecodeError.
 
-    Raises ConfigurationError for arguments that cannot be sent. One command may be outstanding at a time: a second
-    one, like all other misuse by the driver, is a RuntimeError. After an error that ends the conversation ``phase``
-    is ``Phase.CLOSED`` and every further call raises that error again.
+    Raises ConfigurationError for arguments that cannot be sent, RuntimeError for misuse: one command may be open at
+    a time. After an error that ends the conversation all calls raise it again, and ``phase`` is ``Phase.CLOSED``.
     """
 
     def __init__(
@@ -201,9 +201,9 @@ class Connection:
             self._close(error)
             raise
 
-    def send_query(self, sql: str) -> None:
-        """Send COM_QUERY; next_event() returns Ok or ResultSet."""
-        self._query(Query(sql).encode())
+    def send_query(self, sql: str, *, is_packed: bool = False) -> None:
+        """Send COM_QUERY; next_event() returns Ok or ResultSet; ``is_packed``: PackedRows in place of it."""
+        self._query(Query(sql).encode(), is_packed=is_packed)
 
     def send_queries(self, statements: Sequence[str]) -> None:
         """Send COM_QUERY for each statement at once; next_event() returns or raises one answer after another."""
@@ -439,10 +439,10 @@ class Connection:
         self._frames.start_command()
         self._send(payload)
 
-    def _query(self, payload: bytes) -> None:
+    def _query(self, payload: bytes, *, is_packed: bool = False) -> None:
         self._command(payload, Phase.QUERY)
         self._frames.max_payload = MAX_ANSWER
-        self._answer = QueryAnswer(self._capabilities, self._frames)
+        self._answer = QueryAnswer(self._capabilities, self._frames, is_packed=is_packed)
 
     def _end_command(self) -> None:
         self.phase = Phase.READY

@@ -6,6 +6,7 @@ further results are refused, because the client did not ask for them. The caller
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from ..constants import MAX_FRAME_PAYLOAD, Capability, StatusFlag
 from ..errors import ProtocolError
@@ -17,6 +18,7 @@ from .messages import (
     UTF8MB4_GENERAL_CI,
     Eof,
     Ok,
+    PackedRows,
     ResultSet,
     TextValue,
     decode_text,
@@ -156,6 +158,29 @@ def row_walker(columns: int) -> Walk[tuple[TextValue, ...]]:
     return walk
 
 
+def walk_payloads(
+    rows: list[bytes], data: bytes, position: int, limit: int, sequence: int, largest: int
+) -> tuple[int, int, int]:
+    """Reads the payloads of rows out of the frames in which they come, as ``row_walker`` reads values.
+
+    It stops in front of a packet that may be no row, and of a row whose first value has more than 250 bytes.
+    """
+    size, last = len(data), position
+    try:
+        while position < limit:
+            (word,) = unpack_u32(data, position)
+            at = position + HEADER_SIZE
+            end = at + word - sequence
+            if end > size or not 0 < word - sequence <= largest or data[at] >= NULL_LENGTH:
+                break
+            rows.append(data[at:end])
+            last, position = position, end
+            sequence = sequence + SEQUENCE_STEP & SEQUENCES
+    except (IndexError, struct.error):
+        pass
+    return position, sequence, last
+
+
 def parse_row(payload: bytes, columns: int) -> tuple[TextValue, ...]:
     """One text row with this number of columns.
 
@@ -259,21 +284,24 @@ class ResultHead:
 class QueryAnswer:
     """Collects the packets of one answer: ``receive()`` returns the answer once it is complete.
 
-    With ``frames`` it takes further rows out of them by itself.
+    With ``frames`` it takes further rows out of them by itself. ``is_packed``: the answer is ``PackedRows``.
     """
 
-    def __init__(self, capabilities: Capability, frames: FrameStream | None = None) -> None:
+    def __init__(
+        self, capabilities: Capability, frames: FrameStream | None = None, *, is_packed: bool = False
+    ) -> None:
         self._capabilities = capabilities
         self._frames = frames
         self._head = ResultHead(capabilities)
         # A row of 16 MB or more may begin with 0xFE, too.
         self._end_limit = MAX_FRAME_PAYLOAD if Capability.DEPRECATE_EOF in capabilities else EOF_LIMIT
         self._columns: tuple[ColumnDefinition, ...] | None = None
-        self._rows: list[tuple[TextValue, ...]] = []
-        self._walk: Walk[tuple[TextValue, ...]] | None = None
+        self._is_packed = is_packed
+        self._rows: list[Any] = []
+        self._walk: Walk[Any] | None = None
         self._limit = _AnswerLimit()
 
-    def receive(self, payload: bytes) -> Ok | ResultSet | None:
+    def receive(self, payload: bytes) -> Ok | ResultSet | PackedRows | None:
         """Take the next packet, which is neither empty nor ERR."""
         if self._columns is not None:
             return self._on_row(payload, self._columns)
@@ -283,18 +311,20 @@ class QueryAnswer:
         self._columns = head
         return None
 
-    def _on_row(self, payload: bytes, columns: tuple[ColumnDefinition, ...]) -> ResultSet | None:
+    def _on_row(self, payload: bytes, columns: tuple[ColumnDefinition, ...]) -> ResultSet | PackedRows | None:
         if payload[0] == EOF_HEADER and len(payload) < self._end_limit:
             expect_last(parse_end(payload, self._capabilities))
-            return ResultSet(tuple(column.name for column in columns), self._rows)
-        self._limit.add(len(payload), len(columns))
-        self._rows.append(parse_row(payload, len(columns)))
+            names = tuple(column.name for column in columns)
+            return (PackedRows if self._is_packed else ResultSet)(names, self._rows)
+        values = 0 if self._is_packed else len(columns)
+        self._limit.add(len(payload), values)
+        self._rows.append(payload if self._is_packed else parse_row(payload, len(columns)))
         if self._frames is not None:
             if self._walk is None:
-                self._walk = row_walker(len(columns))
+                self._walk = walk_payloads if self._is_packed else row_walker(len(columns))
             before = len(self._rows)
             size = self._frames.walk(self._walk, self._rows)
-            self._limit.add(size, len(columns), len(self._rows) - before)
+            self._limit.add(size, values, len(self._rows) - before)
         return None
 
 

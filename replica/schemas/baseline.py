@@ -7,11 +7,15 @@ high mark of the reading is about their tables.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from sys import intern
 from typing import Final
 
+from protocol.conversation.results import parse_row
+from protocol.errors import ProtocolError
 from protocol.records import record
 from protocol.rows.description import ColumnDescription, labels_of
+from protocol.wire import utf8_bytes, utf8_text
 
 from ..sql.token_reader import TableName
 from .catalog import Catalog, Unknown
@@ -25,7 +29,12 @@ from .shape import ColumnShape, Generated, Key, KeyKind, Role, Shape
 #: A row of text, as servers send it.
 Row = Sequence[str | None]
 
+#: The values of a row of ``BaselineQueries.columns``, and of ``keys``.
+COLUMN_VALUES: Final = 11
+KEY_VALUES: Final = 8
+
 _NUMBERS: Final = re.compile(r"\(([\d, ]+)\)")
+_VIEWS: Final = frozenset({"VIEW", "SYSTEM VIEW"})
 _SIZED_TYPES: Final = STRING_TYPES | {"bit", "decimal", "vector", "time", "datetime", "timestamp"}
 _HIDDEN_SCHEMAS: Final = "('information_schema', 'performance_schema', 'sys')"
 _KINDS: Final[Mapping[str, KeyKind]] = {
@@ -71,39 +80,116 @@ class _Listed:
     columns: dict[int, Row] = field(default_factory=dict)
     keys: dict[str, dict[int, Row]] = field(default_factory=dict)
 
+    def add(self, columns: Iterable[Row], keys: Iterable[Row]) -> None:
+        """Take rows of this table."""
+        for _, _, position, *rest in columns:
+            self.columns[int(position or 0)] = rest
+        for _, _, index, position, *rest in keys:
+            self.keys.setdefault(index or "", {})[int(position or 0)] = rest
+
+
+# Columns by what the rows say of them. Many tables have equal ones: to make each once takes 19 us instead of 38 for a
+# table of four.
+_Made = dict[tuple[str | None, ...], ColumnShape]
+
 
 def baseline(
     schemas: Iterable[Row], tables: Iterable[Row], columns: Iterable[Row], keys: Iterable[Row]
 ) -> Catalog:
     """The catalog that the rows of ``BaselineQueries`` describe. Views are left out."""
-    listed = {
-        TableName(schema or "", name or ""): _Listed(kind or "", (engine or "").lower(), collation)
-        for schema, name, kind, engine, collation in tables
-        if kind not in ("VIEW", "SYSTEM VIEW")
-    }
-    for schema, name, position, *rest in columns:
-        table = listed.get(TableName(schema or "", name or ""))
+    listed = _listed(tables)
+    for row in columns:
+        table = listed.get(TableName(row[0] or "", row[1] or ""))
         if table is not None:
-            table.columns[int(position or 0)] = rest
-    for schema, name, index, position, *rest in keys:
-        table = listed.get(TableName(schema or "", name or ""))
+            table.add((row,), ())
+    for row in keys:
+        table = listed.get(TableName(row[0] or "", row[1] or ""))
         if table is not None:
-            table.keys.setdefault(index or "", {})[int(position or 0)] = rest
+            table.add((), (row,))
+    catalog, made = _with_schemas(schemas), _Made()
+    for name, table in listed.items():
+        if table.columns:
+            catalog.set(name, _state(name, table, made))
+    return catalog
+
+
+def packed_baseline(
+    schemas: Iterable[Row], tables: Iterable[Row], columns: Iterable[bytes], keys: Iterable[bytes]
+) -> Catalog:
+    """As ``baseline``; ``columns`` and ``keys`` are payloads of rows, read once somebody asks for their table.
+
+    Few of a source's tables have rows in a stream: for 2,000 tables of four columns this takes a tenth of the time.
+    """
+    columns_of, keys_of = _by_table(columns), _by_table(keys)
+    catalog, made = _with_schemas(schemas), _Made()
+    for row in tables:
+        name = TableName(row[0] or "", row[1] or "")
+        schema, own_name = map(utf8_bytes, name)
+        key = b"%c%b%c%b" % (len(schema), schema, len(own_name), own_name)
+        if key in columns_of and row[2] not in _VIEWS:
+            parts = row, columns_of[key], keys_of.get(key, [])
+            catalog.set_listed(name, partial(_unpacked, name, parts, made))
+    return catalog
+
+
+def _listed(tables: Iterable[Row]) -> dict[TableName, _Listed]:
+    return {TableName(row[0] or "", row[1] or ""): _table_of(row) for row in tables if row[2] not in _VIEWS}
+
+
+def _table_of(row: Row) -> _Listed:
+    _, _, kind, engine, collation = row
+    return _Listed(kind or "", (engine or "").lower(), collation)
+
+
+def _with_schemas(schemas: Iterable[Row]) -> Catalog:
     catalog = Catalog()
-    # Many tables have equal columns: to make each once takes 19 us instead of 38 for a table of four.
-    made: dict[tuple[str | None, ...], ColumnShape] = {}
     for schema, charset in schemas:
         try:
             catalog.set_schema(schema or "", charset)
         except UnknownShapeError:
             catalog.set_schema(schema or "", None)
-    for table_name, table in listed.items():
-        if table.columns:
-            try:
-                catalog.set(table_name, _shape(table, made))
-            except UnknownShapeError as error:
-                catalog.set(table_name, Unknown(f"{table_name} as information_schema has it: {error}"))
     return catalog
+
+
+def _by_table(rows: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+    """The rows of each table, by their common beginning: the first two values, as the protocol has them.
+
+    Names have at most 192 bytes, so the length of each is one byte.
+    """
+    found: dict[bytes, list[bytes]] = {}
+    beginning = b""
+    group: list[bytes] = []
+    for row in rows:
+        if not beginning or not row.startswith(beginning):
+            end = row[0] + 1
+            end += row[end] + 1
+            beginning = row[:end]
+            group = found.setdefault(beginning, [])
+        group.append(row)
+    return found
+
+
+def _unpacked(name: TableName, packed: tuple[Row, list[bytes], list[bytes]], made: _Made) -> Shape | Unknown:
+    row, columns, keys = packed
+    table = _table_of(row)
+    try:
+        table.add(_texts(columns, COLUMN_VALUES), _texts(keys, KEY_VALUES))
+    except (ProtocolError, ValueError) as error:
+        # The source is asked again, for this table, when it has rows.
+        return Unknown(f"information_schema answered with rows that are no table {name}: {error}")
+    return _state(name, table, made)
+
+
+def _texts(rows: Iterable[bytes], values: int) -> Iterator[Row]:
+    for row in rows:
+        yield [utf8_text(each) if isinstance(each, bytes) else each for each in parse_row(row, values)]
+
+
+def _state(name: TableName, table: _Listed, made: _Made) -> Shape | Unknown:
+    try:
+        return _shape(table, made)
+    except UnknownShapeError as error:
+        return Unknown(f"{name} as information_schema has it: {error}")
 
 
 def described_shape(descriptions: Sequence[ColumnDescription]) -> Shape:
@@ -117,7 +203,7 @@ def described_shape(descriptions: Sequence[ColumnDescription]) -> Shape:
     return Shape(columns, Key("PRIMARY", "primary", parts) if parts else None, None)
 
 
-def _shape(table: _Listed, made: dict[tuple[str | None, ...], ColumnShape]) -> Shape:
+def _shape(table: _Listed, made: _Made) -> Shape:
     rows = [table.columns[position] for position in sorted(table.columns)]
     columns = [made.get(row) or made.setdefault(row, _column(row)) for row in map(tuple, rows)]
     has_explicit_period = any(column.role == "start" for column in columns)

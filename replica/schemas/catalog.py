@@ -68,6 +68,45 @@ class TableChange:
     renamed_to: TableName | None = None
 
 
+class Listed:
+    """A table whose shape is made when it is asked for: few of a source's tables have rows in a stream."""
+
+    __slots__ = ("_make", "_shared", "_state")
+
+    def __init__(self, make: Callable[[], Shape | Unknown], shared: Shared) -> None:
+        self._make, self._shared = make, shared
+        self._state: Shape | Unknown | None = None
+
+    def state(self) -> Shape | Unknown:
+        """The shape, made at the first call."""
+        state = self._state
+        if state is None:
+            made = self._make()
+            state = self._state = self._shared.shape(made) if isinstance(made, Shape) else made
+            del self._make
+        return state
+
+
+class _Tables(Mapping[TableName, Shape | Unknown]):
+    """The tables of a catalog, for looking."""
+
+    def __init__(self, tables: Mapping[TableName, Shape | Unknown | Listed]) -> None:
+        self._tables = tables
+
+    def __getitem__(self, table: TableName) -> Shape | Unknown:
+        state = self._tables[table]
+        return state.state() if isinstance(state, Listed) else state
+
+    def __contains__(self, table: object) -> bool:
+        return table in self._tables
+
+    def __iter__(self) -> Iterator[TableName]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
 class Catalog:
     """Tables with their shapes, and schemas with their default character sets.
 
@@ -81,7 +120,7 @@ class Catalog:
         schemas: Mapping[str, str | None] | None = None,
     ) -> None:
         self._shared = Shared()
-        self._tables: dict[TableName, Shape | Unknown] = {}
+        self._tables: dict[TableName, Shape | Unknown | Listed] = {}
         self._schemas: dict[str, str | None] = dict(schemas or {})
         for table, shape in (tables or {}).items():
             self.set(table, shape)
@@ -89,6 +128,11 @@ class Catalog:
     @property
     def tables(self) -> Mapping[TableName, Shape | Unknown]:
         """All tables."""
+        return _Tables(self._tables)
+
+    @property
+    def listed(self) -> Mapping[TableName, Shape | Unknown | Listed]:
+        """All tables; shapes that nobody has asked for are not made."""
         return MappingProxyType(self._tables)
 
     @property
@@ -98,7 +142,8 @@ class Catalog:
 
     def get(self, table: TableName) -> Shape | Unknown | None:
         """A table's shape now; None if there is no such table."""
-        return self._tables.get(table)
+        state = self._tables.get(table)
+        return state.state() if isinstance(state, Listed) else state
 
     def set(self, table: TableName, shape: Shape | Unknown | None) -> None:
         """Put a table in, or take it out."""
@@ -106,6 +151,10 @@ class Catalog:
             self._tables.pop(table, None)
         else:
             self._tables[table] = self._shared.shape(shape) if isinstance(shape, Shape) else shape
+
+    def set_listed(self, table: TableName, make: Callable[[], Shape | Unknown]) -> None:
+        """Put a table in; ``make`` gives its shape, when it is asked for."""
+        self._tables[table] = Listed(make, self._shared)
 
     def shared(self, state: Shape | Unknown | None) -> Shape | Unknown | None:
         """An equal state whose parts are those of other shapes, where they are equal."""

@@ -33,7 +33,7 @@ from ..source.resolve_start import log_end
 from ..source.server_facts import Source, executed_gtids, owned_gtids
 from ..source.session import Session
 from ..sql.token_reader import TableName
-from .baseline import BaselineQueries, Row, baseline
+from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, Row, packed_baseline
 from .catalog import Catalog, Unknown
 from .finished_changes import tables_in_change
 from .logged_statements import LogTraits, statement_of
@@ -77,17 +77,11 @@ class TableReader:
         for _ in range(_ATTEMPTS):
             low = await self._low_mark()
             locked = await self._in_change(queries)
-            rows = [
-                await self._rows(sql, columns)
-                for sql, columns in (
-                    (queries.schemas, 2),
-                    (queries.tables, 5),
-                    (queries.columns, 11),
-                    (queries.keys, 8),
-                )
-            ]
+            schemas, tables = await self._rows(queries.schemas, 2), await self._rows(queries.tables, 5)
+            columns = await self._session.query_packed(queries.columns, COLUMN_VALUES)
+            keys = await self._session.query_packed(queries.keys, KEY_VALUES)
             high = await log_end(self._session, self._source, self._scan)
-            catalog = _catalog(rows)
+            catalog = _catalog(schemas, tables, columns, keys)
             touched = await self._touched_since(low, high)
             if not touched:
                 break
@@ -212,12 +206,13 @@ class _LowMark:
     gtid_set: AnyGtidSet | None
 
 
-def _catalog(rows: Sequence[Sequence[Row]]) -> Catalog:
+def _catalog(
+    schemas: Sequence[Row], tables: Sequence[Row], columns: Sequence[bytes], keys: Sequence[bytes]
+) -> Catalog:
     """The tables that the answers describe; ``ProtocolError`` for answers that describe none."""
-    schemas, tables, columns, keys = rows
     try:
-        return baseline(schemas, tables, columns, keys)
-    except (ValueError, LookupError, TypeError) as error:
+        return packed_baseline(schemas, tables, columns, keys)
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise ProtocolError(f"information_schema answered with rows that are no tables: {error!r}") from error
 
 

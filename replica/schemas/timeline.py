@@ -15,7 +15,7 @@ from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
 
 from ..sql.token_reader import TableName
-from .catalog import Catalog, Statement, TableChange, Unknown, other_tables
+from .catalog import Catalog, Listed, Statement, TableChange, Unknown, other_tables
 from .log_places import Place, file_of, place_of
 from .shape import ColumnShape, Shape
 from .shared import Shared
@@ -31,12 +31,12 @@ class Timeline:
 
     __slots__ = ("_places", "_states")
 
-    def __init__(self, place: Place, state: State) -> None:
+    def __init__(self, place: Place, state: State | Listed) -> None:
         self._places: tuple[Place, ...] = (place,)
-        self._states: tuple[State, ...] = (state,)
+        self._states: tuple[State | Listed, ...] = (state,)
 
     def __iter__(self) -> Iterator[tuple[Place, State]]:
-        return iter(zip(self._places, self._states, strict=True))
+        return iter(zip(self._places, map(_known, self._states), strict=True))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -44,11 +44,11 @@ class Timeline:
     @property
     def last(self) -> State:
         """The state at the end of what is known."""
-        return self._states[-1]
+        return _known(self._states[-1])
 
     def at(self, place: Place) -> State:
         """The state at a place, which is not before the first one."""
-        return self._states[bisect_right(self._places, place) - 1]
+        return _known(self._states[bisect_right(self._places, place) - 1])
 
     def put(self, place: Place, state: State) -> None:
         """The state from a place on, up to the next known place; it replaces a state of the same place."""
@@ -68,7 +68,11 @@ class Timeline:
         index = bisect_right(self._places, place) - 1
         if index < 1 or self._places[index] != place:
             return None
-        return self._states[index - 1], self._states[index]
+        return _known(self._states[index - 1]), _known(self._states[index])
+
+
+def _known(state: State | Listed) -> State:
+    return state.state() if isinstance(state, Listed) else state
 
 
 class SchemaHistory:
@@ -97,7 +101,7 @@ class SchemaHistory:
         self._base, self._begin = place_of(begin)
         self._head = self._begin if head is None else self._place(head)
         if timelines is None:
-            timelines = {table: Timeline(self._begin, state) for table, state in self.catalog.tables.items()}
+            timelines = {table: Timeline(self._begin, state) for table, state in self.catalog.listed.items()}
         self._timelines = dict(timelines)
 
     @property

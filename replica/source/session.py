@@ -9,11 +9,12 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
-from protocol.conversation.messages import Handshake, ResultSet, TextValue
+from protocol.conversation.messages import Handshake, PackedRows, ResultSet, TextValue
 from protocol.conversation.packets import BULK_SIZE, FrameStream, Item
 from protocol.conversation.phases import BINARY_ROW, NEED_DATA, NeedData, Phase, StartTls
 from protocol.conversation.prepared_statements import Prepared, RowsBegin
@@ -43,6 +44,11 @@ def read_value(kind: Callable[[str], _Value], value: TextValue, sql: str) -> _Va
     raise ProtocolError(
         f"{(text or 'NULL')[:_LONGEST_SHOWN]!r} answers {sql!r}, which is no value of its kind"
     )
+
+
+def _check_columns(answer: ResultSet | PackedRows, columns: int, sql: str) -> None:
+    if answer.rows and len(answer.columns) < columns:
+        raise ProtocolError(f"{len(answer.columns)} columns answer {sql!r}, and {columns} were asked for")
 
 
 class Session:
@@ -128,9 +134,16 @@ class Session:
             return []
         if columns is None:
             return answer.rows
-        if answer.rows and len(answer.columns) < columns:
-            raise ProtocolError(f"{len(answer.columns)} columns answer {sql!r}, and {columns} were asked for")
+        _check_columns(answer, columns, sql)
         return [row[:columns] for row in answer.rows]
+
+    async def query_packed(self, sql: str, columns: int) -> list[bytes]:
+        """As ``query``, but each row is the payload of its packet, for ``parse_row``: few of many are looked at."""
+        answer = await self._prompt(partial(self._connection.send_query, is_packed=True), sql)
+        if not isinstance(answer, PackedRows):
+            return []
+        _check_columns(answer, columns, sql)
+        return answer.rows
 
     async def query_each(self, statements: Sequence[str]) -> list[list[tuple[TextValue, ...]] | ServerError]:
         """Run many statements, and wait for the network once per 100 of them; the rows or the refusal of each."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.constants import MAX_FRAME_PAYLOAD, Capability
-from protocol.conversation.messages import Eof, Err, Ok, ResultSet, TextValue
+from protocol.conversation.messages import Eof, Err, Ok, PackedRows, ResultSet, TextValue
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA, Phase
 from protocol.conversation.results import (
@@ -153,10 +153,12 @@ def _frames_of(rows: Sequence[tuple[TextValue, ...]]) -> tuple[bytes, int]:
     return b"".join(map(server.encode, packets)), len(packets)
 
 
-def _answer(data: bytes, cuts: Sequence[int], is_walking: bool) -> tuple[object, int]:
+def _answer(
+    data: bytes, cuts: Sequence[int], is_walking: bool, is_packed: bool = False
+) -> tuple[object, int]:
     """The answer in these bytes, which come in pieces, and how many packets were read one by one."""
     frames, reads, answer = FrameStream(), 0, None
-    query = QueryAnswer(TRACKED, frames if is_walking else None)
+    query = QueryAnswer(TRACKED, frames if is_walking else None, is_packed=is_packed)
     for begin, end in pairwise([0, *sorted(cut % len(data) for cut in cuts), len(data)]):
         frames.receive(data[begin:end])
         while answer is None and (payload := frames.read()) is not None:
@@ -175,6 +177,15 @@ def test_rows_out_of_their_frames(rows: list[tuple[TextValue, ...]], cuts: list[
     assert isinstance(plain, ResultSet)
     assert plain.rows == rows
     assert repr(_answer(data + following, cuts, is_walking=True)[0]) == repr(plain)
+
+
+@given(ROWS, st.lists(st.integers(0, 10_000), max_size=6))
+def test_packed_rows_are_the_payloads(rows: list[tuple[TextValue, ...]], cuts: list[int]) -> None:
+    following = FrameStream().encode(encode_row(("a", "b")))
+    answer, _ = _answer(_frames_of(rows)[0] + following, cuts, is_walking=True, is_packed=True)
+    assert isinstance(answer, PackedRows)
+    assert answer.rows == list(map(encode_row, rows))
+    assert [parse_row(payload, 2) for payload in answer.rows] == rows
 
 
 @given(ROWS, st.integers(0, 10_000), st.integers(1, 255))
