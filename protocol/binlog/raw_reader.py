@@ -54,8 +54,8 @@ _NOT_IN_BATCHES: Final = _CHANGING_STATE | {
     EventType.TRANSACTION_PAYLOAD,
     EventType.MARIADB_PARTIAL_ROW_DATA,
 }
-# Bytes of a batch: events are decoded this far ahead of the user, which takes little memory.
-_BATCH_SIZE: Final = 1 << 12
+#: Bytes of a batch: events are decoded this far ahead of the user, which takes little memory.
+BATCH_BYTES: Final = 1 << 12
 # In relay logs these may carry a position in another file.
 _ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})
 
@@ -85,8 +85,10 @@ class RawEventReader:
         keys: LogKeys | None = None,
         base: int = 0,
         max_event_bytes: int = MAX_EVENT_SIZE,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         self.file = file
+        self._batch_bytes = batch_bytes
         self.event_position = 0
         self.torn_bytes = 0
         self.has_checksums: bool | None = None
@@ -154,7 +156,7 @@ class RawEventReader:
         buffer, base, start = self._buffer, self._base, self._next
         # An event of more than max_event_bytes is left to read_event().
         size = min(len(buffer), start + self._limit)
-        last = min(size - EVENT_HEADER_SIZE, start + _BATCH_SIZE)
+        last = min(size - EVENT_HEADER_SIZE, start + self._batch_bytes)
         while start <= last:
             header = unpack_event_header(buffer, start)
             end = start + header[3]

@@ -2,13 +2,13 @@
 
 Documents of a column are alike. All containers at one place of the documents are read together: their heads are
 compared with the first one's, then each value is read for all of them in one step (offsets, lengths, numbers), from
-the last to the first, so that each has to end where the next one begins. What comes out are pieces of text:
+the last to the first, so that each has to end where the next one begins. What comes out are parts of texts:
 
     {"id": 7, "name": "oak"}    ->    `{"id": ` + 7 + `, "name": "` + oak + `"}`
 
-where the literals are the same for all documents, and strings are places in the documents' bytes. ``text_pieces``
-puts the pieces together. Values of several types at one place, and containers of several shapes, are put together on
-their own and become one piece.
+where the literals are the same for all documents, and the others are columns of strings. ``text_parts`` puts the
+parts together. Values of several types at one place, and containers of several shapes, are put together on their own
+and become one part.
 
 Documents of which many are laid out alike have a faster reader, ``document_layouts``, which comes first.
 
@@ -17,12 +17,12 @@ containers that few others resemble, or with damage: ``documents`` renders these
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from json.encoder import encode_basestring
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from protocol.constants import ColumnType
 from protocol.errors import DecodeError
@@ -50,9 +50,16 @@ from protocol.values.jsonb_shapes import UnusualError
 from .arrays import different
 from .buffer import Bytes, Flags, Positions, RowBuffer
 from .document_layouts import FEWEST_DOCUMENTS, DocumentLayouts, group_texts
-from .json_numbers import INLINED_NUMBERS, STORED_NUMBERS, decimal_texts, temporal_texts
-from .json_pool import WORDS, JsonPool, Texts
-from .text_pieces import Parts, Pieces, merged
+from .json_numbers import (
+    INLINED_NUMBERS,
+    STORED_NUMBERS,
+    decimal_texts,
+    double_texts,
+    integer_texts,
+    temporal_texts,
+)
+from .json_strings import WORDS, Texts, string_texts, word_texts
+from .text_parts import Parts, joined, merged, put_in_rows
 
 # Fewer containers of one shape take more time together than documents one by one.
 _FEWEST_ALIKE: Final = 16
@@ -109,10 +116,9 @@ class _Values:
 
 
 class DocumentBatches:
-    """Reads batches of documents; remembers their layouts, and whether their strings need escapes."""
+    """Reads batches of documents; remembers their layouts."""
 
     def __init__(self) -> None:
-        self._escapes = False
         self._layouts = DocumentLayouts()
 
     def texts(self, buffer: RowBuffer, starts: Positions, ends: Positions) -> list[Texts]:
@@ -120,7 +126,7 @@ class DocumentBatches:
         kinds = buffer.numbers(np.uint8)[starts]
         is_read = (kinds == SMALL_OBJECT) | (kinds == SMALL_ARRAY)
         groups = self._layouts.groups(buffer, starts, ends)
-        found = self._read(buffer, partial(group_texts, buffer, groups, starts))
+        found = list(group_texts(buffer, groups, starts))
         for texts in found:
             is_read[texts.rows] = False
         for _ in range(_MAX_TRIES):
@@ -129,38 +135,19 @@ class DocumentBatches:
                 break
             chosen = rows, kinds[rows], starts[rows] + 1, ends[rows]
             try:
-                return found + self._read(buffer, partial(_documents, buffer, chosen))
+                return found + list(_Reader(buffer).documents(*chosen))
             except _RefusedError as refused:
                 is_read[refused.rows] = False
             except DecodeError:
                 break
         return found
 
-    def _read(self, buffer: RowBuffer, read: Callable[[JsonPool], Iterator[Texts]]) -> list[Texts]:
-        """The texts that ``read`` makes, with escapes if any of them needs some."""
-        if not self._escapes:
-            texts = list(read(JsonPool(buffer, escapes=False)))
-            if not any(some.texts.needs_escapes for some in texts):
-                return texts
-        pool = JsonPool(buffer, escapes=True)
-        texts = list(read(pool))
-        if texts:
-            self._escapes = pool.has_escaped
-        return texts
-
-
-def _documents(
-    buffer: RowBuffer, chosen: tuple[Positions, Bytes, Positions, Positions], pool: JsonPool
-) -> Iterator[Texts]:
-    return _Reader(buffer, pool).documents(*chosen)
-
 
 class _Reader:
     """Reads documents of one buffer."""
 
-    def __init__(self, buffer: RowBuffer, pool: JsonPool) -> None:
+    def __init__(self, buffer: RowBuffer) -> None:
         self._buffer = buffer
-        self._pool = pool
 
     def documents(self, rows: Positions, kinds: Bytes, starts: Positions, ends: Positions) -> Iterator[Texts]:
         """The texts of documents, by their shapes."""
@@ -169,7 +156,7 @@ class _Reader:
             for group in self._alike(kind, starts[chosen], ends[chosen], rows[chosen]):
                 alike = chosen[group]
                 parts = self._container(kind, starts[alike], ends[alike], rows[alike], 1)
-                yield Texts(rows[alike], self._pool.joined(parts, len(alike)))
+                yield Texts(rows[alike], joined(parts, len(alike)))
 
     # ------------------------------------------------------------------------------------------ containers
 
@@ -244,7 +231,7 @@ class _Reader:
         if not count:
             return [b"{}" if kind == SMALL_OBJECT else b"[]"]
         values = _Values(np.empty(0, np.uint8), start, start, floors, end, row)
-        parts: list[Pieces | bytes] = [b"}" if kind == SMALL_OBJECT else b"]"]
+        parts: list[pa.Array | bytes] = [b"}" if kind == SMALL_OBJECT else b"]"]
         for index in reversed(range(count)):
             entry = values_at + SMALL.value_size * index
             values.kinds = numbers(np.uint8, entry)[start]
@@ -268,26 +255,17 @@ class _Reader:
     def _several(
         self, kinds: npt.NDArray[np.integer], read: _Read, values: _Values
     ) -> tuple[Parts, Positions]:
-        """Values of several kinds as one piece each: ``read`` reads those of a kind."""
-        count = len(kinds)
-        start, end, marks = np.empty(count, np.int64), np.empty(count, np.int64), 0
+        """Values of several kinds as one part: ``read`` reads those of a kind."""
         limit = values.limit.copy()
         found = different(kinds).tolist()
         if len(found) > _MOST_SHAPES:
             raise _RefusedError(values.row)
+        texts = []
         for kind in found:
             chosen = np.flatnonzero(kinds == kind)
             parts, limit[chosen] = read(kind, values.some(chosen))
-            piece = self._one_piece(parts, len(chosen))
-            start[chosen], end[chosen] = piece.start, piece.end
-            marks += piece.marks
-        return [Pieces(start, end, marks)], limit
-
-    def _one_piece(self, parts: Parts, count: int) -> Pieces:
-        if len(parts) == 1 and isinstance(parts[0], Pieces):
-            return parts[0]
-        joined = self._pool.joined(parts, count)
-        return self._pool.add(joined.data, joined.lengths, joined.marks)
+            texts.append((chosen, joined(parts, len(chosen))))
+        return [put_in_rows(texts)], limit
 
     def _family(self, family: int, values: _Values, level: int) -> tuple[Parts, Positions]:
         if family == INT64:
@@ -296,16 +274,16 @@ class _Reader:
             return self._strings(values)
         if family == LITERAL:
             _require(values.stored < len(WORDS), values.row)
-            return [self._pool.words(values.stored)], values.limit
+            return [word_texts(values.stored)], values.limit
         if family in (SMALL_OBJECT, SMALL_ARRAY):
             return self._containers(family, values, level)
         if family == DOUBLE:
             at = self._outside(values, 8)
             numbers = self._buffer.numbers(np.float64)[at]
-            return [self._pool.doubles(numbers)], at
+            return [double_texts(numbers)], at
         if family == UINT64:
             at = self._outside(values, 8)
-            return [self._pool.integers(self._buffer.numbers(np.uint64)[at])], at
+            return [integer_texts(self._buffer.numbers(np.uint64)[at])], at
         if family == OPAQUE:
             return self._opaque(values)
         raise _RefusedError(values.row)
@@ -326,7 +304,7 @@ class _Reader:
             for kind in different(values.kinds).tolist():
                 chosen = np.flatnonzero(values.kinds == kind)
                 numbers[chosen], limit[chosen] = self._integers_of(kind, values.some(chosen))
-        return [self._pool.integers(numbers)], limit
+        return [integer_texts(numbers)], limit
 
     def _integers_of(self, kind: int, values: _Values) -> tuple[Positions, Positions]:
         """Whole numbers of one type."""
@@ -351,20 +329,18 @@ class _Reader:
             first += is_long
         stop = first + length
         _require(stop <= values.limit, values.row)
-        return [b'"', self._pool.escaped(Pieces(first, stop)), b'"'], at
+        return [b'"', string_texts(self._buffer, first, stop), b'"'], at
 
     def _containers(self, kind: int, values: _Values, level: int) -> tuple[Parts, Positions]:
         at = self._outside(values, SMALL.head_size)
         groups = list(self._alike(kind, at, values.limit, values.row))
         if len(groups) == 1:
             return self._container(kind, at, values.limit, values.row, level + 1), at
-        start, end, marks = np.empty(len(at), np.int64), np.empty(len(at), np.int64), 0
+        texts = []
         for group in groups:
             parts = self._container(kind, at[group], values.limit[group], values.row[group], level + 1)
-            piece = self._one_piece(parts, len(group))
-            start[group], end[group] = piece.start, piece.end
-            marks += piece.marks
-        return [Pieces(start, end, marks)], at
+            texts.append((group, joined(parts, len(group))))
+        return [put_in_rows(texts)], at
 
     # ---------------------------------------------------------------------------------------------- opaque
 
@@ -388,13 +364,13 @@ class _Reader:
                 texts = decimal_texts(self._buffer, at + _DECIMAL_HEAD, precision, scale)
             if texts is None:
                 raise _RefusedError(values.row)
-            return [self._pool.add_array(texts)], at
+            return [texts], at
         found = temporal_texts(kind, self._buffer, at + _TEMPORAL_HEAD) if size == TEMPORAL_SIZE else None
         if found is None:
             raise _RefusedError(values.row)
         texts, is_right = found
         _require(is_right, values.row)
-        return [b'"', self._pool.add_array(texts), b'"'], at
+        return [b'"', texts, b'"'], at
 
 
 def _require(is_right: Flags, row: Positions) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from protocol.errors import DecodeError
 from protocol.records import record
@@ -36,10 +37,18 @@ from protocol.values.jsonb import (
 from protocol.values.jsonb_walk import UNLIKE, DocumentWalk, UnlikeError
 
 from .arrays import different
-from .buffer import Positions, RowBuffer, Unsigned
-from .json_numbers import STORED_NUMBERS, TEMPORAL_KINDS, decimal_texts, temporal_texts, writes_decimal
-from .json_pool import WORDS, JsonPool, Texts
-from .text_pieces import Parts, Pieces
+from .buffer import Flags, Positions, RowBuffer, Unsigned
+from .json_numbers import (
+    STORED_NUMBERS,
+    TEMPORAL_KINDS,
+    decimal_texts,
+    double_texts,
+    integer_texts,
+    temporal_texts,
+    writes_decimal,
+)
+from .json_strings import WORDS, Texts, escaped, string_texts, word_texts
+from .text_parts import Parts, joined
 
 # Fewer documents together take more time than one by one.
 FEWEST_DOCUMENTS: Final = 48
@@ -54,6 +63,8 @@ _LEAST_SHARE: Final = 0.5
 _KEPT: Final = 256
 _KEPT_OF_A_SIZE: Final = 4
 _MOST_BYTES: Final = 1 << 13
+# Bytes of documents compared at once, which stay in the processor's cache.
+_COMPARED_BYTES: Final = 1 << 18
 _INLINED: Final = {INT16: np.int16, UINT16: np.uint16}
 _DTYPES: Final = {**STORED_NUMBERS, **_INLINED, DOUBLE: np.float64}
 _INTEGERS: Final = frozenset(_DTYPES) - {UINT64, DOUBLE}
@@ -90,10 +101,16 @@ class _Layout:
     plan: _Plan
     number: int
 
-    def fits(self, words: Unsigned) -> npt.NDArray[np.bool_]:
+    def fits(self, buffer: RowBuffer, starts: Positions) -> Flags:
         """Which documents have this layout."""
-        is_other = (words & self.mask) != self.expected
-        fitting: npt.NDArray[np.bool_] = ~is_other.any(axis=1)
+        size = self.mask.nbytes
+        fitting = np.empty(len(starts), np.bool_)
+        step = max(_COMPARED_BYTES // size, 1)
+        for begin in range(0, len(starts), step):
+            words = buffer.pieces(size, starts[begin : begin + step]).view(np.uint64)
+            words &= self.mask
+            is_other = words != self.expected
+            np.logical_not(is_other.any(axis=1), out=fitting[begin : begin + step])
         return fitting
 
 
@@ -156,8 +173,7 @@ class DocumentLayouts:
                     break
                 known = self._by_size.setdefault(size, [])
                 known.append(layout)
-            words = buffer.pieces(-(-size // 8) * 8, starts[rows]).view(np.uint64)
-            is_like = known[tried].fits(words)
+            is_like = known[tried].fits(buffer, starts[rows])
             if is_like.any():
                 found.append((known[tried], rows[is_like]))
                 rows = rows[~is_like]
@@ -193,16 +209,14 @@ def _in_order(plan: _Plan, rows: Sequence[Positions], numbers: Sequence[Position
     return plan, all_rows[order], all_numbers[order]
 
 
-def group_texts(
-    buffer: RowBuffer, groups: Sequence[Group], starts: Positions, pool: JsonPool
-) -> Iterator[Texts]:
+def group_texts(buffer: RowBuffer, groups: Sequence[Group], starts: Positions) -> Iterator[Texts]:
     """The texts of the documents of these groups, except groups with values that another reader has to read."""
     for plan, rows, numbers in groups:
         try:
-            parts = _Values(buffer, pool, plan, starts[rows], numbers).parts()
+            parts = _Values(buffer, plan, starts[rows], numbers).parts()
         except (_UnlikeValuesError, DecodeError):
             continue
-        yield Texts(rows, pool.joined(parts, len(rows)))
+        yield Texts(rows, joined(parts, len(rows)))
 
 
 class _Walk(DocumentWalk[list[_Part]]):
@@ -260,11 +274,8 @@ class _Walk(DocumentWalk[list[_Part]]):
 class _Values:
     """The values of documents of one plan. Raises ``_UnlikeValuesError`` and ``DecodeError``."""
 
-    def __init__(
-        self, buffer: RowBuffer, pool: JsonPool, plan: _Plan, starts: Positions, numbers: Positions
-    ) -> None:
+    def __init__(self, buffer: RowBuffer, plan: _Plan, starts: Positions, numbers: Positions) -> None:
         self._buffer = buffer
-        self._pool = pool
         self._plan = plan
         self._count = len(starts)
         used = different(numbers)
@@ -280,37 +291,39 @@ class _Values:
 
     def parts(self) -> Parts:
         """What the texts of the documents consist of."""
-        pool = self._pool
-        pieces = {
-            **self._numbers(INT64, np.int64, pool.integers),
-            **self._numbers(UINT64, np.uint64, pool.integers),
-            **self._numbers(DOUBLE, np.float64, pool.doubles),
+        texts = {
+            **self._numbers(INT64, np.int64, integer_texts),
+            **self._numbers(UINT64, np.uint64, integer_texts),
+            **self._numbers(DOUBLE, np.float64, double_texts),
+            **self._strings(),
         }
         for number, (kind, head) in enumerate(self._plan.kinds):
             start = self._start[number]
-            if kind == STRING:
-                pieces[number] = pool.escaped(Pieces(start, start + self._length[number]))
-            elif kind == LITERAL:
-                pieces[number] = self._words(start)
+            if kind == LITERAL:
+                texts[number] = self._words(start)
             elif kind == OPAQUE and len(head) > 1:
-                pieces[number] = self._decimals(start, head)
+                texts[number] = self._decimals(start, head)
             elif kind == OPAQUE:
-                pieces[number] = self._temporals(start, head[0])
-        return [part if isinstance(part, bytes) else pieces[part] for part in self._plan.parts]
+                texts[number] = self._temporals(start, head[0])
+        return [part if isinstance(part, bytes) else texts[part] for part in self._plan.parts]
+
+    def _chosen(self, family: int) -> list[int]:
+        return [number for number, (kind, _) in enumerate(self._plan.kinds) if kind == family]
 
     def _numbers(
-        self, family: int, dtype: type[np.generic], add: Callable[[Any], Pieces]
-    ) -> dict[int, Pieces | bytes]:
+        self, family: int, dtype: type[np.generic], write: Callable[[Any], pa.Array]
+    ) -> dict[int, pa.Array | bytes]:
         """The texts of all numbers of a type, which are made at once."""
-        chosen = [number for number, (kind, _) in enumerate(self._plan.kinds) if kind == family]
+        chosen = self._chosen(family)
         if not chosen:
             return {}
         numbers = np.empty((len(chosen), self._count), dtype)
         for row, number in zip(numbers, chosen, strict=True):
             self._read(number, row)
-        found = add(numbers.ravel())
-        edges = zip(found.start.reshape(numbers.shape), found.end.reshape(numbers.shape), strict=True)
-        return {number: Pieces(start, end) for number, (start, end) in zip(chosen, edges, strict=True)}
+        return self._by_number(chosen, write(numbers.ravel()))
+
+    def _by_number(self, chosen: Sequence[int], texts: pa.Array) -> dict[int, pa.Array | bytes]:
+        return {number: texts.slice(place * self._count, self._count) for place, number in enumerate(chosen)}
 
     def _read(self, number: int, found: npt.NDArray[Any]) -> None:
         """Read the numbers at one place of the documents; some layouts may have them in fewer bytes."""
@@ -323,23 +336,57 @@ class _Values:
                 rows = np.flatnonzero((types == kind)[self._layout])
                 found[rows] = numbers[self._start[number, rows]]
 
-    def _words(self, start: Positions) -> Pieces | bytes:
+    def _strings(self) -> dict[int, pa.Array | bytes]:
+        """All strings. Those that differ between documents are taken at once."""
+        texts: dict[int, pa.Array | bytes] = {}
+        differing = []
+        for number in self._chosen(STRING):
+            text = self._common(number)
+            if text is None:
+                differing.append(number)
+            else:
+                texts[number] = escaped(text)
+        if not differing:
+            return texts
+        start = self._start[differing]
+        length = np.broadcast_to(self._length[differing], start.shape)
+        found = string_texts(self._buffer, start.ravel(), (start + length).ravel())
+        return texts | self._by_number(differing, found)
+
+    def _common(self, number: int) -> bytes | None:
+        """The string that all documents have here, such as a kind; None if they differ.
+
+        To compare it takes 4 ns a document, to copy it and to put it between two other parts 27.
+        """
+        start, size = self._start[number], int(self._length[number, 0])
+        if (self._length[number] != size).any():
+            return None
+        some = {
+            self._buffer.data[place : place + size] for place in start[:: max(self._count // 4, 1)].tolist()
+        }
+        if len(some) > 1:
+            return None
+        [text] = some
+        is_common = not size or (self._buffer.pieces(size, start) == np.frombuffer(text, np.uint8)).all()
+        return text if is_common else None
+
+    def _words(self, start: Positions) -> pa.Array | bytes:
         chosen = self._buffer.numbers(np.uint16)[start]
         if chosen.max() >= len(WORDS):
             raise _UnlikeValuesError
-        return self._pool.words(chosen)
+        return word_texts(chosen)
 
-    def _decimals(self, start: Positions, head: bytes) -> Pieces:
+    def _decimals(self, start: Positions, head: bytes) -> pa.Array:
         texts = decimal_texts(self._buffer, start, head[2], head[3])
         if texts is None:
             raise _UnlikeValuesError
-        return self._pool.add_array(texts)
+        return texts
 
-    def _temporals(self, start: Positions, kind: int) -> Pieces:
+    def _temporals(self, start: Positions, kind: int) -> pa.Array:
         found = temporal_texts(kind, self._buffer, start)
         if found is None:
             raise _UnlikeValuesError
         texts, is_right = found
         if not is_right.all():
             raise _UnlikeValuesError
-        return self._pool.add_array(texts)
+        return texts

@@ -19,15 +19,15 @@ from protocol.values.jsonb_diff import apply_json_diffs, read_json_diffs
 from protocol.values.jsonb_fast import JsonDecoder
 from protocol.values.jsonb_text import render_json
 
-from .arrays import MAX_BYTES, ArrowColumn, Losses, TooLargeError
-from .binary import gather, variable_array
+from .arrays import MAX_BYTES, ArrowColumn, Losses
+from .binary import bytes_array, gather, variable_array
 from .buffer import Positions, RowBuffer
 from .document_batches import DocumentBatches
 from .document_layouts import FEWEST_DOCUMENTS
-from .json_pool import Texts
+from .json_strings import Texts
 from .places import Places
 from .strings import STRING, string_array
-from .text_pieces import Pieces, TextPool
+from .text_parts import concatenated, edges_of, put_in_rows
 
 # The type byte of doubles: a document with a double has it somewhere.
 _DOUBLE: Final = b"\x0b"
@@ -83,15 +83,15 @@ def document_texts(stored: Sequence[bytes], values: Sequence[JsonValue]) -> list
     return texts
 
 
-def _dense(places: Places) -> tuple[memoryview, Positions, Positions]:
+def _dense(places: Places) -> tuple[RowBuffer, Positions, Positions]:
     """Bytes that hold the documents, and where each begins and ends. A few among other bytes are moved together."""
     assert places.length is not None
     start, end = places.positions, places.positions + places.length
-    if places.buffer.size <= 2 * int(places.length.sum()):
-        return memoryview(places.buffer.data), start, end
+    if places.buffer.size <= min(2 * int(places.length.sum()), MAX_BYTES):
+        return places.buffer, start, end
     gathered = gather(places)
     end = np.cumsum(gathered.lengths)
-    return memoryview(gathered.data), end - gathered.lengths, end
+    return RowBuffer([memoryview(gathered.data)]), end - gathered.lengths, end
 
 
 def _pieces(rows: Positions, ends: Positions) -> Iterator[Positions]:
@@ -105,31 +105,23 @@ def _pieces(rows: Positions, ends: Positions) -> Iterator[Positions]:
     yield from np.split(rows, np.flatnonzero(np.diff(number)) + 1)
 
 
-def is_utf8(texts: Texts) -> bool:
-    """Whether all of these texts are UTF-8."""
+def _as_utf8(texts: Texts) -> Texts | None:
+    """The texts; None unless all of them are UTF-8."""
     try:
-        variable_array(pa.binary(), texts.texts.lengths, texts.texts.data, None).cast(STRING)
+        return Texts(texts.rows, texts.texts.view(pa.binary()).cast(STRING))
     except pa.ArrowInvalid:
-        return False
-    return True
+        return None
 
 
-def _put_between(group: Texts, rows: Positions, texts: Sequence[bytes]) -> tuple[bytes, Positions]:
-    """The texts of a group with those of a few other rows between them, and the lengths of all."""
-    lengths = np.empty(len(group.rows) + len(rows), np.int64)
-    lengths[group.rows], lengths[rows] = (
-        group.texts.lengths,
-        np.fromiter(map(len, texts), np.int64, len(texts)),
-    )
-    ends = np.concatenate(([0], np.cumsum(group.texts.lengths)))
+def _put_between(group: Texts, rows: Positions, texts: pa.Array) -> pa.Array:
+    """The texts of a group with those of a few other rows between them."""
     # So many texts of the group come before each row.
-    cuts = ends[rows - np.arange(len(rows))].tolist()
-    data, start = memoryview(group.texts.data), 0
-    parts: list[bytes | memoryview] = []
-    for cut, text in zip(cuts, texts, strict=True):
-        parts += [data[start:cut], text]
+    cuts = (rows - np.arange(len(rows))).tolist()
+    parts, start = [], 0
+    for number, cut in enumerate(cuts):
+        parts += [group.texts.slice(start, cut - start), texts.slice(number, 1)]
         start = cut
-    return b"".join([*parts, data[start:]]), lengths
+    return concatenated([*parts, group.texts.slice(start)])
 
 
 def document(column: Column) -> ArrowColumn:
@@ -150,26 +142,21 @@ class _Documents:
     def convert(self, places: Places, losses: Losses) -> pa.Array:
         if places.diffs is not None:
             return string_array(self._updated(places), losses)
-        stored, starts, ends = _dense(places)
+        buffer, starts, ends = _dense(places)
         rows = np.arange(len(places)) if places.valid is None else np.flatnonzero(places.valid)
+        parts = [self._texts(buffer, starts[chosen], ends[chosen], losses) for chosen in _pieces(rows, ends)]
+        if places.valid is None and parts:
+            return concatenated(parts)
+        texts = concatenated([*parts, bytes_array(STRING, [])])
         lengths = np.zeros(len(places), np.int64)
-        parts = []
-        for chosen in _pieces(rows, ends):
-            begin, end = int(starts[chosen[0]]), int(ends[chosen[-1]])
-            buffer = RowBuffer([stored[begin:end]])
-            data, lengths[chosen] = self._texts(buffer, starts[chosen] - begin, ends[chosen] - begin, losses)
-            parts.append(data)
-        if int(lengths.sum()) > MAX_BYTES:
-            raise TooLargeError
-        return variable_array(STRING, lengths, pa.py_buffer(b"".join(parts)), places.valid)
+        lengths[rows] = np.diff(edges_of(texts))
+        return variable_array(STRING, lengths, texts.buffers()[2], places.valid)
 
-    def _texts(
-        self, buffer: RowBuffer, starts: Positions, ends: Positions, losses: Losses
-    ) -> tuple[pa.Buffer | bytes, Positions]:
-        """The texts of documents one behind the other, and their lengths."""
+    def _texts(self, buffer: RowBuffer, starts: Positions, ends: Positions, losses: Losses) -> pa.Array:
+        """The texts of documents."""
         groups = self._together(buffer, starts, ends)
         if len(groups) == 1 and len(groups[0].rows) == len(starts):
-            return groups[0].texts.data, groups[0].texts.lengths
+            return groups[0].texts
         is_left = np.ones(len(starts), np.bool_)
         for group in groups:
             is_left[group.rows] = False
@@ -177,31 +164,22 @@ class _Documents:
         texts = self._one_by_one(buffer, starts[left], ends[left], losses)
         if len(groups) == 1 and len(left) <= _FEW_LEFT:
             return _put_between(groups[0], left, texts)
-        pool = TextPool(b"")
-        first, last = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
-        for group in groups:
-            pieces = pool.add(group.texts.data, group.texts.lengths)
-            first[group.rows], last[group.rows] = pieces.start, pieces.end
-        pieces = pool.add(b"".join(texts), np.fromiter(map(len, texts), np.int64, len(texts)))
-        first[left], last[left] = pieces.start, pieces.end
-        joined = pool.joined([Pieces(first, last)], len(starts))
-        return joined.data, joined.lengths
+        return put_in_rows([*((group.rows, group.texts) for group in groups), (left, texts)])
 
     def _together(self, buffer: RowBuffer, starts: Positions, ends: Positions) -> list[Texts]:
         """The documents that can be read together; none if the last ones could not, for a while."""
         if self._apart > 0 or len(starts) < FEWEST_DOCUMENTS:
             self._apart -= len(starts)
             return []
-        groups = [group for group in self._batches.texts(buffer, starts, ends) if is_utf8(group)]
+        found = map(_as_utf8, self._batches.texts(buffer, starts, ends))
+        groups = [group for group in found if group is not None]
         if 2 * sum(len(group.rows) for group in groups) < len(starts):
             self._apart, self._next_apart = self._next_apart, min(2 * self._next_apart, _MOST_APART)
         else:
             self._next_apart = _APART
         return groups
 
-    def _one_by_one(
-        self, buffer: RowBuffer, starts: Positions, ends: Positions, losses: Losses
-    ) -> list[bytes]:
+    def _one_by_one(self, buffer: RowBuffer, starts: Positions, ends: Positions, losses: Losses) -> pa.Array:
         """The texts of documents by way of Python's objects."""
         found: list[bytes] = []
         stored = [buffer.data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -213,7 +191,7 @@ class _Documents:
             except UnicodeEncodeError:
                 array = string_array(texts, losses)
                 found += [text.encode() for text in array.to_pylist()]
-        return found
+        return bytes_array(STRING, found)
 
     def _updated(self, places: Places) -> Iterator[str | None]:
         """The documents after partial updates; ``places.diffs`` says which values are diffs."""

@@ -22,6 +22,7 @@ from .buffer import Flags, Positions, RowBuffer
 from .decimals import decimal_of
 from .places import Places
 from .temporal import DAY, calendar_days
+from .text_parts import put_in_rows
 
 # Numbers behind the entries of their container: type -> how they are stored.
 STORED_NUMBERS: Final[Mapping[int, type[np.generic]]] = MappingProxyType(
@@ -50,8 +51,8 @@ def integer_texts(numbers: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> pa
     return fixed_array(arrow_type, numbers, None).cast(pa.string())
 
 
-def double_texts(numbers: npt.NDArray[np.float64]) -> list[tuple[Positions, pa.Array]]:
-    """The texts of doubles in some arrays, each with the indexes of its numbers.
+def double_texts(numbers: npt.NDArray[np.float64]) -> pa.Array:
+    """The texts of doubles.
 
     Arrow writes most fractions as the server does, in 50 ns instead of 320 by ``repr``.
     """
@@ -65,7 +66,7 @@ def double_texts(numbers: npt.NDArray[np.float64]) -> list[tuple[Positions, pa.A
         rows = np.flatnonzero(chosen)
         if len(rows):
             texts.append((rows, write(numbers[rows])))
-    return texts
+    return put_in_rows(texts)
 
 
 def _fractions(numbers: npt.NDArray[np.float64]) -> pa.Array:

@@ -299,12 +299,10 @@ class BinlogFile:
             if shared is not None:
                 reader.take(shared_batches(shared, reader))
                 return reader
-        events.decoder = self._make_decoder(
+        decoder = self._make_decoder(
             wants_table=is_wanted, row_compiler=RawRowCompiler(), cells=layout_cells()
         )
-        events.wanted += SURROUNDING_EVENTS
-        # One table is read: the other tables' patterns match nothing.
-        events.wants_table = None
+        events.leave_rows_undecoded(decoder, SURROUNDING_EVENTS)
         return reader
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
 from protocol.binlog.events import Event, HeartbeatEvent, RotateEvent, TableMapEvent, TransactionPayloadEvent
 from protocol.binlog.keys import LogKeys
-from protocol.binlog.raw_reader import RawEventReader, TornTail
+from protocol.binlog.raw_reader import BATCH_BYTES, RawEventReader, TornTail
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import DecodeError, ReplicaError, TruncatedError
 from protocol.records import record
@@ -33,6 +33,8 @@ RawEvent = tuple[bytes, int, Event]
 
 # Not yielded, as in a live stream: messages of a source to its replica, and the envelope of a compressed transaction.
 _HIDDEN: Final = frozenset({HeartbeatEvent, TransactionPayloadEvent, RotateEvent})
+# Bytes of events that are read together where rows stay undecoded: eight full rows events instead of one.
+_UNDECODED_BYTES: Final = 1 << 16
 
 
 @record(slots=True)
@@ -84,6 +86,7 @@ class LogEvents:
         self._torn = torn
         self._keys = keys
         self._max_event_bytes = max_event_bytes
+        self._batch_bytes = BATCH_BYTES
         self._open: OpenLogFile | None = None
         self._bytes_before = 0
         self._reader: RawEventReader | None = None
@@ -106,6 +109,14 @@ class LogEvents:
     def end_sections(self) -> None:
         """All sections have been read."""
         self._warn_of_unmatched()
+
+    def leave_rows_undecoded(self, decoder: BatchDecoder, surrounding: tuple[type[Event], ...]) -> None:
+        """Read with this decoder, which leaves the rows of one table undecoded, the events around them, too."""
+        self.decoder = decoder
+        self.wanted += surrounding
+        self._batch_bytes = _UNDECODED_BYTES
+        # One table is read: the patterns of the other tables match nothing.
+        self.wants_table = None
 
     @property
     def has_begun(self) -> bool:
@@ -200,6 +211,7 @@ class LogEvents:
             if file.section is not None and file.section.start
             else 0,
             max_event_bytes=self._max_event_bytes,
+            batch_bytes=self._batch_bytes,
         )
         if file.section is not None and file.section.description:
             self.decoder.file = file.name
