@@ -212,7 +212,7 @@ def test_a_copy_delays_other_tables_by_one_merge_at_most(
         server.query(f"ANALYZE TABLE {table}")
     server.query(f"CREATE TABLE {ticks} (id INT PRIMARY KEY)")
     job.run()
-    save, copy, take = job_state.save, copy_tasks.copy_range, CurrentTable.take_over
+    save, copy, take = job_state.save, copy_tasks.copy_pieces, CurrentTable.take_over
     behind, events, written = list[dict[str, dict[str, Any]]](), list[str](), 0
     turn = threading.Lock()
 
@@ -233,14 +233,14 @@ def test_a_copy_delays_other_tables_by_one_merge_at_most(
     def wait_for_merge() -> None:
         eventually(lambda: events.count("merge") == written, PATIENCE)
 
-    def copy_range(session: Any, source: dict[str, str], *given: Any, **named: Any) -> Any:
+    def copy_pieces(*given: Any, pieces: list[Piece], **named: Any) -> Any:
         with turn:
             # That of the table before, which has just been taken over, too.
             wait_for_merge()
-            server.query(f"UPDATE {source['table']} SET v = v + 1 WHERE id = {written}")
+            server.query(f"UPDATE {pieces[0].name} SET v = v + 1 WHERE id = {written}")
             tick()
             wait_for_merge()
-        return copy(session, source, *given, **named)
+        return copy(*given, pieces=pieces, **named)
 
     def take_over(table: CurrentTable, *given: Any) -> None:
         tick()
@@ -251,7 +251,7 @@ def test_a_copy_delays_other_tables_by_one_merge_at_most(
     server.query(f"INSERT INTO {ticks} VALUES (-1)")
     job.run()
     monkeypatch.setattr(job_state, "save", noting)
-    monkeypatch.setattr(first_copy, "copy_range", copy_range)
+    monkeypatch.setattr(first_copy, "copy_pieces", copy_pieces)
     monkeypatch.setattr(CurrentTable, "take_over", take_over)
     monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 1 << 13)
     with job.running(merge_interval=0):
