@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,7 @@ from replica.spark.jobs import (
     mirror,
     settled_copy,
     spark_session,
+    table_job,
 )
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.copy_tasks import Piece
@@ -125,6 +127,53 @@ def test_while_the_job_runs(
     rows = sorted(rows_of(job.target, f"{shop}.odd"), key=lambda row: row["id"])
     assert rows == [{"id": 1, "v": 10, "w": 8}, {"id": 2, "v": 20, "w": 7}, {"id": 3, "v": 30, "w": 7}]
     assert not list(job.target.glob("_state/copies/*"))
+
+
+@pytest.mark.parametrize(
+    ("server", "job_module"),
+    [("mysql:9.7", mirror), ("mariadb:11.8", mirror), ("mysql:9.7", history)],
+    indirect=["server"],
+)
+def test_tables_that_cannot_be_copied_are_parked(
+    spark: SparkSession,  # noqa: F811
+    server: Server,
+    shop: str,
+    tmp_path: Path,
+    job_module: ModuleType,
+) -> None:
+    """They were an error of the whole job, also if thousands of others could be copied."""
+    job = CopiedJob(spark, server, shop, tmp_path, job_module)
+    server.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY)")
+    server.query(f"CREATE TABLE {shop}.nokey (id INT NOT NULL)")
+    server.query(f"CREATE TABLE {shop}.old (id INT PRIMARY KEY) ENGINE=MyISAM")
+    tables = [f"{shop}.{name}" for name in ("nokey", "old", "t")]
+
+    def insert(number: int) -> None:
+        for table in tables:
+            server.query(f"INSERT INTO {table} VALUES ({number})")
+
+    insert(1)
+    job.run()
+    for number in (2, 3):
+        assert conditions(job.target) == dict(zip(tables, ("parked", "parked", "kept"), strict=True))
+        with pytest.raises(
+            ReplicaError, match=rf"{shop}\.nokey: no primary key.*; {shop}\.old cannot be copied"
+        ):
+            table_job.check_parked(str(job.target), {})
+        insert(number)
+        job.run()
+        assert [row["id"] for row in rows_of(job.target, tables[-1])] == list(range(1, number + 1))
+    server.query(f"ALTER TABLE {tables[0]} ADD PRIMARY KEY (id)")
+    server.query(f"ALTER TABLE {tables[1]} ENGINE=InnoDB")
+    for row in mirror.progress(str(job.target)).to_pylist():
+        if row["reason"]:
+            assert main(shlex.split(row["reason"].partition("copy it anew: ")[2])[1:]) == 0
+    job.run()
+    insert(4)
+    job.run()
+    assert set(conditions(job.target).values()) == {"kept"}
+    for table in tables:
+        assert sorted(row["id"] for row in rows_of(job.target, table)) == [1, 2, 3, 4], table
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)

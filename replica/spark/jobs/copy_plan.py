@@ -45,7 +45,7 @@ from .job_state import TableState, known_columns
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
 from .staging import schema_from_text, schema_to_text
 
-# Version 3 had no sizes.
+# Version 3 had no sizes, and refused all tables for the sake of one.
 _VERSION: Final = 4
 #: A range is about so many bytes of the source's table; Parquet takes about a third. Its job costs Spark 0.2 s of
 #: processor, against 0.6 s of its task.
@@ -87,12 +87,14 @@ class CopyPlan:
     """``read_at``: where the log ended when the tables' columns were read, ``FILE:POSITION``.
 
     ``begins``: by table, where its log counts from; by "" that of all tables that are not in ``tables``.
+    ``refused``: why a table cannot be kept.
     """
 
     offset: str
     read_at: str
     begins: Mapping[str, str]
     tables: Mapping[str, CopiedTable] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """The plan as JSON."""
@@ -113,6 +115,7 @@ class CopyPlan:
             "offset": self.offset,
             "read_at": self.read_at,
             "begins": dict(self.begins),
+            "refused": dict(self.refused),
         }
         return json.dumps({**said, "tables": tables}).encode()
 
@@ -134,7 +137,7 @@ class CopyPlan:
             )
             for name, table in found["tables"].items()
         }
-        return cls(found["offset"], found["read_at"], found["begins"], tables)
+        return cls(found["offset"], found["read_at"], found["begins"], tables, found["refused"])
 
 
 def range_to_json(keys: KeyRange) -> list[list[str] | None]:
@@ -151,7 +154,7 @@ def range_from_json(data: list[list[str] | None]) -> KeyRange:
 async def make_plan(options: Options, wants: Callable[[str], bool], least: int) -> CopyPlan:
     """The plan for all wanted tables as they are now; a table of many rows has at least ``least`` ranges.
 
-    Raises ``ConfigurationError`` for tables that cannot be kept.
+    Raises ``ConfigurationError`` if no table can be kept.
     """
     offset = await find_offset(options, "snapshot")
     greeted = await Greeted.open(options)
@@ -162,7 +165,10 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
         await prepare_session(session)
         listed = await list_tables(session, lambda schema, name: wants(f"{schema}.{name}"))
         plans = await read_plans(session, source, [one.identity for one in listed], options)
-        _check_tables(listed, plans)
+        refused = _refused(listed, plans)
+        listed = [one for one in listed if ".".join(one.identity) not in refused]
+        if refused and not listed:
+            raise ConfigurationError("; ".join(refused.values()))
         sizes = {
             (str(schema), str(name)): int(str(size or 0))
             for schema, name, size in await session.query(_SIZES)
@@ -180,7 +186,7 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
                 begins[f"{name.schema}.{name.name}"] = str(logged.end)
     finally:
         await session.aclose()
-    return CopyPlan(json.dumps(offset.to_dict()), str(reading.place), begins, tables)
+    return CopyPlan(json.dumps(offset.to_dict()), str(reading.place), begins, tables, refused)
 
 
 async def changed_since(options: Options, plan: CopyPlan) -> tuple[list[str], BinlogPosition]:
@@ -196,15 +202,21 @@ async def changed_since(options: Options, plan: CopyPlan) -> tuple[list[str], Bi
     return [name for name in plan.tables if TableName(*name.split(".", 1)) in touched], end
 
 
-def _check_tables(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan]) -> None:
+def _refused(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan]) -> dict[str, str]:
+    """The tables that cannot be kept, and why."""
+    refused = dict[str, str]()
     for one in listed:
-        one.check()
-    lacking = [str(plan.table) for plan in plans.values() if plan.shape.primary is None]
-    if lacking:
-        raise ConfigurationError(
-            f"{', '.join(sorted(lacking))}: no primary key, so rows cannot be told apart: exclude these tables, or "
-            "add a primary key"
-        )
+        name = ".".join(one.identity)
+        try:
+            one.check()
+        except ConfigurationError as error:
+            refused[name] = str(error)
+        else:
+            if plans[one.identity].shape.primary is None:
+                refused[name] = (
+                    f"{name}: no primary key, so its rows cannot be told apart: exclude the table, or add one"
+                )
+    return refused
 
 
 async def _table(session: Session, plan: ReadPlan, size: int, estimate: int, least: int) -> CopiedTable:

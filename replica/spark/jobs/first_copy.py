@@ -77,8 +77,8 @@ class FirstCopy:
     def run(self) -> tuple[JobState, str]:
         """Copy the tables. Returns the job's state and ``startingOffsets``.
 
-        Raises ``ConfigurationError`` for tables that cannot be kept, or that statements change all the time, and
-        what reading them raises.
+        Raises ``ConfigurationError`` if no table can be kept, or statements change the tables all the time, and what
+        reading them raises.
         """
         for _ in range(_ATTEMPTS):
             plan = self._planned()
@@ -90,9 +90,9 @@ class FirstCopy:
             if not changed:
                 tables = {name: table.state() for name, table in plan.tables.items()}
                 # All tables of the source are known, so a CREATE TABLE IF NOT EXISTS of another name makes one.
-                return JobState(
-                    tables=tables, begins=dict(plan.begins), is_birth=True, copied=str(end)
-                ), plan.offset
+                state = JobState(tables=tables, begins=dict(plan.begins), is_birth=True, copied=str(end))
+                state.parked = parked(plan, self._target)
+                return state, plan.offset
             _LOGGER.warning(
                 "tables changed while they were copied, so all is copied anew: %s", ", ".join(changed)
             )
@@ -106,6 +106,8 @@ class FirstCopy:
             return read_plan(self._target)
         path = f"{self._root}/{_FILE}"
         plan = run_aside(make_plan(self._options, self._target.wants, self._parallelism))
+        for why in plan.refused.values():
+            _LOGGER.error("a table is not kept: %s", why)
         write_whole(self._system, path, lambda file: file.write(plan.to_json()))
         return plan
 
@@ -177,6 +179,11 @@ def grouped(plan: CopyPlan, pieces: Iterable[Piece], parallelism: int) -> Iterat
         held += size
     if group:
         yield group
+
+
+def parked(plan: CopyPlan, target: Target) -> dict[str, str]:
+    """The tables that cannot be kept, with the reason and what helps, as ``JobState.parked`` has them."""
+    return {name: f"{why} -- {target.remedy(name)}" for name, why in plan.refused.items()}
 
 
 def read_plan(target: Target) -> CopyPlan:

@@ -31,7 +31,7 @@ from . import job_state
 from .blocking import run_aside
 from .checkpoints import end_of, last_batch
 from .current_table import CurrentTable
-from .first_copy import read_plan
+from .first_copy import parked, read_plan
 from .job_state import JobState
 from .kept_table import PLANTED, Step
 from .leaf_files import folder
@@ -87,6 +87,7 @@ class SettledCopy:
         self._spark = spark
         self._start = start
         self._path = f"{target.path}/_state/{_FOLDER}/{name}"
+        self._owner = target
         self._target = replace(target, path=self._path, kind=CurrentTable, spark=spark)
         self._source = {option: value for option, value in source.items() if option.lower() not in _OWN}
         for option in [option for option in self._source if option.lower() == _SPOOL]:
@@ -107,10 +108,13 @@ class SettledCopy:
         found, moment = self._settled()
         plan = read_plan(self._target)
         tables = {name: table.state() for name, table in plan.tables.items()}
-        state = JobState(tables=tables, is_birth=True)
+        state = JobState(tables=tables, is_birth=True, parked=parked(plan, self._target))
         if found is not None:
             state = found[0]
             state.begins.clear()
+        for name, why in state.parked.items():
+            # The job has the table, and this copy will be gone.
+            state.parked[name] = why.replace(self._target.remedy(name), self._owner.remedy(name))
         for table in state.tables.values():
             table.since, table.is_settling = 0, False
         number = last_batch(self._state.checkpoint, self._target.storage)
