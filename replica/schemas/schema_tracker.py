@@ -71,6 +71,7 @@ class SchemaTracker:
     def move(self, traits: LogTraits, source: str, catalog: Catalog) -> None:
         """The log now comes from another server; the tables are as in ``catalog`` where it begins."""
         self._traits, self.history, self._awaiting = traits, None, (source, catalog)
+        self._is_new = False
         self.begin = self._told_begin = None
         self._reached = self._told = ("", 0)
         self._unsaved.clear()

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pymysql.cursors
@@ -84,6 +85,27 @@ async def test_a_dead_port_and_a_live_one(server: Server, schema: str) -> None:
     with pytest.raises(ConnectionLostError, match=r"none of the hosts can be used: 127\.0\.0\.1:.*::1"):
         async with replica.connect(f"mysql://repl@{dead.rstrip(',')}"):
             pass
+
+
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_a_restart_at_another_host(
+    name: str, supervised_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """The store beside the checkpoint has the schema history of the server before: an AssertionError."""
+    source, other = (supervised_server(name, *ARGUMENTS[name.split(":")[0]]) for _ in range(2))
+    await asyncio.to_thread(topology.follow, other, source)
+    start = start_of(source, GTID)
+    source.query("CREATE DATABASE moved")
+    source.query("CREATE TABLE moved.t (a INT PRIMARY KEY)")
+    rows = []
+    for number, server in enumerate((source, other, source)):
+        store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+        insert(source, number)
+        await asyncio.to_thread(topology.catch_up, other, source)
+        async with stream_of(server, start=start, tables="moved.*", checkpoints=store) as stream:
+            rows += await take_rows(stream, 1)
+            await finish(stream)
+    assert rows == [(0,), (1,), (2,)]
 
 
 @pytest.mark.parametrize("begin", ["by GTID", "earliest"])

@@ -1,0 +1,25 @@
+"""The schema history of a stream that moves to another server."""
+
+from __future__ import annotations
+
+from protocol.position import BinlogPosition
+from replica.config.options import Options
+from replica.schemas.catalog import Catalog
+from replica.schemas.logged_statements import LogTraits
+from replica.schemas.schema_tracker import SchemaTracker
+from replica.schemas.timeline import SchemaHistory
+
+TRAITS = LogTraits(is_mariadb=True, version=(11, 8))
+
+
+def test_nothing_is_to_be_saved_before_the_place_on_the_new_server_is_known() -> None:
+    """A restart at another server loads the history of the one before, and saved what was not there yet."""
+    tracker = SchemaTracker(Options.build("mysql://repl@127.0.0.1", {}))
+    tracker.use(TRAITS, SchemaHistory("1", BinlogPosition("binlog.000001", 4), Catalog()))
+    assert tracker.is_unsaved
+    tracker.move(TRAITS, "2", Catalog())
+    assert not tracker.is_unsaved
+    tracker.begin_at("binlog.000007", 400)
+    assert tracker.is_unsaved
+    _, is_whole = tracker.take_unsaved()
+    assert is_whole
