@@ -5,6 +5,7 @@ that has that place. It reads no events.
 """
 
 from protocol.binlog.decoder import EventDecoder
+from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.records import record
 
@@ -89,7 +90,7 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
 async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | None]:
     """Reconnect and ask for the log from the last transaction boundary; the replay passes over repeated events.
 
-    Raises ``SourceChangedError`` if another server answers and only a position is known, and
+    Raises ``SourceChangedError`` if another server answers and only a position is known, or it has no such GTIDs, and
     ``TransactionsUnavailableError`` if that server lacks transactions that were read. Raises ``CannotResumeError`` if
     the open transaction cannot be compared.
     """
@@ -118,7 +119,11 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     progress, end = broken.progress, broken.end
     is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
     if (broken.by_gtid or is_elsewhere) and progress.gtid_set is not None:
-        return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
+        try:
+            return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
+        except ConfigurationError as error:
+            # It is this host that cannot serve the stream, and no option of the user: another host may.
+            raise SourceChangedError(f"another server answers than the stream began with: {error}") from error
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)
     if end is not None and not end.is_open and end.closes(progress.file, progress.position):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -274,3 +275,38 @@ async def test_by_position_only_the_same_server_goes_on() -> None:
                 two(other, other), start=Checkpoint("binlog.000001", 400, None, "another", 1)
             ):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "reason"),
+    [("9.7.4", "OFF", "gtid_mode=ON"), ("11.8.6-MariaDB", "", "the source is MariaDB")],
+)
+async def test_a_host_that_cannot_take_the_gtids_is_passed_over(version: str, mode: str, reason: str) -> None:
+    """It ended the stream with an error about ``start``, while the stream's own server was restarted."""
+    variables = SocketSource().variables | {"gtid_mode": "ON"}
+    theirs = {
+        **SocketSource().variables,
+        "gtid_mode": mode,
+        "server_uuid": "99999999-2222-3333-4444-555555555555",
+        "server_id": "98",
+    }
+    answers: dict[str, Any] = {"SELECT @@GLOBAL.gtid": [("",)]}
+    first = SocketSource(variables=variables, answers=answers)
+    other = SocketSource(variables=theirs, version=version)
+    async with serving(first), serving(other):
+        policy = replica.ReconnectPolicy(initial=0.01, maximum=0.02)
+        stream = replica.connect(two(first, other), start=replica.GtidSet(""), reconnect=policy)
+        async with asyncio.timeout(20), stream:
+            task = asyncio.create_task(anext(stream))
+            await until(lambda: first.dumps)
+            uuid = "11111111-2222-3333-4444-555555555555"
+            stream._account.progress.gtid_set = replica.GtidSet(f"{uuid}:1")
+            answers["SELECT @@GLOBAL.gtid_executed"] = [(f"{uuid}:1",)]
+            first.refuses_login = Err(1053, "08S01", "Server shutdown in progress")
+            first.writers[0].close()
+            await until(lambda: other.statements)
+            await until(lambda: stream.status.state == "waiting")
+            assert reason in str(stream.status.last_error)
+            first.refuses_login = None
+            await until(lambda: len(first.dumps) == 2)
+            task.cancel()
