@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from heapq import merge
-from re import fullmatch
+from re import finditer, fullmatch
 from typing import Any, ClassVar, NamedTuple
 
 from .errors import ConfigurationError, DecodeError
@@ -31,6 +31,8 @@ _TAGGED_FORMAT = 1
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _TAG = r"[a-z_][a-z0-9_]{0,31}"
+_PART = r":([^:]*)"
+_MOST_DIGITS = 19
 _INTERVAL = r"([0-9]{1,19})(?:\s*-\s*([0-9]{1,19}))?"
 _MARIADB_GTID = r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})"
 
@@ -123,17 +125,23 @@ class GtidSet:
         return cls(text)
 
     def _add_text(self, text: str) -> None:
-        found: dict[tuple[uuid.UUID, str], list[tuple[int, int]]] = {}
+        late: dict[tuple[uuid.UUID, str], list[tuple[int, int]]] = {}
         for item in text.split(","):
             if item.strip():
                 for source_id, tag, first, last in _read_item(item):
-                    found.setdefault((source_id, tag), []).append((first, last + 1))
-        for key, intervals in found.items():
+                    ends = self._ends.setdefault((source_id, tag), [])
+                    # A server writes them in rising order. To keep them in a list first took 100 bytes for each.
+                    if not ends or ends[-1] < first:
+                        ends += (first, last + 1)
+                    else:
+                        late.setdefault((source_id, tag), []).append((first, last + 1))
+        for key, intervals in late.items():
             # In rising order each interval is added at the end. In the order of the text 400,000 falling intervals
             # took 20 s.
-            ends = self._ends[key] = []
+            rest: list[int] = []
             for start, end in sorted(intervals):
-                _cover(ends, start, end)
+                _cover(rest, start, end)
+            self._ends[key] = _union(self._ends[key], rest)
 
     def copy(self) -> "GtidSet":
         """An independent set with the same transactions."""
@@ -266,25 +274,31 @@ class GtidSet:
 
 def _read_item(item: str) -> Iterator[Interval]:
     """The intervals of one UUID: ``uuid:1-5:7:tag:1``."""
-    head, *parts = (part.strip() for part in item.lower().split(":"))
+    item, is_ascii = item.lower(), item.isascii()
+    colon = item.find(":")
+    head = (item if colon < 0 else item[:colon]).strip()
     if not fullmatch(_UUID, head):
         raise ConfigurationError(f"each part of a GTID set starts with a UUID, not with {_short(head)!r}")
     source_id, tag = uuid.UUID(head), ""
-    for part in parts:
-        if interval := fullmatch(_INTERVAL, part):
+    # One part after the other: all of them in a list take ten times the memory of the text.
+    for found in finditer(_PART, item):
+        part = found[1].strip()
+        if is_ascii and part.isdigit() and len(part) <= _MOST_DIGITS:
+            # Twice as fast as by the pattern.
+            first = last = int(part)
+        elif interval := fullmatch(_INTERVAL, part):
             first = int(interval[1])
             last = int(interval[2]) if interval[2] else first
-            if not 0 < first <= last < SEQUENCE_END:
-                raise ConfigurationError(
-                    f"not an interval of transactions: {part!r} in {_short(item.strip())!r}"
-                )
-            yield Interval(source_id, tag, first, last)
         elif fullmatch(_TAG, part):
             tag = part
+            continue
         else:
             raise ConfigurationError(
                 f"neither an interval nor a tag: {_short(part)!r} in {_short(item.strip())!r}"
             )
+        if not 0 < first <= last < SEQUENCE_END:
+            raise ConfigurationError(f"not an interval of transactions: {part!r} in {_short(item.strip())!r}")
+        yield Interval(source_id, tag, first, last)
 
 
 def _short(text: str) -> str:
