@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOGGER: Final = logging.getLogger(__name__)
-# A chunk is held in memory until it has been read.
+# A chunk is held in memory until it has been read. The first one has the rows of the option, and the others may have
+# more: four queries go with each, and with 10,000 rows of 150 bytes a reader took 9 % of processor more.
 _TARGET_BYTES: Final = 8 << 20
+_MOST_ROWS: Final = 1 << 16
 _ATTEMPTS: Final = 5
 _RETRY_PAUSE: Final = 1.0
 
@@ -102,7 +104,8 @@ class _Reading:
         self._source = source
         self._plan = plan
         self._batches = plan.select.batches()
-        self._most = self._rows = rows
+        self._rows = rows
+        self._most = max(rows, _MOST_ROWS)
 
     @classmethod
     async def open(cls, options: Options, table: TableId) -> "_Reading":

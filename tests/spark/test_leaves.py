@@ -258,7 +258,7 @@ def test_a_file_that_several_tasks_rewrite(
     rows = [{"id": number, "k": "x", "a": number} for number in range(2000)]
     kept.say(CREATE).insert(*rows).run()
     assert len(paths(kept)) == 1
-    monkeypatch.setattr(leaves, "SHARE_BYTES", 4000)
+    monkeypatch.setattr(leaves, "SHARE_BYTES", 2500)
     monkeypatch.setattr(leaves, "JOINED_BYTES", 0)
     for row in (rows[0], rows[1999]):
         kept.update(row, {**row, "a": -1})

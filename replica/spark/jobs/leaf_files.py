@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _READ_ROWS: Final = 1 << 16
 #: The bytes of rows that a writer holds before it writes them as row groups.
 _HELD_BYTES: Final = 48 << 20
+_SAMPLE_ROWS: Final = 8192
 #: So many columns have statistics in Delta's log.
 INDEXED: Final = 32
 
@@ -89,9 +90,8 @@ class FileWriter:
         """The first ``indexed`` columns get statistics."""
         self._system = system
         self._path = path
-        self._writer = pq.ParquetWriter(
-            path, schema, filesystem=system, compression="zstd", compression_level=1
-        )
+        self._schema = schema
+        self._writer: pq.ParquetWriter | None = None
         self._statistics = _Statistics(
             [field.name for field in list(schema)[:indexed] if is_indexed(field.type)]
         )
@@ -116,14 +116,41 @@ class FileWriter:
             self._parts.clear()
             self._held = 0
             self._statistics.add(rows)
-            self._writer.write_table(rows)
+            self._opened(rows).write_table(rows)
 
     def finish(self) -> NewFile:
         """Write the remaining rows, and close the file."""
         self.write()
-        self._writer.close()
+        self._opened(self._schema.empty_table()).close()
         size = self._system.get_file_info(self._path).size
         return NewFile(self._path, size, self._statistics.rows, self._statistics.text())
+
+    def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
+        """What writes the file; ``rows`` are the first ones."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._path,
+                self._schema,
+                filesystem=self._system,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_repeated(rows.slice(0, _SAMPLE_ROWS)) or False,
+            )
+        return self._writer
+
+
+def _repeated(rows: pa.Table) -> list[str]:
+    """The columns whose values come back, so that a dictionary of them saves bytes.
+
+    A dictionary of values that are all different saves none, and until it was as large as Parquet lets it become it
+    took a sixth of the time of writing.
+    """
+    return [
+        field.name
+        for field in rows.schema
+        if not pa.types.is_nested(field.type)
+        and 2 * pc.count_distinct(rows[field.name]).as_py() < rows.num_rows
+    ]
 
 
 class LeafWriter:
