@@ -10,7 +10,7 @@ Measured on 2 cores, warm, quiet, by clock / by processor, a batch of 17 MB of l
 
     1M rows                  0.71 to 0.88 s / 1.1 to 1.6 s
     5M rows                  0.68 to 0.75 s / 1.1 to 1.3 s; a merge, which is due every fourth batch, 2.3 / 4.0
-    5M rows, the last 1 %    0.19 s / 0.24 s; a merge 0.21 / 0.21; the other 0.13 / 0.2 read and stage the rows
+    5M rows, the last 1 %    0.19 s / 0.24 s; a merge 0.21 / 0.21; the rest, 0.13 / 0.2, is to read and stage the log
     500 tables               23.6 MB/s of log, 15 with the merge of all tables at the end
     100M rows of 30 bytes    0.75 s / 0.8 s; a merge of 1.2 GB, due every seventh batch, 47 to 55 s / 37 to 39, on a
                              machine that was not quiet, before ``worker_heap``
