@@ -28,13 +28,12 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag, RowsFlag
 from protocol.wire import utf8_bytes
 
 from ..sql.xa import Xid
 from .hexdump import mariadb_hexdump
-from .query import DELIMITER
+from .query import DELIMITER, status_variables
 from .rows import quoted_name
 from .statements import statement_text
 from .writer import Spool, TextWriter, timestamp_text
@@ -150,7 +149,7 @@ class MariadbText(TextWriter):
         pieces = [self.header_line(raw, event.header)] if has_header else []
         if has_header and self.hexdump:
             pieces.append(b"\n" + mariadb_hexdump(raw, position, self.header_size) + b"# Event: ")
-        pieces.extend(self._body(event))
+        pieces.extend(self.body(event))
         if isinstance(event, RowsEvent) and not event.rows_flags & RowsFlag.STATEMENT_END:
             self._head.write(pieces)
         else:
@@ -224,7 +223,7 @@ class MariadbText(TextWriter):
     def _query(self, event: QueryEvent) -> Iterator[bytes]:
         is_compressed = event.header.type == EventType.MARIADB_QUERY_COMPRESSED
         yield from self._query_head(b"Query_compressed" if is_compressed else b"Query", event)
-        alter = parse_status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
+        alter = status_variables(event.status_variables).get("MARIADB_GTID_FLAGS3")
         sql = utf8_bytes(event.sql)
         if isinstance(alter, tuple) and isinstance(alter[0], int) and alter[0] & _ALTER_FLAGS:
             yield b"### %b\n" % sql  # one phase of a two-phase ALTER, which only a replica can run
@@ -237,7 +236,7 @@ class MariadbText(TextWriter):
         yield b"%b\n%b\n# file_id: %d \n" % (utf8_bytes(event.sql), DELIMITER, event.file_id)
 
     def _query_head(self, name: bytes, event: QueryEvent) -> Iterator[bytes]:
-        xid = parse_status_variables(event.status_variables).get("MARIADB_XID", 0)
+        xid = status_variables(event.status_variables).get("MARIADB_XID", 0)
         yield b"\t%b\tthread_id=%d\texec_time=%d\terror_code=%d\txid=%b\n" % (
             name,
             event.thread_id,

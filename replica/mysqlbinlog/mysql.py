@@ -4,7 +4,7 @@ Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, and ``client/m
 """
 
 from collections.abc import Iterator
-from functools import singledispatchmethod
+from functools import lru_cache, singledispatchmethod
 from itertools import chain
 from typing import BinaryIO
 from zlib import crc32
@@ -33,7 +33,6 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import CHECKSUM_SIZE, EventFlag, EventType, RowsFlag
 from protocol.errors import DecodeError, ReplicaError
 from protocol.inflate import payload_events
@@ -41,7 +40,7 @@ from protocol.wire import unpack_event_header, utf8_bytes
 
 from ..sql.xa import Xid, prepare_statement
 from .hexdump import mysql_hexdump
-from .query import DELIMITER, is_transaction_frame
+from .query import DELIMITER, is_transaction_frame, status_variables
 from .statements import statement_text
 from .writer import TextWriter, timestamp_text
 
@@ -86,6 +85,15 @@ _ROWS_FLAGS = (
     (RowsFlag.COMPLETE_ROWS, b" COMPLETE_ROWS_F"),
     (0x10, b" USE_SQL_FOREIGN_KEY_F"),
 )
+
+_GTID_SETTINGS = (
+    b"# original_commit_timestamp=%%d (%%b)\n"
+    b"# immediate_commit_timestamp=%%d (%%b)\n"
+    b"/*!80001 SET @@session.original_commit_timestamp=%%d*/%b"
+    b"/*!80014 SET @@session.original_server_version=%%d*/%b"
+    b"/*!80014 SET @@session.immediate_server_version=%%d*/%b"
+    b"SET @@SESSION.GTID_NEXT= '%%b'%b"
+) % (_END, _END, _END, _END)
 
 # Events that are printed with the statement they belong to.
 _DEFERRED = (IntvarEvent, RandEvent, UserVarEvent)
@@ -152,7 +160,7 @@ class MysqlText(TextWriter):
         self.output.write(self.header_line(raw, header))
         if self.hexdump:
             self.output.write(b"\n" + mysql_hexdump(raw, position, self.header_size) + b"# ")
-        self.output.writelines(self._body(event))
+        self.output.writelines(self.body(event))
         if isinstance(event, RowsEvent):
             self.write_rows(event)
         self._is_automatic = isinstance(event, RotateEvent) and not self._is_relay_log
@@ -216,7 +224,7 @@ class MysqlText(TextWriter):
         yield b"%b\n%b\n# file_id: %d \n" % (utf8_bytes(event.sql), DELIMITER, event.file_id)
 
     def _query_head(self, name: bytes, event: QueryEvent) -> Iterator[bytes]:
-        logged = parse_status_variables(event.status_variables).get("DDL_LOGGED_WITH_XID")
+        logged = status_variables(event.status_variables).get("DDL_LOGGED_WITH_XID")
         yield b"\t%b\tthread_id=%d\texec_time=%d\terror_code=%d%b\n" % (
             name,
             event.thread_id,
@@ -281,16 +289,17 @@ class MysqlText(TextWriter):
         )
         if has_rows_only:
             yield b"/*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/" + _END
-        yield b"# original_commit_timestamp=%d (%b)\n" % (original, _microseconds_text(original))
-        yield b"# immediate_commit_timestamp=%d (%b)\n" % (immediate, _microseconds_text(immediate))
-        yield b"/*!80001 SET @@session.original_commit_timestamp=%d*/%b" % (original, _END)
-        for name, version in (
-            (b"original", event.original_server_version or unknown),
-            (b"immediate", self._source_version),
-        ):
-            yield b"/*!80014 SET @@session.%b_server_version=%d*/%b" % (name, version, _END)
         gtid = str(event.gtid) if isinstance(event, GtidEvent) else "ANONYMOUS"
-        yield b"SET @@SESSION.GTID_NEXT= '%b'%b" % (gtid.encode(), _END)
+        yield _GTID_SETTINGS % (
+            original,
+            _microseconds_text(original),
+            immediate,
+            _microseconds_text(immediate),
+            original,
+            event.original_server_version or unknown,
+            self._source_version,
+            gtid.encode(),
+        )
 
     @_body.register
     def _rows_query(self, event: RowsQueryEvent) -> Iterator[bytes]:
@@ -310,12 +319,8 @@ class MysqlText(TextWriter):
 
     @_body.register
     def _rows(self, event: RowsEvent) -> Iterator[bytes]:
-        flags = b"".join(name for flag, name in _ROWS_FLAGS if event.rows_flags & flag)
-        yield b"\t%b: table id %d%b\n" % (
-            _ROWS_NAMES[event.header.type],
-            event.table_id,
-            b" flags:" + flags if flags else b"",
-        )
+        flags = _flags_text(event.rows_flags)
+        yield b"\t%b: table id %d%b\n" % (_ROWS_NAMES[event.header.type], event.table_id, flags)
 
     @_body.register
     def _transaction_payload(self, event: TransactionPayloadEvent) -> Iterator[bytes]:
@@ -365,5 +370,13 @@ class _Payload:
         return event.header._replace(next_position=self._end)
 
 
+@lru_cache(maxsize=16)
+def _flags_text(rows_flags: int) -> bytes:
+    flags = b"".join(name for flag, name in _ROWS_FLAGS if rows_flags & flag)
+    return b" flags:" + flags if flags else b""
+
+
+# A transaction's original and immediate time are the same where it was committed first.
+@lru_cache(maxsize=2)
 def _microseconds_text(microseconds: int) -> bytes:
     return f"{utc_time(microseconds):%Y-%m-%d %H:%M:%S.%f} UTC".encode()
