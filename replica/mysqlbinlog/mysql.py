@@ -157,10 +157,10 @@ class MysqlText(TextWriter):
 
     def _write(self, raw: bytes, position: int, event: Event) -> None:
         header = event.header if self._payload is None else self._payload.header_of(event)
-        self.output.write(self.header_line(raw, header))
+        line = self.header_line(raw, header)
         if self.hexdump:
-            self.output.write(b"\n" + mysql_hexdump(raw, position, self.header_size) + b"# ")
-        self.output.writelines(self.body(event))
+            line += b"\n" + mysql_hexdump(raw, position, self.header_size) + b"# "
+        self.output.write(line + b"".join(self.body(event)))
         if isinstance(event, RowsEvent):
             self.write_rows(event)
         self._is_automatic = isinstance(event, RotateEvent) and not self._is_relay_log
@@ -376,7 +376,12 @@ def _flags_text(rows_flags: int) -> bytes:
     return b" flags:" + flags if flags else b""
 
 
-# A transaction's original and immediate time are the same where it was committed first.
-@lru_cache(maxsize=2)
 def _microseconds_text(microseconds: int) -> bytes:
-    return f"{utc_time(microseconds):%Y-%m-%d %H:%M:%S.%f} UTC".encode()
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return b"%b.%06d UTC" % (_seconds_text(seconds), rest)
+
+
+# Most transactions are of the same second as the one before.
+@lru_cache(maxsize=16)
+def _seconds_text(seconds: int) -> bytes:
+    return f"{utc_time(seconds * 1_000_000):%Y-%m-%d %H:%M:%S}".encode()

@@ -49,6 +49,10 @@ _LATER_MARIADB = (10, 6, 10)
 # SQL modes that MySQL 8.0.5 removed; later servers refuse them.
 _REMOVED_SQL_MODES = 0x1003FF00
 
+# Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9.
+_SUPPRESS_USE = int(EventFlag.SUPPRESS_USE)
+_THREAD_SPECIFIC = int(EventFlag.THREAD_SPECIFIC)
+
 # Statements that begin, mark or end a transaction need no default schema.
 _FRAME_EXACT = frozenset({"BEGIN", "COMMIT"})
 _FRAME_PREFIXES = ("SAVEPOINT", "ROLLBACK", "XA ")
@@ -88,11 +92,12 @@ class Session:
         return vars(self) | {"_last": None}
 
     def _settings(self, event: QueryEvent, variables: Variables) -> Iterator[bytes]:
-        yield from self._use(event)
+        header = event.header
+        yield from self._use(event, header.flags)
         microsecond = variables.get("MICROSECONDS") or variables.get("MARIADB_HRNOW")
         fraction = b".%06d" % microsecond if isinstance(microsecond, int) and microsecond else b""
-        yield b"SET TIMESTAMP=%d%b" % (event.header.timestamp, fraction)
-        is_other = event.header.flags & EventFlag.THREAD_SPECIFIC and event.thread_id != self._thread_id
+        yield b"SET TIMESTAMP=%d%b" % (header.timestamp, fraction)
+        is_other = header.flags & _THREAD_SPECIFIC and event.thread_id != self._thread_id
         if self._thread_id is None or is_other:
             self._thread_id = event.thread_id
             yield b"SET @@session.pseudo_thread_id=%d" % event.thread_id
@@ -105,11 +110,11 @@ class Session:
                 self._printed[name] = value
                 yield from write(self, value)
 
-    def _use(self, event: QueryEvent) -> Iterator[bytes]:
+    def _use(self, event: QueryEvent, flags: int) -> Iterator[bytes]:
         is_frame = is_transaction_frame(event.sql)
         if is_frame:
             return
-        if event.header.flags & EventFlag.SUPPRESS_USE:
+        if flags & _SUPPRESS_USE:
             self._schema = ""
             return
         is_new = event.schema != self._schema
