@@ -99,10 +99,11 @@ def _pieces(rows: Positions, ends: Positions) -> Iterator[Positions]:
     if not len(rows):
         return
     # Pieces of one size: the fixed costs of a small one behind others are those of a large one.
-    begin, end = int(ends[rows[0]]), int(ends[rows[-1]]) + 1
-    size = (end - begin) / max(round((end - begin) / _PIECE_BYTES), 1)
-    number = (ends[rows] - begin) // size
-    yield from np.split(rows, np.flatnonzero(np.diff(number)) + 1)
+    places = ends[rows]
+    begin, end = int(places[0]), int(places[-1])
+    count = max(round((end - begin) / _PIECE_BYTES), 1)
+    bounds = [begin + (end - begin) * number // count for number in range(1, count)]
+    yield from (piece for piece in np.split(rows, np.searchsorted(places, bounds)) if len(piece))
 
 
 def _as_utf8(texts: Texts) -> Texts | None:
