@@ -1,17 +1,17 @@
 """What the doctor reports: one finding per check, with the commands to type if something is wrong."""
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from protocol.records import record
+
+from ..sql.quoting import first_names
 
 #: ``failure``: a stream cannot start, or its first rows end it. ``warning``: data is lost, or the stream fails later.
 State = Literal["ok", "warning", "failure"]
 #: Where a remedy is typed: as SQL by an administrator of the source; as a line to add to section [mysqld] of its
 #: option file, or to remove from it, before a restart; as an option of ``replica.connect`` or the DSN; in a shell.
 Where = Literal["sql", "option file", "out of option file", "stream option", "shell"]
-
-_LISTED: Final = 5
 
 
 @record(frozen=True, slots=True)
@@ -59,5 +59,4 @@ def shell(*commands: str) -> tuple[Remedy, ...]:
 
 def listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are, for a message."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]).replace("`", "") + more
+    return first_names(names).replace("`", "")

@@ -14,7 +14,7 @@ from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.server_facts import Source
 from ..source.session import Session, read_value
-from ..sql.quoting import identifier
+from ..sql.quoting import first_names, identifier
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
 from .row_keys import key_of
@@ -52,6 +52,19 @@ class Listed:
                 f"{self.schema}.{self.name} cannot be copied exactly: its engine {self.engine or '(none)'} has no "
                 "read views -- ALTER TABLE ... ENGINE=InnoDB, or leave it out with exclude_tables="
             )
+
+
+def check_tables(tables: Iterable[Listed]) -> None:
+    """Raise ``ConfigurationError`` with all tables whose engines have no read views."""
+    refused = [one for one in tables if one.engine.lower() not in _ENGINES]
+    if len(refused) > 1:
+        names = first_names([f"{one.schema}.{one.name} ({one.engine or 'none'})" for one in refused])
+        raise ConfigurationError(
+            f"{names} cannot be copied exactly: their engines have no read views -- ALTER TABLE ... ENGINE=InnoDB, "
+            "or leave them out with exclude_tables="
+        )
+    for one in refused:
+        one.check()
 
 
 async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed]:

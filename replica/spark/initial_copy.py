@@ -34,7 +34,7 @@ from ..snapshot.chunk_reader import prepare_session
 from ..snapshot.key_splits import split_by_key
 from ..snapshot.range_reader import RangeChunk, read_ranges
 from ..snapshot.row_keys import KeyRange
-from ..snapshot.table_list import list_tables, read_plans
+from ..snapshot.table_list import check_tables, list_tables, read_plans
 from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
 from ..source.server_facts import ask
@@ -83,8 +83,7 @@ async def _plan(options: SourceOptions) -> list[tuple[tuple[TableId, tuple[KeyRa
         source = await ask(session)
         wants = table_filter(options.settings.tables, options.settings.exclude_tables)
         listed = await list_tables(session, wants)
-        for one in listed:
-            one.check()
+        check_tables(listed)
         plans = await read_plans(session, source, [one.identity for one in listed], connection)
         readers: list[list[tuple[TableId, tuple[KeyRange, ...]]]] = [
             [] for _ in range(options.snapshot_parallelism)

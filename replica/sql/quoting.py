@@ -5,7 +5,11 @@ sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES), for statements sent to a source.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
+
+#: So many tables are named in a message.
+_NAMED: Final = 5
 
 #: Backslash escapes of a literal between apostrophes, for ``str.translate``.
 ESCAPES: Final = str.maketrans(
@@ -56,3 +60,9 @@ def like_expression(pattern: str) -> str:
         return f"(?s:{first})"
     middle = "".join(f"(?>.*?{piece})" for piece in rest[:-1] if piece)
     return f"(?s:{first}{middle}.*{rest[-1]})"
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first five names, and how many more there are, for a message."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -19,13 +19,14 @@ from ..snapshot.copy_state import CopyState
 from ..snapshot.marks import LOWEST, Place
 from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
-from ..snapshot.table_list import key_columns_of, list_tables, may_select, read_plans
+from ..snapshot.table_list import check_tables, key_columns_of, list_tables, may_select, read_plans
 from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
 from ..source.resolve_start import StartPoint, is_same_server
 from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
 from ..sql.dialect import Dialect
+from ..sql.quoting import first_names
 from .batch import Account
 
 
@@ -96,8 +97,7 @@ class StreamCopy:
         listed = {one.identity: one for one in await list_tables(session, wants)}
         state = None if text is None else CopyState.from_text(text, listed)
         if state is None:
-            for one in listed.values():
-                one.check()
+            check_tables(listed.values())
             await self._check_found(session, listed)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
@@ -255,7 +255,7 @@ class StreamCopy:
 
     async def _check_keys(self, session: Session, source: Source, plans: Iterable[ReadPlan]) -> None:
         """Raise for a table without a key if there is no way to read all of it exactly at one place of the log."""
-        keyless = [plan.table for plan in plans if not plan.key_names]
+        keyless = [str(plan.table) for plan in plans if not plan.key_names]
         if not keyless or self._options.snapshot_locking == "rows":
             return
         where = "without GTIDs, on MySQL 5.6 and on MariaDB"
@@ -264,8 +264,8 @@ class StreamCopy:
                 return
             where = "in a stream that was started at a file and a position"
         raise ConfigurationError(
-            f"{keyless[0]} has no key by which it can be copied: {where} set snapshot_locking='rows', add a primary "
-            "key, or leave the table out with exclude_tables="
+            f"{first_names(keyless)}: there is no key to copy by: {where} set snapshot_locking='rows', add a "
+            "primary key, or leave the table out with exclude_tables="
         )
 
     async def _check_found(self, session: Session, found: Collection[TableId]) -> None:

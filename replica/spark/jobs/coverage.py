@@ -16,6 +16,7 @@ from protocol.position import file_number
 from ...config.options import Options
 from ...source.dump import Greeted
 from ...sql import ddl
+from ...sql.quoting import first_names
 from ...stream.binlog_stream import BinlogStream
 from .blocking import run_aside
 
@@ -24,7 +25,6 @@ _TABLES: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, UNIX_TIMESTAMP(CREATE_TIME) FROM information_schema.TABLES "
     "WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 )
-_SHOWN: Final = 5
 Wants = Callable[[str], bool]
 
 
@@ -129,8 +129,7 @@ class Creations:
 
 
 def _unreached(names: list[str], why: str) -> ConfigurationError:
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     return ConfigurationError(
-        f"the log does not reach back to the CREATE TABLE of {shown}: {why} -- give the state of these tables at a "
-        "checkpoint (--seed), or exclude them"
+        f"the log does not reach back to the CREATE TABLE of {first_names(names)}: {why} -- give the state of these "
+        "tables at a checkpoint (--seed), or exclude them"
     )
