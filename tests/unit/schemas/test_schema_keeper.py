@@ -1,0 +1,40 @@
+"""The schema history of a stream, as far as it is not seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protocol.position import BinlogPosition
+from replica.config.options import Options
+from replica.schemas import past_history, schema_keeper
+from replica.schemas.catalog import Catalog
+from replica.schemas.schema_keeper import SchemaKeeper
+from replica.schemas.timeline import SchemaHistory
+
+
+class NoStatements:
+    async def statements(self, begin: object, end: object) -> list[object]:
+        return []
+
+
+async def test_statements_are_undone_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,000 statements behind a start kept all other tasks from running for more than a second."""
+    beside: list[bool] = []
+
+    def history_before(*arguments: Any) -> SchemaHistory:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            beside.append(True)
+        return past_history.history_before(*arguments)
+
+    monkeypatch.setattr(schema_keeper, "history_before", history_before)
+    keeper = SchemaKeeper(Options.build("mysql://repl@127.0.0.1", {}))
+    history = SchemaHistory("1", BinlogPosition("binlog.000001", 4000), Catalog())
+    reader: Any = NoStatements()
+    longer = await keeper._extended(reader, history, BinlogPosition("binlog.000001", 4))
+    assert longer.begin == BinlogPosition("binlog.000001", 4)
+    assert beside == [True]
