@@ -10,17 +10,30 @@ import pytest
 from protocol.position import BinlogPosition
 from replica.config.options import Options
 from replica.schemas import past_history, schema_keeper
-from replica.schemas.catalog import Catalog
+from replica.schemas.catalog import Catalog, Statement
+from replica.schemas.past_history import LoggedStatement
 from replica.schemas.schema_keeper import SchemaKeeper
 from replica.schemas.timeline import SchemaHistory
+from tests.support.shape_text import MYSQL
 
 
-class NoStatements:
-    async def statements(self, begin: object, end: object) -> list[object]:
-        return []
+class Statements:
+    def __init__(self, count: int) -> None:
+        self._found = [
+            LoggedStatement(
+                BinlogPosition("binlog.000001", 100 + number), Statement("FLUSH TABLES", "shop", MYSQL)
+            )
+            for number in range(count)
+        ]
+
+    async def statements(self, begin: object, end: object) -> list[LoggedStatement]:
+        return self._found
 
 
-async def test_statements_are_undone_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "is_beside"), [(0, []), (10, []), (1000, [True])])
+async def test_statements_are_undone_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, count: int, is_beside: list[bool]
+) -> None:
     """4,000 statements behind a start kept all other tasks from running for more than a second."""
     beside: list[bool] = []
 
@@ -34,7 +47,7 @@ async def test_statements_are_undone_beside_the_event_loop(monkeypatch: pytest.M
     monkeypatch.setattr(schema_keeper, "history_before", history_before)
     keeper = SchemaKeeper(Options.build("mysql://repl@127.0.0.1", {}))
     history = SchemaHistory("1", BinlogPosition("binlog.000001", 4000), Catalog())
-    reader: Any = NoStatements()
+    reader: Any = Statements(count)
     longer = await keeper._extended(reader, history, BinlogPosition("binlog.000001", 4))
     assert longer.begin == BinlogPosition("binlog.000001", 4)
-    assert beside == [True]
+    assert beside == is_beside
