@@ -356,7 +356,7 @@ class _Values:
     def _common(self, number: int) -> bytes | None:
         """The string that all documents have here, such as a kind; None if they differ.
 
-        To compare it takes 4 ns a document, to copy it and to put it between two other parts 27.
+        To compare it takes 7 ns a document, to copy it and to put it between two other parts 24.
         """
         start, size = self._start[number], int(self._length[number, 0])
         if (self._length[number] != size).any():

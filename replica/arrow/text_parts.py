@@ -25,8 +25,8 @@ _NOTHING: Final = text_array([""])[0]
 def joined(parts: Parts, rows: int) -> pa.Array:
     """The texts of so many rows; a string array that is no slice, unless the only part is one.
 
-    A part takes 7 ns a row. Where each part was the value of one array, of which Arrow took the values in the order
-    of the texts, it took 18.
+    A part takes 7 ns a row, and a string 10 more to be taken from the documents. Where each part was a value of one
+    array, of which Arrow took the values in the order of the texts, each took 20.
     """
     parts = merged(parts)
     if len(parts) == 1:

@@ -1,6 +1,6 @@
 """``WorkerPool``: processes that do tasks of one kind side by side; results come in the order of the tasks.
 
-    tasks -> (round robin) -> processes -> answers, in order
+    tasks -> (to the process with the fewest) -> processes -> answers, in order
 
 At most ``TASKS_AHEAD`` tasks for each process are handed out and not yet answered to the caller: that bounds memory.
 """
@@ -8,6 +8,7 @@ At most ``TASKS_AHEAD`` tasks for each process are handed out and not yet answer
 import contextlib
 import mmap
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -16,17 +17,18 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Final, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Final, Self, TypeVar, cast
 
 from protocol.errors import ConfigurationError, WorkerError
 
 from .task_messages import Answer, receive_answer, send_task
 from .worker_process import serve
 
-#: One task that a process does, and one that waits, so that it never waits for the caller.
-TASKS_AHEAD: Final = 2
+#: One task that a process does, and two so that it does not wait for the caller, who waits for the tasks in order.
+TASKS_AHEAD: Final = 3
 _MOST_WORKERS: Final = 256
+_NO_TASK: Final = object()
 
 Setting = TypeVar("Setting")
 Task = TypeVar("Task")
@@ -76,32 +78,27 @@ class WorkerPool:
 
         Raises ``WorkerError`` if a process has ended.
         """
-        waiting: deque[_Process] = deque()
-        iterator, number = iter(tasks), 0
+        processes, iterator = list(self._processes), enumerate(tasks)
+        found: dict[int, Answer] = {}
+        due = given = 0
         while True:
-            while len(waiting) < TASKS_AHEAD * len(self._processes):
-                process = self._processes[number % len(self._processes)]
-                try:
-                    task = next(iterator)
-                except StopIteration:
+            while given - due < TASKS_AHEAD * len(processes):
+                [number, task] = next(iterator, (given, _NO_TASK))
+                if task is _NO_TASK:
                     break
+                process = min(processes, key=lambda process: len(process.tasks))
                 # What has ended shows when its answer is due.
                 with contextlib.suppress(OSError):
                     send_task(process.connection, task, process.taken_back())
-                waiting.append(process)
-                number += 1
-            self.in_flight = len(waiting)
-            if not waiting:
+                process.tasks.append(number)
+                given += 1
+            self.in_flight = given - due
+            if due == given:
                 return
-            process = waiting.popleft()
-            try:
-                answer = receive_answer(process.connection)
-                process.lend(answer)
-            except (EOFError, OSError):
-                raise WorkerError(
-                    f"a worker process (workers={len(self._processes)}) has ended: {process.end_text()}"
-                ) from None
-            yield answer
+            while due not in found:
+                _receive(processes, found, due)
+            yield found.pop(due)
+            due += 1
 
     def close(self) -> None:
         """End the processes, also in the middle of a task."""
@@ -113,15 +110,48 @@ class WorkerPool:
             process.wait()
 
 
+def _receive(processes: "Sequence[_Process]", found: dict[int, Answer], due: int) -> None:
+    """Wait for an answer of any process. Raises ``WorkerError`` if the process of the task ``due`` has ended."""
+    at_work = {process.connection: process for process in processes if process.tasks and process.answers}
+    if not any(due in process.tasks for process in at_work.values()):
+        [ended] = [process for process in processes if due in process.tasks]
+        raise WorkerError(f"a worker process (workers={len(processes)}) has ended: {ended.end_text()}")
+    for connection in _ready([*at_work]):
+        process = at_work[connection]
+        try:
+            answer = receive_answer(connection)
+        except (EOFError, OSError):
+            process.has_ended = True
+            continue
+        process.lend(answer)
+        found[process.tasks.popleft()] = answer
+
+
+def _ready(connections: Sequence[socket.socket]) -> list[socket.socket]:
+    """Wait until some of these can be read."""
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+        return [cast("socket.socket", key.fileobj) for key, _ in selector.select()]
+
+
 class _Process:
     """One process: spawned, or forked (``spawned`` is None)."""
 
     def __init__(self, connection: socket.socket, id: int, spawned: "subprocess.Popen[bytes] | None") -> None:
         self.connection = connection
         self.id = id
+        # The numbers of the tasks that it has not answered.
+        self.tasks: deque[int] = deque()
+        self.has_ended = False
         self._spawned = spawned
         self._status: int | None = None
         self._released: deque[int] = deque()
+
+    @property
+    def answers(self) -> bool:
+        """Whether an answer can come: it has not ended, nor has the pool been closed."""
+        return not self.has_ended and self.connection.fileno() >= 0
 
     def lend(self, answer: Answer) -> None:
         """Have the process use the memory of an answer again, as soon as nothing here refers to it.

@@ -3,7 +3,7 @@
 ``python -m replica.workers.worker_process DESCRIPTOR`` is such a process; on Linux a pool may also fork it.
 """
 
-import contextlib
+import gc
 import pickle
 import signal
 import socket
@@ -11,16 +11,12 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import IO, Final, cast
 
+from protocol.binlog.freed_blocks import LARGEST_KEPT_BLOCK, keep_freed_blocks
+
 from .task_messages import receive_task, send_answer, shared_file
 
-# glibc's mallopt: from which size on an allocation is mapped on its own, and how much free memory goes back to the
-# system.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_KEPT_BYTES: Final = 256 << 20
-_MAPPED_FROM: Final = 32 << 20
 # Files of results that are kept for later ones: the tasks of a process that are in flight, and the one in use.
-_FILES_KEPT: Final = 3
+_FILES_KEPT: Final = 4
 _LARGEST_KEPT: Final = 64 << 20
 
 #: Does one task: writes bytes to the file, and returns facts that can be pickled.
@@ -29,7 +25,11 @@ Work = Callable[[object, object, IO[bytes]], object]
 
 def serve(connection: socket.socket) -> None:
     """Answer tasks until the pool closes the connection. The first message has the function and its setting."""
-    _keep_memory()
+    # What the process has from the one that forked it: a garbage collection that looks at it copies its pages.
+    gc.freeze()
+    # Otherwise each task has new memory from the system: for JSON documents as columns thousands of page faults a
+    # section of 3 MB.
+    keep_freed_blocks(LARGEST_KEPT_BLOCK)
     # Ctrl-C reaches all processes of a terminal; the pool ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -41,20 +41,6 @@ def serve(connection: socket.socket) -> None:
             _answer(connection, work, setting, task, outputs)
     except (EOFError, OSError):
         return
-
-
-def _keep_memory() -> None:
-    """Let memory that a task has freed stay here for the next one, where the C library is glibc.
-
-    Otherwise each task's memory comes from the system again: for JSON documents as columns thousands of page
-    faults a section of 3 MB.
-    """
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        set_option = ctypes.CDLL(None).mallopt
-        set_option(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        set_option(_M_MMAP_THRESHOLD, _MAPPED_FROM)
 
 
 class _Outputs:
