@@ -18,7 +18,10 @@ from ..sql.quoting import identifier
 from .values import Flavor, JsonDiffText, raw_metadata, type_name
 
 _TABLES_BYTES = 32 << 20
-_COLUMN_SIZE = 500
+# Memory of a column's lines, those of rows with NULLs included.
+_COLUMN_SIZE = 2000
+# Combinations of NULLs whose lines are kept for a table.
+_FORMS_KEPT = 16
 
 _NDB, _PARTITION = 0, 1
 
@@ -45,15 +48,33 @@ class _TableText:
         self.name = quoted_name(table.schema) + b"." + quoted_name(table.name)
         self.lines = [_column_line(table, index) for index in range(len(table.columns))]
         self._whole_row = b"".join(line.before + b"%b" + line.after for line in self.lines)
+        # The lines of rows with NULLs, by which columns are NULL.
+        self._with_nulls: dict[bytes, bytes] = {}
 
     def image(self, row: Row) -> bytes:
         """The lines of one row image; columns that the image lacks have no line."""
-        if None in row or ABSENT in row:
+        if ABSENT in row:
             return b"".join(self._each(row))
         try:
-            return self._whole_row % row
+            if None not in row:
+                return self._whole_row % row
+            form = self._form(row)
+            if form is not None:
+                return form % tuple([value for value in row if value is not None])
         except TypeError:
-            return b"".join(self._each(row))  # the row holds a partial JSON update
+            pass  # the row holds a partial JSON update
+        return b"".join(self._each(row))
+
+    def _form(self, row: Row) -> bytes | None:
+        """The lines of a row with these NULLs; None for those that come after many others."""
+        nulls = bytes([value is None for value in row])
+        form = self._with_nulls.get(nulls)
+        if form is None and len(self._with_nulls) < _FORMS_KEPT:
+            form = self._with_nulls[nulls] = b"".join(
+                line.null if is_null else line.before + b"%b" + line.after
+                for line, is_null in zip(self.lines, nulls, strict=True)
+            )
+        return form
 
     def _each(self, row: Row) -> Iterator[bytes]:
         for number, (value, line) in enumerate(zip(row, self.lines, strict=True), 1):

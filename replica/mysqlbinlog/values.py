@@ -15,7 +15,7 @@ from protocol.rows.cells import INTEGER_CODES, Cell, CellMakers, CellTable, Func
 from protocol.rows.column import BLOB_TYPES, Column
 from protocol.values.jsonb import decode_json
 from protocol.values.jsonb_diff import JsonDiff, read_json_diffs
-from protocol.values.jsonb_text import json_text
+from protocol.values.jsonb_text import json_text, render_json
 from protocol.values.readers import decimal_reader, decimal_size, fraction_size, read_vector
 from protocol.wire import utf8_bytes
 
@@ -24,6 +24,7 @@ Flavor = Literal["mysql", "mariadb"]
 # ----------------------------------------------------------------------------------------------- strings
 
 _MYSQL_ESCAPED = re.compile(rb"[\x00-\x1f'\\]")
+_MYSQL_SPECIAL = bytes(range(0x20)) + b"'\\"
 _MYSQL_ESCAPES = {bytes([byte]): b"\\x%02x" % byte for byte in range(0x20)} | {
     b"\b": rb"\b",
     b"\t": rb"\t",
@@ -47,6 +48,9 @@ def _mariadb_escape(match: re.Match[bytes]) -> bytes:
 
 def quote_mysql(value: bytes) -> bytes:
     """A string as mysqlbinlog prints it."""
+    # Most have nothing to escape: this takes 120 ns for 28 bytes, the search for a match 200.
+    if len(value.translate(None, _MYSQL_SPECIAL)) == len(value):
+        return b"'%b'" % value
     return b"'%b'" % _MYSQL_ESCAPED.sub(_mysql_escape, value)
 
 
@@ -70,10 +74,17 @@ def _medium_integer(data: bytes, position: int) -> bytes:
     return b"%d" % value if value >= 0 else b"%d (%d)" % (value, value + (1 << 24))
 
 
+# With more digits behind the point str() writes small numbers with an exponent; it takes a third of the time.
+_PLAIN_SCALE = 6
+
+
 def _decimal(column: Column) -> Cell:
     precision, scale = column.metadata >> 8, column.metadata & 0xFF
     read: Callable[[bytes, int], Decimal] = decimal_reader(precision, scale)
-    return _fixed(lambda data, position: f"{read(data, position):f}".encode(), decimal_size(precision, scale))
+    size = decimal_size(precision, scale)
+    if scale <= _PLAIN_SCALE:
+        return _fixed(lambda data, position: str(read(data, position)).encode(), size)
+    return _fixed(lambda data, position: f"{read(data, position):f}".encode(), size)
 
 
 def _fixed(function: Function, size: int) -> Cell:
@@ -219,8 +230,16 @@ def _json_bytes(document: bytes) -> bytes:
     return utf8_bytes(json_text(document))
 
 
-def _json(document: bytes) -> bytes:
-    return quote_mysql(_json_bytes(document))
+def _json(column: Column) -> Cell:
+    """Each cell has its own decoder, which gets faster with similar documents."""
+    from protocol.values.jsonb_fast import JsonDecoder
+
+    decode = JsonDecoder().decode
+
+    def text(document: bytes) -> bytes:
+        return quote_mysql(utf8_bytes(render_json(decode(document), bare=True)))
+
+    return Cell("{f}({v})", text, length_bytes=column.metadata)
 
 
 def _json_diff(before: object, data: bytes) -> JsonDiffText:
@@ -279,7 +298,7 @@ def _makers(quote: Function, datetime: bytes, signed_time: bool) -> CellMakers:
 _CELLS: dict[Flavor, CellMakers] = {
     "mysql": {
         **_makers(quote_mysql, b"%04d-%02d-%02d %02d:%02d:%02d", False),
-        ColumnType.JSON: _long(_json),
+        ColumnType.JSON: _json,
         ColumnType.VECTOR: _long(_vector),
     },
     "mariadb": {
