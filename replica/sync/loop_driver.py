@@ -30,6 +30,7 @@ class LoopDriver:
         self._is_closed = False
         self._is_waiting = False
         self._is_kept = False
+        self._noticed: tuple[asyncio.Task[Any], int] | None = None
 
     def keep(self) -> None:
         """Keep the loop between two calls of ``run``. Until then nobody has to close it."""
@@ -71,13 +72,12 @@ class LoopDriver:
 
     def _wait_for_helper(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.current_task()
-        cancelled = 0 if task is None else task.cancelling()
         if self._helper is None:
             self._helper = ThreadPoolExecutor(1, "replica-sync")
         future = self._helper.submit(self._runner.run, work)
         try:
             while not wait((future,), _LOOK).done:
-                if task is not None and task.cancelling() > cancelled:
+                if task is not None and self._is_cancelled(task):
                     raise asyncio.CancelledError
         except BaseException:
             # Ctrl-C, while the helper waits in the loop.
@@ -85,6 +85,16 @@ class LoopDriver:
             wait((future,))
             raise
         future.result()
+
+    def _is_cancelled(self, task: asyncio.Task[Any]) -> bool:
+        """Whether the task was cancelled and has not noticed, also before this wait; True once for each time.
+
+        It notices where it awaits, which it does not do here. A task that has noticed may close the stream.
+        """
+        if not getattr(task, "_must_cancel", True) or (task, task.cancelling()) == self._noticed:
+            return False
+        self._noticed = (task, task.cancelling())
+        return True
 
     def interrupt(self, request: Callable[[], object]) -> bool:
         """Call ``request`` in the loop if another thread, or this one below a signal handler, waits in ``run``.

@@ -368,6 +368,28 @@ def test_one_ctrl_c_ends_a_stream_below_asyncio_run(source: DemoSource) -> None:
     assert process.returncode == -signal.SIGINT
 
 
+_CANCELLED_BETWEEN_CALLS = """
+import asyncio, sys
+import replica.sync
+async def main():
+    with replica.sync.connect(sys.argv[1], start="earliest") as stream:
+        for number, event in enumerate(stream, 1):
+            if number == 1284:
+                asyncio.current_task().cancel()
+async def outer():
+    try:
+        await asyncio.create_task(main())
+    except asyncio.CancelledError:
+        print("cancelled", replica.sync.connect(sys.argv[1]) is not None)
+asyncio.run(outer())
+"""
+
+
+def test_a_cancel_between_two_calls_ends_the_next_one(source: DemoSource) -> None:
+    """A Ctrl-C may come while the user's code runs, and then nothing is raised until the stream waits."""
+    assert output_of(_CANCELLED_BETWEEN_CALLS, source) == "cancelled True\n"
+
+
 async def test_what_else_runs_in_the_loop_goes_on_after_an_interrupted_call() -> None:
     """As after "interrupt the kernel" in a notebook: the tasks that read a copy of tables were cancelled, too."""
     driver = LoopDriver()
