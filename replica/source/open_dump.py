@@ -4,8 +4,11 @@ It decides where the dump begins and which events the consumer already has. Of s
 that has that place. It reads no events.
 """
 
+from dataclasses import replace
+
 from protocol.binlog.decoder import EventDecoder
 from protocol.errors import ConfigurationError, SourceChangedError
+from protocol.gtid import MariadbGtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.records import record
 
@@ -57,6 +60,16 @@ class Broken:
     end: ReplayEnd | None
     delivered: Delivered
     decoder: EventDecoder
+
+    def behind_torn_event(self) -> "Broken":
+        """Where the log goes on if an event at its end was torn by a crash: by GTIDs, if MariaDB's are known.
+
+        MariaDB leaves such an event at the end of its file, and a dump by position ends there each time. By GTIDs it
+        sends the next file, whose GTID list proves that this one has nothing behind the event; else the error comes
+        again. MySQL cuts the event off when it starts again (``MYSQL_BIN_LOG::open_binlog`` in sql/binlog.cc).
+        """
+        is_known = isinstance(self.progress.gtid_set, MariadbGtidSet)
+        return replace(self, by_gtid=True) if is_known else self
 
 
 async def open_first(options: Options, start: Start) -> FirstOpening:

@@ -11,7 +11,7 @@ from operator import length_hint
 from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import AnonymousGtidEvent, BinlogCheckpointEvent, Event
+from protocol.binlog.events import AnonymousGtidEvent, Event
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 
@@ -24,7 +24,7 @@ from ..transactions.snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 from ..transactions.units import ROWS
 
 # Events that belong to no transaction: their age is no lag.
-_OUTSIDE: Final = (*FILE_EVENTS, BinlogCheckpointEvent, *SNAPSHOT_EVENTS)
+_OUTSIDE: Final = (*FILE_EVENTS, *SNAPSHOT_EVENTS)
 _COUNTED: Final = ROWS | {SnapshotRowsEvent}
 
 

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final, Self
 
 from protocol.binlog.events import Event, TableMapEvent
-from protocol.errors import CheckpointError, ReplicaError
+from protocol.errors import CheckpointError, PositionInsideEventError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.log_facts import log_facts
@@ -361,6 +361,8 @@ class BinlogStream(GroupedStream):
             self._show("closed", self._error)
             raise self._error
         self._break_off()
+        if self._broken is not None and isinstance(error, PositionInsideEventError):
+            self._broken = self._broken.behind_torn_event()
         self._show("waiting", error)
 
     def _break_off(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
+    BinlogCheckpointEvent,
     DeleteRowsEvent,
     Event,
     EventHeader,
@@ -49,6 +50,7 @@ FILE_EVENTS: Final = (
     FormatDescriptionEvent,
     PreviousGtidsEvent,
     MariadbGtidListEvent,
+    BinlogCheckpointEvent,
     RotateEvent,
     StartEncryptionEvent,
     StopEvent,
