@@ -94,7 +94,7 @@ async def column_differences(session: Session, plan: ReadPlan, rows: list[Row]) 
         values = batch.column(index).to_pylist()
         expected = [arrow_value(column, row[index]) for row in rows]
         if column.type is ColumnType.JSON:
-            values = [None if value is None else json.loads(value) for value in values]
+            values = [None if value is None else said_exactly(value) for value in values]
         if not same(values, expected):
             found.append(f"{plan.table}: {column}: tuples {expected!r}, columns {values!r}")
     return found
@@ -115,7 +115,16 @@ def differences(table: RandomTable, logged: Row, read: Row) -> list[str]:
 def is_same(logged: object, read: object) -> bool:
     if type(logged) is type(read) and logged == read:
         return not isinstance(logged, Decimal) or str(logged) == str(read)
-    return isinstance(read, dict | list | str | int | float) and said_by_json(logged) == read
+    return isinstance(read, dict | list | str | int | float | Decimal) and said_by_json(logged) == read
+
+
+def said_exactly(text: str) -> object:
+    """A JSON text, with DECIMALs where floats would round them."""
+
+    def number(digits: str) -> float | Decimal:
+        return float(digits) if Decimal(repr(float(digits))) == Decimal(digits) else Decimal(digits)
+
+    return json.loads(text, parse_float=number)
 
 
 def said_by_json(value: object) -> object:
@@ -125,7 +134,7 @@ def said_by_json(value: object) -> object:
     if isinstance(value, list):
         return [said_by_json(member) for member in value]
     if isinstance(value, Decimal):
-        return json.loads(str(value))
+        return said_exactly(str(value))
     if isinstance(value, bytes):
         return f"base64:type15:{base64.b64encode(value).decode()}"
     if isinstance(value, datetime.datetime):
