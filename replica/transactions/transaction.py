@@ -283,7 +283,7 @@ class FileTransaction(_TransactionFacts):
         self._owner = owner
 
     def __iter__(self) -> Iterator[Change]:
-        # A change costs 0.5 us less than by `__next__`, which a loop would call for each.
+        # A change costs 0.2 us less than by `__next__`, which a loop would call for each.
         return chain(self._changes, chain.from_iterable(iter(self._next_changes, None)))
 
     def __next__(self) -> Change:

@@ -87,16 +87,22 @@ async def test_a_dead_port_and_a_live_one(server: Server, schema: str) -> None:
             pass
 
 
-@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
-async def test_a_restart_at_another_host(
-    name: str, supervised_server: Callable[..., Server], tmp_path: Path
-) -> None:
-    """The store beside the checkpoint has the schema history of the server before: an AssertionError."""
+async def followed_source(name: str, supervised_server: Callable[..., Server]) -> tuple[Server, Server, Any]:
+    """A source, a replica that follows it, and the place behind which the source gets a table ``moved.t``."""
     source, other = (supervised_server(name, *ARGUMENTS[name.split(":")[0]]) for _ in range(2))
     await asyncio.to_thread(topology.follow, other, source)
     start = start_of(source, GTID)
     source.query("CREATE DATABASE moved")
     source.query("CREATE TABLE moved.t (a INT PRIMARY KEY)")
+    return source, other, start
+
+
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_a_restart_at_another_host(
+    name: str, supervised_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """The store beside the checkpoint has the schema history of the server before: an AssertionError."""
+    source, other, start = await followed_source(name, supervised_server)
     rows = []
     for number, server in enumerate((source, other, source)):
         store = replica.FileCheckpointStore(tmp_path / "checkpoint")
@@ -117,11 +123,7 @@ async def test_a_stream_moves_to_the_next_host_and_back(
 
     What begins by position knows the GTIDs from the file's beginning on.
     """
-    source, other = (supervised_server(name, *ARGUMENTS[name.split(":")[0]]) for _ in range(2))
-    await asyncio.to_thread(topology.follow, other, source)
-    start = start_of(source, GTID)
-    source.query("CREATE DATABASE moved")
-    source.query("CREATE TABLE moved.t (a INT PRIMARY KEY)")
+    source, other, start = await followed_source(name, supervised_server)
     word = "REPLICA" if source.family == "mysql" else "SLAVE"
     place = start if begin == "by GTID" else begin
     async with stream_of(source, other, start=place, tables="moved.*") as stream:
@@ -191,11 +193,7 @@ async def test_a_replica_that_never_had_a_transaction(
     name: str, supervised_server: Callable[..., Server]
 ) -> None:
     """Nobody goes on there. The source itself may come back; when it cannot be waited for, the error says so."""
-    source, other = (supervised_server(name, *ARGUMENTS[name.split(":")[0]]) for _ in range(2))
-    await asyncio.to_thread(topology.follow, other, source)
-    start = start_of(source, GTID)
-    source.query("CREATE DATABASE moved")
-    source.query("CREATE TABLE moved.t (a INT PRIMARY KEY)")
+    source, other, start = await followed_source(name, supervised_server)
     await asyncio.to_thread(topology.catch_up, other, source)
     await asyncio.to_thread(topology.promote, other)
     insert(source, 1)
