@@ -294,7 +294,12 @@ class FaultProxy:
             return b""
         self._faults.popleft()
         self._since = 0
-        await self._send(link, data[:ahead])
+        try:
+            await self._send(link, data[:ahead])
+        except BaseException:
+            # The client has hung up meanwhile, so the fault has not happened: another connection meets it.
+            self._faults.appendleft(fault)
+            raise
         self._note(fault.kind, link)
         if fault.kind == "flip":
             await self._send(link, bytes([data[ahead] ^ 1 << fault.bit]))
