@@ -16,7 +16,7 @@ from ..stream.binlog_stream import BinlogStream
 from ..transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent, SnapshotRowsEvent
 from ..transactions.transaction import Transaction
 from .row_formats import row_format
-from .work_folder import Operation, WorkFolder
+from .work_folder import Operation, WorkFolder, database_errors
 
 #: Rows of a file; larger tables have several.
 FILE_ROWS: Final = 1_000_000
@@ -45,6 +45,7 @@ class Exporter:
             "exclude_tables": options.exclude_tables,
             "format": format_name,
         }
+        self._path = folder
         self._folder = WorkFolder(folder, row_format(format_name), wanted)
         self._file_rows = file_rows
         self._committed_at = monotonic()
@@ -78,9 +79,16 @@ class Exporter:
         return [] if self._folder.unfinished else self._folder.prepared
 
     async def copy(self, show: Callable[[SnapshotStatus], None]) -> None:
-        """Read everything. Returns early if the stream is closed; then ``is_copied`` is false."""
+        """Read everything. Returns early if the stream is closed; then ``is_copied`` is false.
+
+        Raises ``OSError`` when the disk is full; the same export goes on later.
+        """
         if self.is_copied:
             return
+        with database_errors(self._path):
+            await self._follow(show)
+
+    async def _follow(self, show: Callable[[SnapshotStatus], None]) -> None:
         begun = self.stream.checkpoint
         assert begun is not None
         self._look_at_keys()
@@ -101,7 +109,8 @@ class Exporter:
 
     def finish(self) -> Iterator[tuple[str, int]]:
         """Make the files those of the export's place. Yields each table with its rows."""
-        return self._folder.finish()
+        with database_errors(self._path):
+            yield from self._folder.finish()
 
     def close(self) -> None:
         """Let go of the folder."""

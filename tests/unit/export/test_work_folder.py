@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from protocol.constants import ColumnType
-from protocol.errors import ConfigurationError, SchemaMismatchError, SourceConfigurationError
+from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError, SourceConfigurationError
 from protocol.position import Checkpoint
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.table import Table
 from replica.export.row_formats import FORMATS, row_format
-from replica.export.work_folder import WorkFolder
+from replica.export.work_folder import WorkFolder, database_errors
 from tests.support.exported_files import exported_rows
 
 TABLE = Table(
@@ -31,6 +34,21 @@ IDENTITY = ("shop", "t")
 PLACE = Checkpoint("binlog.000003", 500)
 Row = tuple[Any, ...]
 every_format = pytest.mark.parametrize("form", FORMATS)
+
+
+@pytest.fixture(autouse=True)
+def databases_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests whose export fails leave its database open, and Python 3.13 warns of that."""
+    connect = sqlite3.connect
+    with contextlib.ExitStack() as stack:
+
+        def closed_later(*arguments: Any, **options: Any) -> sqlite3.Connection:
+            database: sqlite3.Connection = connect(*arguments, **options)
+            stack.callback(database.close)
+            return database
+
+        monkeypatch.setattr(sqlite3, "connect", closed_later)
+        yield
 
 
 def opened(folder: Path, form: str = "jsonl", key: tuple[str, ...] = ("id",)) -> WorkFolder:
@@ -244,3 +262,36 @@ def test_values_in_parquet_and_csv(kind: str, tmp_path: Path) -> None:
         file.close()
     assert pq.read_table(tmp_path / "parquet").to_pylist() == [{"c": in_parquet}]
     assert (tmp_path / "csv").read_text() == f'"c"\n{in_csv}\n'
+
+
+def change_much(work: WorkFolder, folder: Path) -> None:
+    with database_errors(str(folder)):
+        for number in range(10_000):
+            change(work, None, (number + 10, "x" * 50))
+
+
+def test_a_full_disk_is_an_error_of_the_system_and_the_export_goes_on_later(tmp_path: Path) -> None:
+    """SQLite's own limit stands for the disk's. The command line prints such errors with the folder's name."""
+    work = opened(tmp_path)
+    work.add_rows(IDENTITY, TABLE, [(1, "a"), (2, "b")])
+    work.commit(PLACE)
+    work._db.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        change_much(work, tmp_path)
+    assert raised.value.filename == str(tmp_path)
+    work.close()
+    again = opened(tmp_path)
+    change(again, (1, "a"), (1, "changed"))
+    assert sorted(finished(again, tmp_path)) == [(1, "changed"), (2, "b")]
+
+
+@pytest.mark.parametrize("sound", [0, 100, 4096])
+def test_a_damaged_state_is_told_with_its_remedy(sound: int, tmp_path: Path) -> None:
+    """Bytes of ``state.sqlite`` behind the sound ones are overwritten."""
+    work = opened(tmp_path)
+    work.commit(PLACE)
+    work.close()
+    state = tmp_path / ".copy" / "state.sqlite"
+    state.write_bytes(state.read_bytes()[:sound] + b"\x55" * 40_000)
+    with pytest.raises(CheckpointError, match=r"damaged .*: remove the folder, and copy again"):
+        opened(tmp_path)
