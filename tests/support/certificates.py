@@ -15,6 +15,19 @@ from cryptography.x509.oid import NameOID
 _VALID_FROM = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 _VALID_TO = datetime.datetime(2120, 1, 1, tzinfo=datetime.UTC)
 
+# From Python 3.13 on ssl.create_default_context() asks an authority for it (VERIFY_X509_STRICT).
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True)
 class Authority:
@@ -30,6 +43,7 @@ class Authority:
         authority = cls(directory, key, _subject(name))
         builder = authority._builder(authority.name, key)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
         authority._write("ca.pem", builder.sign(key, hashes.SHA256()))
         return authority
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from backports import zstd
 
 import replica
 from protocol.binlog.batch_decoder import BatchDecoder
@@ -24,6 +23,7 @@ from protocol.conversation.packets import FrameStream
 from protocol.errors import DecodeError
 from protocol.rows.table import parse_table_map
 from protocol.wire import Reader
+from protocol.zstd import load_zstd
 from replica.config.options import Options
 from tests.support import binlog_encoder as encoder
 from tests.support.log_builder import numbered_log
@@ -118,7 +118,7 @@ def zeros(size: int) -> Iterator[bytes]:
 
 def test_a_large_event_inside_a_compressed_transaction() -> None:
     size = 256 << 20
-    compressor = zstd.ZstdCompressor()
+    compressor = load_zstd("the test").ZstdCompressor()
     head = raw_event(EventType.ROWS_QUERY, b"")
     content = compressor.compress(head[:9] + struct.pack("<I", size + 19) + head[13:])
     content += b"".join(map(compressor.compress, zeros(size))) + compressor.flush()
@@ -128,7 +128,7 @@ def test_a_large_event_inside_a_compressed_transaction() -> None:
 
 def test_a_compressed_transaction_with_more_than_it_announces() -> None:
     events = query("SELECT 1") * 10_000
-    content = zstd.compress(events)
+    content = load_zstd("the test").compress(events)
     assert inside(payload(content, len(events))) == 10_000
     refused(lambda: inside(payload(content, len(events) - 1)), r"more than the \d+ bytes that it announces")
 

@@ -53,6 +53,14 @@ def get(url: str) -> str:
         return str(response.read().decode())
 
 
+def status_of(url: str) -> int:
+    """The status of an answer that is an error. Such an answer is a file, which has to be closed."""
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        get(url)
+    raised.value.close()
+    return raised.value.code
+
+
 @contextlib.contextmanager
 def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command as a process, and the address of its metrics; it ends cleanly."""
@@ -86,8 +94,7 @@ def test_tail(source: DemoSource, tmp_path: Path) -> None:
         found = samples(get(url))
         health = url.replace("/metrics", "/healthz")
         assert get(health) == "streaming\n"
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(health + "x", timeout=SECONDS)
+        assert status_of(health + "x") == 404
     assert found["mysql_replica_connected"] == 1
     assert found["mysql_replica_rows_total"] == 405
     assert found["mysql_replica_received_bytes_total"] > 130_000
@@ -119,8 +126,7 @@ def test_relay_that_lost_its_source(tmp_path: Path) -> None:
         eventually(lambda: "mysql_replica_seconds_behind" in samples(get(url)))
     try:
         eventually(lambda: samples(get(url))["mysql_replica_connected"] == 0)
-        with pytest.raises(urllib.error.HTTPError, match="503"):
-            get(url.replace("/metrics", "/healthz"))
+        assert status_of(url.replace("/metrics", "/healthz")) == 503
     finally:
         relay.__exit__(None, None, None)
 
