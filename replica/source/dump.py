@@ -7,6 +7,7 @@ do when the connection ends.
 """
 
 import asyncio
+import contextlib
 from typing import Final, Self
 
 from protocol.binlog.decoder import EventDecoder
@@ -22,8 +23,9 @@ from protocol.wire import unpack_event_header
 from ..config.options import Options
 from .hosts import first_host
 from .log_scan import LogScan
+from .process_list import end_killed_dumps, is_seeking
 from .resolve_start import StartPoint, begin_dump
-from .server_facts import Source, ask, find_twin, identify, introduce, is_seeking
+from .server_facts import Source, ask, find_twin, identify, introduce
 from .session import Session
 
 _SILENT_PERIODS: Final = 2.5
@@ -32,6 +34,8 @@ _SIGN_OF_LIFE: Final = 1 << 16
 _BEFORE_FIRST: Final = frozenset(
     {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.HEARTBEAT, EventType.HEARTBEAT_V2}
 )
+# Seconds without an event after which a dump of MariaDB may wait for the end of an older one.
+_HELD_UP_SECONDS: Final = 1.0
 # Minimum wait, so that data already buffered is read.
 _AT_HAND: Final = 0.01
 
@@ -89,11 +93,16 @@ class Dump:
         self._silent_since: float | None = None
         self._bytes_then = 0
         self._is_woken = False
+        # When the dump may be held up by an older one; None: it is not, or that was looked at.
+        self._held_up_at: float | None = None
 
     async def start(self) -> None:
         """Register as a replica and ask for the log."""
         await identify(self.session, self.source, self._options)
         await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
+        if self.source.is_mariadb:
+            patience = min(_HELD_UP_SECONDS, self._silence / 2 if self._silence else _HELD_UP_SECONDS)
+            self._held_up_at = asyncio.get_running_loop().time() + patience
 
     def take(self, bulk_size: int = BULK_SIZE) -> list[bytes]:
         """The next whole raw events that have come, about ``bulk_size`` bytes; empty until more come, see ``wait``.
@@ -102,7 +111,7 @@ class Dump:
         """
         events = self.session.next_events(bulk_size)
         if events:
-            self._silent_since = None
+            self._silent_since = self._held_up_at = None
             self.has_begun = True
         return events
 
@@ -126,12 +135,18 @@ class Dump:
         if self._silent_since is None:
             self._note_life(now)
         left = self._seconds_left(now)
-        limits = [seconds for seconds in (limit, left) if seconds is not None]
+        held_up = None if self._held_up_at is None else self._held_up_at - now
+        limits = [seconds for seconds in (limit, left, held_up) if seconds is not None]
         if await self.session.wait(max(_AT_HAND, min(limits)) if limits else None):
             if self.session.bytes_received - self._bytes_then >= _SIGN_OF_LIFE:
                 self._silent_since = None
         elif self._is_woken:
             self._is_woken = False
+        elif held_up is not None and held_up <= min(limits):
+            self._held_up_at = None
+            # Without a second connection the dump waits for what has arrived, or for its own silence.
+            with contextlib.suppress(ReplicaError):
+                await end_killed_dumps(self._options)
         elif left is not None and (limit is None or left <= limit):
             await self._check_life()
 

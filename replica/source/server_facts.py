@@ -198,24 +198,6 @@ async def find_twin(source: Source, options: Options) -> DuplicateReplicaError |
     )
 
 
-async def is_seeking(source: Source, options: Options, connection_id: int) -> bool:
-    """Whether the source still searches its log for the first transaction to send over that connection.
-
-    During the search it may be silent for long. SHOW PROCESSLIST shows the state of the dump, and every user sees
-    their own connections there. A dump that "has sent all" is not searching: then the data it sent did not arrive.
-    """
-    session = await Session.open(options)
-    try:
-        rows = await session.query("SHOW PROCESSLIST", 7)
-    finally:
-        await session.aclose()
-    # Id, User, Host, db, Command, Time, State
-    states = [
-        str(row[6]) for row in rows if row[0] == str(connection_id) and str(row[4]).startswith("Binlog")
-    ]
-    return bool(states) and "has sent all" not in states[0]
-
-
 async def executed_gtids(session: Session, source: Source) -> AnyGtidSet:
     """All transactions that the source has logged (MariaDB) or executed (MySQL). Every user may ask this."""
     if source.is_mariadb:

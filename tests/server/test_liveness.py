@@ -16,7 +16,7 @@ import pytest
 import replica
 from replica import QueryEvent, WriteRowsEvent
 from tests.faults import container
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import Fault, FaultProxy
 from tests.faults.waiting import until
 from tests.server.support.faulty_streams import stream_through
 from tests.support.servers import Server
@@ -160,6 +160,28 @@ async def statement(stream: replica.BinlogStream) -> str:
     event = await anext(stream)
     assert isinstance(event, QueryEvent)
     return event.sql
+
+
+@pytest.mark.parametrize("name", ["mariadb:10.11", "mariadb:11.8"])
+async def test_a_dump_that_writes_to_a_lost_client_does_not_hold_up_the_next_one(
+    name: str, extra_server: Callable[..., Server]
+) -> None:
+    """MariaDB waits for the end of the older dump: for net_write_timeout, which is longer here than the test."""
+    server = extra_server(name)
+    server.query("SET GLOBAL net_write_timeout = 3600")
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY, b LONGTEXT)")
+        start = end_of_log(server)
+        # More than the sockets between the server and the proxy hold.
+        for number in range(100):
+            insert(server, schema, number, number, size=2_000_000)
+        async with asyncio.timeout(SECONDS), FaultProxy(server.port) as proxy:
+            options: dict[str, Any] = {"tables": f"{schema}.t", "events": WriteRowsEvent}
+            async with stream_through(proxy, server, start=start, heartbeat=HEARTBEAT, **options) as stream:
+                assert await numbers(stream, 1) == [0]
+                proxy.arm([Fault("stall", 5_000_000, is_seen=False)])
+                assert await numbers(stream, 9) == list(range(1, 10))
+            assert stream.status.reconnects == 1
 
 
 async def test_a_source_that_comes_back_late_is_found(server: Server, schema: str) -> None:

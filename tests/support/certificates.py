@@ -15,7 +15,8 @@ from cryptography.x509.oid import NameOID
 _VALID_FROM = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 _VALID_TO = datetime.datetime(2120, 1, 1, tzinfo=datetime.UTC)
 
-# From Python 3.13 on ssl.create_default_context() asks an authority for it (VERIFY_X509_STRICT).
+# From Python 3.13 on ssl.create_default_context() asks an authority for it, and for an identifier of its key
+# (VERIFY_X509_STRICT).
 _SIGNS_CERTIFICATES = x509.KeyUsage(
     digital_signature=False,
     content_commitment=False,
@@ -44,6 +45,8 @@ class Authority:
         builder = authority._builder(authority.name, key)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(identifier, critical=False)
         authority._write("ca.pem", builder.sign(key, hashes.SHA256()))
         return authority
 

@@ -90,8 +90,9 @@ def work_per_unit(run: Callable[[int], Callable[[], object]]) -> Work:
 
 
 def check(measured: Work, bytecodes: int, calls: int) -> None:
+    """The limits are those of Python 3.11. 3.12 takes up to a sixth more bytecodes for the same code, 3.13 fewer."""
     print(f"{measured.bytecodes:.1f} bytecodes, {measured.calls:.1f} calls")
-    assert measured.bytecodes <= bytecodes
+    assert measured.bytecodes <= bytecodes * (7 / 6 if sys.version_info[:2] == (3, 12) else 1)
     assert measured.calls <= calls
 
 
