@@ -23,6 +23,7 @@ from protocol.constants import (
 )
 from protocol.errors import (
     ConfigurationError,
+    PositionInsideEventError,
     ReplicaError,
     SourceChangedError,
     SourceConfigurationError,
@@ -120,6 +121,7 @@ class BinlogRelay:
         # The time that the source gave the last copied event; None while the source has nothing more to send.
         self._newest: int | None = None
         self._events = self._bytes_before = 0
+        self._may_be_torn = False
 
     def __repr__(self) -> str:
         return f"<BinlogRelay of {self._options.address}>"
@@ -168,6 +170,7 @@ class BinlogRelay:
                         raise
                     self._state = "waiting"
                     self._retry.lost(error)
+                    self._may_be_torn = isinstance(error, PositionInsideEventError)
                     await self._retry.wait()
                 finally:
                     if self._closing.is_set():
@@ -197,11 +200,12 @@ class BinlogRelay:
             self._clock_offset = source.clock_offset
             has_checksums = await introduce(session, source, self._options)
             folder.step_back()
-            start = await self._start(folder, session)
+            greeted = Greeted(session, source, has_checksums)
+            start = await self._start(folder, greeted)
             schemas = self._schemas
             place = BinlogPosition(folder.file, folder.position) if folder.file else None
             await schemas.open(session, source, place)
-            dump = Dump(Greeted(session, source, has_checksums), start, is_known=True)
+            dump = Dump(greeted, start, is_known=True)
             copy = _Copy(folder, schemas, has_checksums)
             self._state = "streaming"
             if self._once:
@@ -227,9 +231,13 @@ class BinlogRelay:
         finally:
             self._opening = None
 
-    async def _start(self, folder: RelayFolder, session: Session) -> StartPoint:
+    async def _start(self, folder: RelayFolder, greeted: Greeted) -> StartPoint:
+        session = greeted.session
         if folder.file:
-            return StartPoint(folder.file, folder.position)
+            next_file = None
+            if self._may_be_torn:
+                next_file = await greeted.scan().file_behind_torn_event(folder.file, folder.end)
+            return StartPoint(next_file or folder.file, FIRST_POSITION if next_file else folder.position)
         if isinstance(self._options.start, BinlogPosition):
             return StartPoint(self._options.start.file, FIRST_POSITION)
         if self._options.start == "earliest":

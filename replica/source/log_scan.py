@@ -11,7 +11,7 @@ from typing import Final
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, GtidEvent, RotateEvent
 from protocol.constants import EVENT_END_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
-from protocol.errors import BinlogNotFoundError, ProtocolError
+from protocol.errors import BinlogNotFoundError, PositionInsideEventError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
 
@@ -130,6 +130,17 @@ class LogScan:
         await self.walk(position.file, visit, end=position)
         return progress.gtid_set
 
+    async def _gtids_at_start(self, file: str) -> AnyGtidSet | None:
+        """All transactions of the log before a file, as the file itself lists them."""
+        progress = Progress(file, FIRST_POSITION, None, self._source.has_gtids)
+
+        def visit(event: Event, file: str, end: int) -> bool:
+            progress.follow(event, file, end)
+            return progress.gtid_set is not None
+
+        await self.walk(file, visit)
+        return progress.gtid_set
+
     async def first_file(self) -> str:
         """The name of the oldest file."""
         first = ""
@@ -176,11 +187,31 @@ class LogScan:
         give_up = loop.time() + self._options.connect_timeout
         pause = _FIRST_PAUSE
         while (begin := await self._dump(start, visit, kinds, end)) is not None:
+            if isinstance(begin, str):
+                start, give_up = begin, loop.time() + self._options.connect_timeout
+                continue
             if loop.time() > give_up:
                 raise ProtocolError(f"{end} cannot be reached: the source sends its log up to {begin} only")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             start = begin
+
+    async def file_behind_torn_event(self, file: str, end: int) -> str | None:
+        """The next file, if a crash has torn the event at ``end``, and no transaction lies behind it in ``file``.
+
+        MariaDB leaves such an event at the end of its file, where each dump by position ends with an error. The next
+        file's GTID list proves that nothing is missing: it must have the transactions that end before ``end``, and no
+        others. None without that proof. MySQL cuts the event off when it starts again
+        (``MYSQL_BIN_LOG::open_binlog`` in sql/binlog.cc).
+        """
+        base, digits = split_file_name(file)
+        if not self._source.is_mariadb or not digits:
+            return None
+        next_file = f"{base}.{int(digits) + 1:0{len(digits)}d}"
+        if not await self._exists(next_file):
+            return None
+        before = await self.gtids_before(BinlogPosition(file, end))
+        return next_file if before is not None and before == await self._gtids_at_start(next_file) else None
 
     async def _dump(
         self,
@@ -188,8 +219,11 @@ class LogScan:
         visit: _Visitor,
         kinds: frozenset[bytes] | None,
         end: BinlogPosition | None,
-    ) -> BinlogPosition | GtidSet | None:
-        """One dump. If it ended before ``end``: where to go on, behind all that was passed to ``visit``."""
+    ) -> str | BinlogPosition | GtidSet | None:
+        """One dump. If it ended before ``end``: where to go on, behind all that was passed to ``visit``.
+
+        If a torn event has ended it: the name of the next file.
+        """
         session = await Session.open(self._options)
         try:
             decoder = EventDecoder(mariadb=self._source.is_mariadb)
@@ -219,6 +253,11 @@ class LogScan:
                     reached = reached + (behind - reached) % (1 << 32) if behind else decoder.position
                     if end is not None and decoder.file == end.file and reached == end.position:
                         return None
+        except PositionInsideEventError:
+            next_file = await self.file_behind_torn_event(decoder.file, reached)
+            if next_file is None:
+                raise
+            return next_file
         finally:
             await session.aclose()
         if end is None or BinlogPosition(decoder.file, reached) >= end:

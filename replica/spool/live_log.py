@@ -21,12 +21,13 @@ from protocol.errors import (
     CheckpointError,
     ConnectionLostError,
     DecodeError,
+    PositionInsideEventError,
     ReplicaError,
     ServerError,
     SourceChangedError,
     TransactionsUnavailableError,
 )
-from protocol.gtid import AnyGtidSet, GtidSet
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import FIRST_POSITION
 from protocol.rows.table import Table
 
@@ -321,6 +322,11 @@ class LiveLog:
                     await self._read(retry)
                 except ReplicaError as error:
                     retry.lost(error)
+                    if isinstance(error, PositionInsideEventError) and isinstance(
+                        self._following()[0].boundary.gtids, MariadbGtidSet
+                    ):
+                        # A crash may have torn an event at the file's end: see ``Broken.behind_torn_event``.
+                        self._is_by_gtid = True
                     await retry.wait()
         except ReplicaError as final:
             self._fail(final)

@@ -7,6 +7,8 @@ import base64
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,12 @@ import pytest
 import replica
 from protocol.constants import EventType
 from replica import BinlogPosition, BinlogStream
+from replica.config.options import Options
+from replica.relay import BinlogRelay
+from replica.spool.live_log import LiveLog
 from tests.faults import container
-from tests.server.support.streams import SECONDS, stream_of
+from tests.faults.waiting import until
+from tests.server.support.streams import SECONDS, end_of_log, stream_of
 from tests.support.servers import Server
 
 _FOLDER = "/var/lib/mysql"
@@ -106,6 +112,86 @@ async def test_the_stream_goes_on_with_the_next_file(
             assert stream.checkpoint.file > torn
             # By GTIDs it is passed over, by position it was seen.
             assert stream.status.reconnects >= 1 + (begins != "GTIDs")
+
+
+def rows_in(folder: Path) -> list[int]:
+    found: list[int] = []
+    with replica.open_binlog(sorted(map(str, folder.glob("binlog.0*")))) as log:
+        for tx in log.transactions():
+            changes = list(tx)
+            if tx.outcome == "commit":
+                found += [int(change.after["id"]) for change in changes if change.after is not None]
+    return found
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_relay_goes_on_with_the_next_file(
+    supervised_server: Callable[..., Server], tmp_path: Path, is_running: bool
+) -> None:
+    """It ended with error 1236, whether it ran when the source was killed, or began to copy the file later."""
+    server = supervised_server("mariadb:11.8")
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+        insert(server, schema, 1)
+        end = end_of_log(server)
+        relay = BinlogRelay(server.dsn(), tmp_path, reconnect=_POLICY)
+        running = asyncio.create_task(relay.run()) if is_running else None
+        if is_running:
+            await until(lambda: relay.position == end)
+        torn = await asyncio.to_thread(crash, server)
+        insert(server, schema, 2, 3)
+        if running is not None:
+            await until(lambda: running.done() or (relay.position is not None and relay.position.file > torn))
+            await relay.aclose()
+            await running
+        async with asyncio.timeout(SECONDS):
+            await BinlogRelay(server.dsn(), tmp_path, reconnect=_POLICY, once=True).run()
+        assert rows_in(tmp_path) == [1, 2, 3]
+
+
+def test_sparks_intake_goes_on_with_the_next_file(
+    supervised_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = supervised_server("mariadb:11.8")
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+        options = Options.build(server.dsn(), {"heartbeat": 1, "reconnect": _POLICY})
+        with closing(LiveLog(options, str(tmp_path))) as log:
+            start = log.find("latest")
+            log.follow(start)
+            insert(server, schema, 1)
+            log.wait_until(log.end(), SECONDS)
+            crash(server)
+            insert(server, schema, 2, 3)
+            end = log.end()
+            log.wait_until(end, SECONDS)
+            assert log.has_reached(end)
+
+
+@pytest.mark.parametrize("name", ["mariadb:11.8", "mariadb:10.11"])
+@pytest.mark.parametrize("begins", ["file", "earliest"])
+async def test_a_stream_begins_before_the_torn_event(
+    supervised_server: Callable[..., Server], name: str, begins: str
+) -> None:
+    """Names are found by reading the log's DDL from there, over the torn event."""
+    server = supervised_server(name)
+    with server.fresh_schema() as schema:
+        server.query("FLUSH BINARY LOGS")
+        file = str(server.query("SHOW MASTER STATUS")[0][0])
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+        insert(server, schema, 1)
+        torn = await asyncio.to_thread(crash, server)
+        assert torn == file
+        server.query(f"ALTER TABLE {schema}.t ADD b INT DEFAULT 7 FIRST")
+        server.query(f"INSERT INTO {schema}.t VALUES (7, 2)")
+        start = BinlogPosition(file, 4) if begins == "file" else begins
+        found: list[Any] = []
+        options: dict[str, Any] = {"tables": f"{schema}.t", "start": start, "reconnect": _POLICY}
+        async with asyncio.timeout(SECONDS), stream_of(server, **options, stop="now") as stream:
+            async for tx in stream.transactions():
+                rows = [change.after async for change in tx]
+                found += rows if tx.outcome == "commit" else []
+        assert found == [{"id": 1}, {"b": 7, "id": 2}]
 
 
 @pytest.mark.parametrize("begins", ["file", "GTIDs"])
