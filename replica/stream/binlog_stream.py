@@ -17,6 +17,7 @@ from protocol.errors import CheckpointError, PositionInsideEventError, ReplicaEr
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.log_facts import log_facts
+from ..config.one_process import OneProcess
 from ..config.options import Options
 from ..config.status import StreamState, StreamStatus
 from ..schemas.schema_keeper import SchemaKeeper
@@ -41,7 +42,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _IDLE: Final = 1.0
 
 
-class BinlogStream(GroupedStream):
+class BinlogStream(OneProcess, GroupedStream):
     """The events of a source, in the order of its binary log; made by ``replica.connect``.
 
         async with replica.connect("mysql://repl:secret@127.0.0.1") as stream:
@@ -57,6 +58,8 @@ class BinlogStream(GroupedStream):
     ``reconnect`` gives up, ``ServerError`` if the source refuses, ``SourceChangedError``, ``DecodeError`` for a log
     that cannot be read, ``SchemaMismatchError``, and ``CheckpointError`` from the store.
     """
+
+    _instead = "each process connects a stream of its own; the checkpoint, events and changes can be pickled"
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -19,6 +19,7 @@ from ..snapshot.copy_state import CopyState
 from ..snapshot.marks import LOWEST, Place
 from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
+from ..snapshot.source_marks import high_mark
 from ..snapshot.table_list import check_tables, key_columns_of, list_tables, may_select, read_plans
 from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
@@ -93,6 +94,8 @@ class StreamCopy:
         if text is None and start != "snapshot":
             return False
         self._check()
+        # Every chunk reads it: a user without the privilege learns that before any work is done.
+        await high_mark(session, source)
         wants = table_filter(self._options.tables, self._options.exclude_tables)
         listed = {one.identity: one for one in await list_tables(session, wants)}
         state = None if text is None else CopyState.from_text(text, listed)

@@ -15,6 +15,7 @@ from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, Checkpoint
 
+from ..config.one_process import OneProcess
 from ..config.status import StreamStatus
 from ..stream.binlog_stream import BinlogStream
 from ..stream.change_batches import Batches, ChangeBatch
@@ -48,7 +49,7 @@ class SyncBatches:
             raise StopIteration from None
 
 
-class SyncStream:
+class SyncStream(OneProcess):
     """The events of a source, in the order of its binary log; made by ``replica.sync.connect``.
 
         with replica.sync.connect("mysql://repl:secret@127.0.0.1") as stream:
@@ -62,6 +63,8 @@ class SyncStream:
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """
+
+    _instead = "each process connects a stream of its own; the checkpoint, events and changes can be pickled"
 
     def __init__(self, stream: BinlogStream) -> None:
         self._stream = stream

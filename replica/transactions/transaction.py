@@ -16,6 +16,7 @@ from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
 from protocol.rows.table import Table
 
+from ..config.one_process import OneProcess
 from ..sql.xa import Xid
 from .snapshot_events import SnapshotRestartedEvent
 from .units import Outcome, TransactionGrouper, Unit
@@ -23,8 +24,10 @@ from .units import Outcome, TransactionGrouper, Unit
 _NO_CHANGES: Final[tuple[Change, ...]] = ()
 
 
-class _TransactionFacts:
+class _TransactionFacts(OneProcess):
     """The facts of a transaction that are known without iterating it."""
+
+    _instead = "it reads its rows when it is iterated; its changes, gtid and checkpoint can be pickled"
 
     def __init__(self, unit: Unit, checkpoint_behind: Callable[[Unit], Checkpoint]) -> None:
         self._unit = unit

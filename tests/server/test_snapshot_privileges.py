@@ -148,3 +148,16 @@ async def test_a_user_without_select_is_refused(server: Server, schema: str) -> 
             with pytest.raises(ConfigurationError, match="a copy cannot begin"):
                 async with asyncio.timeout(SECONDS), stream_of(server, user, start="snapshot", tables=tables):
                     pass
+
+
+async def test_a_user_who_cannot_ask_where_the_log_ends_is_refused(server: Server, schema: str) -> None:
+    """On servers without exact GTIDs the error came with the first chunk, behind rows of the log."""
+    make_table(server, schema, "t", 1)
+    needed = "BINLOG MONITOR" if server.family == "mariadb" else "REPLICATION CLIENT"
+    options: dict[str, Any] = {"start": "snapshot", "tables": f"{schema}.*"}
+    with (
+        user_of(server, "SELECT, REPLICATION SLAVE") as user,
+        pytest.raises(PrivilegeError, match=f"GRANT {needed}"),
+    ):
+        async with asyncio.timeout(SECONDS), stream_of(server, user, **options):
+            pass
