@@ -7,7 +7,7 @@ do when the connection ends.
 """
 
 import asyncio
-import contextlib
+import logging
 from typing import Final, Self
 
 from protocol.binlog.decoder import EventDecoder
@@ -28,6 +28,7 @@ from .resolve_start import StartPoint, begin_dump
 from .server_facts import Source, ask, find_twin, identify, introduce
 from .session import Session
 
+_LOGGER: Final = logging.getLogger(__name__)
 _SILENT_PERIODS: Final = 2.5
 # This many bytes of an incomplete event are a sign of life, too: the event may be large and the network slow.
 _SIGN_OF_LIFE: Final = 1 << 16
@@ -93,16 +94,18 @@ class Dump:
         self._silent_since: float | None = None
         self._bytes_then = 0
         self._is_woken = False
-        # When the dump may be held up by an older one; None: it is not, or that was looked at.
+        # When to look for an older dump that holds this one up; None: never, or events have come.
         self._held_up_at: float | None = None
+        self._patience = _HELD_UP_SECONDS
 
     async def start(self) -> None:
         """Register as a replica and ask for the log."""
         await identify(self.session, self.source, self._options)
         await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
         if self.source.is_mariadb:
-            patience = min(_HELD_UP_SECONDS, self._silence / 2 if self._silence else _HELD_UP_SECONDS)
-            self._held_up_at = asyncio.get_running_loop().time() + patience
+            if self._silence is not None:
+                self._patience = min(self._patience, self._silence / 2)
+            self._held_up_at = asyncio.get_running_loop().time() + self._patience
 
     def take(self, bulk_size: int = BULK_SIZE) -> list[bytes]:
         """The next whole raw events that have come, about ``bulk_size`` bytes; empty until more come, see ``wait``.
@@ -143,10 +146,7 @@ class Dump:
         elif self._is_woken:
             self._is_woken = False
         elif held_up is not None and held_up <= min(limits):
-            self._held_up_at = None
-            # Without a second connection the dump waits for what has arrived, or for its own silence.
-            with contextlib.suppress(ReplicaError):
-                await end_killed_dumps(self._options)
+            await self._end_killed_dumps()
         elif left is not None and (limit is None or left <= limit):
             await self._check_life()
 
@@ -162,6 +162,16 @@ class Dump:
         if self._silence is None or self._silent_since is None:
             return None
         return self._silent_since + self._silence - now
+
+    async def _end_killed_dumps(self) -> None:
+        try:
+            await end_killed_dumps(self._options)
+        except ReplicaError:
+            # The second connection was refused or broke; this one may be alive.
+            _LOGGER.debug("looking for killed dumps failed", exc_info=True)
+        else:
+            self._patience *= 2
+        self._held_up_at = asyncio.get_running_loop().time() + self._patience
 
     async def _check_life(self) -> None:
         """Nothing has come for too long. A source that still seeks the first transaction has nothing to send yet."""
