@@ -23,7 +23,7 @@ from protocol.wire import unpack_event_header
 from ..config.options import Options
 from .hosts import first_host
 from .log_scan import LogScan
-from .process_list import end_killed_dumps, is_seeking
+from .process_list import dump_activity, end_killed_dumps
 from .resolve_start import StartPoint, begin_dump
 from .server_facts import Source, ask, find_twin, identify, introduce
 from .session import Session
@@ -37,6 +37,8 @@ _BEFORE_FIRST: Final = frozenset(
 )
 # Seconds without an event after which a dump of MariaDB may wait for the end of an older one.
 _HELD_UP_SECONDS: Final = 1.0
+# Seconds between two looks at a dump that writes, and of which nothing arrives.
+_AGAIN_SECONDS: Final = 1.0
 # Minimum wait, so that data already buffered is read.
 _AT_HAND: Final = 0.01
 
@@ -94,6 +96,7 @@ class Dump:
         self._silent_since: float | None = None
         self._bytes_then = 0
         self._is_woken = False
+        self._was_writing = False
         # When to look for an older dump that holds this one up; None: never, or events have come.
         self._held_up_at: float | None = None
         self._patience = _HELD_UP_SECONDS
@@ -116,6 +119,7 @@ class Dump:
         if events:
             self._silent_since = self._held_up_at = None
             self.has_begun = True
+            self._was_writing = False
         return events
 
     async def read(self, limit: float | None) -> list[bytes] | None:
@@ -174,17 +178,23 @@ class Dump:
         self._held_up_at = asyncio.get_running_loop().time() + self._patience
 
     async def _check_life(self) -> None:
-        """Nothing has come for too long. A source that still seeks the first transaction has nothing to send yet."""
+        """Nothing has come for too long. By GTIDs, a source that searches its log has nothing to send yet.
+
+        One that writes may have ended its search just now, and is looked at a second time.
+        """
         silence = self._silence or 0
         try:
-            is_alive = self.is_seeking and await is_seeking(
-                self.source, self._options, self.session.connection_id
-            )
+            activity = "none"
+            if self.is_seeking:
+                activity = await dump_activity(self._options, self.session.connection_id)
         except ReplicaError as error:
             raise self.session.silent(silence) from error
-        if not is_alive:
+        if activity == "none" or (activity == "writing" and self._was_writing):
             raise self.session.silent(silence)
         self._silent_since = None
+        self._was_writing = activity == "writing"
+        if self._was_writing:
+            self._note_life(asyncio.get_running_loop().time() - silence + min(_AGAIN_SECONDS, silence))
 
     async def _ended(self) -> ReplicaError:
         twin = await find_twin(self.source, self._options)

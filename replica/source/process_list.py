@@ -4,13 +4,19 @@ Every user sees their own connections there; who has PROCESS sees all.
 """
 
 import contextlib
+from typing import Final, Literal
 
 from protocol.errors import ServerError
 from protocol.records import record
 
 from ..config.options import Options
-from .server_facts import Source
 from .session import Session
+
+Activity = Literal["searching", "writing", "none"]
+
+_SENT_ALL: Final = "has sent all"
+# The state while a thread writes to its socket (net.reading_or_writing), of MySQL 8.0 and later, of 5.6 and MariaDB.
+_WRITING: Final = ("Sending to client", "Writing to net")
 
 
 @record(frozen=True, slots=True)
@@ -23,11 +29,11 @@ class _Connection:
     state: str
 
 
-async def is_seeking(source: Source, options: Options, connection_id: int) -> bool:
-    """Whether the source still searches its log for the first transaction to send over that connection.
+async def dump_activity(options: Options, connection_id: int) -> Activity:
+    """What the dump over that connection does, if nothing comes from it.
 
-    During the search it may be silent for long. A dump that "has sent all" is not searching: then the data it sent
-    did not arrive.
+    "searching": it passes over transactions that the replica has, and may be silent for long. "writing": it sends,
+    and waits while the socket's buffer is full. "none": it has ended, or "has sent all", and that did not arrive.
     """
     session = await Session.open(options)
     try:
@@ -35,8 +41,10 @@ async def is_seeking(source: Source, options: Options, connection_id: int) -> bo
     finally:
         await session.aclose()
     own = str(connection_id)
-    states = [one.state for one in connections if one.id == own and one.command.startswith("Binlog")]
-    return bool(states) and "has sent all" not in states[0]
+    for one in connections:
+        if one.id == own and one.command.startswith("Binlog"):
+            return "none" if _SENT_ALL in one.state else "writing" if one.state in _WRITING else "searching"
+    return "none"
 
 
 async def end_killed_dumps(options: Options) -> None:
