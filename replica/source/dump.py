@@ -88,7 +88,7 @@ class Dump:
         self.source = greeted.source
         self.has_checksums = greeted.has_checksums
         self.start_point = start
-        self.is_by_gtid = self.is_seeking = start.by_gtid
+        self.is_by_gtid = start.by_gtid
         self.is_known = is_known or start.by_gtid or start.position <= FIRST_POSITION
         self._options = options = greeted.session.options
         self.has_begun = False
@@ -185,7 +185,7 @@ class Dump:
         silence = self._silence or 0
         try:
             activity = "none"
-            if self.is_seeking:
+            if self.is_by_gtid:
                 activity = await dump_activity(self._options, self.session.connection_id)
         except ReplicaError as error:
             raise self.session.silent(silence) from error

@@ -339,7 +339,7 @@ class BinlogStream(OneProcess, GroupedStream):
     def _use(self, dump: Dump) -> None:
         self._dump, self._source = dump, dump.source
         self._copy.use(dump.session.options, dump.source)
-        self._show("seeking" if dump.is_seeking else "streaming")
+        self._show("seeking" if dump.is_by_gtid else "streaming")
         if self._has_ended:
             # The stop is reached already, or aclose() was called meanwhile.
             dump.session.abort()
