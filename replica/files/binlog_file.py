@@ -263,8 +263,8 @@ class BinlogFile:
         process reads logs that cannot be cut so: with ``start``, ``stop``, ``on_error="skip"`` and a schema store,
         compressed and encrypted files, relay logs, standard input and file objects.
 
-        Dates that Arrow cannot hold (zero, partial or impossible) become null, and characters outside the column's
-        character set become U+FFFD. ``BatchReader.losses`` counts both.
+        Dates that ``date`` cannot hold (zero, partial, of the year 0) become null, characters outside the column's
+        character set U+FFFD. ``BatchReader.losses`` counts both.
 
         Raises ``MissingExtraError`` without the extra ``[arrow]``, and ``ConfigurationError`` for unknown names
         (here, or at the first event of the table) and if events have already been read: open the log again. Reading

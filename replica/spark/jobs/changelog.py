@@ -25,6 +25,7 @@ from replica.spark.jobs.job_arguments import (
     Note,
     add_run_arguments,
     add_source_arguments,
+    add_target_argument,
     pace_from,
     run_script,
     source_options,
@@ -190,7 +191,7 @@ def _packed_schema(source: Mapping[str, str], format: Format, target: str) -> "p
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add_source_arguments(parser)
-    parser.add_argument("target", metavar="TARGET", help="the folder of the table; made if it is not there")
+    add_target_argument(parser, "the folder of the table; made if it is not there")
     parser.add_argument(
         "--format",
         choices=("parquet", "delta"),

@@ -7,7 +7,7 @@ module starts no Spark: ``spark_session`` does.
 import argparse
 import logging
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import OPTIONAL, SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -76,6 +76,36 @@ def add_source_arguments(
         metavar="NAME=VALUE",
         help="any option of the source mysql-binlog, such as tls=required or maxBytesPerTrigger=64m",
     )
+
+
+class _Target(Action):
+    """Takes the target, given by its place or by --target. ``argparse`` has no word for either of two."""
+
+    #: The argument by its place: with --target it may be missing.
+    placed: Action | None = None
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if hasattr(namespace, self.dest):
+            parser.error(f"{self.dest.upper()}: give it once, by its place or as --{self.dest}")
+        if self.placed is not None:
+            self.placed.nargs, self.placed.required = OPTIONAL, False
+        setattr(namespace, self.dest, values)
+
+
+def add_target_argument(parser: ArgumentParser, text: str) -> None:
+    """Add TARGET, which may be given as --target too. ``text`` is its help."""
+    placed = parser.add_argument("target", metavar="TARGET", action=_Target, default=SUPPRESS, help=text)
+    named_one = parser.add_argument(
+        "--target", metavar="DIR", action=_Target, default=SUPPRESS, help="TARGET, wherever it stands"
+    )
+    assert isinstance(named_one, _Target)
+    named_one.placed = placed
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from protocol.errors import ConfigurationError
-from replica.spark.jobs.job_arguments import Job, Note, run_script
+from replica.spark.jobs.job_arguments import Job, Note, add_target_argument, run_script
 from replica.spark.jobs.spark_session import absolute, require_delta
 
 if TYPE_CHECKING:
@@ -87,12 +87,7 @@ def _said(name: str, value: Any) -> str:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--target",
-        required=True,
-        metavar="DIR",
-        help="the target of a mirror, a history or a typed changelog",
-    )
+    add_target_argument(parser, "the target of a mirror, a history or a typed changelog")
     add("--json", action="store_true", help="a line of JSON for each table, with all columns")
     add(
         "--storage-options",

@@ -17,7 +17,7 @@ from typing import Final
 
 from protocol.errors import ConfigurationError
 from replica.config.table_filter import table_filter
-from replica.spark.jobs.job_arguments import Job, Note, run_script
+from replica.spark.jobs.job_arguments import Job, Note, add_target_argument, run_script
 from replica.spark.jobs.spark_session import absolute, require_delta
 
 _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -61,7 +61,7 @@ def resync(target: str, tables: Sequence[str], *, storage: Mapping[str, str] = _
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--target", required=True, metavar="DIR", help="the target of a mirror or a history")
+    add_target_argument(parser, "the target of a mirror or a history")
     add(
         "--table",
         action="append",

@@ -20,6 +20,7 @@ from .job_arguments import (
     Note,
     add_run_arguments,
     add_source_arguments,
+    add_target_argument,
     pace_from,
     source_options,
     state_from,
@@ -226,11 +227,9 @@ class TableJob:
             keeper.merge_waiting(is_end=True)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add SOURCE, --target and the other arguments."""
+        """Add SOURCE, TARGET and the other arguments."""
         add_source_arguments(parser, "earliest (default), or as --seed says")
-        parser.add_argument(
-            "--target", required=True, metavar="DIR", help="where the tables are kept: DIR/schema/table"
-        )
+        add_target_argument(parser, "where the tables are kept: TARGET/schema/table")
         parser.add_argument(
             "--seed", metavar="PATH@CHECKPOINT", help="the state of the tables at a place of the log"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
@@ -11,7 +12,9 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from replica.cli import main
+from replica.spark.jobs import changelog, history, mirror, progress, resync
 from replica.spark.jobs.job_arguments import (
+    Job,
     add_run_arguments,
     add_source_arguments,
     pace_from,
@@ -206,3 +209,33 @@ def test_a_missing_extra_is_named(missing: str, arguments: list[str], extra: str
     assert done.returncode == 2, done.stderr
     assert f"pip install 'mysql-replica[{extra}]'" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("job", [changelog.JOB, mirror.JOB, history.JOB, resync.JOB, progress.JOB])
+def test_the_target_stands_by_its_place_or_has_a_name(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    """`changelog` took it by its place only, and the others by --target only."""
+    source = [] if job in (resync.JOB, progress.JOB) else ["binlog.000001"]
+    more = ["--table", "a.t"] if job is resync.JOB else ["--debug"]
+    for arguments in (
+        [*source, "/lake", *more],
+        [*source, *more, "/lake"],
+        [*source, *more, "--target", "/lake"],
+        ["--target=/lake", *source, *more],
+        ["--target", "/lake", *more, *source],
+    ):
+        assert parsed(job, arguments).target == "/lake"
+    for arguments, text in (
+        ([*source, *more], "required: .*TARGET"),
+        ([*source, *more, "--target", "/lake", "/lake"], "once|unrecognized"),
+        ([*source, "/lake", *more, "--target", "/lake"], "TARGET: give it once"),
+    ):
+        with pytest.raises(SystemExit):
+            parsed(job, arguments)
+        assert re.search(text, capsys.readouterr().err), arguments
+
+
+def parsed(job: Job, arguments: list[str]) -> Namespace:
+    parser = ArgumentParser()
+    job.add_arguments(parser)
+    parser.add_argument("--debug", action="store_true")
+    return parser.parse_args(arguments)
