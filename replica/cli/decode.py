@@ -34,7 +34,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="binlog or relay log file, .index file, or - for standard input",
+        help="binlog or relay log file, .index file, folder of a relay, or - for standard input",
     )
     add(
         "-f",
@@ -50,6 +50,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
     where = "an offset, FILE:OFFSET, a GTID set, or a time with its zone (2026-01-31T12:00:00Z)"
     add(
         "--start",
+        "--from",
+        dest="start",
         metavar="PLACE",
         help=f"start at {where}; a GTID set names the transactions that you already have",
     )

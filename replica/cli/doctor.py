@@ -44,6 +44,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_table_arguments(parser)
     add(
         "--from",
+        "--start",
         dest="start",
         metavar="PLACE",
         help="check that the stream can start here (see tail --from); default: now",

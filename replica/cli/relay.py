@@ -17,6 +17,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add("directory", metavar="DIR", help="directory for the binlog files; created if it does not exist")
     add(
         "--from",
+        "--start",
         dest="start",
         metavar="PLACE",
         help="first file of an empty directory: earliest (default), now for the newest file, or FILE:4",

@@ -40,7 +40,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "source",
         nargs="+",
         metavar="FILE|DSN",
-        help=f"binlog files, an .index file, or - for standard input; or the DSN of {DSN_HELP}",
+        help=f"binlog files, an .index file, a relay's folder, or - for standard input; or the DSN of {DSN_HELP}",
     )
     add("-f", "--format", choices=_FORMATS, default="text", help="output format; default: text")
     add(

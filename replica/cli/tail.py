@@ -50,6 +50,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_changes_argument(parser)
     add(
         "--from",
+        "--start",
         dest="start",
         metavar="PLACE",
         help=f"start at {PLACES}; or snapshot: copy the tables first; default: now",

@@ -336,9 +336,9 @@ def open_binlog(
 ) -> BinlogFile:
     """Open binlog or relay log files of MySQL 5.0 and later or of MariaDB. No server is needed.
 
-    ``source`` is a path, the path of an ``.index`` file, a pattern (``"binlog.[0-9]*"``), ``"-"`` for standard input,
-    a file object that reads bytes, or a list of these. Files may be compressed with gzip, still being written, or
-    begin in the middle of a log.
+    ``source`` is a path, an ``.index`` file, a relay's folder, a pattern (``"binlog.[0-9]*"``), ``"-"`` for standard
+    input, a file object that reads bytes, or a list of these. Files may be compressed with gzip, still being written,
+    or begin in the middle of a log.
 
     A log without full table metadata (binlog_row_metadata=FULL) has no column names (``@1``, ``@2``...), and ENUM and
     SET values are numbers. A log without any metadata (MySQL 5.6 and 5.7, MariaDB's default) also lacks signs and

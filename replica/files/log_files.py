@@ -112,7 +112,8 @@ def find_log_files(source: LogSource | Iterable[LogSource]) -> list[LogFile]:
     """The files that ``source`` names, in order.
 
     A path that ends in ``.index`` stands for the files listed in it, a pattern for the files that match, in the order
-    of their numbers. Raises ``ConfigurationError`` if there are none.
+    of their numbers; a folder for its index file, else for the binlog files in it. Raises ``ConfigurationError`` if
+    there are none.
     """
     if isinstance(source, str | os.PathLike):
         files = _find(os.fspath(source))
@@ -140,6 +141,7 @@ def read_whole(path: str) -> bytes:
 def _find(path: str) -> list[LogFile]:
     if path == STANDARD_INPUT:
         return [LogFile(STANDARD_INPUT)]
+    path = in_directory(path)
     if path.endswith(".index"):
         paths: Sequence[str] = _read_index(path)
     elif glob.has_magic(path) and not os.path.exists(path):
@@ -147,6 +149,16 @@ def _find(path: str) -> list[LogFile]:
     else:
         paths = [path]
     return [LogFile(base_name(one), path=one) for one in paths]
+
+
+def in_directory(path: str) -> str:
+    """The index file of a directory, or a pattern for its binlog files; any other path as it is."""
+    if not os.path.isdir(path):
+        return path
+    found = glob.glob(os.path.join(glob.escape(path), "*.index"))
+    if len(found) > 1:
+        raise ConfigurationError(f"{path} has several index files: give the path of one of them")
+    return found[0] if found else os.path.join(glob.escape(path), "*.[0-9]*[0-9]")
 
 
 def _read_index(path: str) -> list[str]:

@@ -4,7 +4,6 @@ Files may grow and new files may appear while they are served. Nothing is locked
 the event loop for 256 KB at a time, mostly from the page cache.
 """
 
-import glob
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -38,7 +37,7 @@ from protocol.position import FIRST_POSITION, file_number, split_file_name
 from protocol.records import record
 from protocol.wire import unpack_event_header, unpack_u32
 
-from ..files.log_files import LogFile, LogSource, Readable, find_log_files, unreadable
+from ..files.log_files import LogFile, LogSource, Readable, find_log_files, in_directory, unreadable
 
 _CHUNK_SIZE: Final = 1 << 18
 # Since these versions each file starts with the GTIDs of the files before it.
@@ -215,7 +214,7 @@ class ServedLog:
     def _resolve(self, path: str) -> str:
         """An index file or a pattern. If a second index appears in the directory later, the first one is kept."""
         try:
-            return _in_directory(path)
+            return in_directory(path)
         except ConfigurationError:
             if not self._resolved:
                 raise
@@ -287,16 +286,6 @@ class ServedLog:
         raise ConfigurationError(
             f"{self._paths[self._names[-1]]} holds no event yet: wait until its server has written one"
         )
-
-
-def _in_directory(path: str) -> str:
-    """The index file of a directory, or a pattern for its binlog files; any other path as it is."""
-    if not os.path.isdir(path):
-        return path
-    found = glob.glob(os.path.join(glob.escape(path), "*.index"))
-    if len(found) > 1:
-        raise ConfigurationError(f"{path} has several index files: give the path of one of them")
-    return found[0] if found else os.path.join(glob.escape(path), "*.[0-9]*[0-9]")
 
 
 def _state_of(path: str) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import termios
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -26,7 +27,7 @@ from protocol.binlog.events import GtidEvent, RowsEvent
 from protocol.conversation.commands import BinlogDump
 from protocol.errors import ConfigurationError
 from replica import Checkpoint, open_binlog
-from replica.cli import decode, main
+from replica.cli import COMMANDS, decode, main
 from replica.cli import tail as tail_command
 from replica.cli.arguments import read_place
 from replica.cli.console import Console
@@ -415,7 +416,7 @@ async def test_it_says_when_it_is_connected_again() -> None:
             2,
             "--from: 'yesterday' is not a place: now is the end of the log, and earliest its beginning -- a place is",
         ),
-        (("--from", "2026-01-01T00:00:00"), 2, "--from: 2026-01-01 00:00:00 has no time zone"),
+        (("--start", "2026-01-01T00:00:00"), 2, "--from: 2026-01-01 00:00:00 has no time zone"),
         (("--stop", "earliest"), 2, "stop: "),
         (("--tables", "orders"), 2, "tables: "),
         (("--server-id", "0"), 2, "server_id: "),
@@ -463,3 +464,13 @@ def test_a_place_names_its_option() -> None:
 
 def test_decode_and_tail_have_the_same_formats() -> None:
     assert set(tail_command._FORMATS) == set(decode._RENDERERS)
+
+
+@pytest.mark.parametrize("command", ["tail", "doctor", "relay", "decode", "stats"])
+def test_each_command_takes_the_start_by_both_names(command: str) -> None:
+    """`tail`, `doctor` and `relay` knew --from only, `decode` --start only."""
+    parser = ArgumentParser()
+    next(one for one in COMMANDS if one.name == command).add_arguments(parser)
+    places = ["mysql://h", "dir"] if command == "relay" else ["mysql://h"]
+    assert parser.parse_args([*places, "--start", "earliest"]).start == "earliest"
+    assert parser.parse_args([*places, "--from", "earliest"]).start == "earliest"

@@ -194,7 +194,7 @@ def test_lists_patterns_and_index_files(tmp_path: Path) -> None:
     paths = write_logs(tmp_path)
     index = tmp_path / "bin.index"
     index.write_text(f"./bin.999998\n/var/lib/mysql/bin.999999\n{paths[2]}\n\n")
-    for source in (paths, [str(path) for path in paths], str(tmp_path / "bin.*"), index, [index]):
+    for source in (paths, [str(path) for path in paths], str(tmp_path / "bin.*"), index, [index], tmp_path):
         assert numbers(open_binlog(source)) == [1, 2, 3, 4, 5, 6]
     assert numbers(open_binlog([paths[2], paths[0]])) == [5, 6, 1, 2]
     mixed: list[Any] = [paths[0], io.BytesIO(paths[1].read_bytes())]
@@ -202,6 +202,8 @@ def test_lists_patterns_and_index_files(tmp_path: Path) -> None:
     with open_binlog(index) as log:
         files = [event.file for event in log if isinstance(event, FormatDescriptionEvent | RotateEvent)]
     assert files == ["bin.999998", "bin.999998", "bin.999999", "bin.999999", "bin.1000000"]
+    index.unlink()
+    assert numbers(open_binlog(tmp_path)) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("source", [[], "nothing-here.*", "nothing-here.index", 5, None, [3]])
