@@ -92,6 +92,7 @@ class Dump:
         self.is_known = is_known or start.by_gtid or start.position <= FIRST_POSITION
         self._options = options = greeted.session.options
         self.has_begun = False
+        self._is_asked_for = False
         self._silence = options.heartbeat * _SILENT_PERIODS or None
         self._silent_since: float | None = None
         self._bytes_then = 0
@@ -104,6 +105,7 @@ class Dump:
     async def start(self) -> None:
         """Register as a replica and ask for the log."""
         await identify(self.session, self.source, self._options)
+        self._is_asked_for = True
         await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
         if self.source.is_mariadb:
             if self._silence is not None:
@@ -115,6 +117,9 @@ class Dump:
 
         Raises ``ServerError`` if the source refuses to go on, and ``ProtocolError``.
         """
+        if not self._is_asked_for:
+            # The stream was closed while it connected.
+            return []
         events = self.session.next_events(bulk_size)
         if events:
             self._silent_since = self._held_up_at = None

@@ -493,3 +493,22 @@ async def test_a_failing_handler_ends_the_run_and_the_checkpoint_stays() -> None
             await stream.run()
         assert stream.position == end_of_first
         await source.until_closed()
+
+
+@pytest.mark.parametrize("statements", range(1, 9))
+async def test_aclose_while_the_stream_connects_ends_the_loop(statements: int) -> None:
+    """Before the log was asked for, the loop ended with a RuntimeError: Ctrl-C in a slow start was "a defect"."""
+    source = mysql(transaction(Log(), 1), delay=0.02)
+    async with serving(source):
+        stream = replica.connect(source.dsn, start="earliest")
+
+        async def close() -> None:
+            await until(lambda: len(source.statements) >= statements)
+            await stream.aclose()
+
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            group.create_task(close())
+            async with stream:
+                async for _ in stream:
+                    pass
+        assert stream.status.state == "closed"
