@@ -22,8 +22,8 @@ from protocol.wire import unpack_event_header
 
 from ..config.options import Options
 from .hosts import first_host
+from .killed_dumps import end_killed_dumps
 from .log_scan import LogScan
-from .process_list import dump_activity, end_killed_dumps
 from .resolve_start import StartPoint, begin_dump
 from .server_facts import Source, ask, find_twin, identify, introduce
 from .session import Session
@@ -189,9 +189,7 @@ class Dump:
         """
         silence = self._silence or 0
         try:
-            activity = "none"
-            if self.is_by_gtid:
-                activity = await dump_activity(self._options, self.session.connection_id)
+            activity = await self.session.activity() if self.is_by_gtid else "none"
         except ReplicaError as error:
             raise self.session.silent(silence) from error
         if activity == "none" or (activity == "writing" and self._was_writing):

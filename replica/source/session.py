@@ -25,12 +25,15 @@ from protocol.wire import utf8_text
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
+from .process_list import COLUMNS, PROCESS_LIST, Activity, activity_of
 from .transport import Transport
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LONGEST_SHOWN: Final = 100
 # Statements on their way; neither side's socket buffer is filled by them.
 _SENT_AT_ONCE: Final = 100
+# Seconds for rows to arrive from a server that says it is sending them.
+_ON_THEIR_WAY: Final = 1.0
 
 _Value = TypeVar("_Value")
 
@@ -179,14 +182,17 @@ class Session:
     async def start_rows(self, sql: str, silence: float) -> tuple[ColumnDefinition, ...]:
         """Run a SELECT in the binary protocol and return its columns; ``read_rows`` returns the rows.
 
-        ``silence`` limits the seconds without any byte, until the server has found the first row. After an error of
-        the network, and when the rows are not read to their end, the session has to be closed.
+        The server may take long until it has found the first row. Raises ``SourceSilentError`` if no bytes arrive for
+        ``silence`` seconds, and the server does not work on the statement. After an error of the network, and when
+        the rows are not read to their end, the session has to be closed.
         """
         prepared = await self._prompt(self._connection.send_prepare, sql)
         assert isinstance(prepared, Prepared)
         self._statement_id = prepared.statement_id
         self._connection.send_execute(prepared.statement_id)
-        begin = await self._answer(silence)
+        self._flush()
+        while (begin := self._connection.next_event()) is NEED_DATA:
+            await self._more_rows(silence)
         if not isinstance(begin, RowsBegin):
             raise ProtocolError("the server answered a SELECT without a result set")
         return begin.columns
@@ -194,8 +200,7 @@ class Session:
     async def read_rows(self, silence: float) -> list[bytes]:
         """Wait for complete rows and return some 32 KB of them, undecoded; empty after the last one.
 
-        Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds, and the server's error if it cannot
-        go on.
+        Raises ``SourceSilentError`` as ``start_rows`` does, and the server's error if it cannot go on.
         """
         return await self.take_rows(lambda frames: frames.read_prefixed(BINARY_ROW), silence)
 
@@ -209,9 +214,28 @@ class Session:
                 self._connection.send_close_statement(self._statement_id)
                 self._flush()
                 return []
-            if not await self.wait(silence):
-                self.abort()
-                raise SourceSilentError(f"{self._options.address} sent no rows for {silence:g} s")
+            await self._more_rows(silence)
+
+    async def _more_rows(self, silence: float) -> None:
+        try:
+            while not await self.wait(silence):
+                activity = await self.activity()
+                if activity == "writing" and await self.wait(_ON_THEIR_WAY):
+                    return
+                if activity != "working":
+                    raise SourceSilentError(f"{self._options.address} sent no rows for {silence:g} s")
+        except BaseException:
+            # A late answer would be taken for the answer to the next command.
+            self.abort()
+            raise
+
+    async def activity(self) -> Activity:
+        """What the server does for this connection, asked over another one. It raises what ``open`` raises."""
+        other = await type(self).open(self._options)
+        try:
+            return activity_of(await other.query(PROCESS_LIST, COLUMNS), self.connection_id)
+        finally:
+            await other.aclose()
 
     async def register(self) -> None:
         """Send COM_REGISTER_SLAVE: from now on SHOW REPLICAS on the source lists this replica."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from protocol.errors import ConnectionLostError, SchemaMismatchError, ServerError, SourceConfigurationError
+from protocol.errors import (
+    ConnectionLostError,
+    SchemaMismatchError,
+    ServerError,
+    SourceConfigurationError,
+    SourceSilentError,
+)
 from replica.snapshot.chunk_reader import ChunkReader
 from replica.snapshot.row_keys import KeyRange
 from replica.source.session import Session
+from tests.faults.proxy import Fault, FaultProxy
 from tests.server.support.table_reading import plan_of, read_chunks, reading_session
 from tests.support.column_kinds import dialect_of
 from tests.support.servers import Server
@@ -174,14 +183,28 @@ async def test_an_error_among_the_rows_is_the_servers_own(server: Server, schema
         assert 0 < chunk.rows < 2000
 
 
-@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
-async def test_a_silent_server_is_given_up(server: Server, schema: str) -> None:
+async def test_a_server_at_work_is_waited_for(server: Server, schema: str) -> None:
+    """A condition that few rows meet, as of snapshot_where, lets the server search for long."""
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
-    server.query(f"INSERT INTO {schema}.t VALUES (1)")
+    server.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
     async with reading_session(server) as session:
-        plan = await plan_of(session, schema, "t", where="SLEEP(30) = 0")
-        with pytest.raises(ConnectionLostError):
-            await ChunkReader(session, plan, silence=0.2).start(KeyRange())
+        plan = await plan_of(session, schema, "t", where="SLEEP(1) = 0 AND id = 2")
+        chunk = await ChunkReader(session, plan, silence=0.2).start(KeyRange())
+        assert [row async for rows in chunk for row in rows] == [(2,)]
+
+
+async def test_a_silent_server_is_given_up(server: Server, schema: str) -> None:
+    """The server has sent the rows, or waits until they can be sent, and nothing arrives."""
+    fill_large(server, schema)
+    async with (
+        FaultProxy(server.port) as proxy,
+        reading_session(replace(server, port=proxy.port), tls="disabled") as session,
+    ):
+        reader = ChunkReader(session, await plan_of(session, schema, "t"), silence=0.2)
+        proxy.arm([Fault("stall", 100_000, is_seen=False)])
+        with pytest.raises(SourceSilentError, match=r"sent no rows for 0\.2 s"):
+            async for _ in await reader.start(KeyRange()):
+                pass
 
 
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
