@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Final, TypeVar
 
+from .held_signals import HeldSignals
+
 _Result = TypeVar("_Result")
 # Below asyncio.run the first Ctrl-C raises nothing, it cancels the task: how often, in seconds, that is looked at.
 _LOOK: Final = 0.2
@@ -31,14 +33,24 @@ class LoopDriver:
         self._is_waiting = False
         self._is_kept = False
         self._noticed: tuple[asyncio.Task[Any], int] | None = None
+        # The exception of a signal handler that came when the work was done: the next call raises it.
+        self._overdue: BaseException | None = None
 
     def keep(self) -> None:
         """Keep the loop between two calls of ``run``. Until then nobody has to close it."""
         self._is_kept = True
         self._process = os.getpid()
 
-    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``, and in a forked process."""
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the next call of ``run`` raises the exception of a signal handler."""
+        return self._overdue is not None
+
+    def run(self, work: Coroutine[Any, Any, _Result], *, is_last: bool = False) -> _Result:
+        """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``, and in a forked process.
+
+        ``is_last``: nothing is lost if an exception of a signal handler is raised instead of the result.
+        """
         if self.is_foreign:
             work.close()
             raise RuntimeError("the stream was opened in another process: connect a new one after the fork")
@@ -46,10 +58,14 @@ class LoopDriver:
             if self._is_closed:
                 work.close()
                 raise RuntimeError("the stream is closed: connect a new stream with start=stream.checkpoint")
+            if not is_last:
+                self._raise_overdue(work)
             self._is_waiting = True
             results: list[_Result] = []
             try:
                 self._wait(_collect(work, results))
+                if is_last:
+                    self._raise_overdue()
                 return results.pop()
             finally:
                 self._is_waiting = False
@@ -61,14 +77,29 @@ class LoopDriver:
         if _is_loop_running():
             self._wait_for_helper(work)
             return
+        loop = self._runner.get_loop()
+        held = HeldSignals(lambda: loop.call_soon_threadsafe(self._cancel, work))
         try:
-            self._runner.run(work)
+            try:
+                held.hold()
+                self._runner.run(work)
+            finally:
+                held.release()
         except BaseException:
-            # A signal handler has raised, and the task is still there: two would read from one connection.
-            loop = self._runner.get_loop()
+            # A signal handler may have raised, and the task is still there: two would read from one connection.
             for task in self._cancel(work):
                 loop.run_until_complete(asyncio.wait((task,)))
+            if held.error is not None:
+                raise held.error from None
             raise
+        self._overdue = held.error
+
+    def _raise_overdue(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
+        error, self._overdue = self._overdue, None
+        if error is not None:
+            if work is not None:
+                work.close()
+            raise error
 
     def _wait_for_helper(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.current_task()
@@ -136,7 +167,14 @@ class LoopDriver:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._end_loop()
+            held = HeldSignals(lambda: None)
+            try:
+                held.hold()
+                self._end_loop()
+            finally:
+                held.release()
+        if held.error is not None:
+            raise held.error
 
     def _end_loop(self) -> None:
         if _is_loop_running():

@@ -59,7 +59,7 @@ class SyncStream(OneProcess):
     It has the promises, options and errors of ``BinlogStream``. Iterating needs ``with`` (or ``run()``). If you leave
     the loop and iterate again, the stream goes on with the next event. Only one thread may iterate at a time, and no
     other process than the one that opened the stream. ``close()`` ends the loop, also from another thread or a signal
-    handler. Ctrl-C raises ``KeyboardInterrupt``.
+    handler. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is.
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """
@@ -113,7 +113,7 @@ class SyncStream(OneProcess):
     def _next(self) -> Event | None:
         """The next event; None at the end. As in ``BinlogStream``, duties are looked after between two events."""
         stream = self._stream
-        if not (stream._has_duties and monotonic() >= stream._look_at):
+        if not (self._driver.is_overdue or (stream._has_duties and monotonic() >= stream._look_at)):
             for event in stream._batch:
                 return event
         if self._is_closed:
@@ -123,7 +123,8 @@ class SyncStream(OneProcess):
         except StopAsyncIteration:
             return None
         finally:
-            if not (stream._has_duties or self._transactions is not None or self._is_closed):
+            is_plain = not (stream._has_duties or self._transactions is not None or self._is_closed)
+            if is_plain and not self._driver.is_overdue:
                 self._rest = stream._batch
 
     @property
@@ -244,7 +245,7 @@ class SyncStream(OneProcess):
             return
         if not (self._driver.is_closed or self._driver.interrupt(self._request_end)):
             try:
-                self._driver.run(self._stream.aclose())
+                self._driver.run(self._stream.aclose(), is_last=True)
             finally:
                 self._driver.close()
 

@@ -307,6 +307,39 @@ def test_a_signal_handler_that_raises(source: DemoSource) -> None:
     assert output_of(_LATE, source) == "late\nlate\nlate\nclosed\n"
 
 
+_WITHIN = _LATE.replace(
+    "signal.setitimer(signal.ITIMER_REAL, 0.2)",
+    "stream._driver._runner.get_loop().call_later(0.1, signal.raise_signal, signal.SIGALRM)",
+)
+
+
+def test_a_signal_handler_that_raises_within_asyncio(source: DemoSource) -> None:
+    """Between any two instructions of a callback, say: it was logged, and the stream waited on."""
+    assert output_of(_WITHIN, source) == "late\nlate\nlate\nclosed\n"
+
+
+_OVERDUE = """
+import signal, sys
+import replica.sync
+class Late(Exception): ...
+def late(*_): raise Late
+signal.signal(signal.SIGALRM, late)
+def status(_):
+    # The first one comes when the connection is there: then what is awaited is done.
+    signal.raise_signal(signal.SIGALRM)
+try:
+    with replica.sync.connect(sys.argv[1], start="earliest", stop="now", on_status=status) as stream:
+        print("open")
+        seen = sum(1 for _ in stream)
+except Late:
+    print("late", signal.getsignal(signal.SIGALRM) is late)
+"""
+
+
+def test_the_programs_handlers_are_as_they_were(source: DemoSource) -> None:
+    assert output_of(_OVERDUE, source).endswith("late True\n")
+
+
 _FORK = """
 import os, sys
 import replica.sync
