@@ -25,12 +25,10 @@ def check_gtids(facts: Facts) -> Iterator[Finding]:
         )
         return
     if facts.version < (5, 7, 6):
-        lines = (
-            "gtid_mode = ON",
-            "enforce_gtid_consistency = ON",
-            "log_bin = binlog",
-            "log_slave_updates = ON",
-        )
+        lines = ["gtid_mode = ON", "enforce_gtid_consistency = ON", "log_slave_updates = ON"]
+        if not facts.source.log_bin:
+            # A log that is on keeps its name, else all positions in it would be lost.
+            lines.append("log_bin = binlog")
         remedies = option_file(*lines)
     else:
         steps = _GTID_MODES[_GTID_MODES.index(mode) + 1 :] if mode in _GTID_MODES else _GTID_MODES

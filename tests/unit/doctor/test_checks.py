@@ -180,6 +180,11 @@ def test_the_way_to_gtids(mode: str, steps: list[str]) -> None:
     ]
     finding = only(check_gtids, has_gtids=False, version=(5, 6, 24), variables={"gtid_mode": "OFF"})
     assert sql_of(finding) == []
+    # The remedy gave a log of another name the name "binlog": its positions would have been of no more use.
+    assert not any(remedy.text.startswith("log_bin =") for remedy in finding.remedies)
+    off = {"has_gtids": False, "version": (5, 6, 24), "log_bin": False}
+    finding = only(check_gtids, variables={"gtid_mode": "OFF"}, **off)
+    assert "log_bin = binlog" in [remedy.text for remedy in finding.remedies]
     assert only(check_gtids, is_mariadb=True).state == "ok"
 
 
