@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import BinaryIO, Final
 
+from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
 
 from ..files.binlog_file import BinlogFile
@@ -22,7 +23,7 @@ from .arguments import add_changes_argument, add_table_arguments
 from .command import Command
 from .console import Console, Progress, terminal_output
 from .file_arguments import add_file_arguments, add_workers_argument, open_files
-from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
+from .formats import DATA_FORMATS, Renderer, change_renderer, noting_statements, sql_renderer
 
 # The progress line is updated at most once per this many events.
 _PROGRESS_STEP: Final = 256
@@ -112,7 +113,7 @@ def _run(options: Namespace, console: Console) -> int:
         progress = console.progress(log.bytes_total, is_shown=not output.isatty())
         try:
             if options.workers == 1 or not _write_shared(log, options, output, progress):
-                _render(log, renderer, progress)
+                _render(log, renderer, progress, noting_statements(renderer, options, console.note))
         finally:
             progress.clear()
             _report(log, renderer, console)
@@ -175,8 +176,9 @@ def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
         yield file
 
 
-def _render(log: BinlogFile, renderer: Renderer, progress: Progress) -> None:
-    render = renderer.render
+def _render(
+    log: BinlogFile, renderer: Renderer, progress: Progress, render: Callable[[bytes, int, Event], None]
+) -> None:
     for number, (raw, position, event) in enumerate(log.raw_events()):
         render(raw, position, event)
         if not number % _PROGRESS_STEP:

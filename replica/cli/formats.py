@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import BinaryIO, Final, Protocol
 
-from protocol.binlog.events import Event
+from protocol.binlog.events import Event, QueryEvent
 
 from ..config.selection import table_patterns
 from ..config.table_filter import table_filter
@@ -13,6 +13,7 @@ from ..render.json_lines import JsonRenderer
 from ..render.live_changes import ChangeRenderer
 from ..render.sql_lines import OnUnsupported, SqlRenderer
 from ..render.yaml_documents import YamlRenderer
+from ..sql.statement_kind import kind_of
 from .arguments import patterns
 from .paint import Paint
 
@@ -25,6 +26,28 @@ class Renderer(Protocol):
 
     def finish(self) -> None:
         """Write the output that was held back."""
+
+
+def noting_statements(
+    renderer: Renderer, options: Namespace, note: Callable[[str], None]
+) -> Callable[[bytes, int, Event], None]:
+    """``renderer.render``. With ``--changes`` it notes the first changes that were logged without their rows."""
+    render = renderer.render
+    if not options.changes:
+        return render
+    is_noted = False
+
+    def watch(raw: bytes, position: int, event: Event) -> None:
+        nonlocal is_noted
+        render(raw, position, event)
+        if type(event) is QueryEvent and not is_noted and kind_of(event) == "dml":
+            is_noted = True
+            note(
+                f"warning: row changes are logged as a statement, without the rows, at {event.file}:"
+                f"{event.position}: --changes leaves out these and later ones"
+            )
+
+    return watch
 
 
 #: The formats for programs; ``--changes`` is their only option.

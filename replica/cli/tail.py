@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from protocol.binlog.events import RowsEvent, TableMapEvent
+from protocol.binlog.events import Event, RowsEvent, TableMapEvent
 from protocol.errors import ConfigurationError
 from protocol.position import Checkpoint
 
@@ -29,7 +29,7 @@ from .arguments import (
 )
 from .command import Command
 from .console import Console, terminal_output
-from .formats import DATA_FORMATS, Renderer, change_renderer, sql_renderer
+from .formats import DATA_FORMATS, Renderer, change_renderer, noting_statements, sql_renderer
 
 if TYPE_CHECKING:
     from ..config.checkpoint import FileCheckpointStore
@@ -109,7 +109,9 @@ def _run(options: Namespace, console: Console) -> int:
 
     async def follow() -> None:
         async with serving_metrics(options.metrics, report, console):
-            await _follow(stream, renderer, console, wanted)
+            await _follow(
+                stream, renderer, noting_statements(renderer, options, console.note), console, wanted
+            )
 
     try:
         follow_until_stopped(stream, follow)
@@ -194,7 +196,13 @@ async def _warn_of_unmatched(options: "Options", console: Console) -> None:
         console.note(f"warning: {text}")
 
 
-async def _follow(stream: "BinlogStream", renderer: Renderer, console: Console, options: "Options") -> None:
+async def _follow(
+    stream: "BinlogStream",
+    renderer: Renderer,
+    render: Callable[[bytes, int, Event], None],
+    console: Console,
+    options: "Options",
+) -> None:
     """Write the stream's events until it ends."""
     async with stream:
         console.note(f"following {stream.status.address} ({stream.server_version}); Ctrl-C stops")
@@ -203,7 +211,7 @@ async def _follow(stream: "BinlogStream", renderer: Renderer, console: Console, 
             renderer.follow(stream.server_version)
         flush = console.output.flush
         async for event in stream:
-            renderer.render(b"", event.position, event)
+            render(b"", event.position, event)
             if not isinstance(event, _HELD):
                 flush()
         renderer.finish()

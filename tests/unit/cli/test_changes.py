@@ -12,6 +12,7 @@ import yaml
 from replica import RowsEvent, open_binlog
 from replica.cli import main
 from replica.demo import DemoSource, recorded_log
+from tests.support.log_builder import LogBuilder
 
 CapSys = pytest.CaptureFixture[bytes]
 
@@ -64,6 +65,23 @@ def test_decode(log: Path, capsysbinary: CapSys) -> None:
 def test_yaml(log: Path, capsysbinary: CapSys) -> None:
     output, _ = run(capsysbinary, "decode", log, "--changes", "--format=yaml", "--stop=4000")
     assert {"op" in one for one in yaml.safe_load_all(output)} == {True}
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "sql", "text"])
+def test_changes_that_are_logged_as_statements(form: str, tmp_path: Path, capsysbinary: CapSys) -> None:
+    """They were left out without a word."""
+    log = LogBuilder()
+    log.statement("CREATE TABLE s.t (a INT)")
+    for sql in ("BEGIN", "INSERT INTO t VALUES (RAND())", "COMMIT", "BEGIN", "DELETE FROM t", "COMMIT"):
+        log.statement(sql)
+    path = tmp_path / "bin.000001"
+    path.write_bytes(log.data)
+    _, notes = run(capsysbinary, "decode", path, "--changes", "--format", form)
+    assert (
+        notes.count("warning") == notes.count("logged as a statement, without the rows, at bin.000001:") == 1
+    )
+    path.write_bytes(log.data[: log.offsets[-6]])
+    assert run(capsysbinary, "decode", path, "--changes", "--format", form)[1] == ""
 
 
 @pytest.mark.parametrize("other", [["--events"], ["--flashback"], ["--hexdump"]])
