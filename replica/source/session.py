@@ -247,12 +247,16 @@ class Session:
     def start_dump(self, file: str, position: int, server_id: int, flags: int) -> None:
         """Send COM_BINLOG_DUMP from a position; an empty file name means the oldest file."""
         self._connection.send_dump(file, position, server_id, flags)
-        self._flush()
+        self._begin_dump()
 
     def start_dump_gtid(self, gtid_set: bytes, server_id: int, flags: int) -> None:
         """Send COM_BINLOG_DUMP_GTID for all transactions outside this encoded set."""
         self._connection.send_dump_gtid(gtid_set, server_id, flags)
+        self._begin_dump()
+
+    def _begin_dump(self) -> None:
         self._flush()
+        self._transport.expect_log()
 
     @property
     def connection_id(self) -> int:

@@ -21,8 +21,11 @@ from ..config.tls import broken_error, handshake_error
 
 #: asyncio reads at most this many bytes at once.
 CHUNK_SIZE: Final = 256 << 10
-# While a chunk is being decoded, one more at most waits here, so that memory stays within two. Small chunks may wait
-# together: to stop and start reading for each of them would cost more than they take.
+#: The same of a log. After each read a source on the same machine goes on to send, partly on this processor: a stream
+#: of 43 MB took 0.197 s of processor time with reads of 256 KB, 0.191 with 1 MB, and 0.182 with 2 MB.
+LOG_CHUNK_SIZE: Final = 2 << 20
+# While a chunk is being decoded, one more at most waits here, so that memory stays within two; behind one of more than
+# CHUNK_SIZE none waits. Small chunks may wait together: to stop and start reading for each of them would cost more.
 _HIGH_WATER: Final = CHUNK_SIZE // 16
 # Seconds, seconds, number of probes; milliseconds that sent data, probes included, may stay unacknowledged.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
@@ -48,11 +51,11 @@ class _Receiver(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)
         self._size += len(data)
-        if self.waiter is None or self.waiter.done():
+        # A reader takes the chunk before the next one is received: to stop and start reading takes 15 us. But while a
+        # large chunk is decoded other tasks get turns, in each of which more would be received.
+        if self.waiter is None or self.waiter.done() or len(data) > CHUNK_SIZE:
             self.hold_back()
-        else:
-            # The reader takes the chunk before the next one is received: to stop and start reading takes 15 us.
-            self.waiter.set_result(None)
+        self.wake()
 
     def hold_back(self) -> None:
         """Stop reading the socket if enough waits here."""
@@ -86,10 +89,15 @@ class _Receiver(asyncio.Protocol):
             return b""
         chunk = self._chunks.popleft()
         self._size -= len(chunk)
-        if self._is_paused and self._size <= _HIGH_WATER and self.transport is not None:
+        if self._size <= _HIGH_WATER and len(chunk) <= CHUNK_SIZE:
+            self.go_on()
+        return chunk
+
+    def go_on(self) -> None:
+        """Read the socket again if that was stopped."""
+        if self._is_paused and self.transport is not None:
             self._is_paused = False
             self.transport.resume_reading()
-        return chunk
 
 
 class Transport:
@@ -157,13 +165,18 @@ class Transport:
         """The SHA-256 of the server's certificate; only with TLS."""
         return hashlib.sha256(self._transport.get_extra_info("ssl_object").getpeercert(True)).digest()
 
+    def expect_log(self) -> None:
+        """Read larger chunks from now on, where asyncio allows it: without TLS, and in its own event loop."""
+        if hasattr(self._transport, "max_size"):
+            self._transport.max_size = LOG_CHUNK_SIZE
+
     def write(self, data: bytes) -> None:
         """Send bytes without waiting for the network: commands are small."""
         if data and not (self._transport.is_closing() or self._receiver.has_ended):
             self._transport.write(data)
 
     async def read(self) -> bytes:
-        """The next chunk of at most about 256 KB; empty if the source has closed the connection.
+        """The next chunk, of at most ``CHUNK_SIZE``, in a log ``LOG_CHUNK_SIZE``; empty if the source has closed.
 
         Other tasks get a turn before each chunk, even if many chunks are buffered. A cancelled call loses nothing.
         """
@@ -196,6 +209,7 @@ class Transport:
         if receiver.waiter is not None:
             raise RuntimeError("another task already waits for data of this connection")
         loop = asyncio.get_running_loop()
+        receiver.go_on()
         receiver.waiter = loop.create_future()
         # asyncio.timeout() takes 7 us more, at each chunk.
         timer = None if limit is None else loop.call_later(limit, receiver.wake)

@@ -3,7 +3,7 @@
     Dump.take -> Delivery (decode, filter) -> a batch -> the user -> Account
 
 An event counts as done when the user comes back for the next event: only then does the checkpoint move. Within a
-batch nothing is awaited. ``Transport.read`` gives other tasks their turn before each chunk of at most about 256 KB.
+batch nothing is awaited. Other tasks get a turn after about 256 KB of the log at most, and whenever bytes are awaited.
 """
 
 import asyncio

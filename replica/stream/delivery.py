@@ -82,6 +82,8 @@ from .stream_decoder import DecoderMaker
 _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 # A compressed transaction is handed out in batches of this many events, whatever its size.
 _PAYLOAD_EVENTS: Final = 256
+# Other tasks get a turn after about 256 KB of the log, or one larger event: this many, and those of one more batch.
+_TURN_BYTES: Final = (256 << 10) - BULK_SIZE
 
 
 class Ask(Enum):
@@ -133,6 +135,8 @@ class Delivery:
         self._awaits_rotate = True
         # Whether an event of the log is known to begin where the dump began.
         self._is_proven = False
+        # The decoder's position when other tasks had their last turn. In each file positions begin anew.
+        self._turned_at = 0
         self._drop()
 
     @property
@@ -276,7 +280,11 @@ class Delivery:
                 request = self._decode_payload(self._payload)
             elif self._nameless is not None or self._next < len(self._raws):
                 request = self._decode()
+            elif not 0 <= self._decoder.position - self._turned_at < _TURN_BYTES:
+                self._turned_at = self._decoder.position
+                return Ask.TURN
             elif not self._take():
+                self._turned_at = self._decoder.position
                 # Heartbeats, and events that the user does not want, may have moved the place.
                 return self._chunk() or Ask.READ
         return request
@@ -291,7 +299,8 @@ class Delivery:
         dump = self._dump
         if dump is None or dump.session.ack_requested:
             return False
-        self._raws, self._next = dump.take(SHORT_BULK_SIZE if self._decoder.has_documents else BULK_SIZE), 0
+        size = SHORT_BULK_SIZE if self._decoder.has_documents else BULK_SIZE
+        self._raws, self._next = dump.take(size), 0
         if any(raw[4:5] not in _HEARTBEATS for raw in self._raws):
             self.account.received_at = time.time()
         return bool(self._raws)

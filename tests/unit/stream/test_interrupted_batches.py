@@ -12,7 +12,7 @@ import replica
 from protocol.binlog.events import Event, RowsEvent, XidEvent
 from protocol.conversation.packets import BULK_SIZE
 from protocol.gtid import GtidSet
-from replica.source.transport import CHUNK_SIZE
+from replica.source.transport import LOG_CHUNK_SIZE
 from tests.support.resumed_streams import QUICK, gtid_log, gtid_source
 from tests.support.scripted_log import values
 from tests.support.socket_source import UUID, SocketSource, serving
@@ -106,8 +106,8 @@ async def test_breaking_off_in_the_middle_of_a_batch() -> None:
             assert values(rest) == NUMBERS[ended:]
 
 
-async def test_a_slow_consumer_holds_two_chunks_at_most() -> None:
-    rows_per_event, transactions = 1000, 300
+async def test_a_slow_consumer_holds_one_chunk_of_a_log_at_most() -> None:
+    rows_per_event, transactions = 4000, 500
     rows = list(range(rows_per_event))
     source = gtid_source(gtid_log(*[[rows]] * transactions))
     most = batch = size = 0
@@ -124,9 +124,9 @@ async def test_a_slow_consumer_holds_two_chunks_at_most() -> None:
                 await asyncio.sleep(0)
             most = max(most, held_bytes(stream))
     print(f"{most:,} of {size:,} bytes held, {batch:,} in one event")
-    assert size > 4 * CHUNK_SIZE
+    assert size > 4 * LOG_CHUNK_SIZE
     # A list of raw events has some more bytes than one block of frames.
-    assert CHUNK_SIZE // 2 < most <= 2 * CHUNK_SIZE + 2 * BULK_SIZE + 2 * batch
+    assert LOG_CHUNK_SIZE // 2 < most <= LOG_CHUNK_SIZE + 2 * BULK_SIZE + 2 * batch
 
 
 def held_bytes(stream: replica.BinlogStream) -> int:
