@@ -3,7 +3,8 @@
     Dump.take -> Delivery (decode, filter) -> a batch -> the user -> Account
 
 An event counts as done when the user comes back for the next event: only then does the checkpoint move. Within a
-batch nothing is awaited. Other tasks get a turn after about 256 KB of the log at most, and whenever bytes are awaited.
+batch nothing is awaited. Other tasks get a turn whenever bytes are awaited, and after about 256 KB of the log.
+``delivery`` says what happens in the middle of a batch at a DDL statement, a lost connection, an acknowledgement.
 """
 
 import asyncio
@@ -319,11 +320,10 @@ class BinlogStream(OneProcess, GroupedStream):
         dump = opening.dump
         try:
             self._source = dump.source
+            self._account.begin(opening.progress)
             await self._schemas.open(opening, start if isinstance(start, Checkpoint) else None)
-            is_over = self._delivery.begin(opening)
-            if await self._copy.begin(dump.session, dump.source, start, opening.start):
-                is_over = self._delivery.hold_stop()
-            if not (is_over or self._has_ended):
+            await self._copy.begin(dump.session, dump.source, start, opening.start)
+            if not (self._delivery.begin(opening) or self._has_ended):
                 if self._options.semi_sync:
                     await offer(dump.session, dump.source, is_first=True)
                 await dump.start()

@@ -126,15 +126,11 @@ class Delivery:
         self.decoders = DecoderMaker(options)
         self._decoder = BatchDecoder()
         self._dump: Dump | None = None
-        self._is_by_gtid = False
         self._stop: StopPoint | None = None
         self._not_before: int | None = None
         self._replay: Replay | None = None
         self._is_over = False
         self._has_news = False
-        self._awaits_rotate = True
-        # Whether an event of the log is known to begin where the dump began.
-        self._is_proven = False
         # The decoder's position when other tasks had their last turn. In each file positions begin anew.
         self._turned_at = 0
         self._drop()
@@ -173,16 +169,9 @@ class Delivery:
     # Dumps
 
     def begin(self, opening: FirstOpening) -> bool:
-        """Begin the stream with its first dump. Returns whether the stop is reached already."""
-        self.account.begin(opening.progress)
+        """Begin with the first dump; an initial copy has begun before. Returns whether the stop is reached."""
         self._stop, self._not_before = opening.stop, opening.start.not_before
         self._open(opening.dump)
-        self._end_if_reached()
-        return self._is_over
-
-    def hold_stop(self) -> bool:
-        """An initial copy has begun: the stop waits for its end. Returns whether the stop is reached still."""
-        self._is_over = False
         self._end_if_reached()
         return self._is_over
 
@@ -220,7 +209,7 @@ class Delivery:
                 event.file, event.position, inner, progress.in_transaction, progress.open_gtid, compared
             )
         identity = dump.source.server_uuid, dump.source.server_id
-        return Broken(account.progress, self._is_by_gtid, identity, end, account.delivered, self._decoder)
+        return Broken(account.progress, dump.is_by_gtid, identity, end, account.delivered, self._decoder)
 
     def restart(self, broken: Broken, reason: str) -> tuple[TransactionRestarted, Broken]:
         """Void the delivered part of the open transaction. Returns the marker, and from where to read again."""
@@ -237,7 +226,9 @@ class Delivery:
         self._dump, self._is_by_gtid = dump, dump.is_by_gtid
         self._decoder = self.decoders.make(dump)
         self.account.begin_dump(self._decoder if dump.is_by_gtid else None)
-        self._has_news, self._awaits_rotate, self._is_proven = False, True, dump.is_known
+        self._has_news, self._awaits_rotate = False, True
+        # Whether an event of the log is known to begin where the dump began.
+        self._is_proven = dump.is_known
         self._names.open(self._decoder)
         self._drop()
 
@@ -251,9 +242,9 @@ class Delivery:
         # The rest of a compressed transaction, and the number of its next event.
         self._payload: Iterator[Event] | None = None
         self._inner = 0
-        # A table map without column names, and its bytes; and whether its table has been described.
+        # A table map without column names, and its bytes: until it is described, and then until it is handed out.
         self._nameless: tuple[TableMapEvent, bytes] | None = None
-        self._is_described = False
+        self._described: tuple[TableMapEvent, bytes] | None = None
         self._names.drop()
 
     # Batches
@@ -274,11 +265,11 @@ class Delivery:
                 return Ask.END
             elif self._error is not None:
                 raise self._error
-            elif self._nameless is not None and not self._is_described:
+            elif self._nameless is not None:
                 return Describe(self._nameless[0])
             elif self._payload is not None:
                 request = self._decode_payload(self._payload)
-            elif self._nameless is not None or self._next < len(self._raws):
+            elif self._described is not None or self._next < len(self._raws):
                 request = self._decode()
             elif not 0 <= self._decoder.position - self._turned_at < _TURN_BYTES:
                 self._turned_at = self._decoder.position
@@ -308,7 +299,7 @@ class Delivery:
     def describe(self, event: TableMapEvent, table: Table | None) -> None:
         """Take the table that ``advance`` asked for, with names; None if the source does not show them."""
         event.table = self._decoder.name_table(event.table_id, table or event.table)
-        self._is_described = True
+        self._described, self._nameless = self._nameless, None
 
     def _decode(self) -> Request | None:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
@@ -379,13 +370,13 @@ class Delivery:
 
     def _wait_for_description(self, event: Event, raw: bytes) -> None:
         assert isinstance(event, TableMapEvent)
-        self._nameless, self._is_described = (event, raw), False
+        self._nameless = event, raw
 
     def _take_described(self) -> tuple[list[Event], list[bytes]]:
         """The table map that was waiting for its columns: it begins the next batch."""
-        if self._nameless is None:
+        if self._described is None:
             return [], []
-        (event, raw), self._nameless = self._nameless, None
+        (event, raw), self._described = self._described, None
         return [event], [raw]
 
     def _admit(self, batch: Batch) -> Request | None:
@@ -395,19 +386,15 @@ class Delivery:
         if not batch.events:
             return None
         self._has_news = True
-        if self._names.has_changes:
-            batch = self._names.with_changes(batch)
+        batch = self._names.with_changes(batch)
         if self._stop is not None and not self._copy.is_running:
             batch = self._up_to_stop(self._stop, batch)
         return self._deliver(batch)
 
     def _deliver(self, batch: Batch) -> Request | None:
         self._divided = None
-        if self._is_divided and batch.events:
-            number = self._first_boundary(batch)
-            if number < len(batch.events):
-                batch, self._divided = batch.before(number), batch.behind(number)
-        elif 0 < (number := self._copy.last_boundary(batch)) < len(batch.events):
+        number = self._first_boundary(batch) if self._is_divided else self._copy.last_boundary(batch)
+        if 0 < number < len(batch.events):
             batch, self._divided = batch.before(number), batch.behind(number)
         events = self.account.hand_out(batch)
         if length_hint(events):

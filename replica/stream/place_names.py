@@ -23,11 +23,6 @@ class PlaceNames:
         # What statements of the next batch change in wanted tables, by the place of the statement.
         self._changes: dict[tuple[str, int], list[SchemaChangeEvent]] = {}
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether ``with_changes`` has something to add."""
-        return bool(self._changes)
-
     def open(self, decoder: BatchDecoder) -> None:
         """Go on with another decoder."""
         self._decoder, self._followed = decoder, 0
@@ -74,6 +69,8 @@ class PlaceNames:
 
     def with_changes(self, batch: Batch) -> Batch:
         """The batch with a ``SchemaChangeEvent`` behind each statement that has changed a wanted table."""
+        if not self._changes:
+            return batch
         events: list[Event] = []
         raws: list[bytes] = []
         for event, raw in zip(batch.events, batch.raws, strict=True):

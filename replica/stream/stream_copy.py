@@ -85,14 +85,14 @@ class StreamCopy:
 
     # Beginning
 
-    async def begin(self, session: Session, source: Source, start: object, point: StartPoint) -> bool:
+    async def begin(self, session: Session, source: Source, start: object, point: StartPoint) -> None:
         """Begin what the stream's start asks for, or go on with the copy of a checkpoint, before the first event.
 
-        ``point`` is where the dump begins. Returns whether there is a copy.
+        ``point`` is where the dump begins.
         """
         text = start.snapshot if isinstance(start, Checkpoint) else None
         if text is None and start != "snapshot":
-            return False
+            return
         self._check()
         # Every chunk reads it: a user without the privilege learns that before any work is done.
         await high_mark(session, source)
@@ -125,7 +125,6 @@ class StreamCopy:
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
         self._estimate = sum(self._estimates.values())
-        return True
 
     def order(self, table: str) -> None:
         """Copy one more table, or one table again, from the next place of the stream on."""

@@ -87,22 +87,19 @@ class Upkeep:
 
     def next_look(self) -> float:
         """When to check for duties again, by ``time.monotonic``; it may be in the middle of a batch."""
-        intervals = []
         # With an interval of 0 each transaction is a batch, and duties are checked after each batch.
-        if self._keeper is not None and self._options.checkpoint_interval:
-            intervals.append(self._options.checkpoint_interval)
-        if self._options.on_status is not None:
-            intervals.append(self._options.status_interval)
-        return monotonic() + min(intervals, default=float("inf")) / 4
+        saves = self._keeper is not None and self._options.checkpoint_interval > 0
+        return monotonic() + min(self._intervals(saves=saves), default=float("inf")) / 4
 
     def limit(self) -> float | None:
         """Seconds that the stream may wait for events before a duty is due; None: no limit."""
-        limits = []
-        if self._keeper is not None and self._has_moved():
-            limits.append(self._options.checkpoint_interval)
+        return min(self._intervals(saves=self._keeper is not None and self._has_moved()), default=None)
+
+    def _intervals(self, *, saves: bool) -> list[float]:
+        intervals = [self._options.checkpoint_interval] if saves else []
         if self._options.on_status is not None:
-            limits.append(self._options.status_interval)
-        return min(limits, default=None)
+            intervals.append(self._options.status_interval)
+        return intervals
 
     def lost(self, session: Session) -> None:
         """Count the bytes of a dropped connection."""
