@@ -261,22 +261,19 @@ class Account:
         return self._places[handed] if handed < len(self._places) else len(self._batch.events)
 
     def _take(self, batch: Batch) -> None:
-        self._batch, self._shown = batch, batch.events
+        self._batch, events, copy = batch, batch.events, self.copy
         # The index of each selected event in the batch; None if all are selected.
-        self._places: list[int] | None = None
+        places: list[int] | None = None
         if self._wanted is not None:
-            self._places = [n for n, event in enumerate(batch.events) if isinstance(event, self._wanted)]
-            self._shown = [batch.events[number] for number in self._places]
-        if self.copy is not None and any(map(self.copy.hides, batch.events)):
-            self._hide(batch, self.copy)
+            places = [number for number, event in enumerate(events) if isinstance(event, self._wanted)]
+        # Events of a table which the initial copy still has to read as a whole are left out.
+        if copy is not None and any(map(copy.hides, events)):
+            selected = range(len(events)) if places is None else places
+            places = [number for number in selected if not copy.hides(events[number])]
+        self._places = places
+        self._shown = events if places is None else [events[number] for number in places]
         self._handing = iter(self._shown)
         self._settled = self._counted = self._finished = 0
-
-    def _hide(self, batch: Batch, copy: SnapshotCopy) -> None:
-        """Leave out events that belong to a table which the initial copy still has to read as a whole."""
-        places = self._places if self._places is not None else range(len(batch.events))
-        self._places = [number for number in places if not copy.hides(batch.events[number])]
-        self._shown = [batch.events[number] for number in self._places]
 
     def _count(self, handed: int) -> None:
         """Add the events up to ``handed`` to the counters."""
