@@ -37,6 +37,9 @@ BULK_SIZE = 1 << 15
 #: The same for events that make many objects, such as JSON documents. With 32 KB so many of them are alive at a time
 #: that the garbage collector ran 120 times more in 12 MB of documents, a tenth of the time; with this it does not.
 SHORT_BULK_SIZE = 1 << 14
+#: The same for other events of a stream, which counts once per block what has been done: with 32 KB a log of 145 MB
+#: took 1.296 s of processor time, with this 1.255; one-row transactions 0.485 s and 0.478.
+LARGE_BULK_SIZE = 1 << 16
 # Smaller chunks are joined before they are read, in pieces of this size.
 _PIECE_SIZE = 1 << 16
 

@@ -54,7 +54,7 @@ from protocol.constants import (
     EventFlag,
     EventType,
 )
-from protocol.conversation.packets import BULK_SIZE, SHORT_BULK_SIZE
+from protocol.conversation.packets import LARGE_BULK_SIZE, SHORT_BULK_SIZE
 from protocol.errors import ConfigurationError, ProtocolError, ReplicaError
 from protocol.records import record
 from protocol.rows.compiler import RowCompiler
@@ -83,7 +83,7 @@ _HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.H
 # A compressed transaction is handed out in batches of this many events, whatever its size.
 _PAYLOAD_EVENTS: Final = 256
 # Other tasks get a turn after about 256 KB of the log, or one larger event: this many, and those of one more batch.
-_TURN_BYTES: Final = (256 << 10) - BULK_SIZE
+_TURN_BYTES: Final = (256 << 10) - LARGE_BULK_SIZE
 
 
 class Ask(Enum):
@@ -290,7 +290,7 @@ class Delivery:
         dump = self._dump
         if dump is None or dump.session.ack_requested:
             return False
-        size = SHORT_BULK_SIZE if self._decoder.has_documents else BULK_SIZE
+        size = SHORT_BULK_SIZE if self._decoder.has_documents else LARGE_BULK_SIZE
         self._raws, self._next = dump.take(size), 0
         if any(raw[4:5] not in _HEARTBEATS for raw in self._raws):
             self.account.received_at = time.time()
