@@ -9,9 +9,18 @@ KEPT_BLOCK: Final = 1 << 20
 LARGEST_KEPT_BLOCK: Final = 31 << 20
 
 
+class _Kept:
+    """The size of the largest block that this process keeps so far."""
+
+    size = 0
+
+
 def keep_freed_blocks(size: int = KEPT_BLOCK) -> None:
     """Have the process keep freed blocks of up to ``size`` bytes; to be called before a log is read.
 
-    Without this, reading a log of 43 MB takes up to 11,000 page faults, an eighth of the time of decoding it.
+    Without this, reading a log of 43 MB takes up to 11,000 page faults, an eighth of the time of decoding it. Done
+    again, it would clear a block of the heap: 0.25 ms for 16 MB, at each section of a log that processes share.
     """
-    bytes(size)
+    if size > _Kept.size:
+        _Kept.size = size
+        bytes(size)
