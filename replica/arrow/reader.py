@@ -114,6 +114,15 @@ class BatchReader:
             check_schema(self.table, batch, schema)
             yield batch
 
+    def go_on_with(self, section: Iterator[Event]) -> None:
+        """Read a section of the log, of which ``losses`` count from 0; its first transaction begins with it."""
+        self._gtid, self._is_gtid_new = None, False
+        self.error = None
+        self.losses = Losses()
+        if self._builder is not None:
+            self._builder.losses = self.losses
+        self._batches = self.read(section)
+
     def take(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Hand out these batches, which other readers have made. What they raise ends the batches."""
 

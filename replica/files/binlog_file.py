@@ -168,6 +168,12 @@ class BinlogFile:
         """The generated columns of tables that a schema history has named so far; it grows while the log is read."""
         return {} if self._events.shapes is None else self._events.shapes.generated
 
+    def go_on_with(self, section: LogFile) -> Iterator[Event]:
+        """Read another section of the log, with what the decoder knows of tables."""
+        self._events.go_on_with(section)
+        self._iterator = self._events.iterator
+        return self._iterator
+
     def raw_events(self) -> Iterator[RawEvent]:
         """All events as ``(bytes, offset, event)``: the decrypted bytes with header and checksum, the offset in the
         file.
@@ -190,11 +196,11 @@ class BinlogFile:
         work: "SectionWork",
         setting: object,
         *,
-        most_bytes: int | None = None,
+        takes_part: bool = False,
     ) -> "SharedReading | None":
         """Let ``workers`` processes read the log; None if it has to be read by one.
 
-        ``most_bytes`` is the size that sections of a large log may have.
+        ``takes_part``: this process is one of them.
 
         That is so with ``start``, ``stop``, ``on_error="skip"`` and a schema store, for relay logs, standard input
         and file objects. Raises ``ConfigurationError`` if events have already been read.
@@ -210,13 +216,7 @@ class BinlogFile:
         schema = {name: list(columns) for name, columns in self._schema_columns.items()}
         recipe = ReadRecipe(BinlogFile, self._selection, self._torn, schema, self._keys)
         self._shared = SharedReading(
-            self._files,
-            self._events,
-            recipe,
-            workers,
-            work,
-            setting,
-            most_bytes=most_bytes,
+            self._files, self._events, recipe, workers, work, setting, takes_part=takes_part
         )
         return self._shared
 
@@ -290,14 +290,10 @@ class BinlogFile:
             on_damage=events.count_skipped if events.on_error == "skip" else None,
         )
         if workers != 1:
-            # Both before the processes are forked, which then have them.
-            from ..arrow import streams  # noqa: F401
-            from .arrow_sections import SECTION_BYTES, ColumnSetting, read_columns, shared_batches
+            from .arrow_sections import ColumnSetting, share_columns
 
             setting = ColumnSetting(table, columns, images, metadata, batch_rows)
-            shared = self.share(workers, read_columns, setting, most_bytes=SECTION_BYTES)
-            if shared is not None:
-                reader.take(shared_batches(shared, reader))
+            if share_columns(self, workers, setting, reader):
                 return reader
         decoder = self._make_decoder(
             wants_table=is_wanted, row_compiler=RawRowCompiler(), cells=layout_cells()

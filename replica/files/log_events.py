@@ -102,6 +102,14 @@ class LogEvents:
         self._pieces = self._read()
         self.iterator = chain.from_iterable(self._pieces)
 
+    def go_on_with(self, section: LogFile) -> None:
+        """Read another section of the log, with what the decoder knows of tables."""
+        self._files = [section]
+        self._error = None
+        self.torn_bytes = 0
+        self._pieces = self._read()
+        self.iterator = chain.from_iterable(self._pieces)
+
     def add_section(self, file: str, size: int, torn_bytes: int, seen: SeenTables | None) -> None:
         """A process has read a section of a file, ``size`` bytes."""
         self.file = file

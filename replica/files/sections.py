@@ -6,12 +6,11 @@ Only plain files are cut. A file that cannot be cut, such as an encrypted one, i
 read from its beginning is not read by several: see ``can_be_shared``.
 """
 
-import contextlib
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self, TypeVar, cast
 
 from protocol.binlog.events import Event
 from protocol.binlog.keys import LogKeys
@@ -35,8 +34,10 @@ if TYPE_CHECKING:
 
 #: Bytes of a section, and of one transaction at least. Smaller ones cost more to hand out, larger ones more memory.
 SECTION_BYTES: Final = 2 << 20
-#: So many sections a process are enough for an even share.
-_SECTIONS_EACH: Final = 6
+
+
+Part = TypeVar("Part")
+Facts = TypeVar("Facts")
 
 
 class SectionLog(Protocol):
@@ -55,6 +56,9 @@ class SectionLog(Protocol):
     def __exit__(self, *exception: object) -> None: ...
 
     def __iter__(self) -> Iterator[Event]: ...
+
+    def go_on_with(self, section: LogFile) -> Iterator[Event]:
+        """Read another section, with what the decoder knows of tables."""
 
     def raw_events(self) -> Iterator[RawEvent]:
         """All events with their bytes."""
@@ -98,8 +102,12 @@ class ReadRecipe:
         )
 
 
-#: Opens the section of a task, with these converters of values.
-OpenSection = Callable[[CellTable | None], SectionLog]
+class OpenSection(Protocol):
+    """Opens the section of a task, with these converters of values, or goes on in ``log``, which has read others."""
+
+    def __call__(self, cells: CellTable | None = None, log: SectionLog | None = None) -> SectionLog: ...
+
+
 #: Reads a section: gets how to open it, the setting of all tasks, what was given for this one, and where to write.
 SectionWork = Callable[[OpenSection, Any, Any, IO[bytes]], object]
 
@@ -124,15 +132,37 @@ class _Facts:
 def _read_section(setting: tuple[ReadRecipe, SectionWork, object], task: _Task, output: IO[bytes]) -> _Facts:
     """What each process does for each section."""
     recipe, work, own = setting
-    with contextlib.ExitStack() as stack:
-        logs: list[SectionLog] = []
+    with _OpenSection(recipe, task.file) as section:
+        return section.facts(work(section, own, task.given, output))
 
-        def open_section(cells: CellTable | None) -> SectionLog:
-            logs.append(stack.enter_context(recipe.open(task.file, cells)))
-            return logs[-1]
 
-        facts = work(open_section, own, task.given, output)
-        return _Facts(facts, logs[0].torn_bytes, logs[0].seen_tables)
+class _OpenSection:
+    """A section that is being read. Closes its log, which may go on with another section."""
+
+    def __init__(self, recipe: ReadRecipe, file: LogFile) -> None:
+        self._recipe = recipe
+        self._file = file
+        self._log: SectionLog | None = None
+
+    def __call__(self, cells: CellTable | None = None, log: SectionLog | None = None) -> SectionLog:
+        if log is None:
+            log = self._recipe.open(self._file, cells)
+        else:
+            log.go_on_with(self._file)
+        self._log = log
+        return log
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._log is not None:
+            self._log.__exit__(*exception)
+
+    def facts(self, facts: object) -> _Facts:
+        """What reading it gave."""
+        assert self._log is not None
+        return _Facts(facts, self._log.torn_bytes, self._log.seen_tables)
 
 
 class SharedReading:
@@ -147,16 +177,13 @@ class SharedReading:
         work: SectionWork,
         setting: object,
         *,
-        most_bytes: int | None = None,
+        takes_part: bool = False,
     ) -> None:
-        """``most_bytes``: how large sections of a large log may be, instead of ``SECTION_BYTES``."""
+        """``takes_part``: this process is one of the ``workers``; only ``parts`` may be called then."""
         self.recipe = recipe
-        total = sum(file.size or 0 for file in files)
-        share = total // (_SECTIONS_EACH * workers)
-        self._section_bytes = max(SECTION_BYTES, min(most_bytes or SECTION_BYTES, share))
         self._files = files
         self._events = events
-        self.pool = WorkerPool(workers, _read_section, (recipe, work, setting))
+        self.pool = WorkerPool(workers, _read_section, (recipe, work, setting), takes_part=takes_part)
 
     def __enter__(self) -> Self:
         return self
@@ -175,19 +202,62 @@ class SharedReading:
         waiting: deque[LogFile] = deque()
 
         def tasks() -> Iterator[_Task]:
-            for file in sections_of(self._files, self._section_bytes):
+            for file in sections_of(self._files, SECTION_BYTES):
                 waiting.append(file)
                 yield _Task(file, given(file))
 
         for answer in self.pool.answers(tasks()):
             file, found = waiting.popleft(), answer.facts
-            size = (file.size or 0) if file.section is None else file.section.end - file.section.start
             facts = None
             if isinstance(found, _Facts):
                 facts = found.facts
-                self._events.add_section(file.name, size, found.torn_bytes, found.seen)
+                self._add(file, found)
             yield file, Answer(facts, answer.error, answer.data)
         self._events.end_sections()
+
+    def parts(
+        self,
+        read_here: Callable[[OpenSection], Generator[Part, None, Facts]],
+        parts_of: Callable[[object, Facts], Iterator[Part]],
+        finish: Callable[[Facts], None],
+    ) -> Iterator[Part]:
+        """The parts of all sections, in order. This process reads sections, too, between two parts.
+
+        ``read_here`` reads one in this process: it gives parts, and returns facts as ``work`` does. ``parts_of``
+        makes parts of the bytes and facts from another process. ``finish`` is called when all parts of a section have
+        been handed out.
+        """
+        waiting: deque[LogFile] = deque()
+
+        def tasks() -> Iterator[_Task]:
+            for file in sections_of(self._files, SECTION_BYTES):
+                waiting.append(file)
+                yield _Task(file, None)
+
+        def here(task: _Task) -> Iterator[Part | None]:
+            with _OpenSection(self.recipe, task.file) as section:
+                found = section.facts((yield from read_here(section)))
+            # What follows has to wait until all sections before this one are handed out.
+            yield None
+            end(found)
+
+        def there(answer: Answer) -> Iterator[Part]:
+            if answer.error is not None:
+                raise answer.error
+            assert isinstance(answer.facts, _Facts)
+            yield from parts_of(answer.data, cast("Facts", answer.facts.facts))
+            end(answer.facts)
+
+        def end(found: _Facts) -> None:
+            self._add(waiting.popleft(), found)
+            finish(cast("Facts", found.facts))
+
+        yield from self.pool.parts(tasks(), here, there)
+        self._events.end_sections()
+
+    def _add(self, file: LogFile, found: _Facts) -> None:
+        size = (file.size or 0) if file.section is None else file.section.end - file.section.start
+        self._events.add_section(file.name, size, found.torn_bytes, found.seen)
 
 
 def can_be_shared(files: Sequence[LogFile]) -> bool:

@@ -11,27 +11,34 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Final, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 
 from protocol.errors import ConfigurationError, WorkerError
 
 from .task_messages import Answer, receive_answer, send_task
 from .worker_process import serve
 
+if TYPE_CHECKING:
+    import subprocess
+
 #: One task that a process does, and two so that it does not wait for the caller, who waits for the tasks in order.
 TASKS_AHEAD: Final = 3
 _MOST_WORKERS: Final = 256
 _NO_TASK: Final = object()
 
+#: Where the pool's own process does tasks, too: one task that another process does, and one that lies ready. The own
+#: process looks after the others between two parts of its work.
+_TASKS_EACH: Final = 2
+
 Setting = TypeVar("Setting")
 Task = TypeVar("Task")
+Part = TypeVar("Part")
 
 
 def check_workers(workers: object) -> None:
@@ -46,15 +53,22 @@ class WorkerPool:
     """Processes that call ``work(setting, task, output)``, a function of a module, for each task.
 
     Close it, at best with ``with``. ``in_flight`` is the number of tasks that were handed out and not yet answered.
+    ``takes_part``: this process is one of the ``workers``, and does tasks between those of the others (``parts``).
     """
 
     def __init__(
-        self, workers: int, work: Callable[[Setting, Task, IO[bytes]], object], setting: Setting
+        self,
+        workers: int,
+        work: Callable[[Setting, Task, IO[bytes]], object],
+        setting: Setting,
+        *,
+        takes_part: bool = False,
     ) -> None:
         self.in_flight = 0
+        self._workers = workers
         self._processes: list[_Process] = []
         try:
-            for _ in range(workers):
+            for _ in range(workers - takes_part):
                 self._processes.append(_start(self._processes))
             for process in self._processes:
                 send_task(process.connection, (work, setting))
@@ -86,19 +100,95 @@ class WorkerPool:
                 [number, task] = next(iterator, (given, _NO_TASK))
                 if task is _NO_TASK:
                     break
-                process = min(processes, key=lambda process: len(process.tasks))
-                # What has ended shows when its answer is due.
-                with contextlib.suppress(OSError):
-                    send_task(process.connection, task, process.taken_back())
-                process.tasks.append(number)
+                min(processes, key=lambda process: len(process.tasks)).give(number, task)
                 given += 1
             self.in_flight = given - due
             if due == given:
                 return
             while due not in found:
-                _receive(processes, found, due)
+                self._receive(processes, found, due)
             yield found.pop(due)
             due += 1
+
+    def parts(
+        self,
+        tasks: Iterable[Task],
+        here: Callable[[Task], Iterator[Part | None]],
+        there: Callable[[Answer], Iterator[Part]],
+    ) -> Iterator[Part]:
+        """The parts of what each task gives, in order. This process does tasks, too; it can be called once.
+
+        ``here`` does a task in this process: it gives parts, then None if the rest of it has to wait until the parts
+        of all tasks before are handed out. ``there`` makes parts of an answer. Raises ``WorkerError`` if a process
+        has ended.
+
+        A process has two tasks, and this one takes the next when it has nothing else to do: with more of them, the
+        last tasks would be shared less evenly.
+        """
+        processes, iterator = list(self._processes), enumerate(tasks)
+        found: dict[int, Answer] = {}
+        own: dict[int, _OwnTask[Part]] = {}
+        due = given = 0
+        is_over = False
+        most = TASKS_AHEAD * self._workers
+
+        def take() -> tuple[int, Task] | None:
+            """The next task, unless too many wait to be handed out."""
+            nonlocal given, is_over
+            if is_over or given - due >= most:
+                return None
+            [number, task] = next(iterator, (given, _NO_TASK))
+            is_over = task is _NO_TASK
+            if is_over:
+                for process in processes:
+                    process.end_tasks()
+                return None
+            given += 1
+            return number, cast("Task", task)
+
+        begun: _OwnTask[Part] | None = None
+        while True:
+            for process in processes:
+                while len(process.tasks) < _TASKS_EACH and (taken := take()):
+                    process.give(*taken)
+            self.in_flight = given - due
+            if due in own:
+                task = own[due]
+                yield from task.ready()
+                if task.waits:
+                    del own[due]
+                    due += 1
+                    yield from task.rest()
+                    continue
+            elif due in found:
+                yield from there(found.pop(due))
+                due += 1
+                continue
+            if begun is None and (taken := take()):
+                begun = own[taken[0]] = _OwnTask(here(taken[1]))
+            if begun is None and is_over and due == given:
+                return
+            self._receive(processes, found, due, waits=begun is None)
+            if begun is not None and begun.step():
+                begun = None
+
+    def _receive(
+        self, processes: "Sequence[_Process]", found: dict[int, Answer], due: int, *, waits: bool = True
+    ) -> None:
+        """Take answers, or wait for one. Raises ``WorkerError`` if the process of the task ``due`` has ended."""
+        at_work = {process.connection: process for process in processes if process.tasks and process.answers}
+        if waits and not any(due in process.tasks for process in at_work.values()):
+            [ended] = [process for process in processes if due in process.tasks]
+            raise WorkerError(f"a worker process (workers={self._workers}) has ended: {ended.end_text()}")
+        for connection in _ready([*at_work], None if waits else 0):
+            process = at_work[connection]
+            try:
+                answer = receive_answer(connection)
+            except (EOFError, OSError):
+                process.has_ended = True
+                continue
+            process.lend(answer)
+            found[process.tasks.popleft()] = answer
 
     def close(self) -> None:
         """End the processes, also in the middle of a task."""
@@ -110,29 +200,41 @@ class WorkerPool:
             process.wait()
 
 
-def _receive(processes: "Sequence[_Process]", found: dict[int, Answer], due: int) -> None:
-    """Wait for an answer of any process. Raises ``WorkerError`` if the process of the task ``due`` has ended."""
-    at_work = {process.connection: process for process in processes if process.tasks and process.answers}
-    if not any(due in process.tasks for process in at_work.values()):
-        [ended] = [process for process in processes if due in process.tasks]
-        raise WorkerError(f"a worker process (workers={len(processes)}) has ended: {ended.end_text()}")
-    for connection in _ready([*at_work]):
-        process = at_work[connection]
-        try:
-            answer = receive_answer(connection)
-        except (EOFError, OSError):
-            process.has_ended = True
-            continue
-        process.lend(answer)
-        found[process.tasks.popleft()] = answer
-
-
-def _ready(connections: Sequence[socket.socket]) -> list[socket.socket]:
-    """Wait until some of these can be read."""
+def _ready(connections: Sequence[socket.socket], seconds: float | None) -> list[socket.socket]:
+    """Wait until some of these can be read, so many seconds at most."""
     with selectors.DefaultSelector() as selector:
         for connection in connections:
             selector.register(connection, selectors.EVENT_READ)
-        return [cast("socket.socket", key.fileobj) for key, _ in selector.select()]
+        return [cast("socket.socket", key.fileobj) for key, _ in selector.select(seconds)]
+
+
+class _OwnTask(Generic[Part]):
+    """A task that the process of the pool does, step by step; ``waits``: the rest of it waits for its turn."""
+
+    def __init__(self, steps: Iterator[Part | None]) -> None:
+        self.waits = False
+        self._steps = steps
+        self._parts: deque[Part] = deque()
+
+    def step(self) -> bool:
+        """Do a part of it; returns ``waits``."""
+        part = next(self._steps, None)
+        if part is None:
+            self.waits = True
+        else:
+            self._parts.append(part)
+        return self.waits
+
+    def ready(self) -> Iterator[Part]:
+        """The parts that have been made."""
+        while self._parts:
+            yield self._parts.popleft()
+
+    def rest(self) -> Iterator[Part]:
+        """Do what waited."""
+        for part in self._steps:
+            assert part is not None
+            yield part
 
 
 class _Process:
@@ -153,6 +255,19 @@ class _Process:
         """Whether an answer can come: it has not ended, nor has the pool been closed."""
         return not self.has_ended and self.connection.fileno() >= 0
 
+    def give(self, number: int, task: object) -> None:
+        """Hand a task to it, and with it the memory of answers that are not looked at any more."""
+        # What has ended shows when its answer is due.
+        with contextlib.suppress(OSError):
+            released = [self._released.popleft() for _ in range(len(self._released))]
+            send_task(self.connection, task, released)
+        self.tasks.append(number)
+
+    def end_tasks(self) -> None:
+        """No more tasks come: it ends behind those that it has, while this process does others."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+
     def lend(self, answer: Answer) -> None:
         """Have the process use the memory of an answer again, as soon as nothing here refers to it.
 
@@ -164,10 +279,6 @@ class _Process:
             ).atexit = False
         elif answer.output:
             self._released.append(answer.output)
-
-    def taken_back(self) -> list[int]:
-        """The numbers of the files that the process may write again; each is told once."""
-        return [self._released.popleft() for _ in range(len(self._released))]
 
     def kill(self) -> None:
         """End it, if it has not ended; nothing is left undone by that."""
@@ -217,6 +328,9 @@ def _start(others: list[_Process]) -> _Process:
         # locks, is a copy of the process sound.
         if sys.platform == "linux" and threading.active_count() == 1:
             return _Process(ours, _fork(ours, theirs, others), None)
+        # Imported here, as it takes 2 ms.
+        import subprocess
+
         command = [sys.executable, "-m", "replica.workers.worker_process", str(theirs.fileno())]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         spawned = subprocess.Popen(command, pass_fds=(theirs.fileno(),), env=environment)

@@ -10,7 +10,6 @@ import os
 import pickle
 import socket
 import struct
-import tempfile
 from collections.abc import Sequence
 from typing import IO, Final
 
@@ -78,6 +77,9 @@ def shared_file() -> IO[bytes]:
     """An empty file in memory, which ``send_answer`` shares."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("mysql-replica"), "wb", buffering=_WRITE_SIZE)
+    # Imported here, as it takes 3 ms.
+    import tempfile
+
     return tempfile.TemporaryFile(buffering=_WRITE_SIZE)
 
 

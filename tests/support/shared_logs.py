@@ -6,6 +6,8 @@ import io
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,9 +28,18 @@ class PoolWithoutProcesses:
 
     most_in_flight = 0
 
-    def __init__(self, workers: int, work: Callable[[Any, Any, IO[bytes]], object], setting: object) -> None:
+    def __init__(
+        self,
+        workers: int,
+        work: Callable[[Any, Any, IO[bytes]], object],
+        setting: object,
+        *,
+        takes_part: bool = False,
+    ) -> None:
         self._workers = workers
-        self._call = pickle.dumps((work, setting))
+        self._takes_part = takes_part
+        # Unpickled once, as in a process; the setting may remember what earlier tasks have told.
+        self._work, self._setting = pickle.loads(pickle.dumps((work, setting)))
 
     def answers(self, tasks: Iterable[object]) -> Iterator[Answer]:
         waiting: deque[Answer] = deque()
@@ -38,13 +49,32 @@ class PoolWithoutProcesses:
                 yield waiting.popleft()
         yield from waiting
 
+    def parts(
+        self,
+        tasks: Iterable[Any],
+        here: Callable[[Any], Iterator[object]],
+        there: Callable[[Answer], Iterator[object]],
+    ) -> Iterator[object]:
+        """Of ``workers`` tasks one is done as in this process, up to where it waits, and the others elsewhere."""
+        assert self._takes_part
+        waiting: deque[tuple[list[object], Iterator[object]]] = deque()
+        for number, task in enumerate(tasks):
+            if number % self._workers:
+                waiting.append(([], there(self._answer(pickle.dumps(task)))))
+            else:
+                steps = here(task)
+                waiting.append((list(iter(partial(next, steps), None)), steps))
+            if len(waiting) == TASKS_AHEAD * self._workers:
+                yield from chain(*waiting.popleft())
+        for done in waiting:
+            yield from chain(*done)
+
     def _answer(self, task: bytes) -> Answer:
-        work, setting = pickle.loads(self._call)
         output = io.BytesIO()
         facts: object = None
         failed: Exception | None = None
         try:
-            facts = work(setting, pickle.loads(task), output)
+            facts = self._work(self._setting, pickle.loads(task), output)
         except Exception as error:
             failed = error
         facts, failed = pickle.loads(pickle.dumps((facts, failed)))

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 
 from protocol.binlog.events import RowsEvent
+from protocol.binlog.known_tables import KnownTables
 from protocol.constants import EventType
 from protocol.errors import ConfigurationError, ReplicaError, WorkerError
+from protocol.rows.table import Table
 from replica.demo import recorded_log
 from replica.files import sections
 from replica.files.binlog_file import BinlogFile, open_binlog
@@ -184,6 +186,57 @@ def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(map(is_alive, processes))
 
 
+def test_a_process_that_is_killed_beside_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns: rows that were read here come first, then there is a typed error; no process is left."""
+    small_sections(monkeypatch, 1000, processes=True)
+    with recorded_log() as path, open_binlog(path) as log:
+        reader = log.arrow("shop.orders", workers=2)
+        next(reader)
+        assert log._shared is not None
+        [process] = log._shared.pool.process_ids
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"workers=2\) has ended: signal 9"):
+            list(reader)
+    assert not is_alive(process)
+
+
+def test_memory_of_columns_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections that were read here and wait for others count, too."""
+    small_sections(monkeypatch, 1000, processes=True)
+    with recorded_log() as path, open_binlog(path) as log:
+        total = len(list(sections.sections_of(log._files, 1000)))
+        reader = log.arrow("shop.orders", workers=2)
+        assert log._shared is not None
+        pool, most = log._shared.pool, 0
+        for _ in reader:
+            most = max(most, pool.in_flight)
+    assert total > 20
+    assert 2 <= most <= 2 * TASKS_AHEAD
+
+
+def test_sections_go_on_with_the_tables_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table map is parsed once a process and table, not once a section."""
+    small_sections(monkeypatch, 1000, processes=False)
+    parsed = []
+
+    def parse(known: KnownTables, table_map: bytes, mariadb: bool) -> Table:
+        parsed.append(table_map)
+        return original(known, table_map, mariadb)
+
+    original = KnownTables.parse
+    monkeypatch.setattr(KnownTables, "parse", parse)
+    with recorded_log() as path:
+        with open_binlog(path) as log:
+            whole = sum(batch.num_rows for batch in log.arrow("shop.orders"))
+        once = len(parsed)
+        with open_binlog(path) as log:
+            shared = sum(batch.num_rows for batch in log.arrow("shop.orders", workers=2))
+            total = len(list(sections.sections_of(log._files, 1000)))
+    assert shared == whole
+    assert total > 20
+    assert len(parsed) - once <= 2 * once
+
+
 def is_alive(process_id: int) -> bool:
     try:
         os.kill(process_id, 0)
@@ -198,7 +251,8 @@ def test_leaving_the_loop_ends_the_processes(monkeypatch: pytest.MonkeyPatch) ->
         for _ in log.arrow("shop.customers", workers=2):
             assert log._shared is not None
             processes = log._shared.pool.process_ids
-            assert len(processes) == 2
+            # This process is the other one.
+            assert len(processes) == 1
             break
     assert not any(map(is_alive, processes))
 
