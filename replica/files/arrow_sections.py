@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from ..arrow import BatchReader, Images
     from ..arrow.streams import WrittenStreams
-    from .binlog_file import BinlogFile
 
 
 @record(frozen=True, slots=True)
@@ -69,19 +68,7 @@ def read_columns(
     return write_streams(columns.read(open_section), output)
 
 
-def share_columns(log: "BinlogFile", workers: int, setting: ColumnSetting, reader: "BatchReader") -> bool:
-    """Have ``reader`` hand out what several processes read; False if one has to read the log."""
-    # Before the processes are forked, which then have it.
-    from ..arrow import streams  # noqa: F401
-
-    columns = SectionColumns(setting)
-    shared = log.share(workers, read_columns, columns, takes_part=True)
-    if shared is not None:
-        reader.take(_shared_batches(shared, columns, reader))
-    return shared is not None
-
-
-def _shared_batches(
+def shared_batches(
     shared: SharedReading, columns: SectionColumns, reader: "BatchReader"
 ) -> Iterator["pa.RecordBatch"]:
     """The batches of all sections, in order; the first error comes after the batches before it."""

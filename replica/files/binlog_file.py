@@ -258,10 +258,11 @@ class BinlogFile:
         are long. If the table's columns change, a batch ends and the next batch has another schema. What takes Arrow
         streams (``pyarrow.table``, ``polars.DataFrame``, DuckDB) takes the reader as it is, for one schema.
 
-        With ``workers`` above 1 so many processes read sections of the log, each from one transaction to another, and
-        the batches come in the same order. A batch ends where a section ends, and memory holds a few sections. One
-        process reads logs that cannot be cut so: with ``start``, ``stop``, ``on_error="skip"`` and a schema store,
-        compressed and encrypted files, relay logs, standard input and file objects.
+        With ``workers`` above 1 so many processes, this one among them, read sections of the log, each from one
+        transaction to another, and the batches come in the same order. A batch ends where a section ends, and memory
+        holds a few sections. One process reads logs that cannot be cut so: with ``start``, ``stop``,
+        ``on_error="skip"`` and a schema store, compressed and encrypted files, relay logs, standard input and file
+        objects.
 
         Dates that ``date`` cannot hold (zero, partial, of the year 0) become null, characters outside the column's
         character set U+FFFD. ``BatchReader.losses`` counts both.
@@ -290,10 +291,14 @@ class BinlogFile:
             on_damage=events.count_skipped if events.on_error == "skip" else None,
         )
         if workers != 1:
-            from .arrow_sections import ColumnSetting, share_columns
+            # Both before the processes are forked, which then have them.
+            from ..arrow import streams  # noqa: F401
+            from .arrow_sections import ColumnSetting, SectionColumns, read_columns, shared_batches
 
-            setting = ColumnSetting(table, columns, images, metadata, batch_rows)
-            if share_columns(self, workers, setting, reader):
+            section_columns = SectionColumns(ColumnSetting(table, columns, images, metadata, batch_rows))
+            shared = self.share(workers, read_columns, section_columns, takes_part=True)
+            if shared is not None:
+                reader.take(shared_batches(shared, section_columns, reader))
                 return reader
         decoder = self._make_decoder(
             wants_table=is_wanted, row_compiler=RawRowCompiler(), cells=layout_cells()

@@ -1,6 +1,8 @@
 """``WorkerPool``: processes that do tasks of one kind side by side; results come in the order of the tasks.
 
-    tasks -> (to the process with the fewest) -> processes -> answers, in order
+    answers   tasks -> (to the process with the fewest) -> processes -> answers, in order
+    parts     tasks -> processes -> answers -> parts of the results, in order
+                    -> this process, between looking after the others -> parts
 
 At most ``TASKS_AHEAD`` tasks for each process are handed out and not yet answered to the caller: that bounds memory.
 """

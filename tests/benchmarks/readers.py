@@ -141,6 +141,8 @@ def ours_in_columns_by_two(setting: Setting) -> tuple[int, Moment]:
 
 def _columns(setting: Setting, workers: int) -> tuple[int, Moment]:
     _import_lazy("replica.files.binlog_file", "replica.arrow")
+    if workers > 1:
+        _import_lazy("replica.files.arrow_sections", "replica.arrow.streams")
     from replica import open_binlog
 
     began = now()
