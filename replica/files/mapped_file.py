@@ -7,7 +7,7 @@ the pages cached still, and maps them again when they are read.
 import mmap
 from typing import Final
 
-_STEP: Final = 32 << 20
+_STEP: Final = 8 << 20
 
 
 def release(data: mmap.mmap | bytes, end: int) -> int:
