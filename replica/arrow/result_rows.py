@@ -28,7 +28,7 @@ from protocol.rows.undecoded_rows import ROW_HEAD, UndecodedRows
 from . import labels, numbers, strings, temporal
 from .arrays import ArrowColumn, Losses, fixed_array
 from .binary import binary, vector
-from .buffer import Bytes, Flags, Positions, RowBuffer
+from .buffer import Bytes, Flags, Positions, RowBuffer, Unsigned
 from .decimal_text import decimal_text
 from .places import Places
 from .schema import batch_columns
@@ -180,30 +180,51 @@ def _bit(column: Column) -> ArrowColumn:
     return ArrowColumn(pa.uint64(), convert)
 
 
+# Bits of a date with time that a value of each size has, without microseconds; the server left the others out.
+_SENT: Final = np.array(
+    [(1 << 8 * (0 if size < 4 else 4 if size < 7 else 7)) - 1 for size in range(256)], np.uint64
+)
+_FINE_BYTES: Final = 11
+
+
 def _part(places: Places, dtype: type[np.generic], offset: int, least: int) -> Positions:
-    """A part of a date or time; 0 in values of fewer than ``least`` bytes, from which the server left it out."""
+    """A part of a time; 0 in values of fewer than ``least`` bytes, from which the server left it out."""
     assert places.length is not None
     part: npt.NDArray[Any] = places.numbers(dtype, offset).astype(np.int64)
     return part * (places.length >= least)
 
 
-def _days(places: Places) -> temporal.Days:
-    year, month = _part(places, np.uint16, 0, 4), _part(places, np.uint8, 2, 4)
+def _bits(word: Unsigned, first: int, count: int) -> Positions:
+    """Bits of all words as numbers, from the lowest one on."""
+    return (word >> np.uint64(first) & np.uint64((1 << count) - 1)).view(np.int64)
+
+
+def _word(places: Places) -> Unsigned:
+    """Year (2 bytes), month, day, hour, minute and second of each value: one read instead of six."""
+    assert places.length is not None
+    return places.numbers(np.uint64) & _SENT[places.length]
+
+
+def _days(places: Places, word: Unsigned) -> temporal.Days:
+    month = _bits(word, 16, 8)
     if places.is_any(month > 12):
         raise DecodeError("a date has a month above 12")
-    return temporal.calendar_days(places, year * temporal.MONTHS + month, _part(places, np.uint8, 3, 4))
+    return temporal.calendar_days(places, _bits(word, 0, 16) * temporal.MONTHS + month, _bits(word, 24, 8))
 
 
 def _date(places: Places, losses: Losses) -> pa.Array:
-    days, is_real = _days(places)
+    days, is_real = _days(places, _word(places))
     return fixed_array(temporal.DATE, days.astype(np.int32), temporal.real_dates(places, is_real, losses))
 
 
 def _moment(arrow_type: pa.DataType, places: Places, losses: Losses) -> pa.Array:
-    days, is_real = _days(places)
-    clock = [_part(places, np.uint8, offset, 7) for offset in (4, 5, 6)]
-    micro = _part(places, np.uint32, 7, 11)
-    moments = days * temporal.DAY + temporal.clock_time(places, clock[0], clock[1], clock[2], micro)
+    word = _word(places)
+    days, is_real = _days(places, word)
+    hour, minute, second = (_bits(word, first, 8) for first in (32, 40, 48))
+    assert places.length is not None
+    has_fraction = len(places) and int(places.length.max()) >= _FINE_BYTES
+    micro = _part(places, np.uint32, 7, _FINE_BYTES) if has_fraction else np.zeros_like(hour)
+    moments = days * temporal.DAY + temporal.clock_time(places, hour, minute, second, micro)
     return fixed_array(arrow_type, moments, temporal.real_dates(places, is_real, losses))
 
 
