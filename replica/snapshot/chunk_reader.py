@@ -14,7 +14,7 @@ from protocol.errors import SourceConfigurationError
 from protocol.rows.result_compiler import Row
 from protocol.rows.undecoded_rows import UndecodedRows
 
-from ..source.session import Session
+from ..source.session import PIECE_SIZE, Session
 from .read_plan import ReadPlan
 from .row_keys import KeyBytes, KeyRange
 from .select_list import SelectList
@@ -116,11 +116,18 @@ class Chunk:
         return self
 
     async def __anext__(self) -> list[Row]:
-        rows = await self._session.take_rows(self._take, self._silence)
+        rows = await self._session.take_rows(self._take, self._silence, are_many=self._are_many)
         if not rows:
             self._finish()
             raise StopAsyncIteration
         return rows
+
+    @property
+    def _are_many(self) -> bool:
+        """Whether rows of ``PIECE_SIZE`` bytes are still to come, as far as the limit says it."""
+        if self.size < PIECE_SIZE:
+            return False
+        return self._limit is None or (self._limit - self.rows) * self.size > PIECE_SIZE * self.rows
 
     def _take(self, frames: FrameStream) -> list[Row]:
         return self._count(frames.read_walked(BINARY_ROW, self._select.walk, self._select.rows))
@@ -131,7 +138,7 @@ class Chunk:
         def take(frames: FrameStream) -> list[int]:
             return self._count(frames.read_walked(BINARY_ROW, rows.walk, rows.add))
 
-        if await self._session.take_rows(take, self._silence):
+        if await self._session.take_rows(take, self._silence, are_many=self._are_many):
             return True
         self._finish()
         return False

@@ -30,6 +30,10 @@ from .transport import Transport
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LONGEST_SHOWN: Final = 100
+#: Rows that stream are received in pieces of so many bytes, or what comes in ``_PIECE_SECONDS``. A server on the same
+#: machine sends 16 KB at once: 43 MB took up to 1,600 reads of 50 us, and 180 with this.
+PIECE_SIZE: Final = 256 << 10
+_PIECE_SECONDS: Final = 0.005
 # Statements on their way; neither side's socket buffer is filled by them.
 _SENT_AT_ONCE: Final = 100
 # Seconds for rows to arrive from a server that says it is sending them.
@@ -204,8 +208,13 @@ class Session:
         """
         return await self.take_rows(lambda frames: frames.read_prefixed(BINARY_ROW), silence)
 
-    async def take_rows(self, take: Callable[[FrameStream], list[Item]], silence: float) -> list[Item]:
-        """As ``read_rows``, with what ``take`` makes of the frames."""
+    async def take_rows(
+        self, take: Callable[[FrameStream], list[Item]], silence: float, *, are_many: bool = False
+    ) -> list[Item]:
+        """As ``read_rows``, with what ``take`` makes of the frames.
+
+        ``are_many``: at least ``PIECE_SIZE`` bytes of rows are probably on their way, and are waited for together.
+        """
         while True:
             rows = self._connection.take_rows(take)
             if rows:
@@ -214,6 +223,8 @@ class Session:
                 self._connection.send_close_statement(self._statement_id)
                 self._flush()
                 return []
+            if are_many and await self._wait_for_piece():
+                continue
             await self._more_rows(silence)
 
     async def _more_rows(self, silence: float) -> None:
@@ -302,6 +313,14 @@ class Session:
             return False
         self._accept(self._transport.take())
         return True
+
+    async def _wait_for_piece(self) -> bool:
+        """Wait until ``PIECE_SIZE`` bytes are there; False if that takes long: fewer bytes may have come."""
+        self._transport.wake_at(PIECE_SIZE)
+        try:
+            return await self.wait(_PIECE_SECONDS)
+        finally:
+            self._transport.wake_at(1)
 
     def wake(self) -> None:
         """Let a pending ``wait`` return, as if its limit were over."""

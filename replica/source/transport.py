@@ -198,6 +198,17 @@ class Transport:
         """Let a pending ``wait`` return, as if its limit were over."""
         self._receiver.wake()
 
+    def wake_at(self, size: int) -> None:
+        """Let ``wait`` return for so many bytes, or for the end of the connection, but not for fewer bytes.
+
+        The system decides that (SO_RCVLOWAT; elsewhere than on Linux it may do nothing). Its buffer grows to hold
+        twice as many. With TLS and with compression these are the bytes as they travel.
+        """
+        raw = self._transport.get_extra_info("socket")
+        if raw is not None:
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
     def take(self) -> bytes:
         """The oldest chunk that ``wait`` has waited for; empty if the source has closed the connection."""
         receiver = self._receiver

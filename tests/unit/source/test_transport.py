@@ -333,3 +333,31 @@ def test_chunks_take_no_new_pages() -> None:
     )
     # 200; without the kept block 1,000 to 2,700.
     assert int(done.stdout) < 600
+
+
+async def test_a_wait_for_many_bytes() -> None:
+    """The system holds fewer bytes back, hands on as many, and the end of the connection at once."""
+    more = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(20_000))
+        await more.wait()
+        writer.write(bytes(20_000))
+        await reader.readexactly(1)
+
+    async with server(serve) as options:
+        transport = await Transport.connect(options)
+        transport.wake_at(40_000)
+        holds_back = sys.platform == "linux"
+        assert await transport.wait(0.2) is not holds_back
+        more.set()
+        received = 0
+        while received < 40_000:
+            assert await transport.wait(5)
+            received += len(transport.take())
+            assert received == 40_000 or not holds_back
+        transport.write(b"!")
+        assert await transport.wait(5)
+        assert transport.take() == b""
+        await transport.aclose()
+        transport.wake_at(1)
