@@ -116,7 +116,7 @@ class Chunk:
         return self
 
     async def __anext__(self) -> list[Row]:
-        rows = await self._session.take_rows(self._take, self._silence, are_many=self._are_many)
+        rows = await self._session.take_rows(self._take, self._silence)
         if not rows:
             self._finish()
             raise StopAsyncIteration
@@ -124,7 +124,10 @@ class Chunk:
 
     @property
     def _are_many(self) -> bool:
-        """Whether rows of ``PIECE_SIZE`` bytes are still to come, as far as the limit says it."""
+        """Whether rows of ``PIECE_SIZE`` bytes are still to come, as far as the limit says it.
+
+        Only columns are made faster than a server sends: for tuples there is always enough to read.
+        """
         if self.size < PIECE_SIZE:
             return False
         return self._limit is None or (self._limit - self.rows) * self.size > PIECE_SIZE * self.rows

@@ -33,7 +33,7 @@ _LONGEST_SHOWN: Final = 100
 #: Rows that stream are received in pieces of so many bytes, or what comes in ``_PIECE_SECONDS``. A server on the same
 #: machine sends 16 KB at once: 43 MB took up to 1,600 reads of 50 us, and 180 with this.
 PIECE_SIZE: Final = 256 << 10
-_PIECE_SECONDS: Final = 0.005
+_PIECE_SECONDS: Final = 0.002
 # Statements on their way; neither side's socket buffer is filled by them.
 _SENT_AT_ONCE: Final = 100
 # Seconds for rows to arrive from a server that says it is sending them.
