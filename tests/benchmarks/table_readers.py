@@ -76,21 +76,23 @@ async def _read(setting: Setting, *, in_columns: bool) -> int:
     batches = plan.select.batches() if in_columns else None
     keys = KeyRange(None, await reader.largest_key())
     count = 0
+    pending = UndecodedRows()
     while True:
         chunk = await reader.start(keys, CHUNK_ROWS)
         if batches is None:
             async for rows in chunk:
                 count += len(rows)
         else:
-            pending = UndecodedRows()
+            # The end of a chunk ends no batch: the server would wait for it, as it does not know the next chunk yet.
             while await chunk.read_undecoded(pending):
                 if len(pending) >= BATCH_ROWS:
                     count += batches.batch(pending).num_rows
                     pending = UndecodedRows()
-            count += batches.batch(pending).num_rows
         if chunk.end is None:
             break
         keys = KeyRange(chunk.end, keys.upto)
+    if batches is not None:
+        count += batches.batch(pending).num_rows
     await session.aclose()
     return count
 
