@@ -9,6 +9,7 @@ import pytest
 
 import replica
 from replica import BinlogPosition, RotateEvent
+from tests.faults.waiting import until
 from tests.support.servers import Server
 
 from .support.streams import MARIADB, MYSQL, SECONDS, end_of_log, executed, stream_of, take_rows, user_of
@@ -31,7 +32,8 @@ async def test_by_position(server: Server, schema: str) -> None:
     with user_of(server) as user:
         async with stream_of(server, user, start=start, tables=f"{schema}.*") as stream:
             assert await take_rows(stream, 2) == [(1,), (2,)]
-            assert dump_threads(server, user) == ["Binlog Dump"]
+            # The dump that was read for statements may take a moment to end.
+            await until(lambda: dump_threads(server, user) == ["Binlog Dump"])
             server.query(f"INSERT INTO {schema}.t VALUES (3)")
             assert await take_rows(stream, 1) == [(3,)]
 
@@ -43,7 +45,7 @@ async def test_by_gtid(server: Server, schema: str) -> None:
     with user_of(server) as user:
         async with stream_of(server, user, start=start, tables=f"{schema}.*") as stream:
             assert await take_rows(stream, 2) == [(1,), (2,)]
-            assert dump_threads(server, user) == ["Binlog Dump GTID"]
+            await until(lambda: dump_threads(server, user) == ["Binlog Dump GTID"])
             server.query(f"INSERT INTO {schema}.t VALUES (3)")
             assert await take_rows(stream, 1) == [(3,)]
 
