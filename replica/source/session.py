@@ -160,7 +160,7 @@ class Session:
             self._connection.send_queries(group)
             for _ in group:
                 try:
-                    answer = await self._answer(self._options.connect_timeout)
+                    answer = await self._answer()
                     answers.append(answer.rows if isinstance(answer, ResultSet) else [])
                 except ServerError as error:
                     answers.append(error)
@@ -253,7 +253,7 @@ class Session:
         options = self._options
         port = self._transport.local_port if options.report_port is None else options.report_port
         self._connection.send_register_replica(options.server_id, host=options.report_host, port=port)
-        await self._answer(options.connect_timeout)
+        await self._answer()
 
     def start_dump(self, file: str, position: int, server_id: int, flags: int) -> None:
         """Send COM_BINLOG_DUMP from a position; an empty file name means the oldest file."""
@@ -398,10 +398,11 @@ class Session:
     async def _prompt(self, send: Callable[[str], None], sql: str) -> ConnectionEvent:
         """Send a statement whose answer is due within ``connect_timeout``."""
         send(sql)
-        return await self._answer(self._options.connect_timeout)
+        return await self._answer()
 
-    async def _answer(self, limit: float) -> ConnectionEvent:
-        """The answer to the last command, within ``limit`` seconds."""
+    async def _answer(self) -> ConnectionEvent:
+        """The answer to the last command, within ``connect_timeout`` seconds."""
+        limit = self._options.connect_timeout
         self._flush()
         try:
             async with asyncio.timeout(limit):
@@ -409,7 +410,9 @@ class Session:
                     await self._receive()
         except TimeoutError:
             self.abort()
-            raise ConnectionLostError(f"{self._options.address} did not answer within {limit:g} s") from None
+            raise ConnectionLostError(
+                f"{self._options.address} did not answer within {limit:g} s (connect_timeout)"
+            ) from None
         except asyncio.CancelledError:
             # A late answer would be taken for the answer to the next command.
             self.abort()
