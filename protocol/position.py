@@ -31,6 +31,11 @@ def split_file_name(name: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (name, "")
 
 
+def file_with_number(base: str, digits: str, number: int) -> str:
+    """The name of another file of the same log; ``digits`` is the number of one of its files, with leading zeros."""
+    return f"{base}.{number:0{len(digits)}d}"
+
+
 def file_number(name: str) -> int:
     """The number after the last dot of a binlog file's name; 0 if there is none."""
     return int(split_file_name(name)[1] or 0)

@@ -15,7 +15,7 @@ from typing import Final
 from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent, RotateEvent, TableMapEvent
 from protocol.constants import ARTIFICIAL, POSITION_MASK
 from protocol.errors import SchemaMismatchError
-from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
+from protocol.position import FIRST_POSITION, BinlogPosition, file_with_number, split_file_name
 from protocol.rows.table import Table
 
 from ..config.selection import SchemaMismatch
@@ -222,7 +222,7 @@ def _between(files: Sequence[LogFile], first: str, last: str, *, looks_beside: b
     for number in range(int(begin), int(digits) + 1):
         file = by_number.get(number)
         if file is None and looks_beside:
-            file = _sibling(files, f"{base}.{number:0{len(begin)}}")
+            file = _sibling(files, file_with_number(base, begin, number))
         if file is None:
             return None
         found.append(file)

@@ -6,6 +6,7 @@ has a connection of its own, because a connection can do nothing after a dump. R
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
@@ -13,7 +14,7 @@ from protocol.binlog.events import Event, FormatDescriptionEvent, GtidEvent, Rot
 from protocol.constants import EVENT_END_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
 from protocol.errors import BinlogNotFoundError, PositionInsideEventError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet
-from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
+from protocol.position import FIRST_POSITION, BinlogPosition, file_with_number, split_file_name
 
 from ..config.options import Options
 from ..transactions.boundary import Progress
@@ -62,8 +63,7 @@ class LogScan:
         if not digits:
             return [first]
 
-        def name(number: int) -> str:
-            return f"{base}.{number:0{len(digits)}d}"
+        name = partial(file_with_number, base, digits)
 
         low, step = int(digits), 1
         while await self._exists(name(low + step)):
@@ -207,7 +207,7 @@ class LogScan:
         base, digits = split_file_name(file)
         if not self._source.is_mariadb or not digits:
             return None
-        next_file = f"{base}.{int(digits) + 1:0{len(digits)}d}"
+        next_file = file_with_number(base, digits, int(digits) + 1)
         if not await self._exists(next_file):
             return None
         before = await self.gtids_before(BinlogPosition(file, end))
