@@ -160,12 +160,13 @@ class CarefulWriter:
         if value.is_wanted:
             yield f"start = position + {run.size}"
             yield f"position = start + {length}"
-            yield f"{value.name} = {self._variable_value(value)}"
+            yield f"{value.name} = {self._variable_value(value, length)}"
         else:
             yield f"position += {run.size} + {length}"
 
-    def _variable_value(self, value: Value) -> str:
-        text = self._expression(value.cell, v="data[start:position]")
+    def _variable_value(self, value: Value, length: str) -> str:
+        size = length if length == "n" else "position - start"
+        text = self._expression(value.cell, v="data[start:position]", n=size, s="start", e="position")
         if value.diff:
             return f"apply_diff({value.before}, data[start:position]) if diffs & {value.diff} else {text}"
         return text

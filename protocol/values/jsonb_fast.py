@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..constants import ColumnType
-from ..errors import DecodeError
 from .jsonb import (
     INT16,
     INT32,
@@ -50,7 +49,7 @@ from .jsonb import (
     read_opaque,
     variable_length,
 )
-from .jsonb_layouts import Layouts
+from .jsonb_layouts import UNUSUAL, Layouts, ReadAt
 from .jsonb_shapes import ContainerReader, OpaqueForm, Shape, Tools, UnusualError, compile_reader
 from .readers import decimal_reader
 
@@ -70,9 +69,6 @@ _FAMILIES: Final = bytes(INT16 if kind in (INT16, UINT16, INT32) else kind for k
 
 # An opaque DECIMAL begins with type, size, precision and scale.
 _DECIMAL_HEAD: Final = 4
-
-# Errors of the fast readers, after which the plain decoder reads the document.
-_UNUSUAL: Final = (UnusualError, DecodeError, IndexError, ValueError, struct.error)
 
 _INLINED_IF_LARGE: Final = frozenset({INT32, UINT32})
 
@@ -104,27 +100,29 @@ class JsonDecoder:
         self._last_object: ContainerReader = self._small_object
         # The reader of the last document of each type; the next document tries it first.
         self._roots = self._containers.copy()
+        # The shape of the last document of each type; None for one that is not remembered.
+        self._root_shapes: dict[int, Shape | None] = dict.fromkeys(self._containers)
+        #: Readers of documents of some sizes, of ``data[at:end]``.
+        self.by_size: dict[int, ReadAt] = {}
         self._layouts = self._no_layouts()
 
     def decode(self, data: bytes) -> JsonValue:
         """The value of a whole document; returns and raises the same as ``decode_json``."""
-        layouts = self._layouts
-        by_size = layouts.by_size
+        size = len(data)
+        return self.by_size.get(size, self.by_shape)(data, 0, size)
+
+    def by_shape(self, data: bytes, at: int, end: int) -> JsonValue:
+        """The document in ``data[at:end]``. Callers look for a reader in ``by_size`` before."""
         try:
-            if by_size and (known := by_size.get(len(data))) is not None:
-                for between, expected, values, build, account in known:
-                    if between(data) == expected:
-                        account.hits += 1
-                        return build(values(data))
-            kind = data[0]
-            if kind <= LARGE_ARRAY:
-                value = self._roots[kind](data[1:], 1)
-                if (read := self._roots[kind]) not in layouts.refused:
-                    layouts.miss(data, read)
+            if at < end and (kind := data[at]) <= LARGE_ARRAY:
+                value = self._roots[kind](data[at + 1 : end], 1)
+                shape = self._root_shapes[kind]
+                if shape is not None and shape not in self._layouts.refused:
+                    self._layouts.miss(data[at:end], shape)
                 return value
-        except _UNUSUAL:
+        except UNUSUAL:
             pass
-        return decode_json(data)
+        return decode_json(data[at:end])
 
     # ------------------------------------------------------------------------------------------ containers
 
@@ -134,6 +132,8 @@ class JsonDecoder:
         content = values_at + 3 * count
         if content > limit or limit > len(data) or depth > MAX_DEPTH:
             raise UnusualError
+        if depth == 1:
+            self._root_shapes[SMALL_OBJECT] = None
         if not count:
             return {}
         shape = None
@@ -143,7 +143,9 @@ class JsonDecoder:
             shape = shapes.get(data[text_start:text_end])
         if shape is None:
             shape = self._new_object(data, count, limit)
-        elif shape.reader is not None:
+        elif depth == 1:
+            self._root_shapes[SMALL_OBJECT] = shape
+        if shape.reader is not None:
             if depth == 1:
                 self._roots[SMALL_OBJECT] = shape.reader
             value = shape.reader(data, depth)
@@ -161,6 +163,8 @@ class JsonDecoder:
         content = 4 + 3 * count
         if content > limit or limit > len(data) or depth > MAX_DEPTH:
             raise UnusualError
+        if depth == 1:
+            self._root_shapes[SMALL_ARRAY] = None
         if not 0 < count <= _MAX_ELEMENTS:
             numbers = _numbers(SMALL, data, 0, 4, content, limit)
             if numbers is not None:
@@ -170,7 +174,9 @@ class JsonDecoder:
         shape = self._arrays.get(types)
         if shape is None:
             shape = self._new_array(types)
-        elif shape.reader is not None:
+        elif depth == 1:
+            self._root_shapes[SMALL_ARRAY] = shape
+        if shape.reader is not None:
             if depth == 1:
                 self._roots[SMALL_ARRAY] = shape.reader
             return shape.reader(data, depth)
@@ -349,6 +355,7 @@ class JsonDecoder:
             self._arrays.clear()
             self._compiled = self._others = 0
             self._roots = self._containers.copy()
+            self._root_shapes = dict.fromkeys(self._containers)
             self._last_object = self._small_object
             self._layouts = self._no_layouts()
         elif self._others >= _OTHERS_KEPT:
@@ -386,8 +393,8 @@ class JsonDecoder:
                 yield index, (kind, form)
 
     def _no_layouts(self) -> Layouts:
-        """Layouts to be made of shapes that are compiled: then it is known which inner containers recur."""
-        return Layouts(self._recurring, self._containers.values())
+        """Layouts of documents; of inner containers that are compiled it is known whether they recur."""
+        return Layouts(self.by_size, self._recurring, self.by_shape)
 
     def _recurring(self, kind: int, data: bytes, start: int) -> ContainerReader | None:
         """The function that reads a container whose contents recur; None for others."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from protocol.errors import DecodeError
 from protocol.values.jsonb import MAX_DEPTH, decode_json
 from protocol.values.jsonb_fast import SIGHTS_BEFORE_COMPILING, JsonDecoder
+from protocol.values.jsonb_layouts import Layouts
 from protocol.values.jsonb_shapes import Shape
 from tests.support.json_documents import (
     DOUBLE,
@@ -44,11 +45,11 @@ def shapes() -> list[Shape]:
 
 
 def calls(decoder: JsonDecoder, data: bytes) -> list[str]:
-    """The names of the Python functions that are called to decode a document, but for notes of its layout."""
+    """The names of the Python functions that are called to decode a document without a layout."""
     names: list[str] = []
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and frame.f_code.co_name != "miss":
+        if event == "call" and frame.f_code.co_name not in ("miss", "by_shape"):
             names.append(frame.f_code.co_name)
 
     sys.setprofile(profile)
@@ -220,6 +221,17 @@ def test_a_container_inside_of_itself_is_read_once(inner: int) -> None:
 # ------------------------------------------------------------------------------------- what is learned
 
 
+@pytest.fixture
+def no_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents are read by their shapes alone."""
+
+    def miss(layouts: Layouts, data: bytes, shape: Shape) -> None:
+        pass
+
+    monkeypatch.setattr(Layouts, "miss", miss)
+
+
+@pytest.mark.usefixtures("no_layouts")
 def test_a_shape_met_often_is_read_without_a_call_per_value() -> None:
     value = {"id": 70_000, "name": "oak", "ok": True, "size": {"x": 1.5, "y": None}, "tags": ["a", "b"]}
     decoder = JsonDecoder()
@@ -235,6 +247,7 @@ def test_a_shape_met_often_is_read_without_a_call_per_value() -> None:
     assert calls(decoder, document(other)) == ["decode", "read"]
 
 
+@pytest.mark.usefixtures("no_layouts")
 def test_inner_containers_are_read_by_the_outer_ones_reader() -> None:
     values = [
         {
@@ -251,6 +264,7 @@ def test_inner_containers_are_read_by_the_outer_ones_reader() -> None:
         check_same(decoder, document(value))
 
 
+@pytest.mark.usefixtures("no_layouts")
 def test_what_recurs_is_new_each_time() -> None:
     value = {"tags": ["a", "b"], "size": {"x": 1, "y": 2}}
     decoder = learned([value] * 30, sights=10)
@@ -264,6 +278,7 @@ def test_what_recurs_is_new_each_time() -> None:
     assert decoder.decode(document(value)) == second == value
 
 
+@pytest.mark.usefixtures("no_layouts")
 def test_documents_some_of_whose_parts_recur(seed: int) -> None:
     """Few contents before compiling and more than are kept afterwards; also large ones, and containers instead."""
     rng = random.Random(seed)
@@ -281,6 +296,7 @@ def test_documents_some_of_whose_parts_recur(seed: int) -> None:
         check_same(decoder, document(value, hole=rng.choice(HOLES)))
 
 
+@pytest.mark.usefixtures("no_layouts")
 def test_a_value_of_another_type_is_no_other_shape() -> None:
     decoder = learned([{"id": 1, "name": "oak"}] * 4)
     assert calls(decoder, document({"id": 1, "name": 1.5})) == ["decode", "read", "_value", "_outside"]
@@ -317,6 +333,7 @@ def test_compiled_readers_are_bounded() -> None:
     assert 0 < len(shapes()) - before <= 1024
 
 
+@pytest.mark.usefixtures("no_layouts")
 def test_frequent_shapes_survive_many_that_are_met_once() -> None:
     value = {"id": 1, "name": "oak"}
     decoder = learned([value] * 4)
