@@ -54,8 +54,8 @@ _NOT_IN_BATCHES: Final = _CHANGING_STATE | {
     EventType.TRANSACTION_PAYLOAD,
     EventType.MARIADB_PARTIAL_ROW_DATA,
 }
-#: Bytes of a batch: events are decoded this far ahead of the user, which takes little memory. With 8 KB, two rows events of
-#: documents, which then take 3 % more time; with 4 KB, transactions of one row take 5 % more.
+#: Bytes of a batch: events are decoded this far ahead of the user, which takes little memory. With 8 KB it would have
+#: two rows events of documents, which then take 3 % more time; with 4 KB, transactions of one row take 5 % more.
 BATCH_BYTES: Final = 6 << 10
 # In relay logs these may carry a position in another file.
 _ELSEWHERE: Final = frozenset({EventType.FORMAT_DESCRIPTION, EventType.ROTATE})

@@ -19,10 +19,9 @@ from ..records import record
 from ..values.inline import (
     Inline,
     Memo,
-    Shared,
     SharedConstants,
     bits,
-    dates,
+    date,
     datetime2,
     decimal,
     medium_integer,
@@ -36,6 +35,7 @@ from ..values.readers import (
     decimal_size,
     enum_label,
     fraction_size,
+    read_date,
     read_datetime,
     read_time,
     read_timestamp,
@@ -260,7 +260,7 @@ def apply_json_diff(before: object, data: bytes) -> object:
 
 
 def _date(column: Column) -> Cell:
-    return Cell("{f}[{v}]", Shared(dates), code="3s", size=3)
+    return _fixed(read_date, 3, date())
 
 
 def _year(column: Column) -> Cell:

@@ -340,9 +340,15 @@ _DAYS_KEPT = 40_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def dates() -> Memo[bytes, DateValue]:
-    """DATE by its three bytes. 70 [280]; 600 if most rows have days of their own, spread over thousands of years."""
-    return Memo(lambda stored: read_date(stored, 0), _DAYS_KEPT)
+def date() -> Inline:
+    """DATE by its number, as days that follow each other are neighbours in the cache. 70 [280]; 600 if most rows have
+    days of their own, spread over thousands of years.
+    """
+    return Inline("{c0}[{v} | {v1} << 16]", "HB", (Shared(_dates),))
+
+
+def _dates() -> Memo[int, DateValue]:
+    return Memo(lambda stored: read_date(stored.to_bytes(3, "little"), 0), _DAYS_KEPT)
 
 
 def _day(key: int) -> datetime | _Doubtful:
