@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -231,15 +232,25 @@ def same(left: Any, right: Any) -> bool:
 
 def check_same(decoder: JsonDecoder, data: bytes) -> None:
     """The decoder says what the plain one says, or both raise the same."""
+    _check_same(lambda: decoder.decode(data), data)
+
+
+def check_same_in_row(decoder: JsonDecoder, row: bytes, at: int, end: int) -> None:
+    """The same for a document among the bytes of a row, which may end before the document does."""
+    read = decoder.by_size.get(end - at, decoder.by_shape)
+    _check_same(lambda: read(row, at, end), row[at:end])
+
+
+def _check_same(decode: Callable[[], JsonValue], data: bytes) -> None:
     try:
         plain = decode_json(data)
     except DecodeError as error:
         with pytest.raises(DecodeError) as caught:
-            decoder.decode(data)
+            decode()
         same_error = (type(caught.value), str(caught.value)) == (type(error), str(error))
         assert same_error, data.hex()
     else:
-        assert same(decoder.decode(data), plain), data.hex()
+        assert same(decode(), plain), data.hex()
 
 
 def decoded(data: bytes) -> JsonValue:

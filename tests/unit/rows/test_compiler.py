@@ -17,6 +17,8 @@ from protocol.rows import compiler
 from protocol.rows.cells import CellTable
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.compiler import Image, RowCompiler
+from protocol.values.jsonb import decode_json
+from tests.support.json_documents import document
 
 INT = Column("id", ColumnType.LONG, 0, False, unsigned=False)
 VARCHAR = Column("name", ColumnType.VARCHAR, 40, False, charset="utf8mb4")
@@ -80,6 +82,34 @@ def test_columns_that_are_not_null_may_be_null_all_the_same() -> None:
     assert reader(data, 0, len(data)) == [(-7, "zoë", 2.5), (8, None, None), (-7, "", 2.5)]
     # The data ends here; an unpack of all adjacent columns would need more bytes.
     assert reader(b"\7", 0, 1) == [(None, None, None)]
+
+
+@pytest.mark.parametrize("length_bytes", [1, 2, 4])
+def test_documents_are_read_where_they_stand(length_bytes: int) -> None:
+    """Documents of one layout, alone and behind other values; a log may give any size of their length."""
+    documents = [document({"id": f"{number:04}", "on": number % 2 == 0}) for number in range(60)]
+    column = Column("document", ColumnType.JSON, length_bytes, True)
+
+    def stored(data: bytes) -> bytes:
+        return len(data).to_bytes(length_bytes, "little") + data
+
+    def rows(reader: Any, parts: list[bytes]) -> Any:
+        data = b"".join(parts)
+        # Bytes behind the rows, as a checksum.
+        return reader(data + b"\1\2\3\4", 0, len(data))
+
+    values = [decode_json(data) for data in documents]
+    alone = RowCompiler().reader(image(column))
+    parts = [b"\0" + stored(data) for data in documents]
+    assert rows(alone, [*parts, b"\1", *parts]) == [(value,) for value in [*values, None, *values]]
+    behind = RowCompiler().reader(image(INT, column, column))
+    parts = [b"\0" + struct.pack("<i", 7) + 2 * stored(data) for data in documents]
+    assert rows(behind, parts) == [(7, value, value) for value in values]
+    assert was_trusting(alone)
+    assert was_trusting(behind)
+    for reader, some in (alone, [b"\0" + stored(documents[0])]), (behind, parts):
+        with pytest.raises(DecodeError):
+            rows(reader, [*some[:-1], some[-1][:-2]])
 
 
 def test_a_second_image_that_is_null_ends_no_row() -> None:

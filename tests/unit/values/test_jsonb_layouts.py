@@ -16,6 +16,7 @@ from tests.support.json_documents import (
     SMALL_ARRAY,
     STRING,
     check_same,
+    check_same_in_row,
     decimal_10_2,
     document,
     packed,
@@ -122,6 +123,29 @@ def test_every_truncation_and_every_changed_byte(seed: int, thorough: bool) -> N
             for bits in (1, 2, 0x80, 0xFF, rng.randrange(1, 256)):
                 check_same(decoder, data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :])
         cases += 6 * len(data)
+
+
+def test_documents_in_rows(seed: int, thorough: bool) -> None:
+    """A document is read where it stands: at every place, with changed bytes around it, and cut off."""
+    rng = random.Random(seed)
+    found = 0
+    for _ in range(400 if thorough else 60):
+        data = document(random_value(rng, random_form(rng)), hole=rng.choice(HOLES))
+        decoder = practised([data, data], sights=3) if len(data) < 500 else JsonDecoder()
+        if not made(decoder):
+            continue
+        for before in (0, 1, 7, len(data)):
+            row = rng.randbytes(before) + data + rng.randbytes(rng.choice((0, 4)))
+            end = before + len(data)
+            hits_before = hits(decoder)
+            check_same_in_row(decoder, row, before, end)
+            found += hits(decoder) - hits_before
+            for cut in range(before, end):
+                check_same_in_row(decoder, row[:cut], before, end)
+                check_same_in_row(decoder, row, before, cut)
+            at = rng.randrange(before, end)
+            check_same_in_row(decoder, row[:at] + rng.randbytes(1) + row[at + 1 :], before, end)
+    assert found > 40
 
 
 def test_text_that_is_no_utf8_and_unknown_literals() -> None:
