@@ -66,7 +66,7 @@ _SIGHTS: Final = 8
 _FEW_SIGHTS: Final = 4
 # Bytes of documents kept to tell such values; others are only counted.
 _SIGHTS_BYTES: Final = 1 << 19
-# A layout takes some 10 KB.
+# A layout takes some 10 KB, and that of a document of 8 KB three times as much.
 _KEPT: Final = 256
 _SHAPES_KEPT: Final = 256
 _KEPT_OF_A_SIZE: Final = 4
@@ -90,12 +90,16 @@ _pack_halves = struct.Struct("<II").pack
 
 @record(slots=True, eq=False)
 class _Account:
-    """What the layouts of one shape have saved, and cost; ``sights`` has its documents without a layout by size."""
+    """What the layouts of one shape have saved, and cost; ``sights`` has its documents without a layout by size.
+
+    ``sizes`` are the sizes of which it has had layouts.
+    """
 
     hits: int = 0
     misses: int = 0
     spent: int = 0
     sights: dict[int, list[bytes]] = field(default_factory=dict)
+    sizes: set[int] = field(default_factory=set)
 
 
 @record(frozen=True, slots=True, eq=False)
@@ -168,8 +172,9 @@ class Layouts:
 
     def _drop(self, account: _Account) -> None:
         self._forget(account, *account.sights)
-        for size, layouts in list(self.layouts.items()):
-            self._put(size, [layout for layout in layouts if layout.account is not account])
+        for size in account.sizes:
+            known = self.layouts.get(size, [])
+            self._put(size, [layout for layout in known if layout.account is not account])
 
     def _put(self, size: int, layouts: list[_Layout]) -> None:
         """Have these layouts of documents of one size."""
@@ -208,6 +213,7 @@ class Layouts:
         )
         # A value of an earlier layout has changed since.
         left = [layout for layout in known if not plan.fits(layout.data)]
+        account.sizes.add(size)
         self._put(size, [_Layout(read, account, data, differing), *left][:_KEPT_OF_A_SIZE])
 
 

@@ -356,3 +356,28 @@ def test_shapes_that_are_noted_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         for _ in range(3):
             decoder.decode(document({f"other{number}": 1}))
     assert len(decoder._layouts._accounts) <= 20
+
+
+def test_many_shapes_in_rotation_cost_no_walk_over_all_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes beyond those that are noted push each other out: only their own layouts are looked at."""
+    monkeypatch.setattr(jsonb_layouts, "_PATIENCE", 1 << 30)
+    monkeypatch.setattr(jsonb_layouts, "_ALLOWANCE", 1 << 30)
+    decoder = JsonDecoder()
+    for number in range(5 * 200):
+        decoder.decode(document({f"key{number % 200}": "a" * (number % 31)}))
+    for number in range(200 * (SIGHTS + 5)):
+        decoder.decode(document({"text": "x" * (number % 200)}))
+    assert made(decoder) > 100
+    puts: list[int] = []
+    put = jsonb_layouts.Layouts._put
+
+    def counting(self: Any, size: int, layouts: Any) -> None:
+        puts.append(size)
+        put(self, size, layouts)
+
+    monkeypatch.setattr(jsonb_layouts.Layouts, "_put", counting)
+    for number in range(5 * 200):
+        decoder.decode(document({f"other{number % 200}": "a" * (number % 31)}))
+    assert len(decoder._layouts._accounts) == jsonb_layouts._SHAPES_KEPT
+    assert made(decoder) > 100
+    assert len(puts) < 100
