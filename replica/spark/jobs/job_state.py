@@ -52,6 +52,9 @@ _PROGRESS_SCHEMA: Final = pa.schema(
         ("consistent_since", _MOMENT),
     ]
 )
+# Each hundredth commit deletes those that are older. Delta keeps them for 30 days by default, and a save lists all
+# that are there: with 500 commits it took 0.013 s of processor, with 4,000 it took 0.053 s.
+_RETENTION: Final = MappingProxyType({"delta.logRetentionDuration": "interval 1 hours"})
 # The row with the query and the micro-batch, for readers that do not know them.
 _PLACE: Final = "place"
 _TEXTS: Final = MappingProxyType({"begins": "begins", "parked": "parked", "hold": "holds"})
@@ -427,7 +430,14 @@ def save_progress(target: str, state: JobState, batch: int, storage: Mapping[str
     """Write the progress of all tables, for people."""
     path = f"{target}/{PROGRESS}"
     rows = state.progress(batch, time.time())
-    write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite", storage_options=dict(storage))
+    write_deltalake(
+        path,
+        rows,
+        mode="overwrite",
+        schema_mode="overwrite",
+        configuration=dict(_RETENTION),
+        storage_options=dict(storage),
+    )
 
 
 def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
@@ -435,6 +445,9 @@ def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
     for folder in (FOLDER, PROGRESS):
         if DeltaTable.is_deltatable(f"{target}/{folder}", dict(storage)):
             table = DeltaTable(f"{target}/{folder}", storage_options=dict(storage))
+            if not _RETENTION.items() <= table.metadata().configuration.items():
+                # An earlier release has made the table.
+                table.alter.set_table_properties(dict(_RETENTION))
             table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
 
 
@@ -448,6 +461,7 @@ def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[
         f"{target}/{FOLDER}",
         rows,
         mode="overwrite",
+        configuration=dict(_RETENTION),
         storage_options=dict(storage),
         commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
     )

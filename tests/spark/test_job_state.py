@@ -1,0 +1,56 @@
+"""The state of a job with kept tables: what its Delta tables keep of earlier micro-batches."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
+
+from replica.spark.jobs import job_state
+from replica.spark.jobs.job_state import JobState, TableState
+
+_FOLDERS = (job_state.FOLDER, job_state.PROGRESS)
+_RETENTION = "delta.logRetentionDuration"
+
+
+def save(target: Path, *batches: int) -> None:
+    state = JobState(tables={"shop.t": TableState()})
+    for batch in batches:
+        job_state.save(str(target), state, "query", batch, {})
+        job_state.save_progress(str(target), state, batch, {})
+
+
+def commits(target: Path, folder: str) -> int:
+    return len([name for name in os.listdir(target / folder / "_delta_log") if name.endswith("0.json")])
+
+
+def test_old_commits_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_state, "_RETENTION", {_RETENTION: "interval 0 seconds"})
+    save(tmp_path, *range(205))
+    # Each tenth commit counts here.
+    assert [commits(tmp_path, folder) for folder in _FOLDERS] == [1, 1]
+    found = job_state.load(str(tmp_path), "query", 205, {})
+    assert found is not None
+    assert found[1] == 204
+
+
+def test_tables_of_an_earlier_release_get_the_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(job_state, "_RETENTION", {})
+        save(tmp_path, 0)
+    for _ in range(2):
+        job_state.vacuum(str(tmp_path), 1, {})
+    for folder in _FOLDERS:
+        table = DeltaTable(tmp_path / folder)
+        assert table.metadata().configuration[_RETENTION] == "interval 1 hours"
+    save(tmp_path, 1)
+    found = job_state.peek(str(tmp_path), {})
+    assert found is not None
+    assert found[1:] == ("query", 1)
