@@ -208,6 +208,16 @@ def _live_pieces(options: SourceOptions, sender: PieceSender) -> list[LogPiece]:
     # A folder of its own within ``spoolDir``, which may be the spool of a stream.
     folder = os.path.join(place or tempfile.gettempdir(), _batch_name())
     os.mkdir(folder, 0o700)
+    pieces: list[LogPiece] = []
+    try:
+        pieces = _fetched(options, sender, folder)
+    finally:
+        if not (pieces and sender.shares_folders):
+            shutil.rmtree(folder)
+    return pieces
+
+
+def _fetched(options: SourceOptions, sender: PieceSender, folder: str) -> list[LogPiece]:
     live = LiveLog(
         connection_options(options), folder, fail_on_data_loss=options.fail_on_data_loss, spool_bytes=1 << 62
     )
@@ -218,10 +228,7 @@ def _live_pieces(options: SourceOptions, sender: PieceSender) -> list[LogPiece]:
         if start.key >= end.key or (start.is_sought_by_gtid(end) and start.has_all_of(end)):
             return []
         live.follow(start, is_new=True)
-        pieces = sender.send(live.pieces(start, live.reach(end), sender.max_bytes))
-    if not sender.shares_folders:
-        shutil.rmtree(folder)
-    return pieces
+        return sender.send(live.pieces(start, live.reach(end), sender.max_bytes))
 
 
 def _batch_name() -> str:

@@ -65,7 +65,7 @@ class PieceSender:
             self._objects.delete_up_to(end)
 
     def prepare(self) -> None:
-        """Delete what an earlier run has left."""
+        """Delete what an earlier run has left. Later calls do nothing."""
         if not self.shares_folders:
             self._folder()
 

@@ -180,12 +180,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 spool_bytes=options.max_spool_bytes,
                 schemas_copy=schemas_copy(options),
             )
-            self._sender.prepare()
         return self._live
 
     def _following(self, start: Offset, is_new: bool) -> LiveLog:
         live = self._log()
         live.follow(start, is_new=is_new)
+        # Once the spool is locked: another query that has the same ``spoolDir`` needs its objects.
+        self._sender.prepare()
         return live
 
     def _take(self, live: LiveLog, begin: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:

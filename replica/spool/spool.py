@@ -11,6 +11,7 @@ its events were fsynced. After a restart, events after the last boundary are cut
 connects to no server.
 """
 
+import contextlib
 import fcntl
 import functools
 import json
@@ -83,14 +84,17 @@ class Segment:
 
 
 def _exclusive(method: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let only one thread at a time run the method."""
+    """Let only one thread at a time run the method, which raises ``CheckpointError`` for a full disk and the like."""
 
     @functools.wraps(method)
     def run(*arguments: _P.args, **named: _P.kwargs) -> _T:
         spool = arguments[0]
         assert isinstance(spool, Spool)
         with spool._access:
-            return method(*arguments, **named)
+            try:
+                return method(*arguments, **named)
+            except OSError as error:
+                raise CheckpointError(f"spoolDir {spool._folder}: {error.strerror or error}") from error
 
     return run
 
@@ -122,9 +126,11 @@ class Spool:
 
     @_exclusive
     def close(self) -> None:
-        """Close the files and release the lock."""
+        """Close the files and release the lock. What could not be written since the last ``sync`` is given up."""
         if self._file is not None:
-            self._file.close()
+            # On a full disk. No offset that was published needs these events, and the next query fetches them anew.
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
         self._lock.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from protocol.errors import (
+    AuthenticationError,
+    CheckpointError,
     ConfigurationError,
     SchemaMismatchError,
     SourceChangedError,
@@ -333,3 +337,31 @@ def test_what_a_stream_needs(mysql97: Server, readers: Readers) -> None:
         source.streamReader(schema)
     with pytest.raises(ConfigurationError, match="endingOffsets: a stream has no end"):
         BinlogDataSource({"user": "u", "endingOffsets": "{}"}).streamReader(schema)
+
+
+def test_a_second_query_leaves_the_objects_of_the_first_alone(
+    mysql97: Server, readers: Readers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replica.spool.shipping.SHIPPED_BYTES", 0)
+    monkeypatch.setattr("replica.spool.spool._LOCK_SECONDS", 0.1)
+    shared = tmp_path / "objects"
+    options = {"spoolDir": f"file://{shared}", "spoolCache": tmp_path / "cache", "sharedFolders": "false"}
+    first, second = readers(mysql97, **options), readers(mysql97, **options)
+    with mysql97.fresh_schema() as schema:
+        start = first.initialOffset()
+        first.latestOffset(start, ALL)
+        mysql97.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+        [partition] = first.partitions(start, next_offset(first, start))
+        with pytest.raises(CheckpointError, match="another query uses this folder"):
+            second.latestOffset(second.initialOffset(), ALL)
+        assert list(shared.glob("*.piece"))
+        assert list(first.read(partition)) == []
+
+
+@pytest.mark.parametrize("wrong", [{}, {"startingOffsets": "latest"}, {"user": "nobody"}])
+def test_a_batch_without_pieces_leaves_no_folder(
+    mysql97: Server, tmp_path: Path, wrong: dict[str, str]
+) -> None:
+    with contextlib.suppress(AuthenticationError):
+        assert live_ids(options_of(mysql97, tmp_path) | wrong) == []
+    assert os.listdir(tmp_path) == []

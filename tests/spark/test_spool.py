@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import stat
 import threading
 from collections.abc import Iterator
@@ -254,6 +255,23 @@ def test_what_is_missing_belongs_to_the_batch_it_begins_in(writer: Writer) -> No
         assert spool.covers(writer.offset(4))
     resumed = list(spool.resume(writer.offset(4)))
     assert [(segment.gap, place) for segment, place in resumed][:1] == [("purged", spool.segments[0].head)]
+
+
+def test_a_full_disk_is_named_and_the_folder_is_free_again(writer: Writer) -> None:
+    writer.write(0, 1)
+    writer.spool.sync()
+    writer.write(1, 2)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file may grow any more: the system refuses that as on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match=rf"^spoolDir {writer.folder}: File too large$"):
+            writer.spool.sync()
+        writer.spool.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    spool = writer.again()
+    assert numbers(spool.pieces(writer.offset(0), writer.offset(1), 1 << 30)) == [0]
 
 
 def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
