@@ -71,7 +71,7 @@ class ChangesTable(KeptTable):
     def conform(self, rows: pa.Table, fills: Mapping[str, str | None], step: Step) -> None:
         """Give the table the columns that ``rows`` have and it lacks, and types that hold the values of both."""
         wanted = {name: rows.schema.field(name).type for name in column_names(rows)}
-        self._check_names(wanted)
+        self.check_columns(wanted)
         if self.table is None:
             self._create(wanted)
             return

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from protocol.errors import CheckpointError, ConfigurationError
+from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
 from protocol.records import record
@@ -42,6 +42,7 @@ from ...sql.token_reader import TableName
 from ..packed import without_durations
 from ..table_mode import spark_type
 from .job_state import TableState, known_columns
+from .kept_table import check_columns
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
 from .staging import schema_from_text, schema_to_text
 
@@ -209,7 +210,8 @@ def _refused(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan]) ->
         name = ".".join(one.identity)
         try:
             one.check()
-        except ConfigurationError as error:
+            check_columns(name, (column.name for column in plans[one.identity].table.columns))
+        except (ConfigurationError, SchemaMismatchError) as error:
             refused[name] = str(error)
         else:
             if plans[one.identity].shape.primary is None:

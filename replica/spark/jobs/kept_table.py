@@ -208,7 +208,7 @@ class KeptTable(ABC):
     def conform(self, rows: pa.Table, fills: Mapping[str, str | None], step: Step) -> None:
         """Give the table the columns of ``rows``; ``fills`` has the values of new columns in present rows."""
         wanted = {name: rows.schema.field(name).type for name in column_names(rows)}
-        self._check_names(wanted)
+        self.check_columns(wanted)
         found = self.fields()
         if self.table is None:
             self._create(wanted)
@@ -430,13 +430,20 @@ class KeptTable(ABC):
         except Exception as error:
             raise SchemaMismatchError(f"{self.name}: Delta cannot hold such a table: {error}") from error
 
-    def _check_names(self, names: Mapping[str, pa.DataType]) -> None:
-        taken = {field.name for field in self.own_fields} & set(names)
-        odd = [name for name in names if "`" in name]
-        if taken or odd:
-            raise SchemaMismatchError(
-                f"{self.name}: no column of a kept table may be called {', '.join([*taken, *odd])}: exclude the table"
-            )
+    def check_columns(self, names: Iterable[str]) -> None:
+        """Raises ``SchemaMismatchError`` for columns of the source that the table cannot have."""
+        check_columns(self.name, names, [field.name for field in self.own_fields])
+
+
+def check_columns(table: str, names: Iterable[str], own: Sequence[str] = ()) -> None:
+    """Raises ``SchemaMismatchError`` for names that no kept table can have, or that it has itself (``own``)."""
+    # To Delta and to Spark, names that differ in letter case are the same.
+    taken = {name.lower() for name in own}
+    odd = [name for name in names if "`" in name or name.lower() in taken]
+    if odd:
+        raise SchemaMismatchError(
+            f"{table}: no column of a kept table may be called {', '.join(odd)}: exclude the table"
+        )
 
 
 def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]:

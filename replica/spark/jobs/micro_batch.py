@@ -123,6 +123,7 @@ class Batch:
         state, kept, source = self._state, self._table(name), settled.target.table(name)
         place, known = settled.offset, settled.state.tables[name]
         begin = place_number(state.epoch, file_number(place.file), place.position)
+        kept.check_columns(source.fields())
         if source.table is not None:
             kept.take_over(source, step, (settled.moment, begin), known.key)
         elif kept.table is not None:

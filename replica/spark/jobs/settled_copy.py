@@ -9,6 +9,7 @@ killed goes on. This module plans nothing of its own: ``first_copy`` and ``keepe
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
 
-from protocol.errors import ConfigurationError, ReplicaError
+from protocol.errors import ConfigurationError, ReplicaError, SchemaMismatchError
 from protocol.position import BinlogPosition
 from protocol.records import record
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_LOGGER: Final = logging.getLogger(__name__)
 # Options of the job's own connection, and of where it begins.
 _OWN: Final = frozenset({"serverid", "sourcename", "startingoffsets", "startingtimestamp", "startinggtidset"})
 _SPOOL: Final = "spooldir"
@@ -221,11 +223,23 @@ class ExactBeginning:
         return JobState.from_rows([tuple(row) for row in found["rows"]]), found["offset"]
 
     def _take(self, settled: Settled) -> None:
-        for name in settled.state.tables:
+        for name in list(settled.state.tables):
             source, kept = settled.target.table(name), self._target.table(name)
+            try:
+                kept.check_columns(source.fields())
+            except SchemaMismatchError as error:
+                self._park(settled.state, name, error)
+                continue
             if source.table is not None:
                 kept.take_over(source, Step(PLANTED, settled.number, 1))
         copy_files(settled, self._target)
+
+
+    def _park(self, state: JobState, name: str, error: SchemaMismatchError) -> None:
+        _LOGGER.error("a table is not kept: %s", error)
+        state.parked[name] = f"{error} -- {self._target.remedy(name)}"
+        for known in (state.tables, state.waiting, state.again):
+            known.pop(name, None)
 
 
 def copy_files(settled: Settled, target: Target) -> None:
