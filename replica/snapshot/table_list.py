@@ -1,7 +1,7 @@
 """Finds the tables to copy on the source, with their columns and keys: asks information_schema."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +10,7 @@ from protocol.errors import ConfigurationError, PrivilegeError, ServerError
 from protocol.records import record
 
 from ..config.options import Options
+from ..config.table_filter import table_filter
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.server_facts import Source
@@ -78,7 +79,21 @@ async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed
     return sorted(wanted, key=lambda one: one.identity)
 
 
-async def may_select(session: Session) -> bool:
+async def check_found(session: Session, patterns: Iterable[str], found: Collection[TableId]) -> None:
+    """Raise ``ConfigurationError`` if a copy would end at once, and leave out what the user does not see."""
+    for pattern in patterns:
+        wants = table_filter([pattern])
+        if wants is not None and not any(wants(*table) for table in found):
+            raise ConfigurationError(
+                f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
+            )
+    if not found and not await _may_select(session):
+        raise ConfigurationError(
+            "start: the user lacks SELECT, and a copy cannot begin: GRANT SELECT on the tables, such as shop.*"
+        )
+
+
+async def _may_select(session: Session) -> bool:
     """Whether the user has SELECT on anything; True where a role may have it, whose privileges are not listed."""
     grants = [
         text.partition(" ON ") for (text,) in await session.query("SHOW GRANTS", 1) if isinstance(text, str)

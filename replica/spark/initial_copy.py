@@ -34,7 +34,7 @@ from ..snapshot.chunk_reader import prepare_session
 from ..snapshot.key_splits import split_by_key
 from ..snapshot.range_reader import RangeChunk, read_ranges
 from ..snapshot.row_keys import KeyRange
-from ..snapshot.table_list import check_tables, list_tables, read_plans
+from ..snapshot.table_list import check_found, check_tables, list_tables, read_plans
 from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
 from ..source.server_facts import ask
@@ -84,6 +84,7 @@ async def _plan(options: SourceOptions) -> list[tuple[tuple[TableId, tuple[KeyRa
         wants = table_filter(options.settings.tables, options.settings.exclude_tables)
         listed = await list_tables(session, wants)
         check_tables(listed)
+        await check_found(session, options.settings.tables, [one.identity for one in listed])
         plans = await read_plans(session, source, [one.identity for one in listed], connection)
         readers: list[list[tuple[TableId, tuple[KeyRange, ...]]]] = [
             [] for _ in range(options.snapshot_parallelism)

@@ -5,7 +5,7 @@ and ``Delivery`` follow the copy through the account; the chunks are read by ``C
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from time import monotonic
 
 from protocol.errors import ConfigurationError
@@ -20,7 +20,7 @@ from ..snapshot.marks import LOWEST, Place
 from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
 from ..snapshot.source_marks import high_mark
-from ..snapshot.table_list import check_tables, key_columns_of, list_tables, may_select, read_plans
+from ..snapshot.table_list import check_found, check_tables, key_columns_of, list_tables, read_plans
 from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
 from ..source.resolve_start import StartPoint, is_same_server
@@ -101,7 +101,7 @@ class StreamCopy:
         state = None if text is None else CopyState.from_text(text, listed)
         if state is None:
             check_tables(listed.values())
-            await self._check_found(session, listed)
+            await check_found(session, self._options.tables, listed)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
             table
@@ -269,16 +269,3 @@ class StreamCopy:
             f"{first_names(keyless)}: there is no key to copy by: {where} set snapshot_locking='rows', add a "
             "primary key, or leave the table out with exclude_tables="
         )
-
-    async def _check_found(self, session: Session, found: Collection[TableId]) -> None:
-        """Raise if a copy would end at once, and leave out what the user does not see."""
-        for pattern in self._options.tables:
-            wants = table_filter([pattern])
-            if wants is not None and not any(wants(*table) for table in found):
-                raise ConfigurationError(
-                    f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
-                )
-        if not found and not await may_select(session):
-            raise ConfigurationError(
-                "start: the user lacks SELECT, and a copy cannot begin: GRANT SELECT on the tables, such as shop.*"
-            )

@@ -30,7 +30,7 @@ from ...snapshot.chunk_reader import prepare_session
 from ...snapshot.key_splits import key_ranges
 from ...snapshot.read_plan import ReadPlan
 from ...snapshot.row_keys import KeyRange
-from ...snapshot.table_list import Listed, list_tables, read_plans
+from ...snapshot.table_list import Listed, check_found, list_tables, read_plans
 from ...source.dump import Greeted
 from ...source.resolve_start import log_end
 from ...source.session import Session
@@ -155,7 +155,7 @@ def range_from_json(data: list[list[str] | None]) -> KeyRange:
 async def make_plan(options: Options, wants: Callable[[str], bool], least: int) -> CopyPlan:
     """The plan for all wanted tables as they are now; a table of many rows has at least ``least`` ranges.
 
-    Raises ``ConfigurationError`` if no table can be kept.
+    Raises ``ConfigurationError`` if no table can be kept, or there is none.
     """
     offset = await find_offset(options, "snapshot")
     greeted = await Greeted.open(options)
@@ -165,6 +165,7 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
         reading = await reader.read()
         await prepare_session(session)
         listed = await list_tables(session, lambda schema, name: wants(f"{schema}.{name}"))
+        await check_found(session, options.tables, [one.identity for one in listed])
         plans = await read_plans(session, source, [one.identity for one in listed], options)
         refused = _refused(listed, plans)
         listed = [one for one in listed if ".".join(one.identity) not in refused]
