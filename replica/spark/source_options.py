@@ -123,10 +123,10 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises ``ConfigurationError``, which names the option.
     """
     named = {name.lower(): (name, value) for name, value in given.items()}
-    unknown = named.keys() - _NAMES.keys()
+    unknown = [name for key, (name, _) in sorted(named.items()) if key not in _NAMES]
     if unknown:
         raise ConfigurationError(
-            f"mysql-binlog: unknown option {', '.join(sorted(named[name][0] for name in unknown))}; the options are "
+            f"mysql-binlog: unknown option {', '.join(map(_with_hint, unknown))}; the options are "
             f"{', '.join(sorted(_NAMES.values()))}"
         )
     values = {_NAMES[name]: value for name, (_, value) in named.items()}
@@ -141,6 +141,16 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
     _check(options, values)
     return options
+
+
+def _with_hint(name: str) -> str:
+    """An unknown option with those that it may mean. Those of ``replica.connect`` are parts of some names here."""
+    from difflib import get_close_matches
+
+    wanted = name.lower().replace("_", "")
+    near = [known for known in _NAMES if wanted in known] or get_close_matches(wanted, _NAMES, 1)
+    hint = " or ".join(_NAMES[known] for known in near[:2])
+    return f"{name} (did you mean {hint}?)" if hint else name
 
 
 def parse_size(name: str, text: str) -> int:

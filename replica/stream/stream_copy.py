@@ -21,7 +21,6 @@ from ..snapshot.read_plan import ReadPlan
 from ..snapshot.snapshot_copy import SnapshotCopy
 from ..snapshot.source_marks import high_mark
 from ..snapshot.table_list import check_found, check_tables, key_columns_of, list_tables, read_plans
-from ..snapshot.transaction_touches import TableId
 from ..source.hosts import first_host
 from ..source.resolve_start import StartPoint, is_same_server
 from ..source.server_facts import Source, has_exact_gtids

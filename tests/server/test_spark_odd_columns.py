@@ -62,6 +62,8 @@ def test_the_other_tables_are_kept(
     assert found is not None
     [(parked, reason)] = found[0].parked.items()
     assert parked == f"{shop}.odd"
-    assert reason.startswith(f"{shop}.odd: no column of a kept table may be called {column}: exclude the table -- ")
+    assert reason.startswith(
+        f"{shop}.odd: no column of a kept table may be called {column}: exclude the table -- "
+    )
     assert {row["id"] for row in rows_of(kept.target, f"{shop}.plain")} == {1, 2}
     assert rows_of(kept.target, f"{shop}.odd") == []

@@ -77,7 +77,16 @@ def test_a_table_is_no_pattern() -> None:
     [
         ({}, "path: give the binlog files"),
         ({"path": ""}, "path: the value is empty"),
-        ({"path": "/logs", "tables": "a.b"}, "unknown option tables"),
+        (
+            {"path": "/logs", "tables": "a.b"},
+            r"option tables \(did you mean includeTables or excludeTables\?\); ",
+        ),
+        (
+            {"path": "/logs", "includeTabels": "a.b"},
+            r"option includeTabels \(did you mean includeTables\?\); ",
+        ),
+        ({"user": "u", "tls_ca": "x"}, r"unknown option tls_ca \(did you mean tlsCa\?\); the options are "),
+        ({"user": "u", "colour": "x"}, "unknown option colour; the options are connectTimeout, "),
         ({"path": "/logs", "includeTables": "orders"}, "includeTables: .*'orders'"),
         ({"path": "/logs", "schemaMode": "rows"}, "schemaMode: one of envelope, table"),
         ({"path": "/logs", "schemaMode": "table"}, "table: schemaMode=table needs"),

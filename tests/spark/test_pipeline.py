@@ -77,8 +77,6 @@ def test_without_java_one_line_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="needs Java 17"):
-        pipeline.require_java()
     assert pipeline.main([]) == 1
     assert capsys.readouterr().err.startswith(
         "pipeline: error: Spark needs Java 17 or later, and there is none in"

@@ -13,6 +13,7 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
 
     job_arguments     the command line arguments that all jobs share
     spark_session     the SparkSession, the folders of a job's state, running and ending a query
+    spark_errors      what is wrong with Spark or its machines, in one line
     delta_append      appending to a Delta table exactly once, for ``changelog``
     parquet_append    the same for Parquet on an object store; ``partitioned_files`` writes the files of both
     changelog_layout  which rows share a file

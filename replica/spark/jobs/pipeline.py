@@ -10,7 +10,6 @@ reader of Delta.
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ConfigurationError, ReplicaError
+from protocol.errors import ReplicaError
 
 from ...demo import DemoSource
 from ...demo.source import USER
 from . import mirror
+from .spark_errors import require_java
 from .spark_session import Pace, await_queries, require_delta, require_spark, session_for
 
 if TYPE_CHECKING:
@@ -71,17 +71,6 @@ def tables(target: str) -> "dict[str, pa.Table]":
         table = dataset(DeltaTable(str(folder)), str(folder), NO_STORAGE).to_table()
         found[f"{SCHEMA}.{folder.name}"] = table.sort_by(table.column_names[0])
     return found
-
-
-def require_java() -> None:
-    """Raises ``ConfigurationError`` if Spark would find no Java."""
-    home = os.environ.get("JAVA_HOME")
-    program = shutil.which("java") if home is None else shutil.which("java", path=os.path.join(home, "bin"))
-    if program is None:
-        where = "on the PATH" if home is None else f"in JAVA_HOME, {home}"
-        raise ConfigurationError(
-            f"Spark needs Java 17 or later, and there is none {where} -- apt-get install openjdk-17-jre-headless"
-        )
 
 
 def text_table(table: "pa.Table", rows: int = _ROWS_SHOWN) -> str:

@@ -234,7 +234,6 @@ class ExactBeginning:
                 kept.take_over(source, Step(PLANTED, settled.number, 1))
         copy_files(settled, self._target)
 
-
     def _park(self, state: JobState, name: str, error: SchemaMismatchError) -> None:
         _LOGGER.error("a table is not kept: %s", error)
         state.parked[name] = f"{error} -- {self._target.remedy(name)}"

@@ -21,6 +21,8 @@ import replica.spark
 from protocol.errors import CheckpointError, ConfigurationError, MissingExtraError, ReplicaError
 from protocol.records import record
 
+from .spark_errors import plain_errors, require_java
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.datasource import DataSource
@@ -195,7 +197,8 @@ def open_session(
     """The given session, else the active one, else a new one; each gets the source ``mysql-binlog``.
 
     ``spark-submit`` configures a new session. Without it the master is ``master`` or ``local[*]``, which only this
-    machine can reach. A new session has these ``settings``, too. Raises ``MissingExtraError`` without PySpark.
+    machine can reach. A new session has these ``settings``, too. Raises ``MissingExtraError`` without PySpark, and
+    ``ConfigurationError`` without Java.
     """
     require_spark()
     from pyspark.sql import SparkSession
@@ -205,6 +208,7 @@ def open_session(
         builder = SparkSession.builder.appName(name)
         settings = {**_SETTINGS, **settings}
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            require_java()
             _prepare_environment()
             master = master or "local[*]"
         if master is not None:
@@ -247,17 +251,21 @@ def save(frame: "DataFrame", source: "type[DataSource]", options: Mapping[str, s
 def session_for(
     name: str, master: str | None = None, settings: Mapping[str, str] = _NO_SETTINGS
 ) -> Iterator["SparkSession"]:
-    """``open_session`` for the time of a command. A session that was active before stays open."""
+    """``open_session`` for the time of a command. A session that was active before stays open.
+
+    Raises a ``ReplicaError`` of one line for what is wrong with Spark, or with its machines.
+    """
     require_spark()
     from pyspark.sql import SparkSession
 
     before = SparkSession.getActiveSession()
-    session = open_session(before, name=name, master=master, settings=settings)
-    try:
-        yield session
-    finally:
-        if before is None:
-            session.stop()
+    with plain_errors():
+        session = open_session(before, name=name, master=master, settings=settings)
+        try:
+            yield session
+        finally:
+            if before is None:
+                session.stop()
 
 
 def read_stream(
