@@ -42,6 +42,11 @@ class Timeline:
         return len(self._places)
 
     @property
+    def changes(self) -> tuple[Place, ...]:
+        """The places at which the state changes."""
+        return self._places[1:]
+
+    @property
     def last(self) -> State:
         """The state at the end of what is known."""
         return _known(self._states[-1])
@@ -103,6 +108,12 @@ class SchemaHistory:
         if timelines is None:
             timelines = {table: Timeline(self._begin, state) for table, state in self.catalog.listed.items()}
         self._timelines = dict(timelines)
+        # The tables that the statement before a place has changed. A stream that begins in the past asks for each
+        # statement of the log; a walk over 20,000 tables took 5 ms of each.
+        self._changed: dict[Place, dict[TableName, None]] = {}
+        for table, timeline in self._timelines.items():
+            for place in timeline.changes:
+                self._changed.setdefault(place, {})[table] = None
 
     @property
     def begin(self) -> BinlogPosition:
@@ -182,6 +193,7 @@ class SchemaHistory:
             timeline.prune(place)
             if len(timeline) == 1 and timeline.last is None:
                 del self._timelines[table]
+        self._changed = {known: tables for known, tables in self._changed.items() if known > place}
         self._begin = max(self._begin, min(place, self._head))
 
     def _put(self, table: TableName, place: Place, state: State) -> None:
@@ -189,6 +201,7 @@ class SchemaHistory:
         if timeline is None:
             self._timelines[table] = timeline = Timeline(self._begin, None)
         timeline.put(place, self.catalog.shared(state))
+        self._changed.setdefault(place, {})[table] = None
 
     def _join(self, table: TableName, place: Place, state: State) -> None:
         timeline = self._timelines.get(table)
@@ -196,8 +209,9 @@ class SchemaHistory:
             self._put(table, place, state)
 
     def _changes_at(self, place: Place) -> Iterator[TableChange]:
-        for table, timeline in self._timelines.items():
-            found = timeline.change_at(place)
+        for table in self._changed.get(place, ()):
+            timeline = self._timelines.get(table)
+            found = None if timeline is None else timeline.change_at(place)
             if found is not None:
                 yield TableChange(table, *found)
 

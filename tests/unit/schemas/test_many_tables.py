@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 import tracemalloc
 
+import pytest
+
 from protocol.position import BinlogPosition
 from replica.schemas.baseline import baseline
 from replica.schemas.catalog import Statement
-from replica.schemas.timeline import SchemaHistory
+from replica.schemas.timeline import SchemaHistory, Timeline
 from tests.support.listed_tables import rows_of
 from tests.support.shape_text import MYSQL
 
@@ -51,3 +53,35 @@ def test_what_a_statement_costs_does_not_grow() -> None:
         costs.append(time.process_time() - begin)
     few, many = costs
     assert many < few * 5 + 0.5
+
+
+@pytest.mark.parametrize("how", ["applied", "loaded", "joined"])
+def test_a_statement_that_the_history_is_ahead_of_looks_at_its_own_tables(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that begins in the past follows all statements of the log again: the history knows what each did."""
+    history = history_of(MANY)
+    for number in range(10):
+        history.apply(alter(number), BinlogPosition("binlog.000001", 100 + number))
+    if how == "loaded":
+        history = SchemaHistory.from_lines(history.to_lines())
+    if how == "joined":
+        longer = history_of(MANY)
+        longer.join(history)
+        history = longer
+    looked_at: list[object] = []
+    look = Timeline.change_at
+
+    def count(timeline: Timeline, place: tuple[int, int]) -> object:
+        looked_at.append(timeline)
+        return look(timeline, place)
+
+    monkeypatch.setattr(Timeline, "change_at", count)
+    for number in range(10):
+        changes = history.apply(alter(number), BinlogPosition("binlog.000001", 100 + number))
+        assert [change.table.name for change in changes] == [f"t{number % 5}"]
+    assert len(looked_at) == 10
+
+
+def alter(number: int) -> Statement:
+    return Statement(f"ALTER TABLE t{number % 5} ADD z{number} INT", "shop", MYSQL)
