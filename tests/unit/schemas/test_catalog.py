@@ -159,6 +159,24 @@ def test_a_swap_tells_both_renames() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("RENAME TABLE t TO u", {"shop.t": "unknown", "shop.u": "unknown", "shop.v": "c"}),
+        ("RENAME TABLE v TO w, t TO u", {"shop.t": "unknown", "shop.u": "unknown", "shop.w": "c"}),
+        ("RENAME TABLE t TO w, u TO t, w TO u", {"shop.t": "b", "shop.u": "a", "shop.v": "c"}),
+        ("RENAME TABLE t TO t", {"shop.t": "a", "shop.u": "b", "shop.v": "c"}),
+    ],
+)
+def test_mariadb_logs_that_a_temporary_table_is_renamed(statement: str, expected: dict[str, str]) -> None:
+    """Then there may be a table of the new name. Rows of it had the names of the other table."""
+    catalog = catalog_of(
+        "CREATE TABLE t (a INT)", "CREATE TABLE u (b INT)", "CREATE TABLE v (c INT)", dialect=MARIADB
+    )
+    apply(catalog, statement, dialect=MARIADB)
+    assert tables(catalog) == expected
+
+
 def test_the_reason_names_the_statement_that_lost_the_trail() -> None:
     catalog = catalog_of("CREATE TABLE t (a INT)", "ALTER TABLE t FROBNICATE", "ALTER TABLE t ADD b INT")
     assert catalog.get(T) == Unknown("unknown clause at 'FROBNICATE': ALTER TABLE t FROBNICATE")
