@@ -81,6 +81,7 @@ class BinlogStream(OneProcess, GroupedStream):
         # A place that is done, and that a semi-synchronous source may not have heard of.
         self._overdue: tuple[str, int] | None = None
         self._work = LastingWork()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = asyncio.Event()
         self._retry = Retry(options, self._closing, _LOGGER)
         self._error: ReplicaError | None = None
@@ -128,6 +129,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _next_of_new_batch(self) -> Event:
         """The user is done with the batch: do what the delivery asks for until there is a new batch."""
+        self._check_loop()
         while True:
             try:
                 await self._serve(self._delivery.advance())
@@ -262,6 +264,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def aclose(self) -> None:
         """End the stream and close its connections. May be called repeatedly, and from any task."""
+        self._check_loop()
         self._closing.set()
         self._batch = iter(())
         self._abort()
@@ -300,6 +303,13 @@ class BinlogStream(OneProcess, GroupedStream):
 
     # Connections.
 
+    def _check_loop(self) -> None:
+        """Raise in another event loop than that of the connection, where its bytes would be waited for in vain."""
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise RuntimeError(
+                "the stream was opened in another event loop: open, iterate and close it below one asyncio.run()"
+            )
+
     @property
     def _has_ended(self) -> bool:
         return self._closing.is_set()
@@ -313,6 +323,7 @@ class BinlogStream(OneProcess, GroupedStream):
     async def _connect(self) -> None:
         if self._source is not None or self._has_ended:
             raise RuntimeError("a stream is opened once: connect a new stream with start=stream.checkpoint")
+        self._loop = asyncio.get_running_loop()
         self._show("connecting")
         stored = await self._upkeep.load()
         start = stored or self._options.start

@@ -136,3 +136,24 @@ async def test_aclose_while_the_stream_connects_ends_the_loop(statements: int) -
                 async for _ in stream:
                     pass
         assert stream.status.state == "closed"
+
+
+def test_another_event_loop_is_refused() -> None:
+    """The bytes of the connection would be waited for in vain: as below a second asyncio.run()."""
+    log = transaction(Log(), 1)
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        source = mysql(log)
+        serve = serving(source)
+        first.run_until_complete(serve.__aenter__())
+        stream = replica.connect(source.dsn, start="earliest")
+        first.run_until_complete(stream.__aenter__())
+        for work in (stream.__anext__, stream.aclose):
+            with pytest.raises(RuntimeError, match="the stream was opened in another event loop"):
+                second.run_until_complete(asyncio.wait_for(work(), 5))
+        assert type(first.run_until_complete(stream.__anext__())).__name__ == "FormatDescriptionEvent"
+        first.run_until_complete(stream.aclose())
+        first.run_until_complete(serve.__aexit__(None, None, None))
+    finally:
+        first.close()
+        second.close()
