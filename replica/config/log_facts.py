@@ -15,6 +15,7 @@ EVENTS: Final = {
     "names-corrected": "information_schema differs from the statements of the log: table, binlog_file, "
     "binlog_position",
     "pattern-unmatched": "a pattern of tables= has matched nothing: source, pattern, nearest",
+    "log-purged": "start= is a time before the source's oldest file: source, binlog_file",
     "semi-sync-off": "commits on the source do not wait: source",
     "password-exposed": "the password was sent over TLS that nobody verified: source",
     "read-again": "a chunk of the first copy is read again: source, table, error",

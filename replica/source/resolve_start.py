@@ -4,9 +4,11 @@ Asks the source if the user has the privilege, and reads the log otherwise. MySQ
 unknown servers, so GTID sets are checked here first. Decodes no rows.
 """
 
+import logging
 import math
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import (
@@ -17,9 +19,10 @@ from protocol.errors import (
     TransactionsUnavailableError,
 )
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet, parse_gtid_set
-from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
+from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint, split_file_name
 from protocol.records import record
 
+from ..config.log_facts import log_facts
 from ..config.selection import Start
 from ..sql.quoting import hex_literal
 from .log_scan import LogScan
@@ -36,6 +39,7 @@ from .server_facts import (
 )
 from .session import Session, read_value
 
+_LOGGER: Final = logging.getLogger(__name__)
 _COPY_AGAIN = "copy the data again and start from the new copy's GTID set"
 
 
@@ -209,7 +213,7 @@ def check_position(point: StartPoint, end: BinlogPosition) -> None:
     if point.by_gtid or not point.file:
         return
     start = BinlogPosition(point.file, point.position)
-    if start > end:
+    if split_file_name(start.file)[0] != split_file_name(end.file)[0] or start > end:
         kind = PositionPastEndError if start.file == end.file else BinlogNotFoundError
         raise kind(
             CANNOT_READ_BINLOG,
@@ -263,7 +267,25 @@ async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartP
             low = middle
         else:
             high = middle
+    if low == 0:
+        await _warn_of_purged(files[0], second, session, scan)
     return StartPoint(files[low], FIRST_POSITION, not_before=second)
+
+
+async def _warn_of_purged(first: str, second: int, session: Session, scan: LogScan) -> None:
+    """Log a warning if the oldest file that is left was begun after that time: files before it were purged."""
+    number = split_file_name(first)[1]
+    if not number or int(number) <= 1:
+        return
+    begun = await scan.created(first)
+    if begun > second:
+        _LOGGER.warning(
+            "start: the source's log begins with %s at %s, after the start: files before it were purged, and changes "
+            "in them do not come -- to keep files longer, raise binlog_expire_logs_seconds (expire_logs_days)",
+            first,
+            datetime.fromtimestamp(begun, UTC).isoformat(),
+            extra=log_facts("log-purged", source=session.options.address, binlog_file=first),
+        )
 
 
 async def log_end(session: Session, source: Source, scan: LogScan) -> BinlogPosition:

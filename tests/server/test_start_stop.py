@@ -127,6 +127,7 @@ async def test_a_start_that_the_log_does_not_have_is_an_error_with_each_stop(ser
     starts: list[tuple[Any, type[Exception]]] = [
         (later, BinlogNotFoundError),
         (past, PositionPastEndError),
+        (BinlogPosition("no-such-log.000001", 4), BinlogNotFoundError),
         (Checkpoint(past.file, past.position, None, uuid, server_id), PositionPastEndError),
     ]
     gtids = executed(server)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import zlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -150,6 +152,29 @@ async def test_start_at_a_time_passes_over_what_began_before() -> None:
                 events = [event async for event in stream]
             assert values(events) == expected
             assert stream.position == end
+
+
+@pytest.mark.parametrize(
+    ("file", "second", "is_warned"),
+    [(FILE, 50, False), ("binlog.000007", 50, True), ("binlog.000007", 100, False)],
+)
+async def test_a_start_at_a_time_whose_files_were_purged(
+    file: str, second: int, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream begins with the oldest file that is left; what was purged would be missing without a word."""
+    log = Log(file=file)
+    begun = struct.pack("<I", 100) + log.raw[1][4:-4]
+    log.raw[1] = begun + struct.pack("<I", zlib.crc32(begun))
+    end = replace(three_transactions(log)(3), file=file)
+    answers: dict[str, list[Any]] = {"SHOW BINARY LOG STATUS": [(end.file, str(end.position), "", "", "")]}
+    answers["SHOW BINARY LOGS"] = [(file, "1000")]
+    async with serving(mysql(log, answers=answers)) as source:
+        start = datetime.fromtimestamp(second, UTC)
+        async with replica.connect(source.dsn, start=start, stop="now") as stream:
+            assert values([event async for event in stream]) == [1, 2, 3]
+    found = [record for record in caplog.records if getattr(record, "event", "") == "log-purged"]
+    assert bool(found) == is_warned
+    assert not found or "binlog.000007 at 1970-01-01T00:01:40+00:00" in found[0].getMessage()
 
 
 @pytest.mark.parametrize(
