@@ -79,13 +79,24 @@ async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed
     return sorted(wanted, key=lambda one: one.identity)
 
 
-async def check_found(session: Session, patterns: Iterable[str], found: Collection[TableId]) -> None:
-    """Raise ``ConfigurationError`` if a copy would end at once, and leave out what the user does not see."""
+async def check_found(
+    session: Session, patterns: Iterable[str], found: Collection[TableId], conditions: Iterable[str] = ()
+) -> None:
+    """Raise ``ConfigurationError`` if a copy would end at once, or leave out what the user does not see.
+
+    ``conditions`` are the tables of ``snapshot_where``: all rows of a table that is misspelt there would be copied.
+    """
     for pattern in patterns:
         wants = table_filter([pattern])
         if wants is not None and not any(wants(*table) for table in found):
             raise ConfigurationError(
                 f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
+            )
+    names = {".".join(table) for table in found}
+    for table in conditions:
+        if table not in names:
+            raise ConfigurationError(
+                f"snapshot_where: {table!r} is not among the tables that are copied (upper and lower case differ)"
             )
     if not found and not await _may_select(session):
         raise ConfigurationError(

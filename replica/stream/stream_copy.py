@@ -100,7 +100,7 @@ class StreamCopy:
         state = None if text is None else CopyState.from_text(text, listed)
         if state is None:
             check_tables(listed.values())
-            await check_found(session, self._options.tables, listed)
+            await check_found(session, self._options.tables, listed, self._options.snapshot_where)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
             table

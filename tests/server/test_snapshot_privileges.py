@@ -150,6 +150,16 @@ async def test_a_user_without_select_is_refused(server: Server, schema: str) -> 
                     pass
 
 
+async def test_a_condition_on_a_table_that_is_not_copied_is_refused(server: Server, schema: str) -> None:
+    """All rows of the table that was meant would be copied."""
+    make_table(server, schema, "t", 1)
+    options: dict[str, Any] = {"start": "snapshot", "tables": f"{schema}.*"}
+    for name in ("nosuch", "T"):
+        with pytest.raises(ConfigurationError, match=f"^snapshot_where: '{schema}.{name}' is not among"):
+            async with stream_of(server, snapshot_where={f"{schema}.{name}": "id < 3"}, **options):
+                pass
+
+
 async def test_a_user_who_cannot_ask_where_the_log_ends_is_refused(server: Server, schema: str) -> None:
     """On servers without exact GTIDs the error came with the first chunk, behind rows of the log."""
     make_table(server, schema, "t", 1)
