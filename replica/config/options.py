@@ -24,10 +24,10 @@ from protocol.position import BinlogPosition
 from protocol.records import record
 from protocol.rows.cells import CellTable
 
-from .checkpoint import CheckpointStore
+from .checkpoint import CheckpointStore, FileCheckpointStore
 from .option_file import DEFAULT_FILE, read_option_file, with_defaults
 from .reconnect import NoReconnect, ReconnectPolicy
-from .schema_store import SchemaStore
+from .schema_store import FileSchemaStore, SchemaStore
 from .selection import (
     SELECTION_READERS,
     OptionReader,
@@ -156,12 +156,22 @@ class Options(Selection):
         if "server_public_key_path" in read:
             read["server_public_key"] = read_public_key(str(read["server_public_key_path"]))
         options = cls(**read)  # type: ignore[arg-type]
+        _check_stores(options)
         if not options.user:
             raise ConfigurationError("user: no account is given: set user= or write mysql://user@host")
         if options.ssl_context is None and options.tls != "disabled":
             context = create_ssl_context(options.tls, options.tls_ca, options.tls_cert, options.tls_key)
             object.__setattr__(options, "ssl_context", context)
         return options
+
+
+def _check_stores(options: "Options") -> None:
+    """Refuse one file for both stores: each would write over what the other needs."""
+    checkpoints, schemas = options.checkpoints, options.schemas
+    if not (isinstance(checkpoints, FileCheckpointStore) and isinstance(schemas, FileSchemaStore)):
+        return
+    if checkpoints.path == schemas.path:
+        raise ConfigurationError(f"schemas: {schemas.path} is the file of checkpoints=: give another one")
 
 
 def _read_file(path: str) -> dict[str, object]:
@@ -216,7 +226,7 @@ def parse_dsn(dsn: str) -> dict[str, object]:
     commas, each with or without a port: ``db1:3307,db2,[::1]``. Options after the ``?`` are named like
     ``replica.connect``'s arguments. Raises ``ConfigurationError``.
     """
-    parts = _DSN.fullmatch(dsn)
+    parts = _DSN.fullmatch(dsn) if isinstance(dsn, str) else None
     if parts is None:
         raise ConfigurationError("dsn: it does not start with mysql:// (or mariadb://)")
     authority, path, query, fragment = (part or "" for part in parts.groups())
@@ -382,9 +392,8 @@ def _reconnect(name: str, value: object) -> ReconnectPolicy:
 
 
 def _store(name: str, value: object) -> CheckpointStore:
-    if isinstance(value, type) or not all(
-        callable(getattr(value, method, None)) for method in ("load", "save")
-    ):
+    is_store = all(callable(getattr(value, method, None)) for method in ("load", "save"))
+    if isinstance(value, type | FileSchemaStore) or not is_store:
         raise wrong_value(
             name, value, "a store with the methods load() and save(), such as FileCheckpointStore"
         )

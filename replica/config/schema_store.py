@@ -48,6 +48,11 @@ class FileSchemaStore:
     def __repr__(self) -> str:
         return f"FileSchemaStore({self._path!r})"
 
+    @property
+    def path(self) -> str:
+        """The file's absolute path."""
+        return self._path
+
     def load(self) -> list[str] | None:
         """The lines; None if the file does not exist. Raises ``CheckpointError`` for a file that cannot be read."""
         try:

@@ -190,7 +190,7 @@ def table_patterns(name: str, value: object) -> tuple[str, ...]:
 
 def _events(name: str, value: object) -> tuple[type[Event], ...]:
     kinds = (value,) if isinstance(value, type) else value
-    if not isinstance(kinds, Iterable):
+    if isinstance(kinds, str) or not isinstance(kinds, Iterable):
         raise wrong_value(name, value, "event classes")
     classes = tuple(kinds)
     for kind in classes:

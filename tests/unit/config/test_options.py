@@ -204,6 +204,7 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
     ("on_schema_mismatch", "ignore"),
     ("checkpoints", "shop.ckpt"),
     ("checkpoints", replica.FileCheckpointStore),
+    ("checkpoints", replica.FileSchemaStore("shop.schemas")),
 ]
 
 
@@ -211,6 +212,28 @@ BAD_ARGUMENTS: list[tuple[str, object]] = [
 def test_a_bad_argument_is_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name}"):
         build(**{name: value})
+
+
+def test_the_name_of_an_event_class_is_no_class() -> None:
+    with pytest.raises(ConfigurationError, match=r"^events: event classes, not 'WriteRowsEvent'"):
+        build(events="WriteRowsEvent")
+
+
+def test_a_dsn_that_is_no_text() -> None:
+    with pytest.raises(ConfigurationError, match=r"^dsn: "):
+        replica.connect(b"mysql://repl:secret@db1")  # type: ignore[arg-type]
+
+
+def test_two_stores_in_one_file() -> None:
+    """Each wrote over what the other needs, and the next start failed."""
+    with pytest.raises(ConfigurationError, match=r"^schemas: .*/shop\.ckpt is the file of checkpoints="):
+        build(
+            checkpoints=replica.FileCheckpointStore("shop.ckpt"),
+            schemas=replica.FileSchemaStore("./shop.ckpt"),
+        )
+    build(
+        checkpoints=replica.FileCheckpointStore("shop.ckpt"), schemas=replica.FileSchemaStore("shop.schemas")
+    )
 
 
 def test_a_wrong_password_type_is_not_shown() -> None:
