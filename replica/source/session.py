@@ -87,6 +87,7 @@ class Session:
             max_event_bytes=options.max_event_bytes,
         )
         transport: Transport | None = None
+        session: Session | None = None
         try:
             async with asyncio.timeout(options.connect_timeout):
                 transport = await Transport.connect(options)
@@ -99,6 +100,7 @@ class Session:
                 transport.abort()
             raise ConnectionLostError(
                 f"{options.address} did not complete the login within {options.connect_timeout:g} s (connect_timeout)"
+                + (": it sent nothing -- is this its port?" if session and not session.bytes_received else "")
             ) from None
         except BaseException as error:
             if transport is not None:
