@@ -92,6 +92,20 @@ _ROW_EVENTS: Final = (
     EventType.MARIADB_UPDATE_ROWS_COMPRESSED,
     EventType.MARIADB_DELETE_ROWS_COMPRESSED,
 )
+#: Event types that change how later events are read, hold other events, or tell about the source itself.
+ALONE: Final = frozenset(
+    {
+        EventType.FORMAT_DESCRIPTION,
+        EventType.HEARTBEAT,
+        EventType.HEARTBEAT_V2,
+        EventType.MARIADB_GTID_LIST,
+        EventType.MARIADB_START_ENCRYPTION,
+        EventType.PREVIOUS_GTIDS,
+        EventType.ROTATE,
+        EventType.STOP,
+        EventType.TRANSACTION_PAYLOAD,
+    }
+)
 # Type bytes (``raw[4:5]``) of the events that make up most of a log. None of these begins or ends a transaction.
 ROW_CODES: Final = frozenset(bytes([event_type]) for event_type in _ROW_EVENTS)
 

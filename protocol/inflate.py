@@ -7,7 +7,7 @@ MariaDB's ``sql/log_event.cc`` (binlog_buf_uncompress) and ``sql/field.cc`` (unc
 import zlib
 from collections.abc import Iterator
 
-from .constants import EVENT_HEADER_SIZE, EVENT_SIZE_OFFSET, MAX_EVENT_SIZE
+from .constants import ALONE, EVENT_HEADER_SIZE, EVENT_SIZE_OFFSET, EVENT_TYPE_OFFSET, MAX_EVENT_SIZE, EventType
 from .errors import DecodeError, TruncatedError
 from .wire import check_size
 from .zstd import load_zstd
@@ -15,26 +15,46 @@ from .zstd import load_zstd
 ZSTD = 0
 NONE = 255
 
+# These stand between transactions, or begin one: inside of a compressed transaction they would be followed by nobody.
+_OUTSIDE = ALONE | {
+    EventType.GTID,
+    EventType.ANONYMOUS_GTID,
+    EventType.GTID_TAGGED,
+    EventType.MARIADB_GTID,
+}
 # Bytes decompressed at a time, so that a payload of any size takes little memory.
 _STEP = 256 * 1024
+# Bytes of a zstd frame that are given to its decompressor at first.
+_FIRST_INPUT = 8 * 1024
 
 
 def _zstd_chunks(payload: bytes) -> Iterator[bytes]:
-    """The decompressed payload in pieces; a payload may consist of several zstd frames."""
+    """The decompressed payload in pieces; a payload may consist of several zstd frames.
+
+    What follows a frame is copied out of its decompressor, so it gets pieces, which are small at first: to give it
+    the whole rest took quadratic time for many small frames.
+    """
     zstd = load_zstd("A compressed transaction (zstd)")
-    rest = payload
-    while rest:
+    view = memoryview(payload)
+    position = 0
+    rest: bytes | memoryview = b""
+    while rest or position < len(view):
         decompressor = zstd.ZstdDecompressor()
+        size = _FIRST_INPUT
         try:
-            chunk = decompressor.decompress(rest, _STEP)
-            while chunk or not decompressor.eof:
-                if not chunk and decompressor.needs_input:
-                    raise TruncatedError("a compressed transaction is cut short")
-                yield chunk
-                chunk = b"" if decompressor.eof else decompressor.decompress(b"", _STEP)
+            while not decompressor.eof:
+                if decompressor.needs_input and not rest:
+                    rest = view[position : position + size]
+                    if not rest:
+                        raise TruncatedError("a compressed transaction is cut short")
+                    position += len(rest)
+                    size = min(2 * size, _STEP)
+                data, rest = rest, b""
+                if chunk := decompressor.decompress(data, _STEP):
+                    yield chunk
         except zstd.ZstdError as error:
             raise DecodeError(f"a compressed transaction is damaged: {error}") from error
-        rest = getattr(decompressor, "unused_data", b"")
+        rest = decompressor.unused_data
 
 
 def payload_events(
@@ -43,8 +63,8 @@ def payload_events(
     """The raw events inside a transaction payload; they carry no checksums.
 
     ``size`` is the uncompressed size that the log announces (None: unknown). Memory grows with the largest event
-    only. Raises ``DecodeError`` for damaged data, an unknown compression, more bytes than ``size`` and an event of
-    more than ``max_event_bytes``, and ``MissingExtraError`` without zstd.
+    only. Raises ``DecodeError`` for damaged data, an unknown compression, more bytes than ``size``, an event of more
+    than ``max_event_bytes`` and an event that no transaction holds, and ``MissingExtraError`` without zstd.
     """
     if compression_type not in (ZSTD, NONE):
         raise DecodeError(f"a compressed transaction has the unknown compression type {compression_type}")
@@ -67,6 +87,11 @@ def payload_events(
                     f"a compressed transaction holds an event of {event_size} bytes, less than an event header"
                 )
             check_size("an event inside a compressed transaction", event_size, max_event_bytes)
+            event_type = buffer[start + EVENT_TYPE_OFFSET]
+            if event_type in _OUTSIDE:
+                raise DecodeError(
+                    f"a compressed transaction holds an event of type {event_type}, which no transaction holds"
+                )
             if len(buffer) - start < event_size:
                 wanted = event_size
                 break

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-from ..constants import ARTIFICIAL, CHECKSUM_SIZE, EVENT_HEADER_SIZE, POSITION_MASK, EventType
+from ..constants import ALONE, ARTIFICIAL, CHECKSUM_SIZE, EVENT_HEADER_SIZE, POSITION_MASK
 from ..errors import ReplicaError, TruncatedError
 from ..wire import HeaderFields, LocatedEvent, unpack_event_header
 from .checksum import CRC32_RESIDUE
@@ -16,20 +16,6 @@ from .damage import DAMAGE, damaged, wrong_checksum
 from .decoder import EventDecoder
 from .events import Event
 
-#: Event types that change how later events are read, hold other events, or tell about the source itself.
-ALONE: Final = frozenset(
-    {
-        EventType.FORMAT_DESCRIPTION,
-        EventType.HEARTBEAT,
-        EventType.HEARTBEAT_V2,
-        EventType.MARIADB_GTID_LIST,
-        EventType.MARIADB_START_ENCRYPTION,
-        EventType.PREVIOUS_GTIDS,
-        EventType.ROTATE,
-        EventType.STOP,
-        EventType.TRANSACTION_PAYLOAD,
-    }
-)
 _NO_HEADER: Final[HeaderFields] = (0, 0, 0, 0, 0, 0)
 
 

@@ -5,7 +5,7 @@ Layout of a fragment: count of fragments, number of this fragment, flags, the to
 
 from typing import Final
 
-from ..constants import MAX_EVENT_SIZE
+from ..constants import MAX_EVENT_SIZE, ROW_CODES
 from ..errors import DecodeError
 from ..wire import Reader, check_size
 
@@ -23,8 +23,8 @@ class Fragments:
     def add(self, body: Reader) -> tuple[int, int, bytes, bytes | None]:
         """The count of fragments, this fragment's number, its data, and the whole event after the last fragment.
 
-        Raises ``DecodeError`` for a fragment out of order, and for an event that is too large; the fragments so far
-        are then forgotten.
+        Raises ``DecodeError`` for a fragment out of order, an event that is too large, and one that is no rows event;
+        the fragments so far are then forgotten.
         """
         try:
             fragments, number, flags = body.uint(4), body.uint(4), body.u8()
@@ -43,6 +43,9 @@ class Fragments:
             return fragments, number, data, None
         whole = b"".join(self._parts)
         self._forget()
+        if whole[4:5] not in ROW_CODES:
+            # A fragment in fragments, for example, and in it another one: as deep as the interpreter's stack.
+            raise DecodeError("an event in fragments is no rows event")
         return fragments, number, data, whole
 
     def _forget(self) -> None:

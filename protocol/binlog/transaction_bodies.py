@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..constants import EventType
 from ..errors import DecodeError
-from ..gtid import Gtid, GtidSet, new_gtid
+from ..gtid import SEQUENCE_END, Gtid, GtidSet, checked_tag, new_gtid
 from ..wire import Reader, utf8_text
 from .commit_time import ORIGINAL_FOLLOWS
 from .events import (
@@ -48,10 +48,10 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
 
 
 def _checked_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
-    """The GTID of an event. Raises ``DecodeError`` for a sequence number below 1."""
-    if sequence < 1:
+    """The GTID of an event. Raises ``DecodeError`` for a sequence number or a tag that no server writes."""
+    if not 0 < sequence < SEQUENCE_END:
         raise DecodeError(f"a GTID has the impossible sequence number {sequence}")
-    return new_gtid(source_id, sequence, tag)
+    return new_gtid(source_id, sequence, checked_tag(tag))
 
 
 def _read_details(event: AnonymousGtidEvent, body: Reader) -> None:

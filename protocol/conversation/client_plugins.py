@@ -27,6 +27,8 @@ _PARSEC_SALT_SIZE = 18
 _PARSEC_MAX_COST = 3
 _PASSWORD_QUESTIONS = frozenset({b"\x04", b"\x05"})
 _AROUND_QUESTIONS = "\0 \n"
+# Bytes that OAEP with SHA-1 adds.
+_OAEP_SIZE = 42
 
 # Numbers of MySQL's client library (errmsg.h), for errors that this library would raise in the same case.
 CR_SSL_CONNECTION_ERROR = 2026
@@ -175,10 +177,9 @@ class _RsaPassword(AuthPlugin):
     def _receive_key(self, pem: bytes) -> bytes:
         self._key_requested = False
         try:
-            key = load_public_key(pem)
+            return encrypt_password(self.credentials.password, self._nonce, load_public_key(pem))
         except ConfigurationError as error:
             raise ProtocolError(f"the server's public key cannot be used: {error}") from None
-        return encrypt_password(self.credentials.password, self._nonce, key)
 
 
 class CachingSha2Password(_RsaPassword):
@@ -335,7 +336,10 @@ def load_public_key(pem: bytes) -> "RSAPublicKey":
 
 
 def encrypt_password(password: bytes, nonce: bytes, key: "RSAPublicKey") -> bytes:
-    """The password and a zero byte, XORed with the repeated nonce, encrypted with OAEP (SHA-1) padding."""
+    """The password and a zero byte, XORed with the repeated nonce, encrypted with OAEP (SHA-1) padding.
+
+    Raises ``ConfigurationError`` if the key is too small, or no key of RSA's.
+    """
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding
 
@@ -345,9 +349,11 @@ def encrypt_password(password: bytes, nonce: bytes, key: "RSAPublicKey") -> byte
     try:
         return key.encrypt(_xor(clear, repeated[: len(clear)]), oaep)
     except ValueError:
-        raise ConfigurationError(
-            f"a password of {len(password)} bytes is too long for the server's {key.key_size}-bit key: use TLS"
-        ) from None
+        if len(clear) > key.key_size // 8 - _OAEP_SIZE:
+            raise ConfigurationError(
+                f"a password of {len(password)} bytes is too long for the server's {key.key_size}-bit key: use TLS"
+            ) from None
+        raise ConfigurationError(f"the {key.key_size}-bit key is no key of RSA's") from None
 
 
 def certificate_proof(stored_password: bytes, nonce: bytes, fingerprint: bytes) -> str:

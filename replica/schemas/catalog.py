@@ -22,6 +22,7 @@ from .shape import ColumnShape, Shape
 from .shared import Shared
 
 _MOST_TEXT: Final = 200
+_MOST_READ: Final = 4 * _MOST_TEXT
 #: ER_BAD_TABLE_ERROR: DROP TABLE of several tables has dropped those that there were.
 NO_SUCH_TABLE: Final = 1051
 
@@ -193,12 +194,13 @@ class _Step:
         self._dialect = statement.dialect
         self._before: dict[TableName, Shape | Unknown | None] = {}
         self._renames: dict[TableName, TableName] = {}
+        # The same from the new names.
+        self._origins: dict[TableName, TableName] = {}
 
     def changes(self) -> Iterator[TableChange]:
-        origins = {new: old for old, new in self._renames.items()}
         for table, before in self._before.items():
             yield TableChange(
-                table, before, self._catalog.get(table), origins.get(table), self._renames.get(table)
+                table, before, self._catalog.get(table), self._origins.get(table), self._renames.get(table)
             )
 
     def _get(self, table: TableName) -> Shape | Unknown | None:
@@ -278,9 +280,9 @@ class _Step:
         shape = self._get(old)
         self._set(old, None)
         self._set(new, shape or self._unknown(f"the columns of {old} are not known"))
-        origin = next((first for first, last in self._renames.items() if last == old), old)
-        self._renames.pop(origin, None)
+        origin = self._origins.pop(old, old)
         self._renames[origin] = new
+        self._origins[new] = origin
 
     def alter_table(self, read: ddl.AlterTable) -> None:
         shape = self._get(read.table)
@@ -351,8 +353,9 @@ def keeps_table(clause: ddl.AlterClause) -> bool:
 
 def short_text(sql: str) -> str:
     """The beginning of a statement, in one line."""
-    text = " ".join(sql.split())
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+    # A statement may name many tables, each of which is told why its columns are not known.
+    text = " ".join(sql[:_MOST_READ].split())
+    return text if len(text) <= _MOST_TEXT and len(sql) <= _MOST_READ else f"{text[:_MOST_TEXT]}..."
 
 
 def tables_of(read: ddl.DdlStatement) -> tuple[TableName, ...]:

@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from protocol.constants import MAX_COLUMNS
 from protocol.records import record
 
 from ..sql import ddl_statements as ddl
@@ -27,6 +28,8 @@ _SIZES_BY_OLD_COLUMN_SINCE: Final = (5, 7)
 
 def fold(name: str) -> str:
     """A column's name as servers compare it: small letters, one character each."""
+    if name.isascii():
+        return name.lower()
     return "".join(low if len(low := character.lower()) == 1 else character for character in name)
 
 
@@ -36,6 +39,7 @@ def created_shape(statement: ddl.CreateTable, schema_charset: str | None, dialec
         raise UnknownShapeError("its columns come from a SELECT")
     if not statement.columns:
         raise UnknownShapeError("its columns come from the engine")
+    _check_count(statement.columns)
     charset = charset_of(statement.options.charset, schema_charset, schema_charset)
     draft = _Draft([], KeyList(), charset, statement.options.engine, dialect)
     context = CharsetContext(charset)
@@ -47,6 +51,11 @@ def created_shape(statement: ddl.CreateTable, schema_charset: str | None, dialec
     versioned = statement.options.is_versioned or any(clause.versioning for clause in statement.columns)
     draft.has_hidden_period = versioned and not draft.has_explicit_period
     return draft.finished()
+
+
+def _check_count(columns: Sequence[object]) -> None:
+    if len(columns) > MAX_COLUMNS:
+        raise UnknownShapeError(f"more than {MAX_COLUMNS} columns, which no table can have")
 
 
 def altered_shape(
@@ -140,12 +149,15 @@ class _Alteration:
         self._draft = _draft_of(before, dialect)
         self._old = {fold(column.name): column for column in before.visible}
         self._defined: set[str] = set()
+        # The names of the draft's columns, folded, once only additions and moves are left.
+        self._folded: list[str] = []
         self._context = CharsetContext(self._draft.charset)
 
     def run(self) -> Shape:
         self._set_charset()
         self._drop_and_rename_keys()
         self._change_in_place()
+        self._folded = [fold(column.name) for column in self._draft.columns]
         for clause in self._clauses:
             self._add_or_move(clause)
         self._convert()
@@ -282,45 +294,42 @@ class _Alteration:
         ]
 
     def _add_or_move(self, clause: ddl.AlterClause) -> None:
-        columns = self._draft.columns
         if isinstance(clause, ddl.AddColumn):
             name = fold(clause.column.name)
             # What was there before counts, even if this statement drops it.
-            if clause.is_conditional and (name in self._old or name in map(fold, self._names())):
+            if clause.is_conditional and (name in self._old or name in self._folded):
                 return
             column = make_column(clause.column, self._context, self._dialect)
             self._defined.add(name)
             self._insert(column, clause.position)
         elif isinstance(clause, ddl.ChangeColumn) and clause.position is not None:
+            name = fold(clause.column.name)
             # IF EXISTS may name a column that there was not.
-            new_name = fold(clause.column.name) if fold(clause.name) in self._old else None
-            for column in [column for column in columns if fold(column.name) == new_name]:
-                columns.remove(column)
-                self._insert(column, clause.position)
+            if fold(clause.name) in self._old and name in self._folded:
+                place = self._folded.index(name)
+                del self._folded[place]
+                self._insert(self._draft.columns.pop(place), clause.position)
 
     def _insert(self, column: ColumnShape, position: ddl.Position | None) -> None:
-        columns = self._draft.columns
+        columns, place = self._draft.columns, 0
         if position is None:
-            columns.append(column)
-        elif position.after is None:
-            columns.insert(0, column)
-        else:
-            names = list(map(fold, self._names()))
-            if fold(position.after) not in names:
+            place = len(columns)
+        elif position.after is not None:
+            after = fold(position.after)
+            if after not in self._folded:
                 raise UnknownShapeError(f"no column {position.after} is known")
-            columns.insert(names.index(fold(position.after)) + 1, column)
-
-    def _names(self) -> list[str]:
-        return [column.name for column in self._draft.columns]
+            place = self._folded.index(after) + 1
+        columns.insert(place, column)
+        self._folded.insert(place, fold(column.name))
+        _check_count(columns)
 
     def _set_visibility(self, clause: ddl.AlterVisibility) -> None:
         self._column_of(clause.name, is_conditional=False)
-        self._draft.columns = [
-            replace(column, invisible=not clause.is_visible)
-            if fold(column.name) == fold(clause.name)
-            else column
-            for column in self._draft.columns
-        ]
+        name = fold(clause.name)
+        if name in self._folded:
+            place = self._folded.index(name)
+            columns = self._draft.columns
+            columns[place] = replace(columns[place], invisible=not clause.is_visible)
 
     # The table.
 

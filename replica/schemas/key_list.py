@@ -19,6 +19,8 @@ from .shape import ColumnShape, Key, Period
 
 _UNNAMED_EXPRESSION: Final = "functional_index"
 _MOST_SUFFIXES: Final = 100
+# Servers allow 64 or 128 keys, without those that are left out because another key begins as they do.
+_MOST_KEYS: Final = 1024
 # What a key over a POINT is of where its length is not said.
 _POINT_BYTES: Final = 25
 _GEOMETRY_BYTES: Final = 8
@@ -111,7 +113,7 @@ class KeyList:
             ]
 
     def add(self, clause: KeyClause) -> None:
-        """A key of CREATE TABLE or ADD; it gets its name in ``finish``."""
+        """A key of CREATE TABLE or ADD; it gets its name in ``finish``. Raises ``UnknownShapeError`` for too many."""
         parts = tuple((part.column, part.length) for part in clause.parts)
         if clause.kind == "primary":
             if not (clause.is_conditional and self._had_primary):
@@ -122,6 +124,8 @@ class KeyList:
             return
         if clause.is_conditional and (clause.name or parts[0][0]).lower() in self._had:
             return
+        if len(self._added) + len(self.others or ()) >= _MOST_KEYS:
+            raise UnknownShapeError(f"more than {_MOST_KEYS} keys, which no table can have")
         is_foreign = clause.kind == "foreign"
         kind = "index" if clause.kind == "foreign" else clause.kind
         key = Key(clause.name, kind, parts, is_generated=is_foreign)

@@ -36,7 +36,7 @@ from itertools import islice
 from operator import length_hint
 from typing import Final
 
-from protocol.binlog.batch_decoder import ALONE, BatchDecoder
+from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import (
     Event,
     FormatDescriptionEvent,
@@ -47,6 +47,7 @@ from protocol.binlog.events import (
     TransactionPayloadEvent,
 )
 from protocol.constants import (
+    ALONE,
     ARTIFICIAL,
     EVENT_FLAGS_OFFSET,
     EVENT_HEADER_SIZE,

@@ -27,7 +27,7 @@ from protocol.zstd import load_zstd
 from replica.config.options import Options
 from tests.support import binlog_encoder as encoder
 from tests.support.log_builder import numbered_log
-from tests.support.raw_events import format_description, int_table_map, query, raw_event
+from tests.support.raw_events import format_description, int_rows, int_table_map, query, raw_event
 
 LIMIT = 1 << 20
 #: How often the limit fits into the memory that the decoder may take on the way to its error.
@@ -190,6 +190,19 @@ def test_fragments_of_a_rows_event(announces: bool) -> None:
             assert number < (1 if announces else 5)
 
     refused(run)
+
+
+def test_fragments_in_fragments() -> None:
+    """Each level took six frames of the interpreter's stack: an event of 20 KB ended in a RecursionError."""
+    raw = int_rows([1])
+    for _ in range(500):
+        raw = raw_event(EventType.MARIADB_PARTIAL_ROW_DATA, struct.pack("<IIB", 1, 1, 0) + raw)
+    made = decoder("12.3.1-MariaDB")
+    made.decode(int_table_map())
+    refused(lambda: made.decode(raw), "no rows event")
+    whole = raw_event(EventType.MARIADB_PARTIAL_ROW_DATA, struct.pack("<IIB", 1, 1, 0) + int_rows([1, 2]))
+    assert isinstance(event := made.decode(whole), replica.WriteRowsEvent)
+    assert event.rows == [(1,), (2,)]
 
 
 # Table maps

@@ -6,6 +6,8 @@ import pymysql._auth
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -186,6 +188,17 @@ def test_a_password_too_long_for_the_key() -> None:
         ConfigurationError, match="a password of 214 bytes is too long for the server's 2048-bit key"
     ):
         encrypt_password(b"x" * 214, NONCE, KEY.public_key())
+
+
+def test_a_key_that_is_no_key_of_rsa() -> None:
+    """The error named the password as too long, and was the user's to mend (ConfigurationError)."""
+    numbers = RSAPublicNumbers(65537, (1 << 2047) + 2)
+    pem = numbers.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    plugin = CachingSha2Password(Credentials(b"pw", get_server_public_key=True))
+    plugin.start(NONCE + b"\0")
+    plugin.more(b"\x04")
+    with pytest.raises(ProtocolError, match="cannot be used: the 2048-bit key is no key of RSA's"):
+        plugin.more(pem)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x03", b"nonsense", PEM[:-40], PEM.replace(b"PUBLIC", b"PRIVATE")])

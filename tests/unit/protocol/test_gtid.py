@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import itertools
 import re
+import struct
 import time
 import tracemalloc
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import protocol.gtid
 from protocol.errors import ConfigurationError, DecodeError, TruncatedError
 from protocol.gtid import Gtid, GtidSet, Interval, MariadbGtid, MariadbGtidSet, parse_gtid_set
 from tests.support.places import CORPUS, corpus_index
@@ -335,3 +338,20 @@ def test_large_sets_take_linear_time(step: int) -> None:
     union = found | GtidSet(other)
     assert str(union - GtidSet(other)) == str(found)
     assert time.process_time() - before < 4
+
+
+def test_sources_that_come_again_in_an_encoded_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Falling intervals were put in front of all others: 8 MB took 4 s, and four times as long for 16 MB."""
+    count, moved = 1000, 0
+
+    def counting(ends: list[int], start: int, end: int) -> None:
+        nonlocal moved
+        moved += len(ends) - bisect_left(ends, start)
+        cover(ends, start, end)
+
+    cover = protocol.gtid._cover
+    monkeypatch.setattr(protocol.gtid, "_cover", counting)
+    starts = range(2 * count, 0, -2)
+    data = struct.pack("<Q", count) + b"".join(A.bytes + struct.pack("<3Q", 1, n, n + 1) for n in starts)
+    assert GtidSet.decode(data) == GtidSet(f"{A}:" + ":".join(map(str, starts)))
+    assert moved <= 4 * count

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from protocol.constants import EventType
 from protocol.errors import DecodeError, MissingExtraError, TruncatedError
 from protocol.inflate import payload_events, uncompress_column, uncompress_event_part
-from tests.support.raw_events import int_rows, query
+from tests.support.raw_events import format_description, int_rows, query, raw_event, rotate
 
 zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 EVENTS = [query("BEGIN"), int_rows(list(range(1000))), query("COMMIT")]
@@ -23,6 +24,50 @@ def test_events_of_a_payload() -> None:
     assert list(payload_events(b"".join(EVENTS), 255)) == EVENTS
     frames = b"".join(zstd.compress(event) for event in EVENTS)
     assert list(payload_events(frames, 0)) == EVENTS
+
+
+def test_many_small_frames_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each decompressor got the whole rest and copied it: 10 MB of empty frames took five minutes."""
+    copied = 0
+
+    class Decompressor:
+        def __init__(self) -> None:
+            self._real = zstd.ZstdDecompressor()
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            nonlocal copied
+            result: bytes = self._real.decompress(data, most)
+            copied += len(self._real.unused_data)
+            return result
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+    class Module:
+        ZstdDecompressor = Decompressor
+        ZstdError = zstd.ZstdError
+
+    monkeypatch.setattr("protocol.inflate.load_zstd", lambda _: Module)
+    frames = b"".join(zstd.compress(event) for event in EVENTS)
+    payload = zstd.compress(b"") * 5000 + frames + b"\x50\x2a\x4d\x18\0\0\0\0" * 5000 + frames
+    assert list(payload_events(payload, 0)) == EVENTS * 2
+    assert copied < 10_010 * (8 << 10)
+
+
+def test_an_event_that_no_transaction_holds() -> None:
+    """Whoever reads the events inside follows neither a file's end nor a further compressed transaction."""
+    fields = b"\2\3\xfc\xff\0\1\1\1\0x"
+    for raw in (
+        raw_event(EventType.TRANSACTION_PAYLOAD, fields),
+        format_description(),
+        rotate("../binlog.000009"),
+        raw_event(EventType.HEARTBEAT, b"binlog.000001"),
+        raw_event(EventType.PREVIOUS_GTIDS, bytes(8)),
+        raw_event(EventType.GTID, b"\1" + bytes(23) + b"\1"),
+        raw_event(EventType.STOP, b""),
+    ):
+        with pytest.raises(DecodeError, match=f"an event of type {raw[4]}, which no transaction holds"):
+            list(payload_events(EVENTS[0] + raw, 255))
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, 100])
