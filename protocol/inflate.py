@@ -7,7 +7,14 @@ MariaDB's ``sql/log_event.cc`` (binlog_buf_uncompress) and ``sql/field.cc`` (unc
 import zlib
 from collections.abc import Iterator
 
-from .constants import ALONE, EVENT_HEADER_SIZE, EVENT_SIZE_OFFSET, EVENT_TYPE_OFFSET, MAX_EVENT_SIZE, EventType
+from .constants import (
+    ALONE,
+    EVENT_HEADER_SIZE,
+    EVENT_SIZE_OFFSET,
+    EVENT_TYPE_OFFSET,
+    MAX_EVENT_SIZE,
+    EventType,
+)
 from .errors import DecodeError, TruncatedError
 from .wire import check_size
 from .zstd import load_zstd

@@ -51,8 +51,9 @@ class BatchDecoder(EventDecoder):
         """Do ``decode`` for a stream's raw events from number ``begin`` on. Returns the number of the next event.
 
         Wanted events are appended to ``events`` and their bytes to ``kept``, also if a later event raises. The run
-        ends before an event that the caller must decode by itself (``ALONE``, or artificial), and after the table map
-        of a new table without column names (``takes_description``).
+        ends before an event that the caller must decode by itself (``ALONE``, or artificial), before an event that
+        does not begin where the one before it ends, and after the table map of a new table without column names
+        (``takes_description``).
         """
         parser_of, file, position = self._frequent.get, self.file, self.position
         trailer = CHECKSUM_SIZE if self.checksum_enabled else 0
@@ -68,6 +69,8 @@ class BatchDecoder(EventDecoder):
                 if parse is None or header[5] & ARTIFICIAL or size != len(raw):
                     if header[1] in ALONE or header[5] & ARTIFICIAL:
                         return number
+                    if number > begin and header[4] not in (0, position + size & POSITION_MASK):
+                        return number
                     self.position = position
                     event = self.decode(raw, None, header)
                     position = self.position
@@ -75,6 +78,8 @@ class BatchDecoder(EventDecoder):
                     end = position + size
                     # If the source gives no position, the sum of the event sizes is used: see decode().
                     if end != header[4] and header[4] and end & POSITION_MASK != header[4]:
+                        if number > begin:
+                            return number
                         position = max(header[4] - size, 0)
                         end = position + size
                     if verifies and crc32(raw) != CRC32_RESIDUE:

@@ -10,12 +10,18 @@ import asyncio
 import logging
 from typing import Final, Self
 
+from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, EventHeader
-from protocol.constants import EventFlag, EventType
+from protocol.binlog.events import Event, EventHeader, FormatDescriptionEvent, HeartbeatEvent
+from protocol.constants import ARTIFICIAL, EVENT_HEADER_SIZE, POSITION_MASK, EventFlag, EventType
 from protocol.conversation.packets import BULK_SIZE
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
-from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
+from protocol.errors import (
+    ConnectionLostError,
+    DecodeError,
+    PositionInsideEventError,
+    ReplicaError,
+)
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 from protocol.wire import unpack_event_header
@@ -32,9 +38,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 _SILENT_PERIODS: Final = 2.5
 # This many bytes of an incomplete event are a sign of life, too: the event may be large and the network slow.
 _SIGN_OF_LIFE: Final = 1 << 16
-_BEFORE_FIRST: Final = frozenset(
-    {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.HEARTBEAT, EventType.HEARTBEAT_V2}
-)
+_HEARTBEATS: Final = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
+_BEFORE_FIRST: Final = _HEARTBEATS | {EventType.ROTATE, EventType.FORMAT_DESCRIPTION}
 # Seconds without an event after which a dump of MariaDB may wait for the end of an older one.
 _HELD_UP_SECONDS: Final = 1.0
 # Seconds between two looks at a dump that writes, and of which nothing arrives.
@@ -159,6 +164,27 @@ class Dump:
         elif left is not None and (limit is None or left <= limit):
             await self._check_life()
 
+    def check_place(self, raw: bytes, decoder: EventDecoder, *, is_open: bool) -> None:
+        """Raise ``DecodeError`` if the source has left out events before this one, or goes back.
+
+        A dump by GTIDs leaves out whole transactions: there may be a gap where none is open (``is_open``). A dump by
+        position leaves out nothing, except behind a format description what tells how the file is encrypted. Of a
+        damaged event ``decoder`` says more.
+        """
+        if len(raw) < EVENT_HEADER_SIZE:
+            return
+        _, kind, _, size, end, flags = unpack_event_header(raw)
+        position = decoder.position
+        if end in (0, position + size & POSITION_MASK) or flags & ARTIFICIAL or kind in _HEARTBEATS:
+            return
+        is_damaged = size != len(raw) or (decoder.checksum_enabled and not crc32_matches(raw))
+        if not is_damaged and (is_open or not (self.is_by_gtid or is_behind_description(decoder))):
+            raise DecodeError(
+                f"the source sends an event of {size} bytes that ends at {end}: events are missing, or come again",
+                decoder.file,
+                position,
+            )
+
     def wake(self) -> None:
         """Let a pending ``wait`` return before its limit."""
         self._is_woken = True
@@ -202,6 +228,20 @@ class Dump:
     async def _ended(self) -> ReplicaError:
         twin = await find_twin(self.source, self._options)
         return twin or ConnectionLostError(f"{self._options.address} ended the binlog dump")
+
+
+def is_internal(event: Event) -> bool:
+    """Whether the source made the event for this connection, as the format description in mid-file."""
+    header = event.header
+    if header.flags & ARTIFICIAL or isinstance(event, HeartbeatEvent):
+        return True
+    return isinstance(event, FormatDescriptionEvent) and not header.next_position
+
+
+def is_behind_description(decoder: EventDecoder) -> bool:
+    """Whether the next event is the second one of its file."""
+    description = decoder.format_description
+    return description is not None and decoder.position == description.position + description.header.size
 
 
 def decode_first(decoder: EventDecoder, raw: bytes) -> tuple[Event | None, bool]:

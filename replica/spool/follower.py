@@ -21,11 +21,11 @@ from protocol.binlog.events import (
     RowsEvent,
     TransactionPayloadEvent,
 )
-from protocol.constants import ARTIFICIAL
 from protocol.errors import ProtocolError
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid
 from protocol.records import record
 
+from ..source.dump import is_behind_description, is_internal
 from ..transactions.boundary import Progress
 from .offsets import Offset
 from .spool import Segment, Spool
@@ -98,6 +98,7 @@ class Follower:
         self._has_gtids = True
         self._description = b""
         self._is_spooling = True
+        self._is_by_gtid = False
         # No transaction has come yet of a log that is read by a GTID set.
         self._is_passing = False
 
@@ -162,13 +163,18 @@ class Follower:
         epoch: int,
         *,
         has_gtids: bool,
+        is_by_gtid: bool = False,
         is_spooling: bool = True,
     ) -> None:
-        """Follow another connection, or the spool's own events. An open transaction is dropped: it comes again."""
+        """Follow another connection, or the spool's own events. An open transaction is dropped: it comes again.
+
+        ``is_by_gtid``: the source leaves out the transactions of a GTID set. By position it leaves out nothing.
+        """
         self.spool.roll_back()
         self._decoder, self._progress = decoder, progress
         self._server, self._epoch = server, epoch
         self._has_gtids, self._is_spooling = has_gtids, is_spooling
+        self._is_by_gtid = is_by_gtid
         self._is_passing = not progress.file
         self._description = b""
 
@@ -180,12 +186,12 @@ class Follower:
     def feed(self, raw: bytes) -> bool:
         """Take the next event. Returns whether the log so far ends between two transactions.
 
-        Raises the errors of decoding, and ``ProtocolError`` if the source skips a part of a transaction.
+        Raises the errors of decoding, and ``ProtocolError`` if the source leaves out events that it must send.
         """
         decoder, progress = self._decoder, self._progress
         file = decoder.file
         event = decoder.decode(raw)
-        if event is not None and _is_internal(event):
+        if event is not None and is_internal(event):
             self._internal(event, raw)
             return False
         end = event.position + len(raw) if event is not None else decoder.position
@@ -241,7 +247,7 @@ class Follower:
 
     def _idle(self, file: str, position: int) -> None:
         """The source has sent everything up to this position: it skipped events after the last boundary."""
-        if not self._progress.in_transaction:
+        if self._is_by_gtid or is_behind_description(self._decoder):
             self._progress.idle(file, position)
 
     def _mark(self, gtid: Gtid | MariadbGtid | None, known: AnyGtidSet | None) -> None:
@@ -281,19 +287,21 @@ class Follower:
         return gtids
 
     def _spool(self, raw: bytes, file: str, position: int) -> None:
-        spool = self.spool
+        spool, is_open = self.spool, self._progress.in_transaction
         if not spool.continues(file, position, self._epoch):
-            if self._progress.in_transaction and not self._is_only_full(file, position):
-                raise ProtocolError(
-                    f"the source has skipped a part of the transaction before {file}:{position}"
-                )
-            if not self._progress.in_transaction:
+            end = spool.end_in(file, self._epoch)
+            if end != position and (is_open or not (end is None or self._may_skip(end))):
+                raise ProtocolError(f"the source has left out events before {file}:{position}")
+            # Else it follows directly on the current segment, which is merely full.
+            if not is_open:
                 self._begin_segment(file, position)
         spool.append(raw)
 
-    def _is_only_full(self, file: str, position: int) -> bool:
-        """Whether the event follows directly on the current segment, which is merely full."""
-        return self.spool.ends_at(file, position, self._epoch)
+    def _may_skip(self, end: int) -> bool:
+        """Whether the source may leave out events here, between two transactions: see ``Dump.check_place``."""
+        description = self._decoder.format_description
+        is_behind = description is not None and end == description.position + description.header.size
+        return self._is_by_gtid or bool(self.gap) or is_behind
 
     def _begin_segment(self, file: str, position: int) -> None:
         server_uuid, server_id = self._server
@@ -314,13 +322,6 @@ class Follower:
             ),
             self._description,
         )
-
-
-def _is_internal(event: Event) -> bool:
-    header = event.header
-    if header.flags & ARTIFICIAL or isinstance(event, HeartbeatEvent):
-        return True
-    return isinstance(event, FormatDescriptionEvent) and not header.next_position
 
 
 def _offset(mark: _Mark, gtids: AnyGtidSet | None) -> Offset:

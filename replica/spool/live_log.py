@@ -422,7 +422,7 @@ class LiveLog:
         await self._names.open(dump, point, start, epoch)
         with self._news:
             self._news.notify_all()
-        follower.open(decoder, progress, server, epoch, has_gtids=source.has_gtids)
+        follower.open(decoder, progress, server, epoch, has_gtids=source.has_gtids, is_by_gtid=point.by_gtid)
         # While the spool is full nothing is read, for as long as it takes: the source must not close the connection.
         await greeted.session.query(f"SET SESSION net_write_timeout = {_MOST_SECONDS}")
         await dump.start()

@@ -142,11 +142,15 @@ class Spool:
 
     def ends_at(self, file: str, position: int, epoch: int) -> bool:
         """Whether the current segment ends at this place so far."""
+        return self.end_in(file, epoch) == position
+
+    def end_in(self, file: str, epoch: int) -> int | None:
+        """The position where the current segment ends so far; None if it is of another file."""
         if self._file is None:
-            return False
+            return None
         current = self.segments[-1]
-        end = current.position + self._written - current.head
-        return (current.epoch, current.file, end) == (epoch, file, position)
+        is_same = (current.epoch, current.file) == (epoch, file)
+        return current.position + self._written - current.head if is_same else None
 
     @_exclusive
     def begin(self, segment: Segment, description: bytes) -> None:

@@ -39,7 +39,6 @@ from typing import Final
 from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import (
     Event,
-    FormatDescriptionEvent,
     HeartbeatEvent,
     MariadbGtidListEvent,
     RotateEvent,
@@ -52,7 +51,6 @@ from protocol.constants import (
     EVENT_FLAGS_OFFSET,
     EVENT_HEADER_SIZE,
     ROW_CODES,
-    EventFlag,
     EventType,
 )
 from protocol.conversation.packets import LARGE_BULK_SIZE, SHORT_BULK_SIZE
@@ -63,7 +61,7 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..schemas.schema_tracker import SchemaTracker
-from ..source.dump import Dump, decode_first
+from ..source.dump import Dump, decode_first, is_behind_description, is_internal
 from ..source.open_dump import Broken, FirstOpening
 from ..source.resolve_start import is_same_server
 from ..transactions.replay import (
@@ -306,10 +304,12 @@ class Delivery:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
         events, kept = self._take_described()
         if not events and self._is_special(self._raws[self._next]):
+            self._check_place(events)
             self._next += 1
             return self._decode_special(self._raws[self._next - 1])
         try:
             while self._next < len(self._raws):
+                self._check_place(events)
                 run = self._names.run(self._raws, self._next)
                 self._next = self._decoder.decode_run(run, self._next, events, kept)
                 self._names.follow(events)
@@ -323,6 +323,12 @@ class Delivery:
             self._names.follow(events)
             self._error = error
         return self._admit(Batch(events, kept))
+
+    def _check_place(self, events: Sequence[Event]) -> None:
+        """Raise ``DecodeError`` if events are missing before the next one. ``events``: a table map, if any."""
+        if self._dump is not None and self._is_proven and self._replay is None and self._not_before is None:
+            is_open = bool(events) or self.account.progress.in_transaction
+            self._dump.check_place(self._raws[self._next], self._decoder, is_open=is_open)
 
     def _is_special(self, raw: bytes) -> bool:
         if len(raw) < EVENT_HEADER_SIZE or raw[4] in ALONE or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
@@ -339,7 +345,7 @@ class Delivery:
         if event is None:
             return None
         self._names.follow([event])
-        if self._is_internal(event):
+        if is_internal(event):
             self._take_internal(event)
         elif self._is_before_start(event):
             self.account.skip(event, *self.place)
@@ -460,13 +466,6 @@ class Delivery:
 
     # Events of the connection
 
-    def _is_internal(self, event: Event) -> bool:
-        """Whether the source made the event for this connection, as the format description in mid-file."""
-        header = event.header
-        if header.flags & EventFlag.ARTIFICIAL or isinstance(event, HeartbeatEvent):
-            return True
-        return isinstance(event, FormatDescriptionEvent) and not header.next_position
-
     def _take_internal(self, event: Event) -> None:
         """Take the source's place. MariaDB sends an artificial GTID_LIST after skipping what the replica has."""
         if isinstance(event, RotateEvent):
@@ -494,4 +493,5 @@ class Delivery:
         progress = self.account.progress
         if self._stop is not None and not progress.in_transaction and self._stop.has_passed(event):
             self._is_over = not self._copy.is_running
-        progress.idle(event.source_file, event.source_position)
+        if self._is_by_gtid or is_behind_description(self._decoder):
+            progress.idle(event.source_file, event.source_position)

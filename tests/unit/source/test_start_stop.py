@@ -38,8 +38,7 @@ async def test_stop_at_a_position_finishes_the_transaction(offset: int, expected
     stop = BinlogPosition(FILE, end_of_first.position + offset)
     async with serving(mysql(log)) as source:
         if offset == 10_000:
-            log.raw.append(Log(start=4, file="binlog.000002").raw[0])
-            transaction(log, 4)
+            log.raw += transaction(Log(start=4, file="binlog.000002"), 4).raw
         assert values(await collect(source, stop=stop)) == expected
 
 
