@@ -89,6 +89,7 @@ BINARY_TYPES = frozenset(
 )
 #: DATA_TYPE of columns that have a sign.
 SIGNED_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
+_SIZES_IN_BRACKETS = r"\(([0-9]{1,9}(?: *, *[0-9]{1,9})*)\)"
 _LABEL = r"'((?:[^']|'')*)'"
 # How the servers escape characters of a label in COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped).
 _LABEL_ESCAPES = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
@@ -137,6 +138,12 @@ def labels_of(column_type: str) -> tuple[str, ...]:
     return tuple(map(_unescaped_label, re.findall(_LABEL, column_type)))
 
 
+def numbers_of(column_type: str) -> tuple[int, ...]:
+    """The numbers in the brackets of COLUMN_TYPE; none for anything else in brackets."""
+    inside = re.search(_SIZES_IN_BRACKETS, column_type)
+    return tuple(map(int, inside[1].split(","))) if inside else ()
+
+
 def _unescaped_label(label: str) -> str:
     return re.sub(_LABEL_ESCAPE, lambda found: _LABEL_ESCAPES[found[0]], label)
 
@@ -160,18 +167,13 @@ def _mismatch(column: Column, description: ColumnDescription) -> str | None:
     return None
 
 
-def _numbers(description: ColumnDescription) -> list[int]:
-    inside = re.search(r"\(([\d, ]+)\)", description.column_type)
-    return [int(number) for number in inside[1].split(",")] if inside else []
-
-
 def _decimal_metadata(description: ColumnDescription) -> int | None:
-    numbers = _numbers(description)
+    numbers = numbers_of(description.column_type)
     return None if not numbers else numbers[0] << 8 | (numbers[1] if len(numbers) > 1 else 0)
 
 
 def _fraction_metadata(description: ColumnDescription) -> int:
-    return (_numbers(description) or [0])[0]
+    return (numbers_of(description.column_type) or (0,))[0]
 
 
 def _blob_metadata(description: ColumnDescription) -> int | None:
@@ -179,7 +181,7 @@ def _blob_metadata(description: ColumnDescription) -> int | None:
 
 
 def _bit_metadata(description: ColumnDescription) -> int:
-    return (_numbers(description) or [1])[0]
+    return (numbers_of(description.column_type) or (1,))[0]
 
 
 _METADATA_CHECKS: dict[ColumnType, Callable[[ColumnDescription], int | None]] = {

@@ -4,22 +4,22 @@ It asks no server. The rows are valid for a place in the log only if no statemen
 high mark of the reading is about their tables.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial
 from sys import intern
 from typing import Final
 
 from protocol.conversation.results import parse_row
-from protocol.errors import ProtocolError
+from protocol.errors import ConfigurationError, ProtocolError
 from protocol.records import record
-from protocol.rows.description import ColumnDescription, labels_of
+from protocol.rows.description import ColumnDescription, labels_of, numbers_of
 from protocol.wire import utf8_bytes, utf8_text
 
 from ..sql.token_reader import TableName
 from .catalog import Catalog, Unknown
-from .charset_names import UnknownShapeError, known
+from .charset_names import NO_SHAPE, UnknownShapeError, known
 from .column_shapes import LABEL_TYPES, STRING_TYPES
 from .hidden_columns import hash_columns, hidden_period
 from .key_list import HASH_ENGINES
@@ -33,7 +33,6 @@ Row = Sequence[str | None]
 COLUMN_VALUES: Final = 11
 KEY_VALUES: Final = 8
 
-_NUMBERS: Final = re.compile(r"\(([\d, ]+)\)")
 _VIEWS: Final = frozenset({"VIEW", "SYSTEM VIEW"})
 _SIZED_TYPES: Final = STRING_TYPES | {"bit", "decimal", "vector", "time", "datetime", "timestamp"}
 _HIDDEN_SCHEMAS: Final = "('information_schema', 'performance_schema', 'sys')"
@@ -96,16 +95,20 @@ _Made = dict[tuple[str | None, ...], ColumnShape]
 def baseline(
     schemas: Iterable[Row], tables: Iterable[Row], columns: Iterable[Row], keys: Iterable[Row]
 ) -> Catalog:
-    """The catalog that the rows of ``BaselineQueries`` describe. Views are left out."""
-    listed = _listed(tables)
-    for row in columns:
-        table = listed.get(TableName(row[0] or "", row[1] or ""))
-        if table is not None:
-            table.add((row,), ())
-    for row in keys:
-        table = listed.get(TableName(row[0] or "", row[1] or ""))
-        if table is not None:
-            table.add((), (row,))
+    """The catalog that the rows of ``BaselineQueries`` describe. Views are left out.
+
+    Raises ``ProtocolError`` for rows that are none of them.
+    """
+    with _answers():
+        listed = _listed(tables)
+        for row in columns:
+            table = listed.get(TableName(row[0] or "", row[1] or ""))
+            if table is not None:
+                table.add((row,), ())
+        for row in keys:
+            table = listed.get(TableName(row[0] or "", row[1] or ""))
+            if table is not None:
+                table.add((), (row,))
     catalog, made = _with_schemas(schemas), _Made()
     for name, table in listed.items():
         if table.columns:
@@ -120,16 +123,26 @@ def packed_baseline(
 
     Few of a source's tables have rows in a stream: for 2,000 tables of four columns this takes a tenth of the time.
     """
-    columns_of, keys_of = _by_table(columns), _by_table(keys)
-    catalog, made = _with_schemas(schemas), _Made()
-    for row in tables:
-        name = TableName(row[0] or "", row[1] or "")
-        schema, own_name = map(utf8_bytes, name)
-        key = b"%c%b%c%b" % (len(schema), schema, len(own_name), own_name)
-        if key in columns_of and row[2] not in _VIEWS:
-            parts = row, columns_of[key], keys_of.get(key, [])
-            catalog.set_listed(name, partial(_unpacked, name, parts, made))
+    with _answers():
+        columns_of, keys_of = _by_table(columns), _by_table(keys)
+        catalog, made = _with_schemas(schemas), _Made()
+        for row in tables:
+            name = TableName(row[0] or "", row[1] or "")
+            schema, own_name = map(utf8_bytes, name)
+            key = b"%c%b%c%b" % (len(schema), schema, len(own_name), own_name)
+            if key in columns_of and row[2] not in _VIEWS:
+                parts = row, columns_of[key], keys_of.get(key, [])
+                catalog.set_listed(name, partial(_unpacked, name, parts, made))
     return catalog
+
+
+@contextmanager
+def _answers() -> Iterator[None]:
+    """Raise ``ProtocolError`` for rows of another form than was asked for."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
+        raise ProtocolError(f"information_schema answered with rows that are no tables: {error!r}") from error
 
 
 def _listed(tables: Iterable[Row]) -> dict[TableName, _Listed]:
@@ -188,17 +201,23 @@ def _texts(rows: Iterable[bytes], values: int) -> Iterator[Row]:
 def _state(name: TableName, table: _Listed, made: _Made) -> Shape | Unknown:
     try:
         return _shape(table, made)
-    except UnknownShapeError as error:
+    except NO_SHAPE as error:
         return Unknown(f"{name} as information_schema has it: {error}")
 
 
 def described_shape(descriptions: Sequence[ColumnDescription]) -> Shape:
-    """The shape of a table whose columns somebody described. Its other keys and its character set are not known."""
+    """The shape of a table whose columns somebody described. Its other keys and its character set are not known.
+
+    Raises ``ConfigurationError`` for a type or a character set that there is not.
+    """
     rows = [
         (each.name, each.data_type, each.column_type, None, each.charset, None, None, None)
         for each in descriptions
     ]
-    columns = tuple(replace(_column(row), nullable=None) for row in rows)
+    try:
+        columns = tuple(replace(_column(row), nullable=None) for row in rows)
+    except UnknownShapeError as error:
+        raise ConfigurationError(f"schema: {error}") from error
     parts = tuple((each.name, 0) for each in descriptions if each.primary)
     return Shape(columns, Key("PRIMARY", "primary", parts) if parts else None, None)
 
@@ -227,11 +246,10 @@ def _column(row: Row) -> ColumnShape:
     base = data_type.lower()
     kind = "geometrycollection" if base == "geomcollection" else base
     text = column_type.lower()
-    found = _NUMBERS.search(text)
-    numbers = tuple(map(int, found[1].split(","))) if found and kind in _SIZED_TYPES else ()
+    numbers = numbers_of(text) if kind in _SIZED_TYPES else ()
     labels = labels_of(column_type) if kind in LABEL_TYPES else ()
     is_number = "unsigned" in text.rpartition(")")[2] and not labels
-    return ColumnShape(
+    column = ColumnShape(
         intern(name),
         intern(kind),
         numbers,
@@ -245,6 +263,9 @@ def _column(row: Row) -> ColumnShape:
         compressed="COMPRESSED*/" in column_type,
         role=_role(expression),
     )
+    if not column.has_its_numbers:
+        raise UnknownShapeError(f"column {name} has the type {column_type}")
+    return column
 
 
 def _column_charset(kind: str, charset: str) -> str | None:

@@ -16,7 +16,7 @@ from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
 from ..sql.token_reader import TableName
-from .charset_names import UnknownShapeError, charset_of, known
+from .charset_names import NO_SHAPE, UnknownShapeError, charset_of, known
 from .drafts import altered_shape, created_shape, shape_like
 from .shape import ColumnShape, Shape
 from .shared import Shared
@@ -216,7 +216,7 @@ class _Step:
     def _made(self, make: Callable[[], Shape]) -> Shape | Unknown:
         try:
             return make()
-        except (UnknownShapeError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+        except NO_SHAPE as error:
             return self._unknown(str(error))
 
     def _schema_charset(self, schema: str) -> str | None:

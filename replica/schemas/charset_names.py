@@ -13,6 +13,8 @@ class UnknownShapeError(Exception):
     """A statement's effect on a shape is not known; the message says why. Never seen outside of this folder."""
 
 
+#: What is raised where no shape can be made of a statement, or of what a source says of a table.
+NO_SHAPE: Final = (UnknownShapeError, ValueError, LookupError, TypeError, ArithmeticError)
 #: Sets in which the characters of ASCII are not its bytes.
 NOT_ASCII: Final = frozenset({"ucs2", "utf16", "utf16le", "utf32", "swe7"})
 _ANY_CHARACTER: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})

@@ -33,7 +33,7 @@ from ..source.resolve_start import log_end
 from ..source.server_facts import Source, executed_gtids, owned_gtids
 from ..source.session import Session
 from ..sql.token_reader import TableName
-from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, Row, packed_baseline
+from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, packed_baseline
 from .catalog import Catalog, Unknown
 from .finished_changes import tables_in_change
 from .logged_statements import LogTraits, statement_of
@@ -81,7 +81,7 @@ class TableReader:
             columns = await self._session.query_packed(queries.columns, COLUMN_VALUES)
             keys = await self._session.query_packed(queries.keys, KEY_VALUES)
             high = await log_end(self._session, self._source, self._scan)
-            catalog = _catalog(schemas, tables, columns, keys)
+            catalog = packed_baseline(schemas, tables, columns, keys)
             touched = await self._touched_since(low, high)
             if not touched:
                 break
@@ -204,16 +204,6 @@ def _past_transactions(wanted: AnyGtidSet) -> _IsOver:
 class _LowMark:
     end: BinlogPosition
     gtid_set: AnyGtidSet | None
-
-
-def _catalog(
-    schemas: Sequence[Row], tables: Sequence[Row], columns: Sequence[bytes], keys: Sequence[bytes]
-) -> Catalog:
-    """The tables that the answers describe; ``ProtocolError`` for answers that describe none."""
-    try:
-        return packed_baseline(schemas, tables, columns, keys)
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
-        raise ProtocolError(f"information_schema answered with rows that are no tables: {error!r}") from error
 
 
 def _texts(row: Sequence[TextValue]) -> list[str | None]:

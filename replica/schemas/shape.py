@@ -5,17 +5,42 @@ Shapes are values: equal when everything in them is equal, and never changed. Th
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from protocol.records import record
 from protocol.rows.description import ColumnDescription
 
 from ..sql.quoting import quoted
 
+_Made = TypeVar("_Made")
 Generated = Literal["", "virtual", "stored"]
 #: ``start`` and ``end``: the period of a system-versioned table. ``hash``: the hash of a unique key's long columns.
 Role = Literal["", "start", "end", "hash"]
 KeyKind = Literal["primary", "unique", "index", "fulltext", "spatial", "vector"]
+
+# How many numbers a type has; others may have some.
+_NUMBER_COUNTS: Final = {
+    "char": 1,
+    "varchar": 1,
+    "binary": 1,
+    "varbinary": 1,
+    "bit": 1,
+    "decimal": 2,
+    "vector": 1,
+}
+# What the attributes of a shape that comes from elsewhere must be.
+_COLUMN_KINDS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("name", "type", "generated", "role"), str),
+    **dict.fromkeys(("unsigned", "zerofill", "invisible", "compressed", "is_hidden"), bool),
+    "charset": str | None,
+    "nullable": bool | None,
+}
+_KEY_KINDS: Final[Mapping[str, Any]] = {
+    "name": str,
+    "kind": str,
+    "is_hash": bool,
+    "is_generated": bool | None,
+}
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r"})
 
@@ -66,7 +91,19 @@ class ColumnShape:
     def from_dict(cls, data: Mapping[str, Any]) -> "ColumnShape":
         """The reverse of ``to_dict``; ``TypeError`` on anything else."""
         tuples = {name: tuple(data[name]) for name in ("numbers", "labels") if name in data}
-        return cls(**{**data, **tuples})
+        made = _checked(cls(**{**data, **tuples}), _COLUMN_KINDS)
+        if not (
+            made.has_its_numbers
+            and all(type(number) is int for number in made.numbers)
+            and all(type(label) is str for label in made.labels)
+        ):
+            raise TypeError(f"a column of type {made.type} with {made.numbers} and {made.labels}")
+        return made
+
+    @property
+    def has_its_numbers(self) -> bool:
+        """Whether there are as many numbers as the type needs."""
+        return len(self.numbers) == _NUMBER_COUNTS.get(self.type, len(self.numbers))
 
 
 @record(slots=True, frozen=True)
@@ -191,15 +228,16 @@ class Shape:
             columns = [ColumnShape.from_dict(column) for column in data["columns"]]
         keys = data.get("keys", [])
         primary = data.get("primary")
-        return cls(
+        made = cls(
             tuple(columns),
             None if primary is None else _key(primary),
             None if keys is None else tuple(map(_key, keys)),
             data.get("charset"),
             data.get("engine", ""),
-            tuple(Period(*period) for period in data.get("periods", ())),
+            tuple(Period(*map(str, period)) for period in data.get("periods", ())),
             _range(*data.get("lost", (0, 0))),
         )
+        return _checked(made, {"charset": str | None, "engine": str})
 
 
 def _slim(values_of: ColumnShape | Key, defaults: Mapping[str, object]) -> dict[str, Any]:
@@ -209,7 +247,15 @@ def _slim(values_of: ColumnShape | Key, defaults: Mapping[str, object]) -> dict[
 
 
 def _key(data: Mapping[str, Any]) -> Key:
-    return Key(**{**data, "parts": _parts(data["parts"])})
+    return _checked(Key(**{**data, "parts": _parts(data["parts"])}), _KEY_KINDS)
+
+
+def _checked(made: _Made, kinds: Mapping[str, Any]) -> _Made:
+    """The same; ``TypeError`` if an attribute is of another kind."""
+    for name, kind in kinds.items():
+        if not isinstance(getattr(made, name), kind):
+            raise TypeError(f"the {name} of a shape is {getattr(made, name)!r}")
+    return made
 
 
 def _range(fewest: int, most: int) -> tuple[int, int]:

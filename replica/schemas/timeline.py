@@ -268,7 +268,7 @@ class SchemaHistory:
         """The reverse of ``to_lines``, with ``change_lines`` behind; ``ConfigurationError`` on anything else."""
         try:
             return _Loader().load(lines)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise ConfigurationError(f"not a schema history: {type(error).__name__}: {error}") from error
 
 

@@ -132,6 +132,9 @@ class NamelessWarning:
 
 def _hidden_columns(missing: int, is_versioned: bool, hashes: int) -> list[ColumnDescription]:
     """The hidden columns, if their number matches; information_schema may list the period's columns, too."""
+    if hashes > missing:
+        # Nothing is made of a number that only a lie can be.
+        return []
     hash_columns = [
         ColumnDescription(f"DB_ROW_HASH_{number}", "bigint", "bigint(20) unsigned", nullable=False)
         for number in range(1, hashes + 1)
