@@ -62,6 +62,11 @@ def command_reader(payload: bytes, command: int) -> Reader:
 
 
 @record(frozen=True, slots=True)
+class Answered:
+    """A command that was answered when it was read. 23 KB of compressed packets may be three million of them."""
+
+
+@record(frozen=True, slots=True)
 class Quit:
     """COM_QUIT: the server closes the connection without an answer."""
 

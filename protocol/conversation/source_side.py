@@ -21,7 +21,7 @@ from ..errors import AuthenticationError, ProtocolError, ReplicaError
 from ..records import record
 from ..wire import encode_lenenc_int
 from .client_plugins import DEFAULT_PLUGIN, NONCE_SIZE
-from .commands import BinlogDump, BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
+from .commands import Answered, BinlogDump, BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck
 from .compressed_packets import Codec, CompressedPackets, agreed_codec
 from .login import PROOF
 from .messages import (
@@ -75,7 +75,7 @@ class LoggedIn:
 
 
 Request = Query | RegisterReplica | BinlogDump | BinlogDumpGtid
-AcceptorEvent = StartTls | LoggedIn | Request | SemiSyncAck | Quit
+AcceptorEvent = StartTls | LoggedIn | Request | Answered | SemiSyncAck | Quit
 
 
 class Acceptor:
@@ -156,7 +156,7 @@ class Acceptor:
         return data
 
     def next_event(self) -> AcceptorEvent | NeedData:
-        """The client's next request, or NEED_DATA. A ping is answered here.
+        """The client's next request, or NEED_DATA. A ping is answered here, which ``Answered`` tells.
 
         Raises ``AuthenticationError`` if the client is refused, ``ProtocolError`` for malformed packets.
         """
@@ -404,12 +404,12 @@ class Acceptor:
         if command == Command.PING:
             self._send(Ok().encode(self.capabilities))
             self._end_command()
-            return None
+            return Answered()
         known = _COMMANDS.get(command)
         if known is None:
             self._send(UNKNOWN_COMMAND.encode())
             self._end_command()
-            return None
+            return Answered()
         parse, phase = known
         if command == Command.QUERY and Capability.QUERY_ATTRIBUTES in self.capabilities:
             parse = parse_query

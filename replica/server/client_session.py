@@ -38,6 +38,8 @@ _HEARTBEAT_PERIOD: Final = ("source_heartbeat_period", "master_heartbeat_period"
 _CHECKSUM: Final = ("source_binlog_checksum", "master_binlog_checksum")
 _SEMI_SYNC: Final = ("rpl_semi_sync_replica", "rpl_semi_sync_slave")
 _NANOSECONDS: Final = 1_000_000_000
+# The shortest that CHANGE REPLICATION SOURCE takes: a replica may ask for a billion heartbeats a second.
+_SHORTEST_HEARTBEAT: Final = 0.001
 _UNKNOWN_ERROR: Final = 1105
 # Raised when a served file is damaged, or was removed meanwhile.
 _UNREADABLE: Final = (OSError, ConfigurationError, DecodeError)
@@ -202,6 +204,8 @@ class ClientSession:
             event = acceptor.next_event()
             if isinstance(event, SemiSyncAck):
                 replica.acknowledged = BinlogPosition(event.file, event.position)
+                # A few bytes of a client may be a million of them.
+                await asyncio.sleep(0)
             elif isinstance(event, Quit):
                 raise ClientGoneError
             else:
@@ -213,7 +217,8 @@ def _first(variables: Mapping[str, str | None], names: tuple[str, ...]) -> str |
 
 
 def _heartbeat(variables: Mapping[str, str | None]) -> float | None:
-    return (read_number(_first(variables, _HEARTBEAT_PERIOD) or "") or 0) / _NANOSECONDS or None
+    period = read_number(_first(variables, _HEARTBEAT_PERIOD) or "") or 0
+    return max(period / _NANOSECONDS, _SHORTEST_HEARTBEAT) if period else None
 
 
 def _has_checksums(variables: Mapping[str, str | None]) -> bool | None:

@@ -9,6 +9,7 @@ import contextlib
 import socket
 from typing import Final
 
+from protocol.conversation.commands import Answered
 from protocol.conversation.phases import NEED_DATA, StartTls
 from protocol.conversation.source_side import Acceptor, AcceptorEvent
 
@@ -46,10 +47,10 @@ class Peer:
             await self.flush()
             if isinstance(event, StartTls):
                 await self._start_tls()
-            elif event is not NEED_DATA:
-                return event
-            else:
+            elif event is NEED_DATA:
                 await self.receive()
+            elif not isinstance(event, Answered):
+                return event
 
     async def receive(self) -> None:
         """Wait for bytes and give them to the acceptor."""

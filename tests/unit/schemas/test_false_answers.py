@@ -9,6 +9,7 @@ import json
 import random
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -22,7 +23,7 @@ from protocol.rows.column import Column
 from protocol.rows.description import ColumnDescription, describe_table
 from protocol.rows.table import Table
 from replica.schemas.baseline import Row, baseline, described_shape, packed_baseline
-from replica.schemas.catalog import Statement, Unknown
+from replica.schemas.catalog import Catalog, Statement, Unknown
 from replica.schemas.proof import first_difference, with_shape
 from replica.schemas.shape import Shape
 from replica.schemas.timeline import SchemaHistory
@@ -96,10 +97,11 @@ def test_random_answers(seed: int) -> None:
             hostile(rng, "shop", "t", rng.choice(["PRIMARY", "u"]), str(at), f"c{at}", "5", "0", "BTREE")
             for at in (1, 2)
         ]
-        for read in (
+        reads: list[Callable[[], Catalog]] = [
             lambda: packed_baseline(schemas, tables, payloads(columns, rng), payloads(keys, rng)),  # noqa: B023
             lambda: baseline(schemas, tables, columns, keys),  # noqa: B023
-        ):
+        ]
+        for read in reads:
             try:
                 catalog = read()
             except ReplicaError:

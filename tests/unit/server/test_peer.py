@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from protocol.conversation.source_side import Acceptor
+from replica.server.client_session import _heartbeat
 from replica.server.identity import ServerKeys
 from replica.server.peer import ClientGoneError, Peer
 
@@ -63,3 +64,13 @@ async def test_it_notices_at_once(tls: bool, caplog: pytest.LogCaptureFixture) -
     thread.join()
     await peer.say_goodbye(0)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("period", "seconds"),
+    [(None, None), ("0", None), ("1", 0.001), ("30000001024", 30.000001024), ("x", None)],
+)
+def test_heartbeats_are_no_flood(period: str | None, seconds: float | None) -> None:
+    """A replica that asked for one each nanosecond kept the server busy."""
+    variables = {} if period is None else {"source_heartbeat_period": period}
+    assert _heartbeat(variables) == seconds
