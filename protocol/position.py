@@ -41,6 +41,11 @@ def file_number(name: str) -> int:
     return int(split_file_name(name)[1] or 0)
 
 
+def is_older(name: str, other: str) -> bool:
+    """Whether a file of the log comes before another one; False if they are of different logs."""
+    return split_file_name(name)[0] == split_file_name(other)[0] and file_number(name) < file_number(other)
+
+
 @total_ordering
 @record(slots=True, frozen=True)
 class BinlogPosition:

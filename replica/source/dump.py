@@ -13,7 +13,14 @@ from typing import Final, Self
 from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import Event, EventHeader, FormatDescriptionEvent, HeartbeatEvent
-from protocol.constants import ARTIFICIAL, EVENT_HEADER_SIZE, POSITION_MASK, EventFlag, EventType
+from protocol.constants import (
+    ARTIFICIAL,
+    EVENT_HEADER_SIZE,
+    EVENT_TYPE_OFFSET,
+    POSITION_MASK,
+    EventFlag,
+    EventType,
+)
 from protocol.conversation.packets import BULK_SIZE
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import (
@@ -22,11 +29,13 @@ from protocol.errors import (
     PositionInsideEventError,
     ReplicaError,
 )
+from protocol.gtid import AnyGtidSet, GtidSet, new_gtid
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 from protocol.wire import unpack_event_header
 
 from ..config.options import Options
+from ..transactions.boundary import Progress
 from .hosts import first_host
 from .killed_dumps import end_killed_dumps
 from .log_scan import LogScan
@@ -164,12 +173,14 @@ class Dump:
         elif left is not None and (limit is None or left <= limit):
             await self._check_life()
 
-    def check_place(self, raw: bytes, decoder: EventDecoder, *, is_open: bool) -> None:
-        """Raise ``DecodeError`` if the source has left out events before this one, or goes back.
+    def check_place(
+        self, raw: bytes, decoder: EventDecoder, progress: Progress, *, is_open: bool = False
+    ) -> None:
+        """Raise ``DecodeError`` if the source has left out events before this one, or sends events again.
 
-        A dump by GTIDs leaves out whole transactions: there may be a gap where none is open (``is_open``). A dump by
-        position leaves out nothing, except behind a format description what tells how the file is encrypted. Of a
-        damaged event ``decoder`` says more.
+        A dump by GTIDs leaves out whole transactions that are known: there may be a gap where none is open
+        (``is_open``: one is that ``progress`` has not come to). A dump by position leaves out nothing, except behind
+        a format description what tells how the file is encrypted. Of a damaged event ``decoder`` says more.
         """
         if len(raw) < EVENT_HEADER_SIZE:
             return
@@ -178,7 +189,9 @@ class Dump:
         if end in (0, position + size & POSITION_MASK) or flags & ARTIFICIAL or kind in _HEARTBEATS:
             return
         is_damaged = size != len(raw) or (decoder.checksum_enabled and not crc32_matches(raw))
-        if not is_damaged and (is_open or not (self.is_by_gtid or is_behind_description(decoder))):
+        is_between = not (is_open or progress.in_transaction)
+        may_skip = is_between and (self.is_by_gtid or is_behind_description(decoder))
+        if not is_damaged and (not may_skip or _has(progress.gtid_set, raw)):
             raise DecodeError(
                 f"the source sends an event of {size} bytes that ends at {end}: events are missing, or come again",
                 decoder.file,
@@ -228,6 +241,14 @@ class Dump:
     async def _ended(self) -> ReplicaError:
         twin = await find_twin(self.source, self._options)
         return twin or ConnectionLostError(f"{self._options.address} ended the binlog dump")
+
+
+def _has(known: AnyGtidSet | None, raw: bytes) -> bool:
+    """Whether a raw event begins a transaction of MySQL that is known. MariaDB may log a GTID again."""
+    if raw[EVENT_TYPE_OFFSET] != EventType.GTID or not isinstance(known, GtidSet):
+        return False
+    body = raw[EVENT_HEADER_SIZE + 1 : EVENT_HEADER_SIZE + 25]
+    return len(body) == 24 and new_gtid(body[:16], int.from_bytes(body[16:], "little")) in known
 
 
 def is_internal(event: Event) -> bool:

@@ -54,7 +54,8 @@ from protocol.constants import (
     EventType,
 )
 from protocol.conversation.packets import LARGE_BULK_SIZE, SHORT_BULK_SIZE
-from protocol.errors import ConfigurationError, ProtocolError, ReplicaError
+from protocol.errors import ConfigurationError, ProtocolError, ReplicaError, SourceChangedError
+from protocol.position import is_older
 from protocol.records import record
 from protocol.rows.compiler import RowCompiler
 from protocol.rows.table import Table
@@ -327,8 +328,8 @@ class Delivery:
     def _check_place(self, events: Sequence[Event]) -> None:
         """Raise ``DecodeError`` if events are missing before the next one. ``events``: a table map, if any."""
         if self._dump is not None and self._is_proven and self._replay is None and self._not_before is None:
-            is_open = bool(events) or self.account.progress.in_transaction
-            self._dump.check_place(self._raws[self._next], self._decoder, is_open=is_open)
+            raw, progress = self._raws[self._next], self.account.progress
+            self._dump.check_place(raw, self._decoder, progress, is_open=bool(events))
 
     def _is_special(self, raw: bytes) -> bool:
         if len(raw) < EVENT_HEADER_SIZE or raw[4] in ALONE or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
@@ -483,6 +484,8 @@ class Delivery:
         if is_first and not self._is_by_gtid and progress.file not in ("", event.next_file):
             # This event has no checksum, so its file name is checked here.
             raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
+        if not is_first and is_older(event.next_file, event.file):
+            raise SourceChangedError(f"the source goes back from {event.file} to {event.next_file}")
         if self._replay is None:
             progress.follow(event, *self.place)
 

@@ -112,6 +112,26 @@ async def test_a_dump_by_gtids_leaves_out_whole_transactions_alone(kind: EventTy
         assert values(await collect(source, 12, start=GtidSet(f"{UUID}:1"))) == [2, 3]
 
 
+async def test_a_transaction_that_comes_again_by_gtid() -> None:
+    def again(sent: list[bytes]) -> None:
+        begin, end = [place for place, raw in enumerate(sent) if raw[4] == EventType.GTID]
+        sent += sent[begin:end]
+
+    async with serving(by_gtid(again)) as source:
+        with pytest.raises(replica.DecodeError, match="come again"):
+            await collect(source, start=GtidSet(f"{UUID}:1"))
+
+
+async def test_a_file_that_comes_again() -> None:
+    log = transaction(Log(file="binlog.000002"), 1)
+    log.raw += transaction(Log(), 2).raw
+    async with serving(mysql(log, ends_dump=True)) as source:
+        with pytest.raises(
+            replica.SourceChangedError, match=r"goes back from binlog\.000002 to binlog\.000001"
+        ):
+            await collect(source)
+
+
 async def test_what_follows_a_description_may_be_left_out() -> None:
     """MariaDB's START_ENCRYPTION, for example, is nothing to a replica."""
     log = Log().event(EventType.MARIADB_START_ENCRYPTION, bytes(17))
