@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import replica
+from protocol.constants import EventType
 from protocol.conversation.messages import Err
 from protocol.errors import ReplicaError
 from replica.config.options import Options
@@ -24,7 +25,7 @@ from replica.relay import BinlogRelay
 from replica.source.table_names import visible_tables
 from tests.support.limited_steps import Step
 from tests.support.log_builder import LogBuilder
-from tests.support.raw_events import rotate
+from tests.support.raw_events import raw_event, rotate
 from tests.support.socket_source import FILE, MYSQL_VARIABLES, UUID, Rows, SocketSource, serving
 
 # Longer than any conversation takes: a client that waits for ever fails. The doctor waits 60 s for lists of tables.
@@ -73,6 +74,17 @@ _PAYLOADS: tuple[bytes, ...] = (
     b"\xfc\xff\xff",
     b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
     b"\xfd\xff\xff\xff",
+)
+
+
+_STATEMENTS = (
+    "INSERT INTO t VALUES (1)",
+    "ALTER TABLE s.t ADD c INT FIRST",
+    "DROP TABLE IF EXISTS s.t, s.u",
+    "RENAME TABLE s.t TO s.u, s.u TO s.t",
+    "XA COMMIT X'31',X'',1",
+    "CREATE TABLE s.t (" + "(" * 1000,
+    "\x00\x1b[31m",
 )
 
 
@@ -129,10 +141,37 @@ def _log(rng: random.Random) -> list[bytes]:
     for number in range(rng.randrange(1, 4)):
         log.transaction([number], sequence=number + 1 if rng.random() < 0.5 else None)
     if rng.random() < 0.3:
-        log.statement("INSERT INTO t VALUES (1)")
+        log.statement(rng.choice(_STATEMENTS))
     events = [log.event(index) for index in range(len(log.offsets))]
+    if rng.random() < 0.5:
+        _shuffle(events, rng)
     name = rng.choice((FILE, FILE, FILE, "", "x" * 400 + ".1", "../x.1", "a\nb.1", "bin"))
     return [rotate(name, flags=0x20), *events]
+
+
+def _shuffle(events: list[bytes], rng: random.Random) -> None:
+    """Leave out events, repeat them, change their order, and add some that tell of places that there are not."""
+    for _ in range(rng.randrange(1, 4)):
+        place, other = rng.randrange(len(events)), rng.randrange(len(events))
+        end = rng.choice((0, 4, 99, 1 << 20, (1 << 32) - 1))
+        kind = rng.randrange(5)
+        if kind == 0 and len(events) > 1:
+            del events[place]
+        elif kind == 1:
+            events.insert(other, events[place])
+        elif kind == 2:
+            events[place], events[other] = events[other], events[place]
+        elif kind == 3:
+            file = rng.choice((FILE, "binlog.000009", "binlog.000000", "../x.1", "\xff", ""))
+            body = file.encode("latin-1")
+            if rng.random() < 0.5:
+                body = b"\1" + bytes([len(body)]) + body + b"\2\3\xfc" + rng.randbytes(2) + b"\0"
+                events.insert(place, raw_event(EventType.HEARTBEAT_V2, body))
+            else:
+                events.insert(place, raw_event(EventType.HEARTBEAT, body, next_position=end))
+        else:
+            file = rng.choice((FILE, "binlog.000002", "binlog.000000", "other.000001"))
+            events.insert(place, rotate(file, rng.choice((0, 4, 1 << 40, end)), flags=rng.choice((0, 0x20))))
 
 
 def _source(rng: random.Random) -> LyingSource:
@@ -153,7 +192,9 @@ def _source(rng: random.Random) -> LyingSource:
 
 
 async def _stream(source: SocketSource, rng: random.Random) -> None:
-    start = rng.choice((None, "earliest", "now", f"{FILE}:4", f"{UUID}:1-3", "0-1-5", "2026-01-31T12:00:00Z"))
+    start = rng.choice(
+        (None, "earliest", "now", f"{FILE}:4", f"{UUID}:1-3", "0-1-5", "2026-01-31T12:00:00Z", "snapshot")
+    )
     given: dict[str, Any] = {
         "start": start,
         "stop": rng.choice((None, "now")),
@@ -169,6 +210,32 @@ async def _stream(source: SocketSource, rng: random.Random) -> None:
             count += 1
             if count > _MOST_EVENTS:
                 return
+
+
+async def _transactions(source: SocketSource, rng: random.Random) -> None:
+    stream = replica.connect(
+        source.dsn,
+        start=rng.choice(("earliest", f"{UUID}:1-3")),
+        reconnect=replica.ReconnectPolicy(initial=0.001, maximum=0.001, attempts=3),
+        connect_timeout=0.3,
+        max_event_bytes=_MAX_EVENT_BYTES,
+    )
+    async with stream:
+        count = 0
+        async for transaction in stream.transactions():
+            async for change in transaction:
+                repr(change)
+            repr(transaction.checkpoint)
+            count += 1
+            if count > _MOST_EVENTS:
+                return
+
+
+async def _columns(source: SocketSource, rng: random.Random) -> None:
+    given: dict[str, Any] = {"max_event_bytes": _MAX_EVENT_BYTES, "connect_timeout": 0.3}
+    async with replica.connect(source.dsn, start="earliest", reconnect=False, **given) as stream:
+        async for batch in stream.arrow(table="s.t"):
+            repr(batch)
 
 
 async def _relay(source: SocketSource, rng: random.Random) -> None:
@@ -189,6 +256,8 @@ async def _tables(source: SocketSource, rng: random.Random) -> None:
 _CONSUMERS: tuple[Callable[[SocketSource, random.Random], Any], ...] = (
     _stream,
     _stream,
+    _transactions,
+    _columns,
     _relay,
     _doctor,
     _tables,
