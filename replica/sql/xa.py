@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 XA_COMMIT: Final = "XA COMMIT"
 XA_ROLLBACK: Final = "XA ROLLBACK"
 _STATEMENT: Final = re.compile(
-    r"XA (?:START|COMMIT|ROLLBACK) X'([0-9a-f]*)',X'([0-9a-f]*)',([0-9]+)", re.IGNORECASE
+    r"XA (?:START|COMMIT|ROLLBACK) X'((?:[0-9a-f]{2})*)',X'((?:[0-9a-f]{2})*)',([0-9]{1,20})(?![0-9])",
+    re.IGNORECASE,
 )
 
 

@@ -206,11 +206,10 @@ class Unit:
 
     def _roll_back_to(self, name: str) -> None:
         """Roll back to a savepoint. If reading began within the transaction, an unknown savepoint was set before."""
-        names = list(self._savepoints)
         kept = self._savepoints.get(name, 0)
-        if name in names:
-            for later in names[names.index(name) + 1 :]:
-                del self._savepoints[later]
+        if name in self._savepoints:
+            while next(reversed(self._savepoints)) != name:
+                self._savepoints.popitem()
         elif self.changes and (type(self.begin) in GTIDS or isinstance(self.begin, QueryEvent)):
             raise TransactionOutcomeError(
                 f"transaction {self.gtid} was rolled back to savepoint {name}, which it has not set: which of its "
@@ -265,8 +264,9 @@ class Unit:
             if changes is not None and not undecoded:
                 self._collected.extend(changes)
         except RolledBackToSavepointError as error:
+            void = self._rows_events[error.changes_kept :]
+            self._rows_bytes -= sum(dropped.header_fields[3] for dropped in void)
             del self._collected[error.changes_kept :], self._rows_events[error.changes_kept :]
-            self._rows_bytes = sum(kept.header_fields[3] for kept in self._rows_events)
         except ReplicaError as error:
             self._error = error
             raise

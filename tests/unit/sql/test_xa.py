@@ -27,6 +27,10 @@ def test_the_text_of_an_id() -> None:
         ("XA COMMIT X'4D',X'4e',1", Xid(1, b"M", b"N")),
         ("XA END X'6162',X'',7", None),
         ("XA COMMIT 'ab'", None),
+        # No server logs these: each was a ValueError of the stream.
+        ("XA COMMIT X'4',X'',1", None),
+        ("XA COMMIT X'',X'414',1", None),
+        ("XA COMMIT X'',X''," + "9" * 5000, None),
         ("COMMIT", None),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,7 +28,7 @@ from protocol.errors import (
     UnsupportedEventError,
 )
 from protocol.gtid import Gtid, GtidSet
-from replica.transactions.units import TransactionGrouper
+from replica.transactions.units import TransactionGrouper, Unit
 from tests.support.grouped_events import (
     AT,
     BEGIN,
@@ -191,6 +192,35 @@ async def test_a_rollback_to_a_savepoint_without_changes_is_nothing() -> None:
 async def test_a_savepoint_from_before_the_start() -> None:
     tx = await anext(ListStream([TABLE_MAP, rows(1), rollback_to("a"), rows(2), XID]).transactions())
     assert ids(await tx.collect()) == [2]
+
+
+class Counted(dict[str, int]):
+    """Savepoints that count how many of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            self.looks += 1
+            yield name
+
+    def __reversed__(self) -> Iterator[str]:
+        for name in super().__reversed__():
+            self.looks += 1
+            yield name
+
+
+async def test_many_savepoints() -> None:
+    """Each rollback listed all savepoints: 3 MB of 25,000 savepoints and rollbacks took four seconds."""
+    unit = Unit(mariadb_gtid(1))
+    unit._savepoints = known = Counted()
+    for number in range(1000):
+        assert unit.changes_of(savepoint(str(number))) is None
+    for number in range(999, -1, -1):
+        for _ in range(2):
+            assert unit.changes_of(rollback_to(str(number))) is None
+    assert list(known) == ["0"]
+    assert known.looks < 4000
 
 
 async def test_names_of_savepoints_are_compared_without_their_quotes() -> None:
