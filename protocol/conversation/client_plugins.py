@@ -7,7 +7,7 @@ knows no packets except the plugins' own data. It does not set up TLS; ``Credent
 """
 
 import hashlib
-import secrets
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import field
@@ -269,7 +269,7 @@ class Parsec(AuthPlugin):
             hashlib.pbkdf2_hmac("sha512", self.credentials.password, salt, rounds, 32)
         )
         self._stored = data + key.public_key().public_bytes_raw()
-        nonce = secrets.token_bytes(_MARIADB_NONCE_SIZE)
+        nonce = os.urandom(_MARIADB_NONCE_SIZE)
         return nonce + key.sign(self._nonce + nonce)
 
     def stored_password(self) -> bytes | None:

@@ -11,7 +11,7 @@ each bit. So the times that a listener measures at several logins do not add up 
 """
 
 import hashlib
-import secrets
+import os
 from typing import Final
 
 # The field's prime, the order of the base point, the curve's constant d doubled, and the base point.
@@ -56,7 +56,8 @@ def _hash(data: bytes) -> int:
 
 
 def _multiply_base(scalar: int) -> _Point:
-    scalar += _ORDER * (secrets.randbits(_BLINDING_BITS) | 1 << _BLINDING_BITS)
+    blinding = int.from_bytes(os.urandom(_BLINDING_BITS // 8), "little")
+    scalar += _ORDER * (blinding | 1 << _BLINDING_BITS)
     point = _NEUTRAL
     for index in reversed(range(scalar.bit_length())):
         point = _add(point, point)

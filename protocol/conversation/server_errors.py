@@ -44,20 +44,18 @@ class _Refusal:
     phases: frozenset[Phase]
     error: type[ReplicaError]
     remedy: str
-    pattern: re.Pattern[str] | None = None
+    pattern: str = ""
 
     def fits(self, err: Err, phase: Phase) -> bool:
         return (
             err.code in self.codes
             and phase in self.phases
-            and (self.pattern is None or self.pattern.search(err.message) is not None)
+            and re.search(self.pattern, err.message, re.IGNORECASE) is not None
         )
 
 
 def _binlog(pattern: str, error: type[ReplicaError], remedy: str) -> _Refusal:
-    return _Refusal(
-        frozenset({CANNOT_READ_BINLOG}), _REPLICATION, error, remedy, re.compile(pattern, re.IGNORECASE)
-    )
+    return _Refusal(frozenset({CANNOT_READ_BINLOG}), _REPLICATION, error, remedy, pattern)
 
 
 def _login(error: type[ReplicaError], remedy: str, *codes: int) -> _Refusal:

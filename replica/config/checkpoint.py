@@ -10,7 +10,6 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Awaitable
 from typing import Final, Protocol, TypeVar
 
@@ -135,6 +134,9 @@ def _prefix(name: str) -> str:
 
 def replace_file(path: str, content: bytes) -> None:
     """Replace a file as a whole. Each save uses a temporary name of its own: two processes cannot mix their bytes."""
+    # It takes 2 ms to import, and most streams write no file.
+    import tempfile
+
     folder, name = os.path.split(path)
     mode = _mode(path)
     handle, temporary = tempfile.mkstemp(TEMPORARY_SUFFIX, _prefix(name), folder)

@@ -7,7 +7,6 @@ connection.
 import math
 import os
 import re
-import secrets
 import socket
 import ssl
 import uuid
@@ -61,7 +60,7 @@ _HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?")
 
 def _random_server_id() -> int:
     # 0 would make the source end the dump at the end of its log.
-    return 1 + secrets.randbelow((1 << 32) - 1)
+    return 1 + int.from_bytes(os.urandom(8), "big") % ((1 << 32) - 1)
 
 
 def _host_name() -> str:

@@ -4,7 +4,6 @@ One method of an object that the user may replace decides. It sees failures and 
 ``replay`` makes the stream go on with the next row.
 """
 
-import random
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,6 +70,9 @@ class ReconnectPolicy:
         if is_over or not self.is_passing(failure):
             raise failure.error
         longest = min(self.maximum, self.initial * 2.0 ** min(failure.attempt, 64))
+        # It takes 1 ms to import, and most connections are never lost.
+        import random
+
         return longest * random.uniform(0.5, 1.0)
 
     def is_passing(self, failure: Failure) -> bool:

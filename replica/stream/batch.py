@@ -8,7 +8,7 @@ done when the user has come back for the next one. This module decodes nothing a
 import time
 from collections.abc import Iterator, Sequence
 from operator import length_hint
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import AnonymousGtidEvent, Event
@@ -16,12 +16,15 @@ from protocol.position import FIRST_POSITION
 from protocol.records import record
 
 from ..schemas.change_event import SchemaChangeEvent
-from ..snapshot.copy_state import CopyState
-from ..snapshot.snapshot_copy import SnapshotCopy
 from ..transactions.boundary import Progress, place_behind
 from ..transactions.replay import FILE_EVENTS, Delivered
 from ..transactions.snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 from ..transactions.units import ROWS
+
+if TYPE_CHECKING:
+    # Most streams copy no table.
+    from ..snapshot.copy_state import CopyState
+    from ..snapshot.snapshot_copy import SnapshotCopy
 
 # Events that belong to no transaction: their age is no lag.
 _OUTSIDE: Final = (*FILE_EVENTS, *SNAPSHOT_EVENTS)

@@ -2,11 +2,14 @@
 
 It finds the tables, begins or resumes their copies, and moves the reading to the server of each new dump. ``Account``
 and ``Delivery`` follow the copy through the account; the chunks are read by ``Copier``.
+
+Most streams copy no table. What a copy needs is imported when one begins: it takes an eighth of a stream's imports.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from protocol.errors import ConfigurationError
 from protocol.position import Checkpoint
@@ -14,13 +17,7 @@ from protocol.position import Checkpoint
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
 from ..config.table_filter import exact_pattern, table_filter
-from ..snapshot.copier import Copier
-from ..snapshot.copy_state import CopyState
 from ..snapshot.marks import LOWEST, Place
-from ..snapshot.read_plan import ReadPlan
-from ..snapshot.snapshot_copy import SnapshotCopy
-from ..snapshot.source_marks import high_mark
-from ..snapshot.table_list import check_found, check_tables, key_columns_of, list_tables, read_plans
 from ..source.hosts import first_host
 from ..source.resolve_start import StartPoint, is_same_server
 from ..source.server_facts import Source, has_exact_gtids
@@ -28,6 +25,11 @@ from ..source.session import Session
 from ..sql.dialect import Dialect
 from ..sql.quoting import first_names
 from .batch import Account
+
+if TYPE_CHECKING:
+    from ..snapshot.copier import Copier
+    from ..snapshot.read_plan import ReadPlan
+    from ..snapshot.snapshot_copy import SnapshotCopy
 
 
 class StreamCopy:
@@ -92,6 +94,10 @@ class StreamCopy:
         text = start.snapshot if isinstance(start, Checkpoint) else None
         if text is None and start != "snapshot":
             return
+        from ..snapshot.copy_state import CopyState
+        from ..snapshot.source_marks import high_mark
+        from ..snapshot.table_list import check_found, check_tables, key_columns_of, list_tables, read_plans
+
         self._check()
         # Every chunk reads it: a user without the privilege learns that before any work is done.
         await high_mark(session, source)
@@ -147,6 +153,8 @@ class StreamCopy:
         """Begin the copies that were ordered, at the stream's place."""
         if not self._ordered or self._source is None:
             return
+        from ..snapshot.table_list import key_columns_of, list_tables, read_plans
+
         session = await first_host(self._options, Session.open)
         try:
             ordered = list(dict.fromkeys(self._ordered))
@@ -228,7 +236,10 @@ class StreamCopy:
         if self._copier is not None:
             await self._copier.aclose()
 
-    def _begin_copy(self, source: Source) -> SnapshotCopy:
+    def _begin_copy(self, source: Source) -> "SnapshotCopy":
+        from ..snapshot.copier import Copier
+        from ..snapshot.snapshot_copy import SnapshotCopy
+
         self._copy = self._account.copy = SnapshotCopy()
         self._copy.dialect = Dialect(
             source.is_mariadb, source.version, 0, source.folds_names, source.explicit_timestamps
@@ -254,7 +265,7 @@ class StreamCopy:
                 "row_values=False counts rows only, and a copy of tables needs their values"
             )
 
-    async def _check_keys(self, session: Session, source: Source, plans: Iterable[ReadPlan]) -> None:
+    async def _check_keys(self, session: Session, source: Source, plans: Iterable["ReadPlan"]) -> None:
         """Raise for a table without a key if there is no way to read all of it exactly at one place of the log."""
         keyless = [str(plan.table) for plan in plans if not plan.key_names]
         if not keyless or self._options.snapshot_locking == "rows":
