@@ -150,7 +150,9 @@ class Connection:
         self._tls_requested = False
         self._answer: QueryAnswer | PrepareAnswer | ResultHead | OkAnswer | None = None
         self._error: ReplicaError | None = None
-        self._sent_ahead = 0  # statements behind the one that is being answered
+        self._sent_ahead: list[
+            bool
+        ] = []  # the statements behind the one that is being answered: ``is_packed``
 
     def __repr__(self) -> str:
         return f"<Connection of {self._user!r} in phase {self.phase.name}>"
@@ -175,9 +177,8 @@ class Connection:
         if self.phase in (Phase.DUMP, Phase.ROWS):
             raise RuntimeError(f"not during {self.phase.value}: see next_events(), next_rows()")
         if self._sent_ahead and self.phase is Phase.READY:
-            self._sent_ahead -= 1
             # The statement itself has gone out: this counts its frame.
-            self._query(b"")
+            self._query(b"", is_packed=self._sent_ahead.pop(0))
             self._outgoing.pop()
         try:
             return self._step()
@@ -201,15 +202,19 @@ class Connection:
             self._close(error)
             raise
 
-    def send_query(self, sql: str, *, is_packed: bool = False) -> None:
-        """Send COM_QUERY; next_event() returns Ok or ResultSet; ``is_packed``: PackedRows in place of it."""
-        self._query(Query(sql).encode(), is_packed=is_packed)
+    def send_query(self, sql: str) -> None:
+        """Send COM_QUERY; next_event() returns Ok or ResultSet."""
+        self.send_queries([(sql, False)])
 
-    def send_queries(self, statements: Sequence[str]) -> None:
-        """Send COM_QUERY for each statement at once; next_event() returns or raises one answer after another."""
-        self.send_query(statements[0])
-        self._outgoing += [self._new_frames().encode(Query(sql).encode()) for sql in statements[1:]]
-        self._sent_ahead = len(statements) - 1
+    def send_queries(self, statements: Sequence[tuple[str, bool]]) -> None:
+        """Send COM_QUERY for each statement at once; next_event() returns or raises one answer after another.
+
+        With each statement comes whether its answer ``is_packed``: PackedRows in place of ResultSet.
+        """
+        first, *others = [(Query(sql).encode(), is_packed) for sql, is_packed in statements]
+        self._query(first[0], is_packed=first[1])
+        self._outgoing += [self._new_frames().encode(payload) for payload, _ in others]
+        self._sent_ahead = [is_packed for _, is_packed in others]
 
     def send_prepare(self, sql: str) -> None:
         """Send COM_STMT_PREPARE for a statement without parameters; next_event() returns Prepared."""
@@ -439,7 +444,7 @@ class Connection:
         self._frames.start_command()
         self._send(payload)
 
-    def _query(self, payload: bytes, *, is_packed: bool = False) -> None:
+    def _query(self, payload: bytes, *, is_packed: bool) -> None:
         self._command(payload, Phase.QUERY)
         self._frames.max_payload = MAX_ANSWER
         self._answer = QueryAnswer(self._capabilities, self._frames, is_packed=is_packed)

@@ -11,7 +11,7 @@ from typing import Final
 
 from protocol.errors import ServerError
 
-from ..source.session import Session
+from ..source.session import Question, Session
 from ..sql.quoting import identifier
 from ..sql.token_reader import TableName
 
@@ -23,7 +23,10 @@ async def tables_in_change(session: Session, tables: Sequence[TableName]) -> lis
     """Wait for each table. Those whose statement lasts longer than a second are returned."""
     await session.query("SET SESSION lock_wait_timeout = 1")
     answers = await session.query_each(
-        [f"SHOW CREATE TABLE {identifier(table.schema)}.{identifier(table.name)}" for table in tables]
+        [
+            Question(f"SHOW CREATE TABLE {identifier(table.schema)}.{identifier(table.name)}")
+            for table in tables
+        ]
     )
     return [
         table

@@ -29,9 +29,8 @@ from protocol.wire import utf8_text
 from ..config.schema_store import SHOW_HISTORY
 from ..config.table_filter import table_filter
 from ..source.log_scan import LogScan
-from ..source.resolve_start import log_end
-from ..source.server_facts import Source, executed_gtids, owned_gtids
-from ..source.session import Session
+from ..source.server_facts import LogMark, Source, log_mark
+from ..source.session import Question, Session, rows_of
 from ..sql.token_reader import TableName
 from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, packed_baseline
 from .catalog import Catalog, Unknown
@@ -74,27 +73,35 @@ class TableReader:
         dump raise.
         """
         queries = BaselineQueries.of(self._traits, where)
+        questions = (
+            Question(queries.schemas, 2),
+            Question(queries.tables, 5),
+            Question(queries.columns, COLUMN_VALUES, is_packed=True),
+            Question(queries.keys, KEY_VALUES, is_packed=True),
+        )
         for _ in range(_ATTEMPTS):
-            low = await self._low_mark()
+            _, low = await log_mark(self._session, self._source)
+            begin = await self._end_of(low)
             locked = await self._in_change(queries)
-            schemas, tables = await self._rows(queries.schemas, 2), await self._rows(queries.tables, 5)
-            columns = await self._session.query_packed(queries.columns, COLUMN_VALUES)
-            keys = await self._session.query_packed(queries.keys, KEY_VALUES)
-            high = await log_end(self._session, self._source, self._scan)
-            catalog = packed_baseline(schemas, tables, columns, keys)
-            touched = await self._touched_since(low, high)
+            answers, high = await log_mark(self._session, self._source, *questions)
+            schemas, tables, columns, keys = map(rows_of, answers)
+            catalog = packed_baseline(_texts(schemas), _texts(tables), columns, keys)
+            end = await self._end_of(high)
+            is_quiet = begin == end and not high.owned and high.executed == low.executed
+            since = begin if low.executed is None else low.executed
+            touched = Touched() if is_quiet else await self._touched_in(since, end)
             if not touched:
                 break
         for table in {*locked, *touched.among(catalog.tables)} & catalog.tables.keys():
-            catalog.set(table, Unknown(f"{table} was changed while it was read, at {high}"))
-        return Reading(catalog, high)
+            catalog.set(table, Unknown(f"{table} was changed while it was read, at {end}"))
+        return Reading(catalog, end)
 
     async def history(self, source: str) -> SchemaHistory:
         """The tables as they are now, or the whole history if the source serves a relay's files and has one.
 
         ``source`` identifies the source, as in ``SchemaHistory``. Raises what ``read`` raises.
         """
-        lines = await self._rows(SHOW_HISTORY, 1) if self._source.is_relay else ()
+        lines = _texts(await self._session.query(SHOW_HISTORY, 1)) if self._source.is_relay else ()
         if not lines:
             reading = await self.read()
             folds = self._traits.folds_names
@@ -137,12 +144,8 @@ class TableReader:
         await self._scan.statements(begin, visit, last)
         return found
 
-    async def _low_mark(self) -> "_LowMark":
-        end = await log_end(self._session, self._source, self._scan)
-        gtid_set: AnyGtidSet | None = None
-        if self._source.has_gtids and not self._source.is_mariadb:
-            gtid_set = await executed_gtids(self._session, self._source)
-        return _LowMark(end, gtid_set)
+    async def _end_of(self, mark: LogMark) -> BinlogPosition:
+        return await self._scan.end() if mark.end is None else BinlogPosition(*mark.end)
 
     async def _in_change(self, queries: BaselineQueries) -> list[TableName]:
         """Wanted tables that information_schema may show as they were before the low mark."""
@@ -151,29 +154,14 @@ class TableReader:
             return []
         options = self._session.options
         wants_table = table_filter(options.tables, options.exclude_tables)
-        rows = await self._rows(queries.tables, 3)
+        rows = _texts(await self._session.query(queries.tables, 3))
         names = [TableName(schema or "", name or "") for schema, name, kind in rows if kind == "BASE TABLE"]
         return await tables_in_change(
             self._session, [name for name in names if wants_table is None or wants_table(*name)]
         )
 
-    async def _touched_since(self, low: "_LowMark", high: BinlogPosition) -> Touched:
-        if low.end == high and await self._is_committed(low):
-            return Touched()
-        begin = low.gtid_set if isinstance(low.gtid_set, GtidSet) else low.end
-        found = await self.statements(begin, high)
-        return touched_by(logged.statement for logged in found)
-
-    async def _is_committed(self, low: "_LowMark") -> bool:
-        """Whether all that the log had at the low mark was visible then."""
-        if not isinstance(low.gtid_set, GtidSet):
-            return True
-        # A transaction goes from gtid_owned to gtid_executed: this order misses none.
-        owned = await owned_gtids(self._session)
-        return not owned and await executed_gtids(self._session, self._source) == low.gtid_set
-
-    async def _rows(self, sql: str, columns: int) -> list[list[str | None]]:
-        return [_texts(row) for row in await self._session.query(sql, columns)]
+    async def _touched_in(self, begin: BinlogPosition | GtidSet, end: BinlogPosition) -> Touched:
+        return touched_by(logged.statement for logged in await self.statements(begin, end))
 
 
 def _past_position(end: BinlogPosition) -> _IsOver:
@@ -200,11 +188,5 @@ def _past_transactions(wanted: AnyGtidSet) -> _IsOver:
     return is_over
 
 
-@record(slots=True, frozen=True)
-class _LowMark:
-    end: BinlogPosition
-    gtid_set: AnyGtidSet | None
-
-
-def _texts(row: Sequence[TextValue]) -> list[str | None]:
-    return [utf8_text(value) if isinstance(value, bytes) else value for value in row]
+def _texts(rows: Sequence[Sequence[TextValue]]) -> list[list[str | None]]:
+    return [[utf8_text(value) if isinstance(value, bytes) else value for value in row] for row in rows]

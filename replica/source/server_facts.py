@@ -16,7 +16,7 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.records import record
 
 from ..config.options import Options
-from .session import Session, read_value
+from .session import Answer, Question, Session, first_text, only_row, read_value, rows_of
 
 # Every user may read these variables, and a server leaves out variables that it does not know.
 _VARIABLES: Final = (
@@ -38,7 +38,10 @@ _OWNER: Final = re.compile(r"#\d+")
 _LAST_OWNER: Final = re.compile(r"#\d+?(?=[0-9a-fA-F]{8}-)")
 # The year 9999: more than a clock can show.
 _LAST_SECOND: Final = 253402300800
-_HAS_CHECKSUMS: Final = "SELECT @master_binlog_checksum"
+# Both functions take the time at which the statement began.
+_CLOCK: Final = Question("SELECT UNIX_TIMESTAMP(), MICROSECOND(NOW(6))")
+_EXECUTED: Final = "SELECT @@GLOBAL.gtid_executed"
+_OWNED: Final = "SELECT @@GLOBAL.gtid_owned"
 
 
 @record(frozen=True, slots=True)
@@ -96,10 +99,12 @@ class Source:
 
 async def ask(session: Session) -> Source:
     """Query the facts about a source."""
-    offset = await _clock_offset(session)
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     statement = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
-    found = {str(name).lower(): str(value) for name, value in await session.query(statement, 2)}
+    asked = time.time()
+    clock, variables = await session.query_each([_CLOCK, Question(statement, 2)])
+    offset = await _clock_offset(session, clock, asked)
+    found = {str(name).lower(): str(value) for name, value in rows_of(variables)}
     is_mariadb = session.handshake.is_mariadb
     explicit = found.get("explicit_defaults_for_timestamp")
     return Source(
@@ -119,17 +124,14 @@ async def ask(session: Session) -> Source:
     )
 
 
-async def _clock_offset(session: Session) -> float:
+async def _clock_offset(session: Session, answer: Answer, asked: float) -> float:
     """The lead of the source's clock over the local clock, in seconds; right within half of the query's time."""
-    asked = time.time()
-    statement = "SELECT UNIX_TIMESTAMP(), MICROSECOND(NOW(6))"
-    try:
-        # Both functions take the time at which the statement began.
-        values = await session.query_row(statement)
-    except ServerError:
+    statement = _CLOCK.sql
+    if isinstance(answer, ServerError):
         # Servers before 5.6.4 know whole seconds only.
-        statement = "SELECT UNIX_TIMESTAMP()"
-        values = await session.query_row(statement)
+        statement, asked = "SELECT UNIX_TIMESTAMP()", time.time()
+        answer = await session.query(statement)
+    values = only_row(answer, statement)
     seconds, microseconds = (read_value(_seconds, value, statement) for value in (*values, "0")[:2])
     return seconds + microseconds / 1e6 - (asked + time.time()) / 2
 
@@ -146,9 +148,11 @@ async def introduce(session: Session, source: Source, options: Options) -> bool:
 
     Returns whether events carry checksums up to the first FORMAT_DESCRIPTION, which says it anew.
     """
-    for statement in _introduction(source, options):
-        await session.query(statement)
-    return source.has_checksums and await session.query_value(_HAS_CHECKSUMS) not in ("", "NONE")
+    answers = [
+        rows_of(answer)
+        for answer in await session.query_each([*map(Question, _introduction(source, options))])
+    ]
+    return source.has_checksums and first_text(answers[-1]) not in ("", "NONE")
 
 
 def _introduction(source: Source, options: Options) -> Iterator[str]:
@@ -158,6 +162,8 @@ def _introduction(source: Source, options: Options) -> Iterator[str]:
         yield _set(source, "binlog_checksum", "@@global.binlog_checksum")
     if source.is_mariadb:
         yield f"SET @mariadb_slave_capability = {_MARIADB_UNDERSTANDS_GTIDS}"
+    if source.has_checksums:
+        yield "SELECT @master_binlog_checksum"
 
 
 def _set(source: Source, name: str, value: str) -> str:
@@ -202,7 +208,7 @@ async def executed_gtids(session: Session, source: Source) -> AnyGtidSet:
     """All transactions that the source has logged (MariaDB) or executed (MySQL). Every user may ask this."""
     if source.is_mariadb:
         return await session.query_as(MariadbGtidSet, "SELECT @@GLOBAL.gtid_binlog_pos")
-    return await session.query_as(GtidSet, "SELECT @@GLOBAL.gtid_executed")
+    return await session.query_as(GtidSet, _EXECUTED)
 
 
 async def has_exact_gtids(session: Session, source: Source) -> bool:
@@ -218,7 +224,7 @@ async def has_exact_gtids(session: Session, source: Source) -> bool:
 
 async def owned_gtids(session: Session) -> GtidSet:
     """MySQL: transactions being committed now; replicas may already have them."""
-    return await session.query_as(_without_owners, "SELECT @@GLOBAL.gtid_owned")
+    return await session.query_as(_without_owners, _OWNED)
 
 
 def _without_owners(text: str) -> GtidSet:
@@ -232,14 +238,48 @@ async def purged_gtids(session: Session) -> GtidSet:
 
 async def log_status(session: Session, source: Source) -> tuple[str, int] | None:
     """File and position of the log's end; None if the user lacks REPLICATION CLIENT (MariaDB: BINLOG MONITOR)."""
+    question = _status_question(source)
+    (answer,) = await session.query_each([question])
+    return _status_of(answer, question)
+
+
+def _status_question(source: Source) -> Question:
     # MySQL renamed the statement in 8.2 and removed the old name in 8.4; MariaDB has the old name.
     renamed = not source.is_mariadb and source.version >= (8, 2)
-    statement = "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS"
-    try:
-        rows = await session.query(statement, 2)
-    except ServerError:
+    return Question("SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS", 2)
+
+
+def _status_of(answer: Answer, question: Question) -> tuple[str, int] | None:
+    if isinstance(answer, ServerError) or not answer:
         return None
-    return (str(rows[0][0]), read_value(int, rows[0][1], statement)) if rows else None
+    return str(answer[0][0]), read_value(int, answer[0][1], question.sql)
+
+
+@record(frozen=True, slots=True)
+class LogMark:
+    """How far a source's log has come: what ``log_status`` returns, and MySQL's GTIDs, read in this order.
+
+    A transaction goes from ``owned`` to ``executed``: this order misses none. Both are None without GTIDs and on
+    MariaDB.
+    """
+
+    end: tuple[str, int] | None
+    owned: GtidSet | None = None
+    executed: GtidSet | None = None
+
+
+async def log_mark(session: Session, source: Source, *before: Question) -> tuple[list[Answer], LogMark]:
+    """The answers to the questions, and then a mark of the log, by one wait for the network."""
+    question = _status_question(source)
+    sets = [Question(_OWNED), Question(_EXECUTED)] if source.has_gtids and not source.is_mariadb else []
+    answers = await session.query_each([*before, question, *sets])
+    end = _status_of(answers[len(before)], question)
+    texts = [first_text(rows_of(answer)) for answer in answers[len(before) + 1 :]]
+    if not texts:
+        return answers[: len(before)], LogMark(end)
+    owned, executed = texts
+    mark = LogMark(end, read_value(_without_owners, owned, _OWNED), read_value(GtidSet, executed, _EXECUTED))
+    return answers[: len(before)], mark
 
 
 async def log_files(session: Session) -> list[str] | None:

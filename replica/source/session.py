@@ -9,8 +9,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
@@ -21,6 +20,7 @@ from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
 from protocol.conversation.results import ColumnDefinition
 from protocol.errors import ConnectionLostError, ProtocolError, ServerError, SourceSilentError
+from protocol.records import record
 from protocol.wire import utf8_text
 
 from ..config.log_facts import log_facts
@@ -40,6 +40,7 @@ _SENT_AT_ONCE: Final = 100
 _ON_THEIR_WAY: Final = 1.0
 
 _Value = TypeVar("_Value")
+_Row = TypeVar("_Row")
 
 
 def read_value(kind: Callable[[str], _Value], value: TextValue, sql: str) -> _Value:
@@ -53,9 +54,51 @@ def read_value(kind: Callable[[str], _Value], value: TextValue, sql: str) -> _Va
     )
 
 
-def _check_columns(answer: ResultSet | PackedRows, columns: int, sql: str) -> None:
+@record(frozen=True, slots=True)
+class Question:
+    """A statement for ``Session.query_each``. Its rows are those of ``query``, or the payloads of their packets."""
+
+    sql: str
+    columns: int | None = None
+    is_packed: bool = False
+
+
+#: The rows that answer a question, or the server's refusal.
+Answer = list[Any] | ServerError
+
+
+def rows_of(answer: Answer) -> list[Any]:
+    """The rows of an answer; a refusal is raised."""
+    if isinstance(answer, ServerError):
+        raise answer
+    return answer
+
+
+def only_row(rows: list[_Row], sql: str) -> _Row:
+    """The row of an answer that has one; ``ProtocolError`` for any other number of rows."""
+    if len(rows) != 1:
+        raise ProtocolError(f"{len(rows)} rows answer {sql!r}, and one was asked for")
+    return rows[0]
+
+
+def first_text(rows: list[tuple[TextValue, ...]]) -> str:
+    """The first value of the first row as text; empty for NULL or no row."""
+    value = rows[0][0] if rows else None
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
+
+
+def _taken(answer: ConnectionEvent, question: Question) -> list[Any]:
+    """The rows of an answer, with as many values as the question asks for; none without a result set."""
+    if not isinstance(answer, ResultSet | PackedRows):
+        return []
+    columns = question.columns
+    if columns is None:
+        return answer.rows
     if answer.rows and len(answer.columns) < columns:
-        raise ProtocolError(f"{len(answer.columns)} columns answer {sql!r}, and {columns} were asked for")
+        raise ProtocolError(
+            f"{len(answer.columns)} columns answer {question.sql!r}, and {columns} were asked for"
+        )
+    return answer.rows if question.is_packed else [row[:columns] for row in answer.rows]
 
 
 class Session:
@@ -139,41 +182,32 @@ class Session:
         With ``columns`` each row has that many values: further ones are left out, fewer are a ``ProtocolError``.
         """
         answer = await self._prompt(self._connection.send_query, sql)
-        if not isinstance(answer, ResultSet):
-            return []
-        if columns is None:
-            return answer.rows
-        _check_columns(answer, columns, sql)
-        return [row[:columns] for row in answer.rows]
+        return _taken(answer, Question(sql, columns))
 
-    async def query_packed(self, sql: str, columns: int) -> list[bytes]:
-        """As ``query``, but each row is the payload of its packet, for ``parse_row``: few of many are looked at."""
-        answer = await self._prompt(partial(self._connection.send_query, is_packed=True), sql)
-        if not isinstance(answer, PackedRows):
-            return []
-        _check_columns(answer, columns, sql)
-        return answer.rows
+    async def query_each(self, questions: Sequence[Question]) -> list[Answer]:
+        """Run many statements, and wait for the network once per 100 of them; the rows or the refusal of each.
 
-    async def query_each(self, statements: Sequence[str]) -> list[list[tuple[TextValue, ...]] | ServerError]:
-        """Run many statements, and wait for the network once per 100 of them; the rows or the refusal of each."""
-        answers: list[list[tuple[TextValue, ...]] | ServerError] = []
-        for start in range(0, len(statements), _SENT_AT_ONCE):
-            group = statements[start : start + _SENT_AT_ONCE]
-            self._connection.send_queries(group)
-            for _ in group:
+        The server runs them one after another. A question that ``is_packed`` gets the payloads of its rows' packets,
+        for ``parse_row``: few of many are looked at.
+        """
+        answers: list[Answer] = []
+        for start in range(0, len(questions), _SENT_AT_ONCE):
+            group = questions[start : start + _SENT_AT_ONCE]
+            self._connection.send_queries([(question.sql, question.is_packed) for question in group])
+            for question in group:
                 try:
-                    answer = await self._answer()
-                    answers.append(answer.rows if isinstance(answer, ResultSet) else [])
+                    answers.append(_taken(await self._answer(), question))
                 except ServerError as error:
                     answers.append(error)
+                except ProtocolError:
+                    # The answers behind it would be taken for those to the next command.
+                    self.abort()
+                    raise
         return answers
 
     async def query_row(self, sql: str) -> tuple[TextValue, ...]:
         """Run a statement whose answer is one row; anything else is a ``ProtocolError``."""
-        rows = await self.query(sql)
-        if len(rows) != 1:
-            raise ProtocolError(f"{len(rows)} rows answer {sql!r}, and one was asked for")
-        return rows[0]
+        return only_row(await self.query(sql), sql)
 
     async def query_as(self, kind: Callable[[str], _Value], sql: str) -> _Value:
         """Run a statement and return ``kind(text)`` of its first value; ``ProtocolError`` if that is none."""
@@ -181,9 +215,7 @@ class Session:
 
     async def query_value(self, sql: str) -> str:
         """Run a statement and return the first value of its first row as text; empty for NULL or no row."""
-        rows = await self.query(sql)
-        value = rows[0][0] if rows else None
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
+        return first_text(await self.query(sql))
 
     async def start_rows(self, sql: str, silence: float) -> tuple[ColumnDefinition, ...]:
         """Run a SELECT in the binary protocol and return its columns; ``read_rows`` returns the rows.

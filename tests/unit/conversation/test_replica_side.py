@@ -356,7 +356,7 @@ def test_one_command_at_a_time() -> None:
 def test_statements_that_are_sent_at_once() -> None:
     client, source = ready()
     statements = [f"SELECT {number}" for number in range(4)]
-    client.send_queries(statements)
+    client.send_queries([(statement, False) for statement in statements])
     assert [Query.parse(source.read_command()).sql for _ in statements] == statements
     for answer in (Ok(1), Err(1146, "42S02", "no such table"), Ok(2), Ok(3)):
         source.frames.sequence = 1

@@ -25,6 +25,7 @@ from replica import (
     WriteRowsEvent,
     XidEvent,
 )
+from replica.source.transport import Transport
 from tests.support.raw_events import int_table_map, query
 from tests.support.scripted_log import (
     GTIDS_ON,
@@ -40,7 +41,26 @@ from tests.support.scripted_log import (
     unseen,
     values,
 )
-from tests.support.socket_source import ALL_COLUMNS, FILE, UUID, SocketSource, serving
+from tests.support.socket_source import ALL_COLUMNS, FILE, MYSQL_VARIABLES, UUID, SocketSource, serving
+
+
+async def test_opening_waits_for_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+    write = Transport.write
+
+    def counted(self: Transport, data: bytes) -> None:
+        sent.extend([data] if data else [])
+        write(self, data)
+
+    monkeypatch.setattr(Transport, "write", counted)
+    variables = MYSQL_VARIABLES | {"gtid_mode": "ON"}
+    log = transaction(Log(), 1)
+    async with serving(SocketSource(log.raw, variables, columns=[INT_COLUMN])) as source:
+        async with replica.connect(source.dsn, start=BinlogPosition(FILE, 4)) as stream:
+            await anext(stream)
+    # The login, facts, the introduction, a mark, tables with a second mark, the uuid, the registration, the dump.
+    assert len(source.statements) == 16
+    assert len(sent) == 8
 
 
 async def test_events_come_in_order_with_names() -> None:
