@@ -152,7 +152,7 @@ class FrameStream:
         payloads: list[bytes] = []
         last = self._size - bulk_size
         while self._unread is None and (self._size > last or not payloads):
-            self._read_small(prefix, payloads, bulk_size)
+            self._read_small(prefix, payloads, self._size - last)
             if payloads and self._size <= last:
                 break
             # The fast loop leaves payloads of several frames, gaps in the numbers, other prefixes, and a frame

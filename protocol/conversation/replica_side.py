@@ -150,9 +150,7 @@ class Connection:
         self._tls_requested = False
         self._answer: QueryAnswer | PrepareAnswer | ResultHead | OkAnswer | None = None
         self._error: ReplicaError | None = None
-        self._sent_ahead: list[
-            bool
-        ] = []  # the statements behind the one that is being answered: ``is_packed``
+        self._sent_ahead: list[bool] = []  # ``is_packed`` of each statement behind the one being answered
 
     def __repr__(self) -> str:
         return f"<Connection of {self._user!r} in phase {self.phase.name}>"
@@ -207,14 +205,11 @@ class Connection:
         self.send_queries([(sql, False)])
 
     def send_queries(self, statements: Sequence[tuple[str, bool]]) -> None:
-        """Send COM_QUERY for each statement at once; next_event() returns or raises one answer after another.
-
-        With each statement comes whether its answer ``is_packed``: PackedRows in place of ResultSet.
-        """
-        first, *others = [(Query(sql).encode(), is_packed) for sql, is_packed in statements]
-        self._query(first[0], is_packed=first[1])
-        self._outgoing += [self._new_frames().encode(payload) for payload, _ in others]
-        self._sent_ahead = [is_packed for _, is_packed in others]
+        """Send COM_QUERY for each (SQL, ``is_packed``: PackedRows, not ResultSet), one answer after another."""
+        payloads = [Query(sql).encode() for sql, _ in statements]
+        self._query(payloads[0], is_packed=statements[0][1])
+        self._outgoing += [self._new_frames().encode(payload) for payload in payloads[1:]]
+        self._sent_ahead = [is_packed for _, is_packed in statements[1:]]
 
     def send_prepare(self, sql: str) -> None:
         """Send COM_STMT_PREPARE for a statement without parameters; next_event() returns Prepared."""

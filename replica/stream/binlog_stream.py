@@ -74,6 +74,8 @@ class BinlogStream(OneProcess, GroupedStream):
         self._source: Source | None = None
         # The rest of the current batch, as the delivery gave it.
         self._batch: Iterator[Event] = iter(())
+        # The same, if nothing is to be done for an event but to hand it out; else empty.
+        self._rest = self._batch
         # When to check for duties in the middle of a batch. Without duties it is never checked.
         self._has_duties = self._upkeep.has_duties
         self._look_at = 0.0
@@ -116,16 +118,24 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def __anext__(self) -> Event:
         # Keep this short, it runs for each event. Progress and counters follow after the batch.
+        for event in self._rest:
+            return event
+        return await self._next_with_care()
+
+    async def _next_with_care(self) -> Event:
         if self._has_duties and monotonic() >= self._look_at:
             try:
                 await self._look_after_duties()
             except ReplicaError as error:
                 await self._lose(error)
         for event in self._batch:
-            if self._grouping.transactions is not None:
-                self._grouping.follow(event)
-            return event
+            return self._grouping.follow(event)
         return await self._next_of_new_batch()
+
+    def _take_batch(self, events: Iterable[Event] = ()) -> None:
+        is_plain = not self._has_duties and self._grouping.transactions is None
+        self._batch = iter(events)
+        self._rest = self._batch if is_plain else iter(())
 
     async def _next_of_new_batch(self) -> Event:
         """The user is done with the batch: do what the delivery asks for until there is a new batch."""
@@ -145,7 +155,7 @@ class BinlogStream(OneProcess, GroupedStream):
         if self._error is not None:
             raise self._error
         if isinstance(request, Deliver):
-            self._batch = request.events
+            self._take_batch(request.events)
             self._upkeep.delivers()
         if self._schemas.tracker.is_unsaved:
             # Rows behind a statement are not handed out before the store has what it did.
@@ -266,7 +276,7 @@ class BinlogStream(OneProcess, GroupedStream):
         """End the stream and close its connections. May be called repeatedly, and from any task."""
         self._check_loop()
         self._closing.set()
-        self._batch = iter(())
+        self._take_batch()
         self._abort()
         try:
             self._show("closed")
@@ -381,7 +391,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     def _break_off(self) -> None:
         """Drop the connection and remember how far the user had come."""
-        self._batch = iter(())
+        self._take_batch()
         self._overdue = None
         dump, self._dump = self._dump, None
         self._copy.break_off()
@@ -439,7 +449,7 @@ class BinlogStream(OneProcess, GroupedStream):
         self._account.finish_handed()
         copied = self._account.copy.tables if self._account.copy is not None else ()
         warn_of_unmatched(self._delivery.decoders.wants_table, self._options.address, copied)
-        self._batch = iter(())
+        self._take_batch()
         if self._dump is not None and self._dump.session.ack_requested:
             await self._confirm(self._dump)
         self._abort()

@@ -3,7 +3,7 @@
 ``GroupedStream`` has the methods of a stream that ask for these.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from protocol.binlog.events import Event
@@ -129,6 +129,8 @@ class GroupedStream:
     """The ways to iterate a ``BinlogStream`` by more than single events."""
 
     _grouping: Grouping
+    # Events to hand out without a look at their transactions: none from now on.
+    _rest: Iterator[Event]
 
     def transactions(self) -> Transactions:
         """Iterate over whole transactions, from begin to commit; each transaction yields its changes.
@@ -136,6 +138,7 @@ class GroupedStream:
         Transactions and events of a stream share one place in the log: each loop goes on where the other stopped.
         Raises ``ConfigurationError`` if the stream has ``events=``: a transaction needs all its events.
         """
+        self._rest = iter(())
         return self._grouping.by_transactions()
 
     def batches(self, *, max_rows: int = 10_000, max_seconds: float | None = 1.0) -> Batches:
@@ -157,6 +160,7 @@ class GroupedStream:
         Raises ``ConfigurationError`` for limits that cannot be used and if the stream has ``events=``, and
         ``RuntimeError`` after ``transactions()``: a stream gives one or the other.
         """
+        self._rest = iter(())
         return self._grouping.by_batches(max_rows, max_seconds)
 
     def arrow(
@@ -188,6 +192,7 @@ class GroupedStream:
         limits that cannot be used, if the stream has ``events=`` or ``start="snapshot"``, and if events have been
         read; and ``RuntimeError`` after ``transactions()`` and ``batches()``.
         """
+        self._rest = iter(())
         return self._grouping.by_columns(
             ColumnChoice(table, columns, images, metadata, max_rows, max_seconds)
         )

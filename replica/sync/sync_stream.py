@@ -123,9 +123,8 @@ class SyncStream(OneProcess):
         except StopAsyncIteration:
             return None
         finally:
-            is_plain = not (stream._has_duties or self._transactions is not None or self._is_closed)
-            if is_plain and not self._driver.is_overdue:
-                self._rest = stream._batch
+            if self._transactions is None and not (self._is_closed or self._driver.is_overdue):
+                self._rest = stream._rest
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -252,7 +251,7 @@ class SyncStream(OneProcess):
     def _request_end(self) -> None:
         """Let the loop of the thread that iterates end; it runs in the event loop."""
         self._stream._closing.set()
-        self._stream._batch = iter(())
+        self._stream._take_batch()
         self._stream._abort()
 
     def _open(self) -> None:

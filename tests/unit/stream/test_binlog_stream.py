@@ -55,9 +55,11 @@ async def test_opening_waits_for_few_answers(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Transport, "write", counted)
     variables = MYSQL_VARIABLES | {"gtid_mode": "ON"}
     log = transaction(Log(), 1)
-    async with serving(SocketSource(log.raw, variables, columns=[INT_COLUMN])) as source:
-        async with replica.connect(source.dsn, start=BinlogPosition(FILE, 4)) as stream:
-            await anext(stream)
+    async with (
+        serving(SocketSource(log.raw, variables, columns=[INT_COLUMN])) as source,
+        replica.connect(source.dsn, start=BinlogPosition(FILE, 4)) as stream,
+    ):
+        await anext(stream)
     # The login, facts, the introduction, a mark, tables with a second mark, the uuid, the registration, the dump.
     assert len(source.statements) == 16
     assert len(sent) == 8
