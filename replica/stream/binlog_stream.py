@@ -76,6 +76,8 @@ class BinlogStream(OneProcess, GroupedStream):
         self._batch: Iterator[Event] = iter(())
         # The same, if nothing is to be done for an event but to hand it out; else empty.
         self._rest = self._batch
+        # What the delivery has asked for, or raised, before anybody could serve it: see ``SyncStream``.
+        self._asked: Request | ReplicaError | CannotResumeError | None = None
         # When to check for duties in the middle of a batch. Without duties it is never checked.
         self._has_duties = self._upkeep.has_duties
         self._look_at = 0.0
@@ -124,10 +126,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _next_with_care(self) -> Event:
         if self._has_duties and monotonic() >= self._look_at:
-            try:
-                await self._look_after_duties()
-            except ReplicaError as error:
-                await self._lose(error)
+            await self._look_or_lose()
         for event in self._batch:
             return self._grouping.follow(event)
         return await self._next_of_new_batch()
@@ -142,7 +141,10 @@ class BinlogStream(OneProcess, GroupedStream):
         self._check_loop()
         while True:
             try:
-                await self._serve(self._delivery.advance())
+                asked, self._asked = self._asked or self._delivery.advance(), None
+                if isinstance(asked, Exception):
+                    raise asked
+                await self._serve(asked)
             except ReplicaError as error:
                 await self._lose(error)
             except CannotResumeError as difference:
@@ -150,19 +152,22 @@ class BinlogStream(OneProcess, GroupedStream):
             for event in self._batch:
                 return self._grouping.follow(event)
 
+    def _begin(self, request: Request) -> None:
+        if isinstance(request, Deliver):
+            self._take_batch(request.events)
+            self._upkeep.delivers()
+        if self._delivery.takes_news():
+            self._retry.forget()
+            self._upkeep.turn("streaming")
+
     async def _serve(self, request: Request) -> None:
         """Do what the delivery asks for. A new batch is kept if this is cancelled or a hook raises."""
         if self._error is not None:
             raise self._error
-        if isinstance(request, Deliver):
-            self._take_batch(request.events)
-            self._upkeep.delivers()
+        self._begin(request)
         if self._schemas.tracker.is_unsaved:
             # Rows behind a statement are not handed out before the store has what it did.
             await self._schemas.save()
-        if self._delivery.takes_news():
-            self._retry.forget()
-            self._upkeep.turn("streaming")
         if self._overdue is not None and self._dump is not None and self._dump.has_begun:
             # The source reads acknowledgements from the first event of the dump on.
             self._dump.session.acknowledge_unasked(*self._overdue)
@@ -294,16 +299,11 @@ class BinlogStream(OneProcess, GroupedStream):
             await self._schemas.save()
             await self._save()
 
-    # Transactions.
-
     async def _settle_batch(self) -> None:
         """The user is done with a batch: save the checkpoint and show the status if due."""
         self._upkeep.moves()
         if self._has_duties:
-            try:
-                await self._look_after_duties()
-            except ReplicaError as error:
-                await self._lose(error)
+            await self._look_or_lose()
 
     def _checkpoint_before(self) -> Checkpoint:
         return self._upkeep.checkpoint(self._source)
@@ -392,6 +392,7 @@ class BinlogStream(OneProcess, GroupedStream):
     def _break_off(self) -> None:
         """Drop the connection and remember how far the user had come."""
         self._take_batch()
+        self._asked = None
         self._overdue = None
         dump, self._dump = self._dump, None
         self._copy.break_off()
@@ -483,8 +484,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _describe(self, event: TableMapEvent) -> None:
         """Ask the source for the columns of a table that the schema history does not know."""
-        table = await self._schemas.describe(event)
-        self._delivery.describe(event, table)
+        self._delivery.describe(event, await self._schemas.describe(event))
 
     async def _look_after_duties(self) -> None:
         """The user has come back for more: save the checkpoint and show the status if due."""
@@ -494,6 +494,12 @@ class BinlogStream(OneProcess, GroupedStream):
         if self._upkeep.is_status_due():
             self._upkeep.show(self.status)
         self._look_at = self._upkeep.next_look()
+
+    async def _look_or_lose(self) -> None:
+        try:
+            await self._look_after_duties()
+        except ReplicaError as error:
+            await self._lose(error)
 
     async def _save(self) -> None:
         await self._upkeep.save(self.checkpoint)

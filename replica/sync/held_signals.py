@@ -28,7 +28,9 @@ class HeldSignals:
     The handlers themselves run at once. ``error`` is the first exception.
     """
 
-    def __init__(self, interrupt: Callable[[], object]) -> None:
+    def __init__(self, interrupt: Callable[[], object], *, spares: _Called | None = None) -> None:
+        """``spares``: the handler that is left alone."""
+        self._spares = spares
         self.error: BaseException | None = None
         self._interrupt = interrupt
         self._is_active = True
@@ -43,8 +45,7 @@ class HeldSignals:
             if isinstance(handler, _Handler):
                 # A release that was cut off has left it.
                 handler = handler.called
-            # asyncio.Runner has its own way with Ctrl-C.
-            if callable(handler) and handler is not signal.default_int_handler:
+            if callable(handler) and handler is not self._spares:
                 held = _Handler(handler, self)
                 self._held.append((number, held))
                 signal.signal(number, held)

@@ -7,8 +7,9 @@ notebook, in a callback of asyncio) cannot run a second one: there a helper thre
 import asyncio
 import contextlib
 import os
+import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Final, TypeVar
 
@@ -51,19 +52,19 @@ class LoopDriver:
 
         ``is_last``: nothing is lost if an exception of a signal handler is raised instead of the result.
         """
-        if self.is_foreign:
-            work.close()
-            raise RuntimeError("the stream was opened in another process: connect a new one after the fork")
-        with self._lock:
-            if self._is_closed:
-                work.close()
-                raise RuntimeError("the stream is closed: connect a new stream with start=stream.checkpoint")
+        with self._usable(work.close):
             if not is_last:
                 self._raise_overdue(work)
             self._is_waiting = True
             results: list[_Result] = []
             try:
-                self._wait(_collect(work, results))
+                try:
+                    self._wait(_collect(work, results))
+                except BaseException as error:
+                    # It came when the work was done: the result is not lost.
+                    if not results:
+                        raise
+                    self._overdue = error
                 if is_last:
                     self._raise_overdue()
                 return results.pop()
@@ -78,7 +79,10 @@ class LoopDriver:
             self._wait_for_helper(work)
             return
         loop = self._runner.get_loop()
-        held = HeldSignals(lambda: loop.call_soon_threadsafe(self._cancel, work))
+        # asyncio.Runner has its own way with Ctrl-C.
+        held = HeldSignals(
+            lambda: loop.call_soon_threadsafe(self._cancel, work), spares=signal.default_int_handler
+        )
         try:
             try:
                 held.hold()
@@ -93,6 +97,37 @@ class LoopDriver:
                 raise held.error from None
             raise
         self._overdue = held.error
+
+    def call(self, work: Callable[[], _Result]) -> _Result:
+        """Call a function that awaits nothing, where ``run`` would do.
+
+        An exception of a signal handler, that of Ctrl-C too, is raised when the function has returned.
+        """
+        with self._usable():
+            self._raise_overdue()
+            held = HeldSignals(lambda: None)
+            self._is_waiting = True
+            try:
+                held.hold()
+                result = work()
+            finally:
+                self._is_waiting = False
+                held.release()
+        if held.error is not None:
+            raise held.error
+        return result
+
+    @contextlib.contextmanager
+    def _usable(self, otherwise: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the lock. After ``close`` and in a forked process call ``otherwise`` and raise ``RuntimeError``."""
+        if self.is_foreign:
+            otherwise()
+            raise RuntimeError("the stream was opened in another process: connect a new one after the fork")
+        with self._lock:
+            if self._is_closed:
+                otherwise()
+                raise RuntimeError("the stream is closed: connect a new stream with start=stream.checkpoint")
+            yield
 
     def _raise_overdue(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
         error, self._overdue = self._overdue, None
@@ -167,7 +202,7 @@ class LoopDriver:
             if self._is_closed:
                 return
             self._is_closed = True
-            held = HeldSignals(lambda: None)
+            held = HeldSignals(lambda: None, spares=signal.default_int_handler)
             try:
                 held.hold()
                 self._end_loop()

@@ -1,9 +1,9 @@
 """``SyncStream``: the stream for code without asyncio. It is a front of ``BinlogStream``, which does all the work.
 
     for event in stream      events of the current batch are handed out as they are; nothing is awaited
-                             at the end of a batch the driver awaits the stream's next one
+                             at its end the next batch is decoded, if its bytes are at hand, or the driver awaits it
 
-So a batch of up to about 256 KB costs one turn of the event loop, and an event no more than a call.
+So 256 KB of the log cost one turn of the event loop or more, and an event no more than a call.
 """
 
 import logging
@@ -12,14 +12,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from protocol.binlog.events import Event
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.one_process import OneProcess
 from ..config.status import StreamStatus
 from ..stream.binlog_stream import BinlogStream
 from ..stream.change_batches import Batches, ChangeBatch
+from ..stream.delivery import Deliver
 from ..stream.handlers import AnyEvent, Handlers, Result
+from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import SyncTransactions
 from .loop_driver import LoopDriver
 from .sync_arrow import SyncArrowBatches
@@ -119,12 +121,30 @@ class SyncStream(OneProcess):
         if self._is_closed:
             return None
         try:
+            if not stream._has_duties and self._driver.call(self._advance):
+                for event in stream._batch:
+                    return event
             return self._driver.run(stream.__anext__())
         except StopAsyncIteration:
             return None
         finally:
             if self._transactions is None and not (self._is_closed or self._driver.is_overdue):
                 self._rest = stream._rest
+
+    def _advance(self) -> bool:
+        """Begin the next batch if nothing has to be awaited before. ``BinlogStream`` does all else that is due."""
+        stream = self._stream
+        if stream._asked is None:
+            try:
+                stream._asked = stream._delivery.advance()
+            except (ReplicaError, CannotResumeError) as error:
+                stream._asked = error
+        is_busy = stream._error or stream._overdue or stream._has_ended or stream._copy.is_known
+        if is_busy or stream._schemas.tracker.is_unsaved or not isinstance(stream._asked, Deliver):
+            return False
+        stream._begin(stream._asked)
+        stream._asked = None
+        return True
 
     @property
     def checkpoint(self) -> Checkpoint | None:
