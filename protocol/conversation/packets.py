@@ -177,6 +177,8 @@ class FrameStream:
         while self._unread is None and (self._size > goal or not items):
             walked, found = self._walk(walk, items, len(prefix))
             size, last = size + walked, found or last
+            if items and self._size <= goal:
+                break
             payload = self._read_without(prefix)
             if payload is None:
                 break

@@ -127,6 +127,11 @@ def _number(text: str) -> float | Decimal:
 # A third of the time of json.loads, which first looks for an encoding and for spaces.
 _parse_json = json.JSONDecoder(parse_float=_number).scan_once  # type: ignore[attr-defined]
 
+# Without a call of ``_read_json``, which takes 60 ns.
+_QUICK_JSON: Final = (
+    "(parsed[0] if (parsed := {f}[0](text := {v}.decode(), 0))[1] == len(text) else {f}[1]({v}))"
+)
+
 
 def _read_json(data: bytes) -> object:
     text = data.decode()
@@ -140,6 +145,10 @@ def _read_json(data: bytes) -> object:
     if end != len(text):
         raise DecodeError("there is more behind a JSON document")
     return value
+
+
+def _json(column: Column) -> Cell:
+    return Cell("{f}[1]({v})", (_parse_json, _read_json), length_bytes=_LONG, quick=_QUICK_JSON)
 
 
 def _dates() -> Memo[bytes, DateValue]:
@@ -205,7 +214,7 @@ RESULT_CELLS: CellMakers = {
     **dict.fromkeys(BLOB_TYPES, _blob),
     ColumnType.ENUM: _labels,
     ColumnType.SET: _labels,
-    ColumnType.JSON: _long(_read_json),
+    ColumnType.JSON: _json,
     ColumnType.GEOMETRY: lambda column: Cell(length_bytes=_LONG),
     ColumnType.VECTOR: _long(read_vector),
 }

@@ -58,14 +58,16 @@ _BITMAP_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 # Lengths up to this take one byte; the next values announce lengths of 2, 3 and 8 bytes.
 _LAST_SHORT_LENGTH: Final = 250
 _LENGTH_SIZES: Final = {252: 2, 253: 3, 254: 8}
+# To cut a row's values of variable size out takes as long as their integers save.
+_FEWEST_CUT: Final = 3
 
 
 class _Doubt(Exception):
     """A row does not end where its packet ends."""
 
 
-# ValueError: text that is not valid, and partial dates.
-_DOUBTS: Final = (_Doubt, IndexError, struct.error, ValueError)
+# ValueError: text that is not valid, and partial dates. StopIteration and RecursionError: JSON that is no document.
+_DOUBTS: Final = (_Doubt, IndexError, struct.error, ValueError, StopIteration, RecursionError)
 #: What reading a damaged row may raise.
 ROW_DAMAGE: Final = (_Doubt, IndexError, KeyError, struct.error, ValueError, OverflowError, ArithmeticError)
 
@@ -149,6 +151,8 @@ class _CarefulWriter:
         self._columns = columns
         self._row = "".join("ABSENT, " if item is None else f"a{item}, " for item in items)
         self._bitmap_size = (len(columns) + UNUSED_BITS + 7) >> 3
+        # The name of the bytes that `position` counts in.
+        self._data = "data"
 
     def function(self) -> Iterator[str]:
         """The lines of ``read_rows``."""
@@ -167,6 +171,7 @@ class _CarefulWriter:
     def _one_by_one(self, indexes: Iterable[int], *, are_required_tested: bool) -> Iterator[str]:
         """Read values of which any may be NULL."""
         for index in indexes:
+            yield from self._before(index)
             lines = self._fixed([index]) if self._is_fixed(index) else self._variable(index)
             if are_required_tested or self._columns[index].is_nullable:
                 yield f"if nulls & {1 << index + UNUSED_BITS}:"
@@ -176,6 +181,10 @@ class _CarefulWriter:
             else:
                 yield from lines
 
+    def _before(self, index: int) -> Iterator[str]:
+        """What is done before a value is read, whether it is NULL or not."""
+        yield from ()
+
     def _is_fixed(self, index: int) -> bool:
         return not self._columns[index].cell.length_bytes
 
@@ -183,7 +192,7 @@ class _CarefulWriter:
         """Read adjacent values of fixed size at ``position``."""
         code = "".join(self._columns[index].cell.code for index in indexes)
         targets = "".join(f"a{index}, " for index in indexes)
-        yield f"{targets}= {self._unpack(code)}(data, position)"
+        yield f"{targets}= {self._unpack(code)}({self._data}, position)"
         yield f"position += {struct.calcsize('<' + code)}"
         yield from self._conversions(indexes)
 
@@ -197,14 +206,14 @@ class _CarefulWriter:
         """Read a value behind its length at ``position``."""
         yield "start = position + 1"
         if self._columns[index].cell.length_bytes == SHORT:
-            yield "position = start + data[position]"
+            yield f"position = start + {self._data}[position]"
         else:
-            yield "length = data[position]"
+            yield f"length = {self._data}[position]"
             yield f"if length <= {_LAST_SHORT_LENGTH}:"
             yield "    position = start + length"
             yield "else:"
-            yield "    start, position = long_length(data, position)"
-        yield f"a{index} = {self._expression(index, v='data[start:position]')}"
+            yield f"    start, position = long_length({self._data}, position)"
+        yield f"a{index} = {self._expression(index, v=f'{self._data}[start:position]')}"
 
     def _expression(self, index: int, v: str) -> str:
         cell = self._columns[index].cell
@@ -253,6 +262,7 @@ class _TrustingWriter(_CarefulWriter):
         if any(self._columns[index].is_nullable for index in rest):
             yield "if not nulls:"
             yield from _indent(self._without_nulls(rest))
+            self._data = "data"
             yield "else:"
             yield f"    if nulls & {required}:"
             yield "        raise Doubt"
@@ -298,6 +308,7 @@ class _TrustingWriter(_CarefulWriter):
                 yield from self._fixed(list(group))
             else:
                 for index in group:
+                    yield from self._before(index)
                     yield from self._variable(index)
 
     def _with_nulls(self, indexes: Sequence[int]) -> Iterator[str]:
@@ -363,8 +374,8 @@ class _TrustingWriter(_CarefulWriter):
             yield from super()._variable(index)
             return
         parts, value = self._usual(index)
-        yield f"if data[position] == {usual.size}:"
-        yield f"    {parts}, = {self._unpack(usual.code)}(data, position + 1)"
+        yield f"if {self._data}[position] == {usual.size}:"
+        yield f"    {parts}, = {self._unpack(usual.code)}({self._data}, position + 1)"
         yield f"    a{index} = {value}"
         yield f"    position += {1 + usual.size}"
         yield "else:"
@@ -378,12 +389,18 @@ class _WalkingWriter(_TrustingWriter):
     """Writes a reader of rows within their frames: 3 bytes of length, 1 of number, the row's first byte (0).
 
     Rows of 64 KB and more are left to the reader of payloads. Without their third byte of length all numbers of a
-    header are small, which saves 40 ns: those above 30 bits take Python twice as long.
+    header are small, which saves 40 ns: those above 30 bits take Python twice as long. For the same reason several
+    values of variable size are read out of bytes of their own: Python has the integers up to 256 at hand.
     """
+
+    def __init__(self, columns: Sequence[ResultColumn], items: Sequence[int | None]) -> None:
+        super().__init__(columns, items)
+        variable = [index for index in range(len(columns)) if not self._has_known_size(index)]
+        self._first_cut = variable[0] if len(variable) >= _FEWEST_CUT else None
 
     def function(self) -> Iterator[str]:
         """The lines of ``walk_rows``."""
-        self.namespace["DAMAGE"] = (*ROW_DAMAGE, DecodeError)
+        self.namespace["DAMAGE"] = (*_DOUBTS, *ROW_DAMAGE, DecodeError)
         yield "def walk_rows(rows, data, position, limit, sequence, largest):"
         yield "    append = rows.append"
         yield "    size = len(data)"
@@ -392,15 +409,26 @@ class _WalkingWriter(_TrustingWriter):
         yield "    try:"
         yield "        while position < limit:"
         yield from _indent(self._body(), 3)
-        yield "            if position != end:"
+        yield f"            if position != {'end' if self._first_cut is None else 'len(row)'}:"
         yield "                break"
         yield f"            append(({self._row}))"
         yield "            last = begin"
-        yield "            begin = end"
+        yield f"            begin = {'' if self._first_cut is None else 'position = '}end"
         yield "            number = number + 1 & 255"
         yield "    except DAMAGE:"
         yield "        pass"
         yield "    return begin, number << 24, last"
+
+    def _before(self, index: int) -> Iterator[str]:
+        if index == self._first_cut:
+            yield "if position > end:"
+            yield "    break"
+            yield "row = data[position:end]"
+            yield "position = 0"
+            self._data = "row"
+
+    def _has_known_size(self, index: int) -> bool:
+        return self._is_fixed(index) or self._has_usual_form(index)
 
     def _is_expected(self, index: int) -> bool:
         return self._has_usual_form(index) and not self._columns[index].is_nullable
