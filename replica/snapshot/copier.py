@@ -109,7 +109,7 @@ class Copier:
                     if session is None:
                         session = await Session.open(self._options)
                         await prepare_session(session)
-                    found[1].is_locking = self._locks and found[1].what != "bound"
+                    found[1].is_locking = self._locks
                     await self._read(session, *found)
                     failures.forget()
                 except ReplicaError as error:
@@ -262,9 +262,6 @@ class Copier:
 
     async def _rows_of(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
         reader = ChunkReader(session, plan)
-        if window.what == "bound":
-            window.take_rows(plan.table, plan.select.key, [], await reader.largest_key())
-            return
         if window.what == "keys":
             found = await rows_of_keys(session, plan, window.wanted, self._suffix)
             window.take_rows(plan.table, plan.select.key, found, None)
@@ -277,9 +274,13 @@ class Copier:
         rows = []
         async for some in chunk:
             rows += some
-        if window.what == "chunk" and chunk.rows:
+        if window.what != "table" and chunk.rows:
             self._fit(table, chunk.rows, chunk.size)
-        window.take_rows(plan.table, plan.select.key, rows, chunk.end)
+        end, upto = chunk.end, window.upto
+        if window.what == "first" and end is not None:
+            upto = await reader.largest_key()
+            end = None if end == upto else end
+        window.take_rows(plan.table, plan.select.key, rows, end, upto)
 
     def _fit(self, table: TableId, rows: int, size: int) -> None:
         """Read fewer rows at once where rows are large."""

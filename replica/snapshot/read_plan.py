@@ -49,7 +49,7 @@ class ReadPlan:
 
     def largest_sql(self) -> str:
         """The SELECT of the largest key."""
-        return f"{self._sql(self.select.key_sql, KeyRange(), ' DESC')} LIMIT 1"
+        return f"{self._sql(self.select.key_sql, KeyRange(), ' DESC')} LIMIT 1{self._suffix}"
 
     def key_sql(self, keys: KeyRange, rows: int) -> str:
         """The SELECT of the key that is so many rows (1: the first) into a range."""

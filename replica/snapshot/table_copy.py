@@ -1,7 +1,7 @@
 """The copy of one table: which window comes next, and what a window that is due gives the consumer. Pure: no I/O.
 
-A table with a key is copied in this order: its largest key is fixed, so that a growing table ends; chunk after chunk
-up to that key; and again and again the rows that the log does not show whole. The copy is complete when all of that
+A table with a key is copied in this order: its first rows, with which its largest key is fixed, so that a growing
+table ends; chunk after chunk up to that key; and again and again the rows that the log does not show whole. The copy is complete when all of that
 has been delivered. Chunks are read ahead of their delivery and delivered in order.
 """
 
@@ -142,7 +142,7 @@ class TableCopy:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the largest key or a chunk is being read, or waits for the stream."""
+        """Whether a chunk is being read, or waits for the stream."""
         return bool(self._chunks)
 
     @property
@@ -175,15 +175,16 @@ class TableCopy:
         if progress.is_read or len(self._chunks) >= _AHEAD:
             return None
         last = self._chunks[-1] if self._chunks else None
-        if last is not None and not (last.is_read and last.what == "chunk" and last.end is not None):
+        if last is not None and not (last.is_read and last.end is not None):
             return None
         if not self.key.names:
             window = Window("table", self.segments, None, None)
+        elif last is not None:
+            window = Window("chunk", self.segments, last.end, last.upto)
         elif progress.upto is None:
-            window = Window("bound", self.segments, None, None)
+            window = Window("first", self.segments, None, None)
         else:
-            after = progress.after if last is None else last.end
-            window = Window("chunk", self.segments, after, progress.upto)
+            window = Window("chunk", self.segments, progress.after, progress.upto)
         self._chunks.append(window)
         return window
 
@@ -248,9 +249,8 @@ class TableCopy:
                 return delivery
         while self._chunks and self._chunks[0].is_due(place):
             window = self._chunks.popleft()
-            if window.what == "bound":
-                # Nothing to deliver: it is a step of the copy that may come before its time.
-                self._take_bound(window)
+            if window.what == "first" and not window.rows:
+                self._take_empty(window)
             elif window.what == "table":
                 delivery = self._deliver_table(window)
                 if delivery is not None:
@@ -266,17 +266,15 @@ class TableCopy:
             return False
         return self.is_dropped or (progress.is_read and not progress.again and self._again is None)
 
-    def _take_bound(self, window: Window) -> None:
+    def _take_empty(self, window: Window) -> None:
+        """The table is empty: there is nothing to deliver."""
         self._table = window.table
-        if window.end is None:
-            self.progress = replace(self.progress, is_read=True)
-        else:
-            self.progress = replace(self.progress, upto=window.end)
+        self.progress = replace(self.progress, is_read=True)
 
     def _deliver_chunk(self, window: Window) -> Delivery:
         keys = [self._key(window, row) for row in window.rows]
         corrected = correct(window.rows, keys, window.touch)
-        behind = replace(self.progress, after=window.end, is_read=window.end is None)
+        behind = replace(self.progress, after=window.end, upto=window.upto, is_read=window.end is None)
         return self._delivery(window, corrected, behind.with_again(corrected.again))
 
     def _deliver_again(self, window: Window) -> Delivery | None:

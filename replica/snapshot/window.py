@@ -39,8 +39,8 @@ _LOCKING_ORDER = (Step.LOW, Step.OPEN, Step.READ, Step.HIGH, Step.CLOSE)
 class Window:
     """One read of a table. Subclasses of no kind: ``what`` says what is read.
 
-    ``"bound"``: the table's largest key, into ``upto``. ``"chunk"``: the rows behind ``after`` up to ``upto``.
-    ``"keys"``: the rows of ``wanted``. ``"table"``: all rows of a table without a key. ``is_void``: the result must
+    ``"first"``: the table's first rows, and its largest key, into ``upto``, if there are more. ``"chunk"``: the rows
+    behind ``after`` up to ``upto``. ``"keys"``: the rows of ``wanted``. ``"table"``: all rows of a table without a key. ``is_void``: the result must
     not be used (DDL, a lost connection). ``is_locking``: the rows are read with shared locks, not in a read view.
     """
 
@@ -110,14 +110,21 @@ class Window:
         self._done += 1
 
     def take_rows(
-        self, table: Table, key_indexes: tuple[int, ...], rows: list[Row], end: Bound | None
+        self,
+        table: Table,
+        key_indexes: tuple[int, ...],
+        rows: list[Row],
+        end: Bound | None,
+        upto: Bound | None = None,
     ) -> None:
         """Take the rows. ``end`` is where the next chunk begins; None if nothing is left.
 
-        A window for the bound has no rows, and the largest key as ``end``.
+        The first rows come with the table's largest key as ``upto``; None if they are all of it.
         """
         if not self._expects(Step.READ):
             return
+        if self.what == "first":
+            self.upto = upto
         self.table, self.key_indexes, self.rows, self.end = table, key_indexes, rows, end
         self._done += 1
 

@@ -347,9 +347,6 @@ class World:
 
     def _read_rows(self, window: Window) -> None:
         ordered = sorted(self.view)
-        if window.what == "bound":
-            window.take_rows(TABLE, (0,), [], bound(ordered[-1]) if ordered else None)
-            return
         if window.what == "table":
             window.take_rows(TABLE, (), [self.view[key] for key in ordered], None)
             return
@@ -361,7 +358,11 @@ class World:
         found = [key for key in ordered if low < key <= high]
         chunk = found[:CHUNK_ROWS]
         end = bound(chunk[-1]) if len(chunk) == CHUNK_ROWS and chunk[-1] != high else None
-        window.take_rows(TABLE, (0,), [self.view[key] for key in chunk], end)
+        upto = window.upto
+        if window.what == "first" and end is not None:
+            upto = bound(ordered[-1])
+            end = None if end == upto else end
+        window.take_rows(TABLE, (0,), [self.view[key] for key in chunk], end, upto)
 
     # Exploring
 
@@ -446,6 +447,7 @@ def _window(window: Window) -> tuple[Any, ...]:
         window.is_void,
         tuple(window.rows),
         window.end,
+        window.upto,
         None if window.high is None else window.high.position,
         window.wanted,
     )

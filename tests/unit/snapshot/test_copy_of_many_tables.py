@@ -15,7 +15,6 @@ from replica.schemas import table_shapes
 from replica.snapshot.marks import GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.tables_at_work import CopyTotals
-from replica.snapshot.touches import Row
 from replica.snapshot.transaction_touches import KeyColumns
 from replica.snapshot.window import Window
 from replica.sql.token_reader import TableName
@@ -43,8 +42,7 @@ def read(window: Window, of: Table) -> None:
     assert window.take_low(GtidMark(GTIDS))
     window.take_view()
     window.take_high(PLACE)
-    rows: list[Row] = [] if window.what == "bound" else [ROW]
-    window.take_rows(of, (0,), rows, (b"7",) if window.what == "bound" else None)
+    window.take_rows(of, (0,), [ROW], None)
     window.close()
 
 

@@ -154,7 +154,7 @@ def test_a_table_whose_copy_begins_anew_is_read_after_the_consumer_knows() -> No
     assert copy.state([event]).tables[IDENTITY] == TableProgress(rows=7)
     copy.settle([event])
     [(_, window)] = copy.windows(place, 9)
-    assert window.what == "bound"
+    assert window.what == "first"
     assert not window.take_low(GtidMark(GtidSet()))
     assert window.take_low(GtidMark(GtidSet(GTIDS)))
 
@@ -174,7 +174,7 @@ def test_windows_in_flight_do_not_outlive_a_copy_that_begins_anew() -> None:
     assert chunk.is_void
     copy.settle([event])
     [(_, window)] = copy.windows(place, 1)
-    assert window.what == "bound"
+    assert window.what == "first"
     assert window.take_low(GtidMark(GtidSet(GTIDS)))
 
 
@@ -217,7 +217,7 @@ def test_rows_that_a_statement_takes_away_are_void_until_the_copy_is_complete(
     assert isinstance(event, SnapshotRestartedEvent)
     copy.settle([event])
     # The table may be there again: it is looked for.
-    assert [window.what for _, window in copy.windows(place, 9)] == ["bound"]
+    assert [window.what for _, window in copy.windows(place, 9)] == ["first"]
 
 
 @pytest.mark.parametrize("sql", [*TAKE_ROWS, "ALTER TABLE shop.t ADD COLUMN c INT"])
@@ -270,7 +270,7 @@ def test_moved_rows_of_a_table_that_waits_are_few_in_a_checkpoint() -> None:
     progress = copy.tables[IDENTITY].progress
     assert progress.again == tuple((number + 1000,) for number in range(MOST_AGAIN + 1))[-NEWEST_AGAIN:]
     assert not progress.is_void
-    assert [window.what for _, window in copy.windows(place, 9)] == ["bound"]
+    assert [window.what for _, window in copy.windows(place, 9)] == ["first"]
 
 
 def test_moved_rows_of_a_table_that_is_read_are_followed_from_rows_to_be_read_again() -> None:
