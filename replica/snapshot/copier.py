@@ -6,17 +6,23 @@ when one is lost. The stream calls ``look`` when it has moved on, and waits for 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
-from protocol.errors import ConnectionLostError, ReplicaError, SchemaMismatchError, ServerError
+from protocol.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    ReplicaError,
+    SchemaMismatchError,
+    ServerError,
+)
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import FailureCount, is_passing_refusal
 from ..source.server_facts import Source
 from ..source.session import Session
-from ..sql.quoting import identifier
 from .chunk_reader import ChunkReader, prepare_session
 from .key_rows import rows_of_keys
 from .log_touches import touches_before
@@ -25,7 +31,7 @@ from .read_plan import ReadPlan
 from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
-from .table_list import key_columns_of, read_plan
+from .table_list import key_columns_of, name_tables, read_plans
 from .transaction_touches import TableId
 from .window import Step, Window
 
@@ -38,7 +44,18 @@ _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
 # A read with locks met writers: a deadlock, of which the reader is always the victim, or the wait was too long.
 _MET_WRITERS: Final = frozenset({1205, 1213})
 _NO_TABLE: Final = frozenset({1146, 1049, 1051})
+# No such column or key: the table was changed after its plan was read, or a condition of the user names it.
+_OTHER_COLUMNS: Final = frozenset({1054, 1176})
 _TARGET_BYTES: Final = 4 << 20
+# The first rows of so many tables are read in one read view, as long as they have no more bytes than one chunk. A
+# statement that names them has no more columns than that: servers allow 4096.
+_TOGETHER: Final = 16
+_MOST_COLUMNS: Final = 1000
+# Tables whose plans are read together.
+_PLANS: Final = 100
+
+#: What a read view is opened for.
+_Work = Sequence[tuple[TableId, ReadPlan, Window]]
 
 
 class Copier:
@@ -57,6 +74,10 @@ class Copier:
         self._tasks: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._scan_lock = asyncio.Lock()
+        self._plan_lock = asyncio.Lock()
+        # Tables that are read in a view of their own, as an error came up among others; SELECTs that named no column.
+        self._alone: set[TableId] = set()
+        self._failed: dict[TableId, str] = {}
         self.changed = asyncio.Event()
         self._error: Exception | None = None
 
@@ -99,8 +120,8 @@ class Copier:
         failures = FailureCount()
         try:
             while True:
-                found = next(self._copy.windows(self._place(), self._most), None)
-                if found is None:
+                found = self._next()
+                if not found:
                     self._tell_what_waits()
                     self._idle.clear()
                     await self._idle.wait()
@@ -109,16 +130,20 @@ class Copier:
                     if session is None:
                         session = await Session.open(self._options)
                         await prepare_session(session)
-                    found[1].is_locking = self._locks
-                    await self._read(session, *found)
+                    await self._read(session, found)
                     failures.forget()
                 except ReplicaError as error:
-                    found[1].is_void = True
-                    self._copy.forget(found[1])
+                    for _, window in found:
+                        window.is_void = True
+                        self._copy.forget(window)
                     if session is not None:
                         session.abort()
                         session = None
-                    await self._after(error, found[0], failures)
+                    if len(found) > 1 and isinstance(error, ServerError | SchemaMismatchError):
+                        # Which table it is about shows when they are read one by one.
+                        self._alone.update(table for table, _ in found)
+                    else:
+                        await self._after(error, found[0][0], failures)
                 self.changed.set()
         except Exception as error:
             self._error = error
@@ -126,6 +151,16 @@ class Copier:
         finally:
             if session is not None:
                 session.abort()
+
+    def _next(self) -> list[tuple[TableId, Window]]:
+        """What to read next: one window, or the first rows of several tables."""
+        place = self._place()
+        found = list(islice(self._copy.windows(place, self._most), 1))
+        for table, window in found:
+            window.is_locking = self._locks
+            if window.what == "first" and not self._locks and table not in self._alone:
+                return found + list(islice(self._copy.first_windows(place, self._alone), _TOGETHER - 1))
+        return found
 
     def _tell_what_waits(self) -> None:
         if self._copy.in_flight >= self._most:
@@ -159,7 +194,7 @@ class Copier:
     async def _after(self, error: ReplicaError, table: TableId, failures: FailureCount) -> None:
         """Decide what a failed window means; raise if trying again is of no use, or the user's policy says so."""
         if isinstance(error, SchemaMismatchError) or (
-            isinstance(error, ServerError) and error.code in _ALTERED
+            isinstance(error, ServerError) and (error.code in _ALTERED or self._is_outdated(error, table))
         ):
             self._plans.pop(table, None)
             await asyncio.sleep(_PAUSES[0])
@@ -175,15 +210,68 @@ class Copier:
         else:
             raise error
 
-    async def _read(self, session: Session, table: TableId, window: Window) -> None:
-        """Do the steps of a window, as long as it is not void."""
+    def _is_outdated(self, error: ServerError, table: TableId) -> bool:
+        """Whether a column or key is missing, but not from a SELECT that has failed so before."""
+        if error.code not in _OTHER_COLUMNS or table not in self._plans:
+            return False
+        sql = self._plans[table][0].rows_sql(KeyRange(), None)
+        before, self._failed[table] = self._failed.get(table), sql
+        return before != sql
+
+    async def _read(self, session: Session, found: Sequence[tuple[TableId, Window]]) -> None:
+        """Do the steps of some windows, as long as they are not void."""
+        work = []
+        for table, window in found:
+            plan = await self._plan(session, table)
+            if plan is None:
+                self._copy.drop(table)
+            else:
+                work.append((table, plan, window))
+        if len(work) > 1:
+            await self._read_together(session, work)
+        for table, plan, window in work:
+            await self._read_alone(session, table, plan, window)
+
+    async def _read_together(self, session: Session, work: _Work) -> None:
+        """Read several tables in one read view; what is left is read afterwards, one by one.
+
+        It lasts no longer than for a chunk: tables that wait when its bytes are read begin again.
+        """
+        low, tries, (table, _, first) = None, 0, work[0]
+        while first.step is Step.LOW:
+            low = await self._low(session, table, first, tries)
+            tries += 1
+        for _, _, window in work[1:]:
+            if low is not None:
+                window.take_low(low)
+        group, columns = [], 0
+        for one in work:
+            columns += len(one[1].table.columns)
+            if one[2].step is Step.OPEN and columns <= _MOST_COLUMNS:
+                group.append(one)
+        if len(group) < 2:
+            return
+        await session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        await name_tables(session, [table for table, _, _ in group], self._options)
+        for _, _, window in group:
+            window.take_view()
+        assert self._source is not None
+        high, left = await high_mark(session, self._source), _TARGET_BYTES
+        for table, plan, window in group:
+            window.take_high(high)
+            if left <= 0:
+                window.begin_again()
+            elif not window.is_void:
+                left -= await self._rows_of(session, table, plan, window)
+        await session.query("COMMIT")
+        for _, _, window in group:
+            if window.step is Step.CLOSE:
+                window.close()
+
+    async def _read_alone(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
         fruitless = self._copy.tables[table].fruitless if window.what == "keys" else 0
         if fruitless:
             await asyncio.sleep(_PAUSES[min(fruitless, len(_PAUSES)) - 1])
-        plan = await self._plan(session, table)
-        if plan is None:
-            self._copy.drop(table)
-            return
         while window.step is not None:
             try:
                 await self._steps(session, table, plan, window)
@@ -204,7 +292,7 @@ class Copier:
                 await self._low(session, table, window, tries)
                 tries += 1
             elif step is Step.OPEN:
-                await self._open(session, plan, window)
+                await self._open(session, table, window)
                 window.take_view()
             elif step is Step.HIGH:
                 assert self._source is not None
@@ -215,7 +303,8 @@ class Copier:
                 await session.query("COMMIT")
                 window.close()
 
-    async def _low(self, session: Session, table: TableId, window: Window, tries: int) -> None:
+    async def _low(self, session: Session, table: TableId, window: Window, tries: int) -> LowMark:
+        """Read the low mark, and have the window take it if it can."""
         assert self._source is not None
         knows_gtids = self._place().gtid_set is not None
         visible = await low_mark(session, self._source, knows_gtids=knows_gtids)
@@ -223,15 +312,15 @@ class Copier:
         if window.is_locking:
             low = PositionMark(await high_mark(session, self._source), visible)
         if window.is_void or window.take_low(low):
-            return
+            return low
         if isinstance(visible, FileMark):
             # The stream began in the middle of the current file: its beginning is read separately, once.
             async with self._scan_lock:
-                if window.is_void or window.take_low(low):
-                    return
-                await self._read_touches(self._copy.tables[table].segments.start, visible.file)
-            return
-        await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+                if not (window.is_void or window.take_low(low)):
+                    await self._read_touches(self._copy.tables[table].segments.start, visible.file)
+        else:
+            await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+        return low
 
     async def _read_touches(self, start: Place, file: str) -> None:
         """Read the touches before ``start`` of all tables whose touches are known from there on."""
@@ -249,23 +338,22 @@ class Copier:
             if self._copy.tables.get(name) is table and table.segments.start == start:
                 table.segments.lay_before(before.touched[name], Place(file, 4))
 
-    async def _open(self, session: Session, plan: ReadPlan, window: Window) -> None:
+    async def _open(self, session: Session, table: TableId, window: Window) -> None:
         if window.is_locking and window.what != "table":
             # Without gap locks inserts go on, and far fewer deadlocks arise. A row that they add is in the log, too.
             # All rows of a table without a key have to be those of one moment.
             await session.query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         view = "" if window.is_locking else " WITH CONSISTENT SNAPSHOT, READ ONLY"
         await session.query(f"START TRANSACTION{view}")
-        # From here on no DDL of the table comes between the view and the rows.
-        name = f"{identifier(plan.table.schema)}.{identifier(plan.table.name)}"
-        await session.query(f"SELECT 1 FROM {name} LIMIT 0")
+        await name_tables(session, [table], self._options)
 
-    async def _rows_of(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
+    async def _rows_of(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> int:
+        """Read the rows of a window; returns their bytes."""
         reader = ChunkReader(session, plan)
         if window.what == "keys":
             found = await rows_of_keys(session, plan, window.wanted, self._suffix)
             window.take_rows(plan.table, plan.select.key, found, None)
-            return
+            return 0
         if window.what == "table":
             chunk = await reader.start(KeyRange())
         else:
@@ -281,6 +369,7 @@ class Copier:
             upto = await reader.largest_key()
             end = None if end == upto else end
         window.take_rows(plan.table, plan.select.key, rows, end, upto)
+        return chunk.size
 
     def _fit(self, table: TableId, rows: int, size: int) -> None:
         """Read fewer rows at once where rows are large."""
@@ -288,19 +377,33 @@ class Copier:
         self._rows[table] = min(self._options.snapshot_chunk_rows, fitting)
 
     async def _plan(self, session: Session, table: TableId) -> ReadPlan | None:
-        number = self._copy.tables[table].shape_number
-        plan, of_shape = self._plans.get(table, (None, number))
-        if plan is None or of_shape != number:
-            assert self._source is not None
-            plan = await read_plan(session, self._source, table, self._options, self._suffix)
-            if plan is None:
-                return None
-            self._forget_plans()
-            self._plans[table] = plan, number
+        async with self._plan_lock:
+            if self._known_plan(table) is None:
+                await self._read_plans(session, table)
+        plan = self._known_plan(table)
+        if plan is None:
+            return None
         if plan.key_names != self._copy.tables[table].key.names or not self._copy.follows(table):
             # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again.
             self._copy.add(table, key_columns_of(plan), self._place())
         return plan
+
+    def _known_plan(self, table: TableId) -> ReadPlan | None:
+        plan, of_shape = self._plans.get(table, (None, 0))
+        return plan if of_shape == self._copy.tables[table].shape_number else None
+
+    async def _read_plans(self, session: Session, table: TableId) -> None:
+        """Read the plan of a table, and those of some that come next."""
+        assert self._source is not None
+        self._forget_plans()
+        following = [one for one in islice(self._copy.waiting, _PLANS) if self._known_plan(one) is None]
+        numbers = {one: self._copy.tables[one].shape_number for one in (table, *following)}
+        try:
+            plans = await read_plans(session, self._source, numbers, self._options, self._suffix)
+        except (SchemaMismatchError, ConfigurationError):
+            # It may be about another one of these tables.
+            plans = await read_plans(session, self._source, [table], self._options, self._suffix)
+        self._plans |= {one: (plans[one], number) for one, number in numbers.items() if one in plans}
 
     def _forget_plans(self) -> None:
         """Drop the plans of tables whose copy is complete: readers were compiled for them."""

@@ -9,7 +9,7 @@ state     what a checkpoint keeps
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -315,6 +315,23 @@ class SnapshotCopy:
             while self.in_flight < most and (window := table.next_window(place, progress)) is not None:
                 self._changed(identity)
                 yield identity, window
+
+    @property
+    def waiting(self) -> Iterator[TableId]:
+        """The tables whose first rows are to be read, in the order in which they are copied."""
+        handed = None if self._handed is None else self._handed[0]
+        unfinished = self._at_work.unfinished.items()
+        return (identity for identity, table in unfinished if table.waits and identity != handed)
+
+    def first_windows(self, place: Place, alone: Container[TableId]) -> Iterator[tuple[TableId, Window]]:
+        """The windows of tables whose first rows are to be read, but for those ``alone``."""
+        for identity in self.waiting:
+            if identity not in alone:
+                table = self.tables[identity]
+                window = table.next_window(place, table.progress)
+                if window is not None:
+                    self._changed(identity)
+                    yield identity, window
 
     def deliver(
         self, place: Place

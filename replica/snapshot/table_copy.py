@@ -1,8 +1,8 @@
 """The copy of one table: which window comes next, and what a window that is due gives the consumer. Pure: no I/O.
 
 A table with a key is copied in this order: its first rows, with which its largest key is fixed, so that a growing
-table ends; chunk after chunk up to that key; and again and again the rows that the log does not show whole. The copy is complete when all of that
-has been delivered. Chunks are read ahead of their delivery and delivered in order.
+table ends; chunk after chunk up to that key; and again and again the rows that the log does not show whole. The copy
+is complete when all of that has been delivered. Chunks are read ahead of their delivery and delivered in order.
 """
 
 from collections import deque
@@ -149,6 +149,13 @@ class TableCopy:
     def awaits_file(self) -> int:
         """How many rows wait for the log's next file: see ``Segments.awaits_file``."""
         return sum(map(self.segments.awaits_file, self.progress.again))
+
+    @property
+    def waits(self) -> bool:
+        """Whether its first rows are to be read next."""
+        progress = self.progress
+        is_begun = progress.is_read or progress.is_void or progress.upto is not None or self.is_reading
+        return bool(self.key.names) and not (is_begun or self.is_dropped)
 
     # Reading
 

@@ -138,20 +138,30 @@ async def read_plan(
 ) -> ReadPlan | None:
     """How to read one table as it is now; None if it does not exist, or the user may not see it.
 
-    Raises what ``read_plans`` raises, and ``PrivilegeError`` if the user may read some columns only:
-    information_schema shows no others, and the copy of these would pass for a copy of the table.
+    Raises what ``read_plans`` and ``name_tables`` raise.
     """
     plan = (await read_plans(session, source, [table], options, suffix)).get(TableName(*table))
-    name = ".".join(table)
-    if plan is not None and name not in options.columns:
-        try:
-            await session.query(f"SELECT * FROM {identifier(table[0])}.{identifier(table[1])} LIMIT 0")
-        except ServerError as error:
-            if error.code not in _DENIED:
-                raise
-            remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"
-            raise PrivilegeError(error.code, error.sqlstate, error.message, remedy) from None
+    if plan is not None:
+        await name_tables(session, [table], options)
     return plan
+
+
+async def name_tables(session: Session, tables: Sequence[TableId], options: Options) -> None:
+    """Name tables in a statement: no DDL of them comes between an open transaction and their rows from here on.
+
+    Raises ``PrivilegeError`` for a column that the user may not read: information_schema does not show it, and the
+    copy of the others would pass for a copy of the table. A statement for several tables reads none of them.
+    """
+    names = [f"{identifier(schema)}.{identifier(name)} AS t{at}" for at, (schema, name) in enumerate(tables)]
+    columns = ["1" if ".".join(one) in options.columns else f"t{at}.*" for at, one in enumerate(tables)]
+    try:
+        await session.query(f"SELECT {', '.join(columns)} FROM {', '.join(names)} LIMIT 0")
+    except ServerError as error:
+        if error.code not in _DENIED or len(tables) > 1:
+            raise
+        name = ".".join(tables[0])
+        remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"
+        raise PrivilegeError(error.code, error.sqlstate, error.message, remedy) from None
 
 
 def _with_columns(table: str, shape: Shape, names: Sequence[str] | None) -> Shape:

@@ -40,8 +40,9 @@ class Window:
     """One read of a table. Subclasses of no kind: ``what`` says what is read.
 
     ``"first"``: the table's first rows, and its largest key, into ``upto``, if there are more. ``"chunk"``: the rows
-    behind ``after`` up to ``upto``. ``"keys"``: the rows of ``wanted``. ``"table"``: all rows of a table without a key. ``is_void``: the result must
-    not be used (DDL, a lost connection). ``is_locking``: the rows are read with shared locks, not in a read view.
+    behind ``after`` up to ``upto``. ``"keys"``: the rows of ``wanted``. ``"table"``: all rows of a table without a
+    key. ``is_void``: the result must not be used (DDL, a lost connection). ``is_locking``: the rows are read with
+    shared locks, not in a read view.
     """
 
     def __init__(
