@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tables (number INTEGER PRIMARY KEY, schema TEXT, name TEXT, key TEXT, rows INTEGER,
     is_whole INTEGER, is_dropped INTEGER, UNIQUE (schema, name));
 CREATE TABLE IF NOT EXISTS parts (path TEXT PRIMARY KEY, number INTEGER, rows INTEGER);
+CREATE INDEX IF NOT EXISTS parts_of_tables ON parts (number);
 CREATE TABLE IF NOT EXISTS changed (number INTEGER, key TEXT, row BLOB, count INTEGER, PRIMARY KEY (number, key))
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS prepared (xid TEXT PRIMARY KEY, operations TEXT);
@@ -52,6 +53,8 @@ _SYSTEM_ERRORS: Final = {
 _MARKS: Final = 1 << 22
 # Changed keys that are held in memory at once while files get them.
 _SLAB: Final = 200_000
+# Tables whose changes are brought into files between two commits, each of which waits for the disk.
+_FOLDED: Final = 100
 
 
 @record(slots=True)
@@ -113,6 +116,8 @@ class WorkFolder:
         self._marks = bytearray(_MARKS)
         self._parts = 0
         self.tables: dict[TableId, ExportedTable] = {}
+        # The numbers of tables without a key.
+        self._keyless: set[int] = set()
         #: How many tables are not complete, and how many rows and changes came since the last commit.
         self.unfinished = self.rows_written = 0
         try:
@@ -160,6 +165,7 @@ class WorkFolder:
             self.tables[schema, name] = ExportedTable(
                 number, schema, name, known, bool(is_whole), bool(is_dropped)
             )
+            self._keyless |= set() if known else {number}
         for number, key in self._db.execute("SELECT number, key FROM changed"):
             self._marks[hash((number, key)) % _MARKS] = 1
         committed = {path for (path,) in self._db.execute("SELECT path FROM parts")}
@@ -234,6 +240,8 @@ class WorkFolder:
             self.unfinished += 1
             self._db.execute("INSERT INTO tables VALUES (?, ?, ?, NULL, 0, 0, 0)", (number, *identity))
         table.key, table.rows = tuple(key), None
+        self._keyless -= {table.number}
+        self._keyless |= set() if key else {table.number}
         self._db.execute("UPDATE tables SET key = ? WHERE number = ?", (json.dumps(key), table.number))
 
     def add_rows(self, identity: TableId, shape: Table, rows: Sequence[Row]) -> None:
@@ -279,11 +287,8 @@ class WorkFolder:
         self._db.executemany(
             "INSERT INTO changed VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
             "row = coalesce(excluded.row, CASE WHEN ? THEN row END), count = count + excluded.count",
-            [(*operation, self._keyless(operation[0])) for operation in operations],
+            [(*operation, operation[0] in self._keyless) for operation in operations],
         )
-
-    def _keyless(self, number: int) -> bool:
-        return any(table.number == number and not table.key for table in self.tables.values())
 
     def keep_prepared(self, xid: str, operations: Sequence[Operation]) -> None:
         """Keep the changes of a prepared XA transaction until it is committed."""
@@ -322,6 +327,8 @@ class WorkFolder:
         elif table.part is None and not self._paths(table.number):
             # An empty table has a file, too: it says which columns there are.
             self._part_of(table, shape)
+        # A source may have more tables than a process may have files open.
+        self._close_part(table)
         self._end(table, is_whole=True, is_dropped=is_dropped)
 
     def _end(self, table: ExportedTable, *, is_whole: bool, is_dropped: bool) -> None:
@@ -367,8 +374,12 @@ class WorkFolder:
 
         A run that was killed meanwhile does the rest of it.
         """
-        for table in self.tables.values():
+        changed = {number for (number,) in self._db.execute("SELECT DISTINCT number FROM changed")}
+        for count, table in enumerate([one for one in self.tables.values() if one.number in changed], 1):
             self._fold(table)
+            if not count % _FOLDED:
+                self._commit()
+        self._commit()
         for table in self.tables.values():
             if not table.is_dropped:
                 [(rows,)] = self._db.execute("SELECT sum(rows) FROM parts WHERE number = ?", (table.number,))
@@ -403,7 +414,6 @@ class WorkFolder:
             self._write_changed(table, self._paths(table.number)[0], first, rows)
         self._check_changes(table)
         self._db.execute("DELETE FROM changed WHERE number = ?", (table.number,))
-        self._commit()
 
     def _check_changes(self, table: ExportedTable) -> None:
         """A row of a table without a key that the log deletes must have been read."""
