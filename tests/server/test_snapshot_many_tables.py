@@ -1,4 +1,4 @@
-"""Many small tables are copied with few statements each, and a table that changes meanwhile does not stop the others."""
+"""Many small tables are copied with few statements each, and one that changes meanwhile does not stop the others."""
 
 from __future__ import annotations
 

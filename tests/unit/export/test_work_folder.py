@@ -182,6 +182,30 @@ def test_a_table_that_is_read_anew_forgets_what_it_had(tmp_path: Path) -> None:
     assert finished(work, tmp_path) == [(1, "new")]
 
 
+def test_a_table_that_did_not_change_costs_no_commit_and_no_open_file(tmp_path: Path) -> None:
+    """A commit waits for the disk, and a source may have more tables than a process may have files open."""
+    work = opened(tmp_path, "jsonl")
+    tables = {f"t{number}": Table("shop", f"t{number}", TABLE.columns, (), "log") for number in range(250)}
+    ran: list[str] = []
+    work._db.set_trace_callback(ran.append)
+    for name, table in tables.items():
+        work.add_table(("shop", name), ("id",))
+        work.add_rows(("shop", name), table, [(1, "a")])
+        work.complete(("shop", name), table, is_dropped=False)
+        if name in ("t7", "t200"):
+            work.apply(work.operations(("shop", name), table, (1, "a"), (1, "changed")))
+        open_files = [one for one in work.tables.values() if one.part is not None]
+        assert not open_files
+    work.complete(IDENTITY, TABLE, is_dropped=False)
+    work.commit(PLACE, is_copied=True)
+    ran.clear()
+    assert len(list(work.finish())) == 251
+    # Two parts are written again, and the rest is committed at once.
+    assert ran.count("COMMIT") == 3
+    assert exported_rows(tmp_path, "shop.t200") == [{"id": 1, "v": "changed"}]
+    assert exported_rows(tmp_path, "shop.t8") == [{"id": 1, "v": "a"}]
+
+
 def test_an_empty_table_has_a_file_and_a_dropped_one_has_none(tmp_path: Path) -> None:
     work = opened(tmp_path, "csv")
     work.add_table(("shop", "gone"), ("id",))

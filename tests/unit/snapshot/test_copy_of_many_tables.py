@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from types import FrameType, SimpleNamespace
 
 import pytest
 
 from protocol.binlog.events import Event, UpdateRowsEvent, XidEvent
+from protocol.errors import ServerError
 from protocol.gtid import GtidSet
 from protocol.rows.table import Table
+from replica.config.options import Options
+from replica.config.reconnect import FailureCount
 from replica.schemas import table_shapes
+from replica.snapshot import copier
 from replica.snapshot.marks import GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
+from replica.snapshot.table_copy import TableProgress
 from replica.snapshot.tables_at_work import CopyTotals
 from replica.snapshot.transaction_touches import KeyColumns
 from replica.snapshot.window import Window
@@ -150,3 +156,35 @@ async def test_the_shapes_of_many_tables_are_asked_for_together(tables: int, sta
     assert len(server.asked) == statements
     whole = " ".join(server.asked)
     assert all(whole.count(name.name.encode().hex().upper()) == 3 for name in names)
+
+
+async def test_a_plan_that_was_read_early_may_be_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that is gone is a reason to read the plan again, but not to fail with the same SELECT for ever."""
+    monkeypatch.setattr(copier, "_PAUSES", (0,))
+    options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
+    reading, table = copier.Copier(options, SnapshotCopy(), lambda: PLACE), identity(1)
+    error = ServerError(1054, "42S22", "Unknown column 'b' in 'field list'")
+    for number, columns in enumerate(["a, b", "a, c", "a, c"]):
+        sql = f"SELECT {columns} FROM shop.t00001"
+        plan = SimpleNamespace(rows_sql=lambda keys, limit, sql=sql: sql)
+        reading._plans[table] = plan, 0  # type: ignore[assignment]
+        if number < 2:
+            await reading._after(error, table, FailureCount())
+            assert table not in reading._plans
+        else:
+            with pytest.raises(ServerError, match="Unknown column"):
+                await reading._after(error, table, FailureCount())
+
+
+def test_tables_whose_first_rows_are_read_together() -> None:
+    """Those that have begun, and those that are read by themselves, are no part of it."""
+    source = Source(6)
+    copy = source.copy
+    copy.tables[identity(1)].progress = TableProgress((b"1",), (b"9",))
+    copy.add_ended(identity(2), TableProgress(rows=1, is_read=True, is_whole=True))
+    [(first, _)] = list(islice(copy.windows(PLACE, 9), 1))
+    assert first == identity(0)
+    found = list(copy.first_windows(PLACE, {identity(4)}))
+    assert [name for name, _ in found] == [identity(3), identity(5)]
+    assert {window.what for _, window in found} == {"first"}
+    assert list(copy.waiting) == [identity(4)]
