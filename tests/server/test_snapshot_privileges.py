@@ -91,8 +91,11 @@ async def test_nothing_is_locked_or_written_and_transactions_are_short(server: S
                 begun = []
             elif text in ("COMMIT", "ROLLBACK"):
                 if begun is not None:
-                    # A window that became void, as by the log's rotation, is rolled back before it reads rows.
-                    assert len(begun) == 1 or (begun == [] and text == "ROLLBACK"), begun
+                    # A window that became void, as by the log's rotation, is rolled back before it reads rows. The
+                    # first chunk comes with the largest key.
+                    rows = [sql for sql in begun if not sql.endswith(" DESC LIMIT 1")]
+                    assert len(rows) == 1 or (begun == [] and text == "ROLLBACK"), begun
+                    assert len(begun) <= 2, begun
                     read += len(begun)
                 begun = None
             elif begun is not None and kind == "Execute":
@@ -112,10 +115,11 @@ async def test_a_chunk_holds_what_any_select_holds(
     of_rows: list[tuple[Any, ...]] = []
     read_rows = Copier._rows_of
 
-    async def rows_of(self: Copier, *arguments: Any) -> None:
-        await read_rows(self, *arguments)
+    async def rows_of(self: Copier, *arguments: Any) -> int:
+        size = await read_rows(self, *arguments)
         held.extend(await asyncio.to_thread(server.query, locks))
         of_rows.extend(await asyncio.to_thread(server.query, "SELECT * FROM performance_schema.data_locks"))
+        return size
 
     monkeypatch.setattr(Copier, "_rows_of", rows_of)
     with user_of(server, PRIVILEGES) as user:
