@@ -37,8 +37,9 @@ generated text holds only integers and identifiers made here.
 import linecache
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby, takewhile
+from types import CodeType
 from typing import Any, Final
 from zlib import crc32
 
@@ -60,6 +61,7 @@ _LAST_SHORT_LENGTH: Final = 250
 _LENGTH_SIZES: Final = {252: 2, 253: 3, 254: 8}
 # To cut a row's values of variable size out takes as long as their integers save.
 _FEWEST_CUT: Final = 3
+_CODES_KEPT: Final = 64
 
 
 class _Doubt(Exception):
@@ -114,13 +116,18 @@ def _compile(writer: "_CarefulWriter", **names: object) -> ResultReader:
 
 
 def _made(writer: "_CarefulWriter", function: str, **names: object) -> Any:
-    lines = list(writer.function())
+    source = "\n".join(writer.function())
     namespace = writer.namespace | names
-    source = "\n".join(lines)
+    exec(_code(source), namespace)  # the text holds no word from the server
+    return namespace[function]
+
+
+@lru_cache(_CODES_KEPT)
+def _code(source: str) -> CodeType:
+    """Compiled text. Of thousands of tables many are alike, and to compile a reader takes longer than 500 rows."""
     filename = f"<result reader {crc32(source.encode()):08x}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    exec(compile(source, filename, "exec"), namespace)  # the text holds no word from the server
-    return namespace[function]
+    return compile(source, filename, "exec")
 
 
 def _overrun(position: int, size: int) -> ProtocolError:
