@@ -82,9 +82,12 @@ class Part:
         self._keys.write(json.dumps(keys) + "\n")
 
     def close(self) -> None:
-        """Bring both files to the disk."""
+        """Close both files; ``sync`` brings them to the disk."""
         self._file.close()
         self._keys.close()
+
+    def sync(self) -> None:
+        """Bring both files to the disk."""
         for path in (self.path, self.path + _KEYS_SUFFIX):
             sync_file(path)
 

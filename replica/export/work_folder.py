@@ -11,6 +11,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -55,6 +56,8 @@ _MARKS: Final = 1 << 22
 _SLAB: Final = 200_000
 # Tables whose changes are brought into files between two commits, each of which waits for the disk.
 _FOLDED: Final = 100
+# Parts that wait for the disk at a time, while rows are read; a file system writes them together.
+_SYNCING: Final = 4
 
 
 @record(slots=True)
@@ -113,6 +116,8 @@ class WorkFolder:
         with database_errors(folder):
             self._db = sqlite3.connect(os.path.join(self._folder, _DATABASE), isolation_level=None, timeout=0)
         self._doomed: list[str] = []
+        self._syncing = ThreadPoolExecutor(_SYNCING, "export")
+        self._synced: list[Future[None]] = []
         self._marks = bytearray(_MARKS)
         self._parts = 0
         self.tables: dict[TableId, ExportedTable] = {}
@@ -214,6 +219,9 @@ class WorkFolder:
         self.rows_written = 0
 
     def _commit(self) -> None:
+        for synced in self._synced:
+            synced.result()
+        self._synced = []
         self._set_meta("parts", str(self._parts))
         self._db.execute("COMMIT")
         for path in self._doomed:
@@ -227,6 +235,7 @@ class WorkFolder:
             if table.part is not None:
                 table.part.abandon()
                 table.part = None
+        self._syncing.shutdown(cancel_futures=True)
         self._db.close()
 
     # What the stream brings
@@ -360,6 +369,7 @@ class WorkFolder:
         part, table.part = table.part, None
         if part is not None:
             part.close()
+            self._synced.append(self._syncing.submit(part.sync))
             name = os.path.basename(part.path)
             self._db.execute("INSERT INTO parts VALUES (?, ?, ?)", (name, table.number, part.rows))
 
@@ -393,7 +403,7 @@ class WorkFolder:
             os.replace(os.path.join(self._folder, CHECKPOINT + SUFFIX), path)
         # Last: where it is, the export is whole.
         FileCheckpointStore(os.path.join(self._target, CHECKPOINT)).save(place)
-        self._db.close()
+        self.close()
         shutil.rmtree(self._folder)
 
     def _fold(self, table: ExportedTable) -> None:

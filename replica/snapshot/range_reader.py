@@ -1,7 +1,8 @@
 """Reads ranges of a table chunk by chunk, each in a read view of its own: RecordBatches, and the view's high mark.
 
-No chunk is corrected by the log: whoever reads also follows the log from a low mark that was read before. A
-transaction ends with its chunk, before the rows are handed on. A chunk whose connection is lost is read again.
+No chunk is corrected by the log: whoever reads also follows the log from a low mark that was read before. The next
+chunk is asked for before the one at hand is made into columns, so that the server reads meanwhile. A transaction ends
+with its chunk, before rows are handed on. A chunk whose connection is lost is read again.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from ..config.options import Options
 from ..source.hosts import first_host
 from ..source.server_facts import Source, ask
 from ..source.session import Session
-from .chunk_reader import ChunkReader, prepare_session
+from .chunk_reader import Chunk, ChunkReader, prepare_session
 from .marks import Place
 from .read_plan import ReadPlan
 from .row_keys import KeyBytes, KeyRange
@@ -28,6 +29,8 @@ from .transaction_touches import TableId
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..arrow.result_rows import ResultBatches
 
 _LOGGER: Final = logging.getLogger(__name__)
 # A chunk is held in memory until it has been read. The first one has the rows of the option, and the others may have
@@ -55,14 +58,19 @@ async def read_ranges(
     Raises ``SchemaMismatchError`` if the table is gone or changed, and what ``ChunkReader`` raises.
     """
     connection = _Connection(options, table)
+    left = iter(ranges)
     try:
-        for keys in ranges:
-            after, is_read = keys.after, False
-            while not is_read:
-                chunk, after = await connection.chunk(KeyRange(after, keys.upto))
-                is_read = after is None
-                if chunk.rows.num_rows:
-                    yield chunk
+        keys = next(left, None)
+        raw = None if keys is None else await connection.read(keys, None)
+        while raw is not None and keys is not None:
+            keys = next(left, None) if raw.after is None else KeyRange(raw.after, keys.upto)
+            started = None if keys is None else await connection.start(keys)
+            # No more than two chunks are held: the undecoded rows of this one are freed here.
+            chunk, raw = raw.in_columns(), None
+            if keys is not None:
+                raw = await connection.read(keys, started)
+            if chunk.rows.num_rows:
+                yield chunk
     finally:
         await connection.aclose()
 
@@ -74,13 +82,23 @@ class _Connection:
         self._options, self._table = options, table
         self._reading: _Reading | None = None
 
-    async def chunk(self, keys: KeyRange) -> tuple[RangeChunk, KeyBytes | None]:
-        """As ``_Reading.chunk``."""
+    async def start(self, keys: KeyRange) -> "_Started | None":
+        """Ask for the first chunk of a range; None if the connection is lost: ``read`` tries again."""
+        try:
+            if self._reading is None:
+                self._reading = await _Reading.open(self._options, self._table)
+            return await self._reading.start(keys)
+        except ConnectionLostError:
+            await self.aclose()
+            return None
+
+    async def read(self, keys: KeyRange, started: "_Started | None") -> "_RawChunk":
+        """The first chunk of a range, for which ``start`` may have asked."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if self._reading is None:
-                    self._reading = await _Reading.open(self._options, self._table)
-                return await self._reading.chunk(keys)
+                    self._reading, started = await _Reading.open(self._options, self._table), None
+                return await self._reading.read(started or await self._reading.start(keys))
             except ConnectionLostError as error:
                 await self.aclose()
                 if attempt == _ATTEMPTS:
@@ -94,6 +112,29 @@ class _Connection:
         reading, self._reading = self._reading, None
         if reading is not None:
             await reading.session.aclose()
+
+
+@record(slots=True, frozen=True)
+class _Started:
+    """A chunk whose rows are on their way."""
+
+    chunk: Chunk
+    high: Place
+
+
+@record(slots=True, frozen=True)
+class _RawChunk:
+    """The undecoded rows of a chunk. ``after`` is the bound behind it; None if nothing is left of its range."""
+
+    table: Table
+    batches: "ResultBatches"
+    rows: UndecodedRows
+    high: Place
+    after: KeyBytes | None
+
+    def in_columns(self) -> RangeChunk:
+        """The chunk with its rows as a batch."""
+        return RangeChunk(self.table, self.batches.batch(self.rows), self.high)
 
 
 class _Reading:
@@ -123,16 +164,20 @@ class _Reading:
             session.abort()
             raise
 
-    async def chunk(self, keys: KeyRange) -> tuple[RangeChunk, KeyBytes | None]:
-        """The first chunk of a range, and the bound behind it; None if nothing is left."""
+    async def start(self, keys: KeyRange) -> _Started:
+        """Open a read view, and ask for the first chunk of a range."""
         plan = self._plan
         await self.session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         high = await high_mark(self.session, self._source)
         chunk = await ChunkReader(self.session, plan).start(keys, self._rows if plan.key_names else None)
-        rows = UndecodedRows()
+        return _Started(chunk, high)
+
+    async def read(self, started: _Started) -> _RawChunk:
+        """Read the rows to their end, and close the read view."""
+        rows, chunk = UndecodedRows(), started.chunk
         while await chunk.read_undecoded(rows):
             pass
         await self.session.query("COMMIT")
         if len(rows):
             self._rows = min(self._most, max(1, _TARGET_BYTES * len(rows) // max(chunk.size, 1)))
-        return RangeChunk(plan.table, self._batches.batch(rows), high), chunk.end
+        return _RawChunk(self._plan.table, self._batches, rows, started.high, chunk.end)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
 from replica.config.options import Options
-from replica.snapshot.range_reader import read_ranges
+from replica.snapshot import range_reader
+from replica.snapshot.range_reader import RangeChunk, read_ranges
 from replica.snapshot.row_keys import KeyRange
 from tests.support.servers import Server
 
@@ -32,3 +35,83 @@ def test_chunks_have_some_megabytes(server: Server) -> None:
         assert asyncio.run(sizes(options, (schema, "small"))) == [1000, 9000]
         options = Options.build(server.dsn(), {"snapshot_chunk_rows": 20})
         assert asyncio.run(sizes(options, (schema, "large"))) == [20, *[8] * 10]
+
+
+@pytest.fixture
+def three_chunks(server: Server) -> Iterator[tuple[Options, tuple[str, str]]]:
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v MEDIUMTEXT)")
+        for number in range(6):
+            server.query(f"INSERT INTO {schema}.t VALUES ({number}, REPEAT('x', 4000000))")
+        yield Options.build(server.dsn(), {"snapshot_chunk_rows": 2}), (schema, "t")
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Any], None]) -> None:
+    """Have ``note`` called before each step of a reader."""
+    reading, raw = range_reader._Reading, range_reader._RawChunk
+    start, read, in_columns = reading.start, reading.read, raw.in_columns
+
+    async def noted_start(self: Any, keys: KeyRange) -> Any:
+        note("start", self)
+        return await start(self, keys)
+
+    async def noted_read(self: Any, started: Any) -> Any:
+        found = await read(self, started)
+        note("read", self)
+        return found
+
+    def noted_in_columns(self: Any) -> RangeChunk:
+        note("columns", self)
+        return in_columns(self)
+
+    monkeypatch.setattr(reading, "start", noted_start)
+    monkeypatch.setattr(reading, "read", noted_read)
+    monkeypatch.setattr(raw, "in_columns", noted_in_columns)
+
+
+async def ids(options: Options, table: tuple[str, str], ran: list[str]) -> list[list[int]]:
+    found = []
+    async for chunk in read_ranges(options, table, [KeyRange(None, None)]):
+        ran.append("given")
+        found.append(chunk.rows.column("id").to_pylist())
+    return found
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+def test_the_server_reads_while_columns_are_made(
+    three_chunks: tuple[Options, tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no chunk is handed on while a read view is open: the consumer may take its time."""
+    ran: list[str] = []
+    steps(monkeypatch, lambda step, _: ran.append(step))
+    assert asyncio.run(ids(*three_chunks, ran)) == [[0, 1], [2, 3], [4, 5]]
+    pipelined = ["start", "columns", "read", "given"]
+    # The last chunk is a full one, so that one more is asked for.
+    assert ran == ["start", "read", *pipelined * 3, "columns"]
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+@pytest.mark.parametrize("at", ["start", "columns", "read"])
+def test_a_connection_that_is_lost_at_any_step(
+    server: Server,
+    three_chunks: tuple[Options, tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    at: str,
+) -> None:
+    """Each row comes once."""
+    monkeypatch.setattr(range_reader, "_RETRY_PAUSE", 0.01)
+    sessions: list[int] = []
+    ran: list[str] = []
+
+    def cut(step: str, one: Any) -> None:
+        ran.append(step)
+        if step == "start":
+            sessions.append(one.session.connection_id)
+        if step == at and len(sessions) == 2:
+            server.query(f"KILL {sessions[-1]}")
+            sessions.append(0)
+
+    steps(monkeypatch, cut)
+    assert asyncio.run(ids(*three_chunks, [])) == [[0, 1], [2, 3], [4, 5]]
+    assert 0 in sessions
+    assert ran.count("start") > 4
