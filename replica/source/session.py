@@ -187,12 +187,15 @@ class Session:
     async def query_each(self, questions: Sequence[Question]) -> list[Answer]:
         """Run many statements, and wait for the network once per 100 of them; the rows or the refusal of each.
 
-        The server runs them one after another. A question that ``is_packed`` gets the payloads of its rows' packets,
-        for ``parse_row``: few of many are looked at.
+        The server runs them one after another. Servers before MySQL 8.0 get one at a time: Aurora of these versions
+        never reads a statement that comes before its answer to the one before (MySqlConnector issue 1088). A question
+        that ``is_packed`` gets the payloads of its rows' packets, for ``parse_row``: few of many are looked at.
         """
         answers: list[Answer] = []
-        for start in range(0, len(questions), _SENT_AT_ONCE):
-            group = questions[start : start + _SENT_AT_ONCE]
+        is_older = not self.handshake.is_mariadb and self.handshake.version < (8, 0)
+        at_once = 1 if is_older else _SENT_AT_ONCE
+        for start in range(0, len(questions), at_once):
+            group = questions[start : start + at_once]
             self._connection.send_queries([(question.sql, question.is_packed) for question in group])
             for question in group:
                 try:
