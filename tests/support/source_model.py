@@ -14,11 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from protocol.binlog.events import (
-    Event,
-    XaPrepareEvent,
-    XidEvent,
-)
+from protocol.binlog.events import Event, XaPrepareEvent, XidEvent
 from protocol.gtid import Gtid, GtidSet
 from protocol.rows.column import ABSENT
 from replica.snapshot.copy_state import CopyState
