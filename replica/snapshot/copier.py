@@ -229,13 +229,18 @@ class Copier:
                 work.append((table, plan, window))
         if len(work) > 1:
             await self._read_together(session, work)
-        for table, plan, window in work:
+            for _, _, window in work[1:]:
+                if window.step is not None:
+                    # Another time: a few chunks are held in memory, not one of each of these tables.
+                    window.is_void = True
+                    self._copy.forget(window)
+        for table, plan, window in work[:1]:
             await self._read_alone(session, table, plan, window)
 
     async def _read_together(self, session: Session, work: _Work) -> None:
-        """Read several tables in one read view; what is left is read afterwards, one by one.
+        """Read several tables in one read view, as far as their low marks allow it.
 
-        It lasts no longer than for a chunk: tables that wait when its bytes are read begin again.
+        It lasts no longer than for a chunk: when its bytes are read, the tables that are left have to wait.
         """
         low, tries, (table, _, first) = None, 0, work[0]
         while first.step is Step.LOW:
@@ -259,9 +264,7 @@ class Copier:
         high, left = await high_mark(session, self._source), _TARGET_BYTES
         for table, plan, window in group:
             window.take_high(high)
-            if left <= 0:
-                window.begin_again()
-            elif not window.is_void:
+            if left > 0 and not window.is_void:
                 left -= await self._rows_of(session, table, plan, window)
         await session.query("COMMIT")
         for _, _, window in group:
