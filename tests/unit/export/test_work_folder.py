@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchE
 from protocol.position import Checkpoint
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.table import Table
+from replica.export import table_files
 from replica.export.row_formats import FORMATS, row_format
 from replica.export.work_folder import WorkFolder, database_errors
 from tests.support.exported_files import exported_rows
@@ -204,6 +206,27 @@ def test_a_table_that_did_not_change_costs_no_commit_and_no_open_file(tmp_path: 
     assert ran.count("COMMIT") == 3
     assert exported_rows(tmp_path, "shop.t200") == [{"id": 1, "v": "changed"}]
     assert exported_rows(tmp_path, "shop.t8") == [{"id": 1, "v": "a"}]
+
+
+def test_a_part_that_cannot_be_brought_to_the_disk_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is synced while rows are read; the commit that counts on it tells."""
+
+    def full(path: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    work = opened(tmp_path)
+    work.add_rows(IDENTITY, TABLE, [(1, "a")])
+    with monkeypatch.context() as patch:
+        patch.setattr(table_files, "sync_file", full)
+        with pytest.raises(OSError, match="No space left"):
+            work.commit(PLACE)
+        work.close()
+    work = opened(tmp_path)
+    assert work.checkpoint is None
+    work.add_rows(IDENTITY, TABLE, [(1, "b")])
+    assert finished(work, tmp_path) == [(1, "b")]
 
 
 def test_an_empty_table_has_a_file_and_a_dropped_one_has_none(tmp_path: Path) -> None:
