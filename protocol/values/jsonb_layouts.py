@@ -60,10 +60,15 @@ Recurring = Callable[[int, bytes, int], Read | None]
 #: Errors of the fast readers, after which the plain decoder reads the document.
 UNUSUAL: Final = (UnusualError, DecodeError, IndexError, ValueError, struct.error)
 
-# Documents of one size before a layout is made of the last one. Values that are equal in all of them are no values.
+# Documents of one size before a layout is made of the last one, which saves less where the shape is compiled. Values
+# that are equal in all of them are no values.
 _SIGHTS: Final = 8
-# Documents of a shape before they are noted: keys that are ids are new in each document.
+_SIGHTS_OF_COMPILED: Final = 16
+# Documents of a shape, and their bytes, before they are noted: keys that are ids are new in each document, and a layout of
+# a small document takes as long to make as the loops take to read a hundred of them. Where many shapes are noted
+# already, only those that are compiled push out others.
 _FEW_SIGHTS: Final = 4
+_FEW_BYTES: Final = 4096
 # Bytes of documents kept to tell such values; others are only counted.
 _SIGHTS_BYTES: Final = 1 << 19
 # A layout takes some 10 KB, and that of a document of 8 KB three times as much.
@@ -71,7 +76,7 @@ _KEPT: Final = 256
 _SHAPES_KEPT: Final = 256
 _KEPT_OF_A_SIZE: Final = 4
 # Layouts of a shape that may be made before the first hit, and hits that pay for one more.
-_ALLOWANCE: Final = 8
+_ALLOWANCE: Final = 4
 _HITS_PER_LAYOUT: Final = 64
 # Misses before the layouts are given up, unless there were so many hits for each.
 _PATIENCE: Final = 1024
@@ -137,9 +142,10 @@ class Layouts:
         """Note a valid document of this shape that no layout fits."""
         account = self._accounts.get(shape)
         if account is None:
-            if shape.reader is None and len(shape.sights) < _FEW_SIGHTS:
+            is_full = len(self._accounts) >= _SHAPES_KEPT
+            if shape.reader is None and (is_full or not _is_frequent(data, len(shape.sights))):
                 return
-            if len(self._accounts) >= _SHAPES_KEPT:
+            if is_full:
                 oldest = next(iter(self._accounts))
                 self._drop(self._accounts.pop(oldest))
             account = self._accounts[shape] = _Account()
@@ -150,7 +156,8 @@ class Layouts:
             sights.append(data)
         else:
             sights.append(b"")
-        if len(sights) >= _SIGHTS and account.spent < _ALLOWANCE + account.hits // _HITS_PER_LAYOUT:
+        needed = _SIGHTS if shape.reader is None else _SIGHTS_OF_COMPILED
+        if len(sights) >= needed and account.spent < _ALLOWANCE + account.hits // _HITS_PER_LAYOUT:
             self._add(data, account)
             self._forget(account, len(data))
         if len(account.sights) > _SIZES_KEPT:
@@ -215,6 +222,10 @@ class Layouts:
         left = [layout for layout in known if not plan.fits(layout.data)]
         account.sizes.add(size)
         self._put(size, [_Layout(read, account, data, differing), *left][:_KEPT_OF_A_SIZE])
+
+
+def _is_frequent(data: bytes, sights: int) -> bool:
+    return sights >= _FEW_SIGHTS and sights * len(data) >= _FEW_BYTES
 
 
 def _unusual(*_: object) -> JsonValue:

@@ -30,6 +30,13 @@ SIGHTS = jsonb_layouts._SIGHTS
 HOLES = (b"", b"", b"\0", b"hole")
 
 
+@pytest.fixture(autouse=True)
+def layouts_of_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small documents have layouts as soon as large ones."""
+    monkeypatch.setattr(jsonb_layouts, "_FEW_BYTES", 0)
+    monkeypatch.setattr(jsonb_layouts, "_SIGHTS_OF_COMPILED", SIGHTS)
+
+
 def alike(rng: random.Random, value: Any) -> Any:
     """A value of the same size: other text, numbers and literals."""
     if isinstance(value, dict):
@@ -362,7 +369,7 @@ def test_many_shapes_in_rotation_cost_no_walk_over_all_layouts(monkeypatch: pyte
     """Shapes beyond those that are noted push each other out: only their own layouts are looked at."""
     monkeypatch.setattr(jsonb_layouts, "_PATIENCE", 1 << 30)
     monkeypatch.setattr(jsonb_layouts, "_ALLOWANCE", 1 << 30)
-    decoder = JsonDecoder()
+    decoder = JsonDecoder(sights_before_compiling=4)
     for number in range(5 * 200):
         decoder.decode(document({f"key{number % 200}": "a" * (number % 31)}))
     for number in range(200 * (SIGHTS + 5)):
@@ -381,3 +388,17 @@ def test_many_shapes_in_rotation_cost_no_walk_over_all_layouts(monkeypatch: pyte
     assert len(decoder._layouts._accounts) == jsonb_layouts._SHAPES_KEPT
     assert made(decoder) > 100
     assert len(puts) < 100
+
+
+def test_small_documents_come_often_before_they_have_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many shapes of a few small documents each are read by the loops alone."""
+    monkeypatch.undo()
+    plans = count_plans(monkeypatch)
+    decoder = JsonDecoder()
+    for number in range(50 * 60):
+        decoder.decode(document({f"key{number % 50}": number % 100}))
+    assert not plans
+    decoder = JsonDecoder()
+    for _ in range(4 + SIGHTS):
+        decoder.decode(document({"text": "x" * 1100}))
+    assert plans == [len(document({"text": "x" * 1100}))]
