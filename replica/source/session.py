@@ -304,7 +304,7 @@ class Session:
 
     def _begin_dump(self) -> None:
         self._flush()
-        self._transport.expect_log()
+        self._transport.expect_log(is_one_way=not self._connection.semi_sync)
 
     @property
     def connection_id(self) -> int:

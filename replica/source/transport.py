@@ -10,6 +10,7 @@ import hashlib
 import ipaddress
 import socket
 import ssl
+import struct
 from collections import deque
 from typing import Final, cast
 
@@ -31,6 +32,8 @@ LOG_CHUNK_SIZE: Final = 1 << 20
 _HIGH_WATER: Final = CHUNK_SIZE // 16
 # Seconds, seconds, number of probes; milliseconds that sent data, probes included, may stay unacknowledged.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+# struct linger of SO_LINGER: close at once, with a reset.
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
 class _Receiver(asyncio.Protocol):
@@ -167,10 +170,19 @@ class Transport:
         """The SHA-256 of the server's certificate; only with TLS."""
         return hashlib.sha256(self._transport.get_extra_info("ssl_object").getpeercert(True)).digest()
 
-    def expect_log(self) -> None:
-        """Read larger chunks from now on, where asyncio allows it: without TLS, and in its own event loop."""
+    def expect_log(self, *, is_one_way: bool) -> None:
+        """Read larger chunks from now on, where asyncio allows it: without TLS, and in its own event loop.
+
+        ``is_one_way``: nothing is written any more, and closing resets the connection. An idle source notices a lost
+        connection when it writes, at its next heartbeat. Into one that was closed in order it can write once more:
+        its dump stayed for 53 to 61 seconds on MySQL 5.6 and MariaDB, and a reset one for 30.
+        """
         if hasattr(self._transport, "max_size"):
             self._transport.max_size = LOG_CHUNK_SIZE
+        raw = self._transport.get_extra_info("socket")
+        if is_one_way and raw is not None:
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     def write(self, data: bytes) -> None:
         """Send bytes without waiting for the network: commands are small."""

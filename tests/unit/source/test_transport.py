@@ -361,3 +361,27 @@ async def test_a_wait_for_many_bytes() -> None:
         assert transport.take() == b""
         await transport.aclose()
         transport.wake_at(1)
+
+
+@pytest.mark.parametrize("is_one_way", [True, False])
+async def test_a_connection_that_sends_the_log_is_reset(is_one_way: bool) -> None:
+    """An idle source notices it at its next heartbeat, and not at the one after that.
+
+    Not if something was written that it has to read first, as the acknowledgement of a semi-synchronous replica.
+    """
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"event")
+        try:
+            await reader.read()
+            ended.set_result("in order")
+        except ConnectionResetError:
+            ended.set_result("reset")
+
+    async with server(listen) as options:
+        transport = await Transport.connect(options)
+        transport.expect_log(is_one_way=is_one_way)
+        assert await transport.read() == b"event"
+        await transport.aclose()
+        assert await asyncio.wait_for(ended, 10) == ("reset" if is_one_way else "in order")
