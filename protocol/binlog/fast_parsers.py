@@ -83,7 +83,8 @@ def gtid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -
         or mark != LOGICAL_CLOCK
         or time & ORIGINAL_FOLLOWS
         or version & ORIGINAL_VERSION_FOLLOWS
-        or (not 0 < sequence < SEQUENCE_END and header[1] != _ANONYMOUS)
+        or (sequence < 1 and header[1] != _ANONYMOUS)
+        or sequence == SEQUENCE_END
     ):
         return transaction_bodies.gtid(new_header(header), file, position, Reader(raw, _BODY, end))
     event: AnonymousGtidEvent

@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from math import isinf
 from typing import Final
 
 from ..constants import ColumnType
@@ -38,6 +39,9 @@ from .column import BLOB_TYPES, Column
 _DAYS_KEPT: Final = 1 << 16
 _LABEL_BYTES: Final = 8
 _FLOAT_DIGITS: Final = 15
+# Of a DECIMAL.
+_MOST_DIGITS: Final = 65
+_LONGEST_SHOWN: Final = 40
 
 _unpack_date = struct.Struct("<HBB").unpack
 _unpack_moment = struct.Struct("<HBBBBB").unpack
@@ -111,6 +115,14 @@ def _time(data: bytes) -> timedelta:
     return -value if is_negative else value
 
 
+def _decimal(text: str) -> Decimal:
+    """A DECIMAL. Written out, a number with an exponent may take any memory, and no server sends one."""
+    value = Decimal(text)
+    if not -_MOST_DIGITS <= value.adjusted() < _MOST_DIGITS or not value.is_finite():
+        raise DecodeError(f"{text[:_LONGEST_SHOWN]!r} cannot be a DECIMAL")
+    return value
+
+
 def _number(text: str) -> float | Decimal:
     """A number with a point or an exponent.
 
@@ -118,6 +130,8 @@ def _number(text: str) -> float | Decimal:
     is that of a DECIMAL. 15 digits are never rounded.
     """
     value = float(text)
+    if isinf(value):
+        raise DecodeError(f"{text[:_LONGEST_SHOWN]!r} cannot be a number of a JSON document")
     if len(text) <= _FLOAT_DIGITS:
         return value
     exact = Decimal(text)
@@ -203,7 +217,7 @@ RESULT_CELLS: CellMakers = {
     ColumnType.FLOAT: VALUE_CELLS[ColumnType.FLOAT],
     ColumnType.DOUBLE: VALUE_CELLS[ColumnType.DOUBLE],
     ColumnType.YEAR: lambda column: Cell(code="H", size=2),
-    ColumnType.NEWDECIMAL: lambda column: Cell("{f}({v}.decode())", Decimal, length_bytes=SHORT),
+    ColumnType.NEWDECIMAL: lambda column: Cell("{f}({v}.decode())", _decimal, length_bytes=SHORT),
     ColumnType.BIT: lambda column: Cell("from_bytes({v}, 'big')", length_bytes=SHORT),
     ColumnType.DATE: lambda column: Cell("{f}[{v}]", Shared(_dates), length_bytes=SHORT),
     ColumnType.DATETIME2: _by_digits(_datetime_reader),

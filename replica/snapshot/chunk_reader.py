@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol.conversation.packets import FrameStream, Item
 from protocol.conversation.phases import BINARY_ROW
-from protocol.errors import SourceConfigurationError
+from protocol.errors import ProtocolError, SourceConfigurationError
 from protocol.rows.result_compiler import Row
 from protocol.rows.undecoded_rows import UndecodedRows
 
@@ -89,6 +89,7 @@ class ChunkReader:
         rows: list[bytes] = []
         while found := await self._session.read_rows(self._silence):
             rows += found
+            _check_count(len(rows), 1)
         return self._plan.select.key_alone(rows[0]) if rows else None
 
 
@@ -152,9 +153,16 @@ class Chunk:
             self.rows += len(items)
             self.size += size
             self._last = last
+            _check_count(self.rows, self._limit)
         return items
 
     def _finish(self) -> None:
         if self._limit is not None and self.rows >= self._limit and self._last is not None:
             end = self._select.row_key(self._last)
             self.end = None if end == self._upto else end
+
+
+def _check_count(rows: int, limit: int | None) -> None:
+    """Raise ``ProtocolError`` for more rows than were asked for: they would be kept without end."""
+    if limit is not None and rows > limit:
+        raise ProtocolError(f"the server sends more rows than the {limit} that were asked for")

@@ -92,20 +92,27 @@ def key_literal(column: Column, kind: str, data: bytes) -> str:
     ``CheckpointError`` if the bytes are no value of the column: they come from a checkpoint of another table.
     """
     if kind in _ADDRESSES:
-        return _ADDRESSES[kind](data)
+        try:
+            return _ADDRESSES[kind](data)
+        except ValueError:
+            raise _no_value(column, data) from None
     if column.type in _TEXTS:
         introducer = "" if column.charset in (None, "binary") else f"_{_introducer(column.charset or '')} "
         return f"{introducer}X'{data.hex()}'"
     pattern = _TIME if column.type in _TIMES else _NUMBER
     if not pattern.fullmatch(data):
-        raise CheckpointError(
-            f"{data!r} cannot be a value of the key column {column.name!r} -- is the checkpoint of another table?"
-        )
+        raise _no_value(column, data)
     text = data.decode()
     if column.type in _TIMES:
         return quoted(text, "'")
     # A decimal literal would be compared as DECIMAL, which has no room for all exponents.
     return f"{text}e0" if column.type in _FLOATS and "e" not in text else text
+
+
+def _no_value(column: Column, data: bytes) -> CheckpointError:
+    return CheckpointError(
+        f"{data!r} cannot be a value of the key column {column.name!r} -- is the checkpoint of another table?"
+    )
 
 
 def _introducer(charset: str) -> str:
@@ -145,7 +152,8 @@ class KeyColumn:
         """The comparison with a literal. Servers use a key over an ENUM for equality only: its numbers are listed."""
         if not self.labels:
             return f"{self.name} {operator} {literal}"
-        number = int(literal)
+        # Not the number itself: a server that lies has a key of 10**18.
+        number = min(int(literal), self.labels)
         wanted = range(number + 1, self.labels + 1) if operator == ">" else range(number + (operator == "<="))
         return f"{self.name} IN ({', '.join(map(str, wanted))})" if wanted else "1 = 0"
 

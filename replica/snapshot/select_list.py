@@ -137,6 +137,8 @@ class SelectList:
 
     def _bound(self, reader: ResultReader, payload: bytes) -> KeyBytes:
         [values] = self._read(reader, [payload])
+        if None in values:
+            raise ProtocolError(f"the server sends NULL for the key of {self.table}, which has none")
         return tuple(map(key_bytes, values))
 
     def check(self, definitions: Sequence[ColumnDefinition]) -> None:
