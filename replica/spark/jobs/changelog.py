@@ -94,9 +94,10 @@ def start(
         each = AppendToDelta(target, partitions, state.checkpoint, storage, schema)
         writer = frame.writeStream.foreachBatch(each)
         return start_query(writer, state, pace)
-    from replica.spark.jobs.file_sink import check_file_sink
+    from replica.spark.jobs.file_sink import check_file_sink, check_shared
 
     check_file_sink(target, state, storage)
+    check_shared(spark, target)
     note_layout(target, partitions, storage)
     if _is_on_s3(target):
         from replica.spark.jobs.parquet_append import append
@@ -133,6 +134,9 @@ def load(
 
             create(frame, target, partitions, storage, is_packed=True)
         else:
+            from replica.spark.jobs.file_sink import check_shared
+
+            check_shared(spark, target)
             ordered = with_day(frame).sortWithinPartitions("day", "schema", "table", "seq")
             ordered.write.partitionBy(*partitions).parquet(target)
 

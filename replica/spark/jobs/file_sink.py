@@ -1,19 +1,27 @@
-"""A check of Spark's file sink, which loses rows silently when a checkpoint belongs to other files.
+"""Checks of Spark's file sink, which loses rows silently when a checkpoint belongs to other files.
 
-The sink numbers micro-batches as the checkpoint does, and takes a known number for a batch that is run again. With a
+So it does when the target is a folder of the driver alone: each executor writes to its own disk then. The sink numbers micro-batches as the checkpoint does, and takes a known number for a batch that is run again. With a
 new checkpoint it would skip as many batches as the folder has. With an old checkpoint and a new folder, earlier rows
 would be missing.
 """
 
-from collections.abc import Mapping
-from typing import Final
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyarrow.fs import FileSelector, LocalFileSystem
 
-from protocol.errors import CheckpointError
+import replica.spark
+from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.storage import NO_STORAGE, file_system
-from .spark_session import State, local_path
+from .spark_session import State, is_connect, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: The folder of the sink's commits, within the target.
 SINK_LOG: Final = "_spark_metadata"
@@ -30,6 +38,51 @@ def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_S
             f"that has committed those up to {committed} -- give the state of these files, or delete both to begin "
             "anew"
         )
+
+
+def check_shared(spark: "SparkSession", target: str) -> None:
+    """Raises ``ConfigurationError`` if a task does not see a file that the driver writes in or beside the target."""
+    folder = local_path(target)
+    if folder is None or replica.spark.is_local(spark) or is_connect(spark):
+        return
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    made = list(_made(folder))
+    probe = os.path.join(folder, f".mysql-replica-{uuid.uuid4().hex}")
+    try:
+        with open(probe, "x"):
+            is_seen = _all_see(spark, probe)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(probe)
+        for one in made:
+            with contextlib.suppress(OSError):
+                os.rmdir(one)
+    if not is_seen:
+        raise ConfigurationError(
+            f"target: executors do not see {target} of the driver -- give a folder that all machines see, such as "
+            "s3://bucket/changes or one on a shared disk"
+        )
+
+
+def _made(folder: str) -> Iterator[str]:
+    """Make a folder; gives those that were not there, the innermost first."""
+    if not os.path.isdir(folder):
+        above = list(_made(os.path.dirname(folder)))
+        os.mkdir(folder)
+        yield folder
+        yield from above
+
+
+def _all_see(spark: "SparkSession", path: str) -> bool:
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([os.path.exists(path)])], names=["is_seen"])
+
+    # So many tasks that each executor has some.
+    count = max(2, 2 * spark.sparkContext.defaultParallelism)
+    rows = spark.range(0, count, 1, count).mapInArrow(look, "is_seen BOOLEAN").collect()
+    return all(row["is_seen"] for row in rows)
 
 
 def _last_batch(folder: str, storage: Mapping[str, str]) -> int:
