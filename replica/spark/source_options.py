@@ -315,9 +315,10 @@ def _password(path: str) -> str:
 def _environment(name: str, variable: str) -> str:
     value = os.environ.get(variable)
     if value is None:
+        # Executors read it, too: those that log in to copy tables.
         raise ConfigurationError(
-            f"{name}: the environment variable {variable!r} is not set in the process that plans the query (Spark's "
-            "driver)"
+            f"{name}: the environment variable {variable!r} is not set in this process of Spark: the driver needs it, "
+            f"and so does each executor that copies tables (spark.executorEnv.{variable})"
         )
     return value
 

@@ -107,7 +107,7 @@ def test_a_table_is_no_pattern() -> None:
         ({"user": "u", "password": "a", "passwordEnv": "B"}, "give the password by one of them only"),
         (
             {"user": "u", "passwordEnv": "NO_SUCH_VARIABLE"},
-            "the environment variable 'NO_SUCH_VARIABLE' is not set",
+            r"'NO_SUCH_VARIABLE' is not set in this process of Spark: .* \(spark.executorEnv.NO_SUCH_VARIABLE\)",
         ),
         (
             {"user": "u", "startingOffsets": "latest", "startingGtidSet": ""},

@@ -1,6 +1,8 @@
 """Checks of Spark's file sink, which loses rows silently when a checkpoint belongs to other files.
 
-So it does when the target is a folder of the driver alone: each executor writes to its own disk then. The sink numbers micro-batches as the checkpoint does, and takes a known number for a batch that is run again. With a
+So it does when the target is a folder of the driver alone: each executor writes to its own disk then.
+
+The sink numbers micro-batches as the checkpoint does, and takes a known number for a batch that is run again. With a
 new checkpoint it would skip as many batches as the folder has. With an old checkpoint and a new folder, earlier rows
 would be missing.
 """
