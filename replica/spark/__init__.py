@@ -54,8 +54,8 @@ A table as it is now, and the place from which the log has every change that its
     found = replica.spark.read_table(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "table": "shop.orders"})
     found.rows, found.offset        # a DataFrame, and startingOffsets of a query
 
-The first micro-batch of a new query only notes where it begins. So ``Trigger.Once``, which Spark has deprecated, reads
-nothing at first: use ``Trigger.AvailableNow``.
+The first micro-batch of a new query only notes where it begins. So ``Trigger.Once``, which Spark has deprecated,
+reads nothing at first: use ``Trigger.AvailableNow``.
 
 What the progress of a streaming query shows: ``numInputRows`` counts rows; jobs that write Delta tables, or Parquet
 on S3, count them in ``observedMetrics["changes"]["rows"]`` (not under Spark Connect): they pack many rows into one.

@@ -317,8 +317,8 @@ def _environment(name: str, variable: str) -> str:
     if value is None:
         # Executors read it, too: those that log in to copy tables.
         raise ConfigurationError(
-            f"{name}: the environment variable {variable!r} is not set in this process of Spark: the driver needs it, "
-            f"and so does each executor that copies tables (spark.executorEnv.{variable})"
+            f"{name}: the environment variable {variable!r} is not set in this process of Spark: the driver needs "
+            f"it, and so does each executor that copies tables (spark.executorEnv.{variable})"
         )
     return value
 
