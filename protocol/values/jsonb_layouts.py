@@ -64,9 +64,9 @@ UNUSUAL: Final = (UnusualError, DecodeError, IndexError, ValueError, struct.erro
 # that are equal in all of them are no values.
 _SIGHTS: Final = 8
 _SIGHTS_OF_COMPILED: Final = 16
-# Documents of a shape, and their bytes, before they are noted: keys that are ids are new in each document, and to make
-# a layout of small documents takes as long as the loops take for a hundred of them. Where many shapes are noted
-# already, only those that are compiled push out others.
+# Documents of a shape, and their bytes, before they are noted: keys that are ids are new in each document, and a
+# layout of small documents takes as long to make as the loops take for a hundred of them. Where many shapes are
+# noted already, only those that are compiled push out others.
 _FEW_SIGHTS: Final = 4
 _FEW_BYTES: Final = 4096
 # Bytes of documents kept to tell such values; others are only counted.
