@@ -53,7 +53,7 @@ from protocol.constants import (
     ROW_CODES,
     EventType,
 )
-from protocol.conversation.packets import LARGE_BULK_SIZE, SHORT_BULK_SIZE
+from protocol.conversation.packets import BULK_SIZE, LARGE_BULK_SIZE
 from protocol.errors import ConfigurationError, ProtocolError, ReplicaError, SourceChangedError
 from protocol.position import is_older
 from protocol.records import record
@@ -290,7 +290,7 @@ class Delivery:
         dump = self._dump
         if dump is None or dump.session.ack_requested:
             return False
-        size = SHORT_BULK_SIZE if self._decoder.has_documents else LARGE_BULK_SIZE
+        size = BULK_SIZE if self._decoder.has_documents else LARGE_BULK_SIZE
         self._raws, self._next = dump.take(size), 0
         if any(raw[4:5] not in _HEARTBEATS for raw in self._raws):
             self.account.received_at = time.time()

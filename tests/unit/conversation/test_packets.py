@@ -13,7 +13,6 @@ from protocol.conversation.packets import (
     BULK_SIZE,
     MAX_LOGIN_PAYLOAD,
     MAX_PAYLOAD,
-    SHORT_BULK_SIZE,
     FrameStream,
     PayloadInPieces,
 )
@@ -105,7 +104,7 @@ def test_bulk_reading_stops_after_the_bytes_asked_for() -> None:
     stream = FrameStream()
     stream.receive(b"".join(frame(b"\0" + bytes(999), number) for number in range(100)))
     for payloads, size in (
-        (stream.read_prefixed(b"\0", SHORT_BULK_SIZE), SHORT_BULK_SIZE),
+        (stream.read_prefixed(b"\0", 1 << 14), 1 << 14),
         (stream.read_prefixed(b"\0"), BULK_SIZE),
     ):
         assert size <= 1000 * len(payloads) <= size + 2000

@@ -34,7 +34,7 @@ def source() -> Iterator[DemoSource]:
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "LARGE_BULK_SIZE", BATCH)
-    monkeypatch.setattr(delivery, "SHORT_BULK_SIZE", BATCH)
+    monkeypatch.setattr(delivery, "BULK_SIZE", BATCH)
 
 
 @pytest.fixture
