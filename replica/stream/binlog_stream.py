@@ -33,6 +33,7 @@ from .delivery import Ask, Deliver, Delivery, Describe, Request
 from .grouping import GroupedStream, Grouping
 from .handlers import AnyEvent, Handlers, Result
 from .lasting_work import LastingWork
+from .one_loop import OneLoop
 from .stream_copy import StreamCopy
 from .stream_state import Upkeep
 from .transaction_groups import StreamPlace
@@ -85,12 +86,12 @@ class BinlogStream(OneProcess, GroupedStream):
         # A place that is done, and that a semi-synchronous source may not have heard of.
         self._overdue: tuple[str, int] | None = None
         self._work = LastingWork()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = OneLoop()
         self._closing = asyncio.Event()
         self._retry = Retry(options, self._closing, _LOGGER)
         self._error: ReplicaError | None = None
         place = StreamPlace(
-            self._checkpoint_before,
+            lambda: self._upkeep.checkpoint(self._source),
             self._checkpoint_behind,
             self._account.finish_handed,
             lambda: self._dump is not None and self._dump.session.ack_requested,
@@ -138,7 +139,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _next_of_new_batch(self) -> Event:
         """The user is done with the batch: do what the delivery asks for until there is a new batch."""
-        self._check_loop()
+        self._loop.check()
         while True:
             try:
                 asked, self._asked = self._asked or self._delivery.advance(), None
@@ -199,7 +200,7 @@ class BinlogStream(OneProcess, GroupedStream):
         """
         if self._source is None:
             return None
-        return self._grouping.held or self._checkpoint_before()
+        return self._grouping.held or self._upkeep.checkpoint(self._source)
 
     @property
     def position(self) -> BinlogPosition | None:
@@ -279,7 +280,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def aclose(self) -> None:
         """End the stream and close its connections. May be called repeatedly, and from any task."""
-        self._check_loop()
+        self._loop.check()
         self._closing.set()
         self._take_batch()
         self._abort()
@@ -305,20 +306,8 @@ class BinlogStream(OneProcess, GroupedStream):
         if self._has_duties:
             await self._look_or_lose()
 
-    def _checkpoint_before(self) -> Checkpoint:
-        return self._upkeep.checkpoint(self._source)
-
     def _checkpoint_behind(self) -> Checkpoint:
         return self._upkeep.checkpoint(self._source, is_behind=True)
-
-    # Connections.
-
-    def _check_loop(self) -> None:
-        """Raise in another event loop than that of the connection, where its bytes would be waited for in vain."""
-        if self._loop not in (None, asyncio.get_running_loop()):
-            raise RuntimeError(
-                "the stream was opened in another event loop: open, iterate and close it below one asyncio.run()"
-            )
 
     @property
     def _has_ended(self) -> bool:
@@ -333,7 +322,7 @@ class BinlogStream(OneProcess, GroupedStream):
     async def _connect(self) -> None:
         if self._source is not None or self._has_ended:
             raise RuntimeError("a stream is opened once: connect a new stream with start=stream.checkpoint")
-        self._loop = asyncio.get_running_loop()
+        self._loop.begin()
         self._show("connecting")
         stored = await self._upkeep.load()
         start = stored or self._options.start
