@@ -74,7 +74,7 @@ def test_any_cut_of_a_conversation_means_the_same() -> None:
     steps = _script()
     expected = _replay([[step] for step in steps])
     assert [type(event).__name__ for event in expected[0]] == [
-        "LoggedIn", "Query", "RegisterReplica", "BinlogDumpGtid", "SemiSyncAck", "SemiSyncAck", "Quit"
+        "LoggedIn", "Query", "Answered", "RegisterReplica", "BinlogDumpGtid", "SemiSyncAck", "SemiSyncAck", "Quit"
     ]  # fmt: skip
     for seed, step in enumerate(steps):
         for pieces in all_cuts(step, seed):
