@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..constants import EVENT_HEADER_SIZE, EventType, MariadbGtidFlag
 from ..errors import TruncatedError
-from ..gtid import SEQUENCE_END, new_mariadb_gtid
+from ..gtid import new_mariadb_gtid
 from ..wire import NULL_LENGTH, HeaderFields, Reader, unpack_u64, utf8_text
 from . import mariadb_bodies, transaction_bodies
 from .commit_time import ORIGINAL_FOLLOWS
@@ -84,7 +84,6 @@ def gtid(header: HeaderFields, file: str, position: int, raw: bytes, end: int) -
         or time & ORIGINAL_FOLLOWS
         or version & ORIGINAL_VERSION_FOLLOWS
         or (sequence < 1 and header[1] != _ANONYMOUS)
-        or sequence == SEQUENCE_END
     ):
         return transaction_bodies.gtid(new_header(header), file, position, Reader(raw, _BODY, end))
     event: AnonymousGtidEvent

@@ -9,7 +9,7 @@ import pytest
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import GtidEvent
 from protocol.constants import EventType
-from protocol.errors import DecodeError
+from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import GtidSet
 from tests.support.raw_events import format_description, raw_event
 
@@ -61,8 +61,12 @@ def test_sequence_numbers(rest: bytes) -> None:
     for sequence in (1, LAST):
         gtids = GtidSet([decoded(plain(sequence, rest)).gtid])
         assert GtidSet.decode(gtids.encode()) == gtids
-    for sequence in (0, -1, -(1 << 63), LAST + 1):
+    # Of the usual form the number behind the last valid one is refused where it gets into a set.
+    beyond = () if rest else (LAST + 1,)
+    for sequence in (0, -1, -(1 << 63), *beyond):
         with pytest.raises(DecodeError, match="impossible sequence number"):
             decoded(plain(sequence, rest))
     with pytest.raises(DecodeError, match="impossible sequence number"):
         decoded(tagged(b"a", LAST + 1))
+    with pytest.raises(ConfigurationError, match="not an interval"):
+        GtidSet([decoded(plain(LAST + 1, USUAL)).gtid])
