@@ -48,8 +48,8 @@ def gtid(header: EventHeader, file: str, position: int, body: Reader) -> Anonymo
 
 
 def _checked_gtid(source_id: bytes, sequence: int, tag: str = "") -> Gtid:
-    """The GTID of an event. Raises ``DecodeError`` for a sequence number that no server writes."""
-    if not 0 < sequence < SEQUENCE_END:
+    """The GTID of an event. Raises ``DecodeError`` for a sequence number below 1."""
+    if sequence < 1:
         raise DecodeError(f"a GTID has the impossible sequence number {sequence}")
     return new_gtid(source_id, sequence, tag)
 
@@ -113,6 +113,8 @@ def gtid_tagged(header: EventHeader, file: str, position: int, body: Reader) -> 
     flags = named.pop("gtid_flags")
     if not (isinstance(source_id, bytes) and isinstance(sequence, int) and isinstance(tag, str)):
         raise DecodeError("a GTID_TAGGED event has fields of the wrong type")
+    if sequence >= SEQUENCE_END:
+        raise DecodeError(f"a GTID has the impossible sequence number {sequence}")
     gtid = _checked_gtid(source_id, sequence, checked_tag(tag))
     event = GtidEvent(header, file, position, int(str(flags)), gtid=gtid)
     for name, value in named.items():
