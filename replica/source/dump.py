@@ -23,12 +23,7 @@ from protocol.constants import (
 )
 from protocol.conversation.packets import BULK_SIZE
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
-from protocol.errors import (
-    ConnectionLostError,
-    DecodeError,
-    PositionInsideEventError,
-    ReplicaError,
-)
+from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
 from protocol.gtid import AnyGtidSet, GtidSet, new_gtid
 from protocol.position import FIRST_POSITION
 from protocol.records import record
@@ -190,7 +185,7 @@ class Dump:
             return
         is_damaged = size != len(raw) or (decoder.checksum_enabled and not crc32_matches(raw))
         is_between = not (is_open or progress.in_transaction)
-        may_skip = is_between and (self.is_by_gtid or is_behind_description(decoder))
+        may_skip = is_between and (self.is_by_gtid or is_behind_description(decoder, position))
         if not is_damaged and (not may_skip or _has(progress.gtid_set, raw)):
             raise DecodeError(
                 f"the source sends an event of {size} bytes that ends at {end}: events are missing, or come again",
@@ -259,10 +254,10 @@ def is_internal(event: Event) -> bool:
     return isinstance(event, FormatDescriptionEvent) and not header.next_position
 
 
-def is_behind_description(decoder: EventDecoder) -> bool:
-    """Whether the next event is the second one of its file."""
+def is_behind_description(decoder: EventDecoder, position: int) -> bool:
+    """Whether the event at this position is the second one of its file."""
     description = decoder.format_description
-    return description is not None and decoder.position == description.position + description.header.size
+    return description is not None and position == description.position + description.header.size
 
 
 def decode_first(decoder: EventDecoder, raw: bytes) -> tuple[Event | None, bool]:

@@ -247,7 +247,7 @@ class Follower:
 
     def _idle(self, file: str, position: int) -> None:
         """The source has sent everything up to this position: it skipped events after the last boundary."""
-        if self._is_by_gtid or is_behind_description(self._decoder):
+        if self._is_by_gtid or is_behind_description(self._decoder, self._decoder.position):
             self._progress.idle(file, position)
 
     def _mark(self, gtid: Gtid | MariadbGtid | None, known: AnyGtidSet | None) -> None:
@@ -299,9 +299,7 @@ class Follower:
 
     def _may_skip(self, end: int) -> bool:
         """Whether the source may leave out events here, between two transactions: see ``Dump.check_place``."""
-        description = self._decoder.format_description
-        is_behind = description is not None and end == description.position + description.header.size
-        return self._is_by_gtid or bool(self.gap) or is_behind
+        return self._is_by_gtid or bool(self.gap) or is_behind_description(self._decoder, end)
 
     def _begin_segment(self, file: str, position: int) -> None:
         server_uuid, server_id = self._server

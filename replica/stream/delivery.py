@@ -496,5 +496,5 @@ class Delivery:
         progress = self.account.progress
         if self._stop is not None and not progress.in_transaction and self._stop.has_passed(event):
             self._is_over = not self._copy.is_running
-        if self._is_by_gtid or is_behind_description(self._decoder):
+        if self._is_by_gtid or is_behind_description(self._decoder, self._decoder.position):
             progress.idle(event.source_file, event.source_position)
