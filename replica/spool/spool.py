@@ -138,11 +138,7 @@ class Spool:
 
     def continues(self, file: str, position: int, epoch: int) -> bool:
         """Whether an event at this place may go into the current segment."""
-        return self._written < self._segment_bytes and self.ends_at(file, position, epoch)
-
-    def ends_at(self, file: str, position: int, epoch: int) -> bool:
-        """Whether the current segment ends at this place so far."""
-        return self.end_in(file, epoch) == position
+        return self._written < self._segment_bytes and self.end_in(file, epoch) == position
 
     def end_in(self, file: str, epoch: int) -> int | None:
         """The position where the current segment ends so far; None if it is of another file."""
