@@ -80,7 +80,7 @@ def _benchmark(pool: ServerPool, chosen: set[str], share: int, rounds: int) -> I
         mariadb = pool.shared("mariadb:11.8")
         put_files(mariadb, MARIADB_FOLDER, {log.binlog: log.path.read_bytes() for log in contest})
         yield from _print([report.versions(server, mariadb), ""])
-        everybody = contestants(server, mariadb)
+        everybody = contestants(pool, server, mariadb)
         results.names = [str(contestant) for contestant in everybody]
         for log in contest:
             _compare(results, log, everybody, rounds)

@@ -1,7 +1,8 @@
 """The programs that read the logs. Each run is a new process, timed from its start to its end.
 
-Readers in Python are processes of this machine; `mysqlbinlog` and `mariadb-binlog` run inside of the container that
-has them and the log, timed there, so that what Docker takes to start a command is not counted.
+Readers in Python are processes of this machine; `mysqlbinlog` and `mariadb-binlog` run inside of a container, timed
+there, so that what Docker takes to start a command is not counted. Live logs come to all of them through the port
+that the source's container publishes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from testcontainers.core.container import DockerContainer
+
 from tests.benchmarks.logs import Log
 from tests.support.places import ROOT
-from tests.support.servers import Server
+from tests.support.servers import Server, ServerPool, run_in
 
 Mode = Literal["file", "live"]
 
@@ -86,55 +89,56 @@ def reader_command(name: str, log: Log, server: Server | None = None) -> list[st
     return [sys.executable, "-m", "tests.benchmarks.readers", name, json.dumps(setting)]
 
 
-def contestants(server: Server, mariadb: Server) -> list[Contestant]:
+def contestants(pool: ServerPool, server: Server, mariadb: Server) -> list[Contestant]:
     """All of them; ours first."""
 
     def reader(name: str, title: str, mode: Mode) -> Contestant:
         source = server if mode == "live" else None
         return Contestant(title, mode, lambda log: python_reader(name, log, source))
 
-    # Inside of the container the server has its usual port.
+    programs = pool.client_programs(server.name)
     remote = (
-        f"MYSQL_PWD={server.replica_password} mysqlbinlog -v -c --read-from-remote-server --host=127.0.0.1"
-        f" --user={server.replica_user} --ssl-mode=DISABLED --get-server-public-key {{binlog}}"
+        f"MYSQL_PWD={server.replica_password} mysqlbinlog -v -c --read-from-remote-server --host={server.host}"
+        f" --port={server.port} --user={server.replica_user} --ssl-mode=DISABLED --get-server-public-key {{binlog}}"
     )
     return [
         reader("ours_from_file", "mysql-replica", "file"),
         reader("ours_live", "mysql-replica", "live"),
-        _tool("mysqlbinlog -v", "file", server, "mysqlbinlog -v -c /var/lib/mysql/{binlog}"),
+        _tool("mysqlbinlog -v", "file", server.container, "mysqlbinlog -v -c /var/lib/mysql/{binlog}"),
         _tool(
             "mysqlbinlog -v, rows only",
             "file",
-            server,
+            server.container,
             "mysqlbinlog -v -c --base64-output=decode-rows /var/lib/mysql/{binlog}",
         ),
-        _tool("mysqlbinlog -v", "live", server, remote),
-        _tool("mariadb-binlog -v", "file", mariadb, f"mariadb-binlog -v -c {MARIADB_FOLDER}/{{binlog}}"),
+        _tool("mysqlbinlog -v", "live", programs, remote),
+        _tool(
+            "mariadb-binlog -v",
+            "file",
+            mariadb.container,
+            f"mariadb-binlog -v -c {MARIADB_FOLDER}/{{binlog}}",
+        ),
         reader("python_mysql_replication", "python-mysql-replication", "live"),
         reader("asyncmy", "asyncmy", "live"),
     ]
 
 
-def _tool(name: str, mode: Mode, server: Server, command: str) -> Contestant:
+def _tool(name: str, mode: Mode, container: DockerContainer, command: str) -> Contestant:
     def run(log: Log) -> Run:
         timed = f"TIMEFORMAT=%R; {{ time {command.format(binlog=log.binlog)} >/dev/null; }} 2>&1"
-        return Run(float(_in_container(server, timed).split()[-1]))
+        return Run(float(_in_container(container, timed).split()[-1]))
 
     def check(log: Log) -> None:
         counting = f"set -o pipefail; {command.format(binlog=log.binlog)} | grep -cE '{_ROW_CHANGE}'"
-        rows = int(_in_container(server, counting))
+        rows = int(_in_container(container, counting))
         if rows != log.row_changes:
             raise ContestantError(f"{rows:,} of {log.row_changes:,} row changes")
 
     return Contestant(name, mode, run, check)
 
 
-def _in_container(server: Server, script: str) -> bytes:
-    container = server.container.get_wrapped_container()
-    exit_code, streams = container.exec_run(["bash", "-c", script], demux=True)
-    assert isinstance(streams, tuple)
-    output, errors = streams
-    if exit_code:
-        said = (errors or b"").decode(errors="replace").strip().splitlines()
-        raise ContestantError(said[-1] if said else f"exit code {exit_code}")
-    return output or b""
+def _in_container(container: DockerContainer, script: str) -> bytes:
+    try:
+        return run_in(container, "bash", "-c", script)
+    except RuntimeError as error:
+        raise ContestantError(str(error)) from error

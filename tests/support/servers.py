@@ -146,13 +146,7 @@ class Server:
 
     def exec(self, *command: str) -> bytes:
         """What a command inside the container writes to its standard output; RuntimeError if it fails."""
-        result = self.container.get_wrapped_container().exec_run(list(command), demux=True)
-        output, errors = cast("tuple[bytes | None, bytes | None]", result.output)
-        if result.exit_code != 0:
-            raise RuntimeError(
-                f"{command} in {self.name}: exit code {result.exit_code}: {errors or output!r}"
-            )
-        return output or b""
+        return run_in(self.container, *command)
 
     def read_file(self, path: str) -> bytes:
         """A file inside the container that is not empty: Docker can lose what a short command wrote."""
@@ -208,6 +202,17 @@ class ServerPool:
         arguments = (f"--server-id={next(_EXTRA_SERVER_IDS)}", *_DURABLE_ARGUMENTS, *arguments)
         return self._start(name, arguments, ("bash", "-c", _SUPERVISOR, "supervisor", server_program(name)))
 
+    def client_programs(self, name: str) -> DockerContainer:
+        """A container of an image without a server, in this machine's network: `mysqlbinlog` and `mysqldump` run in
+        it reach servers through their published ports, as this machine's own processes do."""
+        self._check_docker()
+        container = DockerContainer(
+            name, labels=_labels(), network_mode="host", entrypoint=["sleep", "infinity"]
+        )
+        self._containers.append(container)
+        container.start()
+        return container
+
     def stop(self, container: DockerContainer) -> None:
         """Remove a container with its data."""
         self._containers.remove(container)
@@ -260,6 +265,17 @@ class ServerPool:
             raise ServerUnavailableError(self._docker_trouble)
 
 
+def run_in(container: DockerContainer, *command: str) -> bytes:
+    """What a command inside a container writes to its standard output; RuntimeError if it fails."""
+    result = container.get_wrapped_container().exec_run(list(command), demux=True)
+    output, errors = cast("tuple[bytes | None, bytes | None]", result.output)
+    if result.exit_code != 0:
+        raise RuntimeError(
+            f"{command} in {container.image}: exit code {result.exit_code}: {errors or output!r}"
+        )
+    return output or b""
+
+
 def family_of(name: str) -> Family:
     return "mariadb" if name.startswith("mariadb:") else "mysql"
 
@@ -307,6 +323,11 @@ def _is_alive(process: int) -> bool:
     return True
 
 
+def _labels() -> dict[str, str]:
+    """Whose container it is, for `_remove_leftovers`."""
+    return {OWNER_LABEL: f"{socket.gethostname()}:{os.getpid()}"}
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -322,7 +343,7 @@ def _new_container(
     restarts, too, the data is not in a tmpfs: that would be emptied.
     """
     port = _free_port()
-    container = DockerContainer(name, labels={OWNER_LABEL: f"{socket.gethostname()}:{os.getpid()}"})
+    container = DockerContainer(name, labels=_labels())
     container.with_env(f"{family_of(name).upper()}_ROOT_PASSWORD", ROOT_PASSWORD)
     container.with_command([*command, *_COMMON_ARGUMENTS, *SERVERS[name], *arguments])
     # with_bind_ports() knows no host address and would publish on all interfaces.
