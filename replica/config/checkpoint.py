@@ -42,7 +42,7 @@ class CheckpointStore(Protocol):
 
 
 class FileCheckpointStore:
-    """Keeps a checkpoint in a small JSON file, replaced as a whole; one file for each stream.
+    """Keeps a checkpoint in a small JSON file, replaced as a whole; one file for each stream, which locks it.
 
     The new content is written and synced under another name in the same directory and renamed over the old file, then
     the directory is synced: at any moment the file holds the old or the new checkpoint, whole. If the process is

@@ -290,15 +290,16 @@ class BinlogStream(OneProcess, GroupedStream):
             await self._close_all()
 
     async def _close_all(self) -> None:
-        await self._work.wait_closed()
-        if self._dump is not None:
-            await self._dump.session.aclose()
-        await self._schemas.aclose()
-        await self._copy.aclose()
-        if not isinstance(self._error, CheckpointError):
-            self._schemas.tracker.settle()
-            await self._schemas.save()
-            await self._save()
+        with self._upkeep.releasing():
+            await self._work.wait_closed()
+            if self._dump is not None:
+                await self._dump.session.aclose()
+            await self._schemas.aclose()
+            await self._copy.aclose()
+            if not isinstance(self._error, CheckpointError):
+                self._schemas.tracker.settle()
+                await self._schemas.save()
+                await self._save()
 
     async def _settle_batch(self) -> None:
         """The user is done with a batch: save the checkpoint and show the status if due."""
@@ -324,27 +325,27 @@ class BinlogStream(OneProcess, GroupedStream):
             raise RuntimeError("a stream is opened once: connect a new stream with start=stream.checkpoint")
         self._loop.begin()
         self._show("connecting")
-        stored = await self._upkeep.load()
-        start = stored or self._options.start
-        opening = await open_first(self._options, start)
-        dump = opening.dump
-        try:
-            self._source = dump.source
-            self._account.begin(opening.progress)
-            await self._schemas.open(opening, start if isinstance(start, Checkpoint) else None)
-            await self._copy.begin(dump.session, dump.source, start, opening.start)
-            if not (self._delivery.begin(opening) or self._has_ended):
-                if self._options.semi_sync:
-                    await offer(dump.session, dump.source, is_first=True)
-                await dump.start()
-            if isinstance(start, Checkpoint):
-                identity = start.server_uuid, start.server_id
-                self._overdue = overdue_place(dump.session, dump.source, identity, start)
-            await self._save()
-            self._use(dump)
-        except BaseException:
-            dump.session.abort()
-            raise
+        with self._upkeep.releasing(only_on_error=True):
+            start = await self._upkeep.load() or self._options.start
+            opening = await open_first(self._options, start)
+            dump = opening.dump
+            try:
+                self._source = dump.source
+                self._account.begin(opening.progress)
+                await self._schemas.open(opening, start if isinstance(start, Checkpoint) else None)
+                await self._copy.begin(dump.session, dump.source, start, opening.start)
+                if not (self._delivery.begin(opening) or self._has_ended):
+                    if self._options.semi_sync:
+                        await offer(dump.session, dump.source, is_first=True)
+                    await dump.start()
+                if isinstance(start, Checkpoint):
+                    identity = start.server_uuid, start.server_id
+                    self._overdue = overdue_place(dump.session, dump.source, identity, start)
+                await self._save()
+                self._use(dump)
+            except BaseException:
+                dump.session.abort()
+                raise
 
     def _use(self, dump: Dump) -> None:
         self._dump, self._source = dump, dump.source

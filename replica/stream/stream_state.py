@@ -1,6 +1,8 @@
 """``Upkeep``: what a stream does beside handing out events. It shows the status and saves the checkpoint."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
@@ -8,6 +10,7 @@ from protocol.errors import ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.checkpoint import CheckpointKeeper
+from ..config.file_lock import locks_of
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
 from ..config.status import StreamState, StreamStatus, moment
@@ -27,6 +30,7 @@ class Upkeep:
         self._account = account
         store = options.checkpoints
         self._keeper = None if store is None else CheckpointKeeper(store, options.checkpoint_interval)
+        self._locks = locks_of(store, options.schemas)
         # Whether the user gave a checkpoint store or a status hook.
         self.has_duties = self._keeper is not None or options.on_status is not None
         self._is_unsaved = False
@@ -40,10 +44,24 @@ class Upkeep:
         self._silent_at = 0.0, -1
 
     async def load(self) -> Checkpoint | None:
-        """Load the stored checkpoint; None without one. The start of the stream then counts as not saved yet."""
+        """Lock the stores, and load the stored checkpoint; None without one: the stream's start is not saved yet."""
+        for lock in self._locks:
+            lock.take()
         stored = None if self._keeper is None else await self._keeper.load()
         self._is_unsaved = stored is None
         return stored
+
+    @contextmanager
+    def releasing(self, *, only_on_error: bool = False) -> Iterator[None]:
+        """Release the stores behind this: another stream may have them then."""
+        is_done = False
+        try:
+            yield
+            is_done = True
+        finally:
+            if not (is_done and only_on_error):
+                for lock in self._locks:
+                    lock.release()
 
     async def save(self, checkpoint: Checkpoint | None) -> None:
         """Save the checkpoint to the store if it has moved."""

@@ -11,7 +11,8 @@ import pytest
 import replica
 from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump
-from protocol.errors import ConfigurationError, TransactionOutcomeError
+from protocol.conversation.messages import Err
+from protocol.errors import CheckpointError, ConfigurationError, TransactionOutcomeError
 from protocol.gtid import GtidSet
 from replica import BinlogPosition, BinlogStream, Change, Checkpoint, FileCheckpointStore, WriteRowsEvent
 from tests.support.resumed_streams import (
@@ -176,6 +177,33 @@ async def test_a_store_gets_what_is_done(tmp_path: Any) -> None:
                 assert store.load() != tx.checkpoint
                 await stream.acknowledge()
                 assert store.load() == tx.checkpoint
+
+
+async def test_one_file_is_one_stream_s(tmp_path: Any) -> None:
+    """A second stream is refused as long as the first one is open, however it was opened or ended."""
+    store = FileCheckpointStore(tmp_path / "ckpt")
+    source = positions()
+    async with asyncio.timeout(SECONDS), serving(source):
+        unable = stream_of(source, checkpoints=store)
+        source.refuses_login = Err(1045, "no", "28000")
+        with pytest.raises(replica.AuthenticationError):
+            await unable.__aenter__()
+        source.refuses_login = None
+        async with stream_of(source, checkpoints=store) as stream:
+            await anext(stream)
+            for second in (stream_of(source, checkpoints=store), stream_of(source, checkpoints=store)):
+                with pytest.raises(CheckpointError, match="ckpt is in use by another stream of this process"):
+                    await second.run()
+            with pytest.raises(RuntimeError, match="opened once"):
+                await stream.__aenter__()
+            with pytest.raises(CheckpointError, match="in use"):
+                await stream_of(source, checkpoints=store).__aenter__()
+            kept = store.load()
+        for _ in range(2):
+            async with stream_of(source, checkpoints=store) as stream:
+                await anext(stream)
+    assert kept is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt", "ckpt.schemas"]
 
 
 # Events and transactions of one stream in turns
