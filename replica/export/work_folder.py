@@ -478,7 +478,9 @@ class WorkFolder:
         self._close_part(table)
 
     def _publish(self, table: ExportedTable) -> None:
-        folder = os.path.join(self._target, quote(f"{table.schema}.{table.name}", safe=" "))
+        # The first dot ends the schema: `a.b`.`c` has another folder than `a`.`b.c`.
+        schema = quote(table.schema, safe=" ").replace(".", "%2E")
+        folder = os.path.join(self._target, f"{schema}.{quote(table.name, safe=' ')}")
         os.makedirs(folder, exist_ok=True)
         for number, path in enumerate(self._paths(table.number)):
             # A run that was killed here has moved some of them.

@@ -47,7 +47,7 @@ from protocol.wire import utf8_bytes
 
 from ..config.table_filter import TableFilter
 from ..sql.ddl import CreateSchema, DropSchema, RenameTable, table_actions
-from ..sql.quoting import binary_literal, identifier
+from ..sql.quoting import binary_literal, identifier, split_text
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, prepare_statement
 from ..transactions.replay import TransactionRestarted
 from .sql_rows import RowStatements, unsupported
@@ -403,7 +403,7 @@ def _is_about_others(event: QueryEvent, wants_table: TableFilter) -> bool:
                 names.add(action.table)
     # With lower_case_table_names the statement may have capitals that the table's name lacks.
     found = [name for one in names for name in (one, one.lower())]
-    if any(wants_table(*name.split(".", 1)) for name in found):
+    if any(wants_table(*split_text(name)) for name in found):
         return False
     if any(wants_table.may_want_tables_of(name) for one in schemas for name in (one, one.lower())):
         return False

@@ -35,6 +35,7 @@ from ..source.hosts import first_host
 from ..source.open_dump import FirstOpening
 from ..source.resolve_start import StartPoint
 from ..source.session import Session
+from ..sql.quoting import table_text
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .copied_names import CopiedSchemaStore
@@ -223,7 +224,7 @@ class LiveNames:
             if table is not None:
                 self._note(event, epoch)
             else:
-                self._add(str(event.table), _place(event, epoch), None)
+                self._add(event.table, _place(event, epoch), None)
             if self._on_table is not None:
                 self._on_table(table or event.table)
         if self.is_open:
@@ -235,12 +236,13 @@ class LiveNames:
         if history is not None:
             place = BinlogPosition(event.file, event.position)
             shape = history.shape_at(self._tracker.name_of(event.table), place)
-            self._add(str(event.table), _place(event, epoch), shape if isinstance(shape, Shape) else None)
+            self._add(event.table, _place(event, epoch), shape if isinstance(shape, Shape) else None)
 
-    def _add(self, table: str, place: Key, shape: Shape | None) -> None:
-        known = self._shapes.get(table, ())
+    def _add(self, table: Table, place: Key, shape: Shape | None) -> None:
+        name = table_text(table.schema, table.name)
+        known = self._shapes.get(name, ())
         if not known or (place > known[0][0] and shape != known[0][1]):
-            self._shapes[table] = ((place, shape), *known)
+            self._shapes[name] = ((place, shape), *known)
 
     # Tables as they are now.
 

@@ -12,15 +12,17 @@ from protocol.rows.table import Table
 from ..schemas.proof import first_difference, with_shape
 from ..schemas.shape import Shape
 from ..schemas.timeline import SchemaHistory
+from ..sql.quoting import table_text
 from .offsets import Key
 
-# Table -> its shapes, the newest first, each from a place on; None: its columns are not known there.
+# A table's ``table_text`` -> its shapes, the newest first, each from a place on; None: its columns are not known
+# there.
 PlacedShapes = Mapping[str, tuple[tuple[Key, Shape | None], ...]]
 
 
 def named(table: Table, shapes: PlacedShapes, place: Key) -> Table | None:
     """The table with the names of that place; None if they are not known."""
-    for begin, shape in shapes.get(str(table), ()):
+    for begin, shape in shapes.get(table_text(table.schema, table.name), ()):
         if begin <= place:
             fits = shape is not None and first_difference(shape, table) is None
             return with_shape(table, shape) if shape is not None and fits else None
@@ -35,7 +37,7 @@ def shapes_of(
     for history in histories:
         for table, timeline in history.tables.items():
             if table.name and (wants_table is None or wants_table(table.schema, table.name)):
-                states = found.setdefault(str(table), [])
+                states = found.setdefault(table_text(*table), [])
                 states += (
                     ((0, *place), state if isinstance(state, Shape) else None) for place, state in timeline
                 )

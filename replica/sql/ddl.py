@@ -15,7 +15,7 @@ from . import column_kinds
 from . import ddl_statements as ddl
 from .ddl_reader import read_statement
 from .dialect import Dialect
-from .quoting import quoted
+from .quoting import quoted, table_text
 
 
 @record(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def table_actions(
 ) -> list[Action]:
     """The actions of a statement; ``schema`` is the default schema, which completes names without a schema.
 
-    Names are ``schema.table``. With ``folds`` they are in lower case, as on a server with lower_case_table_names=1.
+    Names are those of ``table_text``. With ``folds`` they are in lower case, as with lower_case_table_names=1.
     ``explicit_timestamps``: the value of explicit_defaults_for_timestamp for the statement.
     """
     # MariaDB's grammar takes all that MySQL's does.
@@ -157,23 +157,23 @@ def table_actions(
 
 def _create_table(read: ddl.CreateTable, dialect: Dialect) -> Iterator[Action]:
     if read.is_replaced:
-        yield DropTable(str(read.table))
+        yield DropTable(table_text(*read.table))
     columns = tuple(_column(column, dialect) for column in read.columns)
-    yield CreateTable(str(read.table), read.is_conditional, columns or None)
+    yield CreateTable(table_text(*read.table), read.is_conditional, columns or None)
 
 
 def _drop_tables(read: ddl.DropTables, dialect: Dialect) -> Iterator[Action]:
     for table in read.tables:
-        yield DropTable(str(table))
+        yield DropTable(table_text(*table))
 
 
 def _truncate(read: ddl.TruncateTable, dialect: Dialect) -> Iterator[Action]:
-    yield TruncateTable(str(read.table))
+    yield TruncateTable(table_text(*read.table))
 
 
 def _rename_tables(read: ddl.RenameTables, dialect: Dialect) -> Iterator[Action]:
     for old, new in read.pairs:
-        yield RenameTable(str(old), str(new))
+        yield RenameTable(table_text(*old), table_text(*new))
 
 
 def _create_schema(read: ddl.CreateSchema, dialect: Dialect) -> Iterator[Action]:
@@ -188,11 +188,11 @@ def _drop_schema(read: ddl.DropSchema, dialect: Dialect) -> Iterator[Action]:
 
 def _unread(read: ddl.Unread, dialect: Dialect) -> Iterator[Action]:
     for table in read.tables:
-        yield Refused(str(table), f"a statement that is not understood ({read.reason})")
+        yield Refused(table_text(*table), f"a statement that is not understood ({read.reason})")
 
 
 def _alter_table(read: ddl.AlterTable, dialect: Dialect) -> Iterator[Action]:
-    table = str(read.table)
+    table = table_text(*read.table)
     if read.is_lossy:
         yield Refused(table, "ALTER IGNORE TABLE")
     actions = [
@@ -256,7 +256,7 @@ def _alter_default(clause: ddl.AlterDefault, table: str, dialect: Dialect) -> It
 
 
 def _rename_to(clause: ddl.RenameTo, table: str, dialect: Dialect) -> Iterator[Action]:
-    yield RenameTable(table, str(clause.table))
+    yield RenameTable(table, table_text(*clause.table))
 
 
 def _change_partitions(clause: ddl.ChangePartitions, table: str, dialect: Dialect) -> Iterator[Action]:
@@ -264,7 +264,7 @@ def _change_partitions(clause: ddl.ChangePartitions, table: str, dialect: Dialec
         yield Refused(table, clause.words)
         if clause.table is not None and clause.words != "CONVERT PARTITION":
             # These statements also change the rows of the other table.
-            yield Refused(str(clause.table), clause.words)
+            yield Refused(table_text(*clause.table), clause.words)
 
 
 # What changes rows: the partition's, or another table's.

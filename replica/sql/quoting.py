@@ -27,6 +27,20 @@ def identifier(name: str) -> str:
     return quoted(name, "`")
 
 
+def table_text(schema: str, table: str) -> str:
+    """``schema.table``; a schema with a dot is in backticks. No two tables have the same text."""
+    return f"{identifier(schema) if '.' in schema or schema.startswith('`') else schema}.{table}"
+
+
+def split_text(text: str) -> tuple[str, str]:
+    """The reverse of ``table_text``."""
+    if text.startswith("`"):
+        name, _, table = text[1:].replace("``", "\0").partition("`.")
+        return name.replace("\0", "`"), table.replace("\0", "``")
+    schema, _, table = text.partition(".")
+    return schema, table
+
+
 def text_literal(text: str) -> str:
     """Characters as a literal with backslash escapes; not for text with surrogate escapes."""
     literal = f"'{text.translate(ESCAPES)}'"

@@ -112,3 +112,20 @@ def test_what_is_not_about_a_table_stops_the_job(kept: Kept, monkeypatch: pytest
         kept.insert(TWO).run()
     with pytest.raises(ConfigurationError, match="no tables of a mirror"):
         mirror.progress(f"{kept.path}/other")
+
+
+def test_a_schema_with_a_dot_in_its_name(kept: Kept) -> None:
+    """`shop.t`.`u` is not `shop`.`t.u`: its rows came into that one's table."""
+    kept.target = replace(kept.target, wants=lambda name: True)
+    kept.say(CREATE.replace(" t ", " `t.u` ")).insert(ONE, table="shop.t.u").run()
+    create = CREATE.replace(" t ", " `shop.t`.u ")
+    kept.say(create).insert(TWO, table="`shop.t`.u").insert(TWO).insert(THREE, table="shop.t.u").run()
+    kept.say("TRUNCATE `shop.t`.u", "DROP DATABASE `shop.t`").run()
+    assert kept.rows("shop.t.u") == [ONE, THREE]
+    assert kept.rows() == [ONE, TWO]
+    [(name, reason)] = parked(kept).items()
+    assert name == "`shop.t`.u"
+    assert "no table of a schema with a dot in its name can be kept" in reason
+    assert "exclude it, with ? for that dot (shop?t.u)" in reason
+    kept.say("DROP DATABASE shop").run()
+    assert kept.rows("shop.t.u") == []

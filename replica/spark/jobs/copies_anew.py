@@ -23,6 +23,7 @@ from ...config.options import Options
 from ...config.table_filter import exact_pattern
 from ...snapshot.table_list import list_tables
 from ...source.dump import Greeted
+from ...sql.quoting import table_text
 from . import job_state
 from .blocking import run_aside
 from .copy_requests import Requests
@@ -184,10 +185,12 @@ def _has_prepared(state: JobState, name: str) -> bool:
 async def _listed(options: Options, target: Target) -> list[str]:
     greeted = await Greeted.open(options)
     try:
-        found = await list_tables(greeted.session, lambda schema, name: target.wants(f"{schema}.{name}"))
+        found = await list_tables(
+            greeted.session, lambda schema, name: target.wants(table_text(schema, name))
+        )
     finally:
         await greeted.session.aclose()
-    return [".".join(one.identity) for one in found]
+    return [table_text(*one.identity) for one in found]
 
 
 def selection(source: Mapping[str, str]) -> str:

@@ -37,12 +37,12 @@ from ...source.session import Session
 from ...spool.offsets import Offset
 from ...spool.start_offset import find_offset
 from ...sql import ddl
-from ...sql.quoting import identifier
+from ...sql.quoting import identifier, split_text, table_text
 from ...sql.token_reader import TableName
 from ..packed import without_durations
 from ..table_mode import spark_type
 from .job_state import TableState, known_columns
-from .kept_table import check_columns
+from .kept_table import check_columns, check_name
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
 from .staging import schema_from_text, schema_to_text
 
@@ -164,11 +164,11 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
         reader = TableReader(session, source)
         reading = await reader.read()
         await prepare_session(session)
-        listed = await list_tables(session, lambda schema, name: wants(f"{schema}.{name}"))
+        listed = await list_tables(session, lambda schema, name: wants(table_text(schema, name)))
         await check_found(session, options.tables, [one.identity for one in listed])
         plans = await read_plans(session, source, [one.identity for one in listed], options)
         refused = _refused(listed, plans)
-        listed = [one for one in listed if ".".join(one.identity) not in refused]
+        listed = [one for one in listed if table_text(*one.identity) not in refused]
         if refused and not listed:
             raise ConfigurationError("; ".join(refused.values()))
         sizes = {
@@ -176,7 +176,7 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
             for schema, name, size in await session.query(_SIZES)
         }
         tables = {
-            ".".join(one.identity): await _table(
+            table_text(*one.identity): await _table(
                 session, plans[one.identity], sizes.get(one.identity, 0), one.estimate, least
             )
             for one in listed
@@ -185,7 +185,7 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
         for logged in await reader.statements(_place(offset), reading.place):
             touched = touched_by([logged.statement])
             for name in touched.among(TableName(*one.identity) for one in listed):
-                begins[f"{name.schema}.{name.name}"] = str(logged.end)
+                begins[table_text(*name)] = str(logged.end)
     finally:
         await session.aclose()
     return CopyPlan(json.dumps(offset.to_dict()), str(reading.place), begins, tables, refused)
@@ -201,15 +201,16 @@ async def changed_since(options: Options, plan: CopyPlan) -> tuple[list[str], Bi
     finally:
         await greeted.session.aclose()
     touched = touched_by(logged.statement for logged in found)
-    return [name for name in plan.tables if TableName(*name.split(".", 1)) in touched], end
+    return [name for name in plan.tables if TableName(*split_text(name)) in touched], end
 
 
 def _refused(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan]) -> dict[str, str]:
     """The tables that cannot be kept, and why."""
     refused = dict[str, str]()
     for one in listed:
-        name = ".".join(one.identity)
+        name = table_text(*one.identity)
         try:
+            check_name(name)
             one.check()
             check_columns(name, (column.name for column in plans[one.identity].table.columns))
         except (ConfigurationError, SchemaMismatchError) as error:

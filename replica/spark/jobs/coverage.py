@@ -16,7 +16,7 @@ from protocol.position import file_number
 from ...config.options import Options
 from ...source.dump import Greeted
 from ...sql import ddl
-from ...sql.quoting import first_names
+from ...sql.quoting import first_names, split_text, table_text
 from ...stream.binlog_stream import BinlogStream
 from .blocking import run_aside
 
@@ -68,7 +68,7 @@ async def _check(options: Options, wants: Wants) -> bool:
     finally:
         await greeted.session.aclose()
     is_birth = file_number(first) == 1
-    created = {f"{schema!s}.{table!s}": time for schema, table, time in found}
+    created = {table_text(str(schema), str(table)): time for schema, table, time in found}
     wanted = {name: time for name, time in created.items() if wants(name)}
     older = [name for name, time in wanted.items() if time is not None and float(time) < begun]
     if older:
@@ -106,7 +106,7 @@ class Creations:
         for action in ddl.table_actions(sql, schema, folds=self._folds):
             if isinstance(action, ddl.CreateTable):
                 name = action.table
-                is_new = self._is_birth or name in self._absent or name.partition(".")[0] in self._schemas
+                is_new = self._is_birth or name in self._absent or split_text(name)[0] in self._schemas
                 if is_new or not action.is_conditional:
                     self.tables.add(name)
             elif isinstance(action, ddl.CreateSchema):
@@ -117,7 +117,7 @@ class Creations:
                 self._absent.add(action.table)
             elif isinstance(action, ddl.DropSchema):
                 self._schemas.add(action.schema)
-                self.tables = {name for name in self.tables if name.partition(".")[0] != action.schema}
+                self.tables = {name for name in self.tables if split_text(name)[0] != action.schema}
             elif isinstance(action, ddl.RenameTable):
                 self._rename(action)
 

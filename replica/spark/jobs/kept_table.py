@@ -23,6 +23,7 @@ from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
 from protocol.records import record
 
 from ...spool.storage import NO_STORAGE
+from ...sql.quoting import split_text
 from .changes_per_key import column_names
 from .conversions import Conversion
 from .convert_tasks import Converting, convert
@@ -433,6 +434,16 @@ class KeptTable(ABC):
     def check_columns(self, names: Iterable[str]) -> None:
         """Raises ``SchemaMismatchError`` for columns of the source that the table cannot have."""
         check_columns(self.name, names, [field.name for field in self.own_fields])
+
+
+def check_name(name: str) -> None:
+    """Raises ``SchemaMismatchError`` for the ``table_text`` of a table that would have another one's place."""
+    schema, table = split_text(name)
+    if "." in schema:
+        raise SchemaMismatchError(
+            f"{name}: no table of a schema with a dot in its name can be kept: exclude it, with ? for that dot "
+            f"({schema.replace('.', '?')}.{table})"
+        )
 
 
 def check_columns(table: str, names: Iterable[str], own: Sequence[str] = ()) -> None:

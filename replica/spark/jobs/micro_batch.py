@@ -27,13 +27,14 @@ from protocol.errors import ConfigurationError, LostEventsError, ReplicaError, S
 from protocol.position import file_number
 
 from ...sql import ddl
+from ...sql.quoting import split_text, table_text
 from ...sql.xa import statement_xid
 from ..gather import place_number
 from ..packed_items import PackedItem
 from .changed_values import changes_values
 from .coverage import SYSTEM_SCHEMAS
 from .job_state import JobState, PreparedRows, TableState, Waiting, known_columns
-from .kept_table import CONSISTENT, KeptTable, Step
+from .kept_table import CONSISTENT, KeptTable, Step, check_name
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
 from .target import Target
@@ -141,7 +142,7 @@ class Batch:
     # Rows.
 
     def _rows(self, item: PackedItem, rows: StagedRows) -> None:
-        name = f"{item.schema}.{item.table}"
+        name = table_text(item.schema or "", item.table or "")
         if item.schema in SYSTEM_SCHEMAS:
             # The server's own tables, such as those that loading time zones writes.
             return
@@ -158,7 +159,7 @@ class Batch:
                 return
         try:
             self._check(name, rows, item)
-        except ConfigurationError as error:
+        except (ConfigurationError, SchemaMismatchError) as error:
             self.trouble(name, error)
             return
         if "open" in rows.outcomes:
@@ -170,6 +171,7 @@ class Batch:
             self.add(name, rows.key, rows.schema, rows.committed)
 
     def _check(self, name: str, rows: StagedRows, item: PackedItem) -> None:
+        check_name(name)
         place = f"{item.file}:{item.pos}"
         is_changelog = self._target.kind.is_changelog
         if is_changelog:
@@ -288,7 +290,8 @@ class Batch:
         if not self._target.wants(name) or name in state.tables:
             # CREATE TABLE IF NOT EXISTS of a table that exists.
             return
-        is_new = name in state.absent or name.partition(".")[0] in state.schemas or state.is_birth
+        check_name(name)
+        is_new = name in state.absent or split_text(name)[0] in state.schemas or state.is_birth
         if action.is_conditional and not is_new:
             return
         state.absent.discard(name)
@@ -368,13 +371,7 @@ class Batch:
             self._state.schemas.add(action.schema)
 
     def _drop_schema(self, action: ddl.DropSchema, item: PackedItem) -> None:
-        prefix = f"{action.schema}."
-        for name in [name for name in self._state.tables if name.startswith(prefix)]:
-            if "." in name.removeprefix(prefix):
-                raise _refused(
-                    name,
-                    f"it may be of {action.schema}, which is dropped, or of a schema with a dot in its name",
-                )
+        for name in [name for name in self._state.tables if split_text(name)[0] == action.schema]:
             self._drop(ddl.DropTable(name), item)
         self._state.schemas.add(action.schema)
 

@@ -19,6 +19,7 @@ from protocol.errors import ConfigurationError
 from replica.config.table_filter import table_filter
 from replica.spark.jobs.job_arguments import Job, Note, add_target_argument, run_script
 from replica.spark.jobs.spark_session import absolute, require_delta
+from replica.sql.quoting import split_text
 
 _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -47,7 +48,7 @@ def resync(target: str, tables: Sequence[str], *, storage: Mapping[str, str] = _
         )
     known = sorted({*state.tables, *state.parked})
     wants = table_filter(tables)
-    chosen = [name for name in known if wants is None or wants(*name.split(".", 1))]
+    chosen = [name for name in known if wants is None or wants(*split_text(name))]
     if not chosen or (wants is not None and wants.unmatched()):
         raise ConfigurationError(
             f"{', '.join(tables)}: {target} has no such table. A new table of the source is copied when its job is "

@@ -31,11 +31,12 @@ from ...source.dump import Greeted
 from ...source.resolve_start import StartPoint, with_gtids
 from ...spool.offsets import Offset
 from ...spool.storage import NO_STORAGE
+from ...sql.quoting import table_text
 from ..packed import repack, without_durations
 from ..packed_items import PackedItem, unpack
 from ..table_mode import spark_type
 from .blocking import run_aside
-from .kept_table import PLANTED
+from .kept_table import PLANTED, check_name
 from .leaf_files import dataset
 from .target import Target
 
@@ -62,6 +63,8 @@ def read_seed(text: str, wants: Callable[[str], bool], only: str | None) -> Seed
         raise ConfigurationError(
             f"--seed: {path} has none of the wanted tables: it must have them as schema/table, in Parquet or Delta"
         )
+    for name in tables:
+        check_name(name)
     return Seed(_place(checkpoint), tables)
 
 
@@ -128,7 +131,7 @@ def _tables(path: str, only: str | None) -> Iterator[tuple[str, str]]:
             for table in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
                 found = os.path.join(folder, table)
                 if _is_table(found):
-                    yield f"{schema}.{table.removesuffix(_SUFFIX)}", found
+                    yield table_text(schema, table.removesuffix(_SUFFIX)), found
 
 
 def _is_table(path: str) -> bool:

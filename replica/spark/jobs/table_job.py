@@ -16,6 +16,7 @@ from protocol.errors import ConfigurationError, ReplicaError
 from protocol.records import record
 
 from ...config.table_filter import table_filter
+from ...sql.quoting import split_text
 from .job_arguments import (
     Note,
     add_run_arguments,
@@ -286,7 +287,7 @@ class TableJob:
         wants_table = table_filter(options.settings.tables, options.settings.exclude_tables)
 
         def wants(name: str) -> bool:
-            schema, _, table = name.partition(".")
+            schema, table = split_text(name)
             return schema not in SYSTEM_SCHEMAS and (wants_table is None or wants_table(schema, table))
 
         return Target(path, self.kind(), wants, options.settings.storage, parks=True, is_live=options.is_live)

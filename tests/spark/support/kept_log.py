@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from replica.spark.packed import pack
 from replica.spark.packed_items import PackedItem
+from replica.sql.quoting import split_text
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -325,7 +326,7 @@ def groups(changes: list[Change]) -> Iterator[PackedItem]:
     for change in changes:
         found.setdefault((change.table, change.layout), []).append(change)
     for (name, layout), group in found.items():
-        schema, _, table = name.partition(".")
+        schema, table = split_text(name)
         rows = pack(_batch(layout, group), KEY, has_names=True)
         yield PackedItem("rows", schema, table, rows, group[0].ts, "binlog.000001", 4, None)
 

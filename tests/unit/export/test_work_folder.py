@@ -119,6 +119,20 @@ def test_a_table_without_a_key_is_a_multiset(form: str, tmp_path: Path) -> None:
     assert Counter(finished(work, tmp_path)) == {(1, "a"): 2, (3, "c"): 1, (4, "d"): 2}
 
 
+def test_a_dot_in_the_schema_s_name_is_not_the_end_of_it(tmp_path: Path) -> None:
+    """`a.b`.`c` and `a`.`b.c` had one folder, and the rows of one of them."""
+    tables = ("a.b", "c"), ("a", "b.c")
+    work = WorkFolder(str(tmp_path), row_format("jsonl"), {})
+    for number, identity in enumerate(tables):
+        work.add_table(identity, ("id",))
+        work.add_rows(identity, TABLE, [(number, "x")])
+        work.complete(identity, TABLE, is_dropped=False)
+    work.commit(PLACE, is_copied=True)
+    assert list(work.finish()) == [("a.b.c", 1), ("a.b.c", 1)]
+    for number, folder in enumerate(("a%2Eb.c", "a.b.c")):
+        assert [row["id"] for row in exported_rows(tmp_path, folder)] == [number]
+
+
 def test_a_deleted_row_that_was_never_read_is_an_error(tmp_path: Path) -> None:
     work = opened(tmp_path, key=())
     work.add_rows(IDENTITY, TABLE, [(1, "a")])

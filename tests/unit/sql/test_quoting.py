@@ -9,12 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replica.sql.quoting import hex_literal, identifier, like_expression, quoted, text_literal
+from replica.sql.quoting import (
+    hex_literal,
+    identifier,
+    like_expression,
+    quoted,
+    split_text,
+    table_text,
+    text_literal,
+)
 
 
 def test_quote_marks_are_doubled() -> None:
     assert identifier("a`b") == "`a``b`"
     assert quoted("it's \\", "'") == "'it''s \\'"
+
+
+def test_the_text_of_a_table() -> None:
+    assert table_text("w", "t") == "w.t"
+    assert table_text("w", "a.t") == "w.a.t"
+    assert table_text("w.a", "t") == "`w.a`.t"
+
+
+@given(st.text("ab.`", min_size=1), st.text("ab.`", min_size=1))
+def test_a_table_is_found_by_its_text(schema: str, table: str) -> None:
+    assert split_text(table_text(schema, table)) == (schema, table)
 
 
 def test_a_text_literal_has_backslash_escapes() -> None:
