@@ -2,7 +2,8 @@
 
 A lock is a file of its own, ``.NAME.lock`` beside the store's file, which is replaced at each save. It says who holds
 it. The system releases it when the process ends, however it ends; a lock file that a kill leaves is taken over.
-Reading a store needs no lock.
+Within a process the newest stream has the lock: one before it may have been left without being closed, and if it was
+not, its next save is an error. Reading a store needs no lock.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import errno
 import fcntl
 import logging
 import os
+import time
 from typing import BinaryIO, Final
 
 from protocol.errors import CheckpointError
@@ -31,18 +33,18 @@ class FileLock:
         folder, name = os.path.split(os.path.realpath(path))
         self._path = os.path.join(folder, f".{name}.lock")
         self._file: BinaryIO | None = None
-        self._owner = 0
+        # What the file says while this lock is held: the process, and which lock of it.
+        self._process, self._text = "", ""
 
     def take(self) -> None:
-        """Take the lock, or raise ``CheckpointError``, which says who holds it."""
+        """Take the lock. Raises ``CheckpointError``, which says who holds it, if that is another process."""
+        self._process = _this_process()
+        self._text = f"{self._process}\n{id(self)} {time.monotonic_ns()}"
         try:
             while self._file is None:
                 self._file = self._try()
         except BlockingIOError:
-            raise CheckpointError(
-                f"{self._name} is in use by {self._holder()}: give each stream a file of its own, or end the "
-                "other one"
-            ) from None
+            raise self._in_use() from None
         except OSError as error:
             if error.errno not in _CANNOT_LOCK:
                 raise CheckpointError(
@@ -54,21 +56,26 @@ class FileLock:
             )
 
     def _try(self) -> BinaryIO | None:
-        """The locked file; None if its holder has removed it meanwhile: then another one is there, or none."""
+        """The file, locked or taken over; None if its holder has removed it meanwhile."""
         file = open(self._path, "a+b", buffering=0, opener=opener)  # noqa: SIM115 -- the lock lives as long as it
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._read().partition("\n")[0] != self._process:
+                    raise
             if not self._is_in_place(file):
                 file.close()
                 return None
         except BaseException:
             file.close()
             raise
-        # Who holds it is for the message alone: a full disk is no reason to end here.
-        with contextlib.suppress(OSError):
+        try:
             file.truncate(0)
-            file.write(_this_process().encode())
-        self._owner = os.getpid()
+            file.write(self._text.encode())
+        except OSError:
+            # A full disk: the system still has the lock, so this is no reason to end here.
+            self._text = self._read()
         return file
 
     def _is_in_place(self, file: BinaryIO) -> bool:
@@ -77,13 +84,28 @@ class FileLock:
         except FileNotFoundError:
             return False
 
-    def _holder(self) -> str:
+    def _read(self) -> str:
         with contextlib.suppress(OSError), open(self._path, encoding="utf-8", errors="replace") as file:
-            holder = file.read(256)
-            return (
-                "another stream of this process" if holder == _this_process() else holder or "another process"
-            )
-        return "another process"
+            return file.read(256)
+        return ""
+
+    def _in_use(self) -> CheckpointError:
+        holder = self._read().partition("\n")[0] or "another process"
+        if holder == self._process:
+            holder = "another stream of this process"
+        return CheckpointError(
+            f"{self._name} is in use by {holder}: give each stream a file of its own, or end the other one"
+        )
+
+    def check(self) -> None:
+        """Before each save: raise ``CheckpointError`` if the lock was taken over."""
+        if self._file is None:
+            return
+        with contextlib.suppress(BlockingIOError):
+            # If this lock was taken over, the holder before has let go by now, or will.
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if self._read() != self._text:
+            raise self._in_use()
 
     def release(self) -> None:
         """Release the lock, and remove its file. Does nothing without it."""
@@ -92,7 +114,7 @@ class FileLock:
             return
         with file:
             # A forked process has the open file, too, but not the lock.
-            if self._owner != os.getpid():
+            if self._process != _this_process() or self._read() != self._text:
                 return
             with contextlib.suppress(OSError):
                 # While it is locked: whoever has opened the file meanwhile finds that it is gone.

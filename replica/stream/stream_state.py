@@ -67,6 +67,8 @@ class Upkeep:
         """Save the checkpoint to the store if it has moved."""
         if self._keeper is None or checkpoint is None or not self._has_moved():
             return
+        for lock in self._locks:
+            lock.check()
         self._is_unsaved = False
         try:
             await self._keeper.save(checkpoint, monotonic())

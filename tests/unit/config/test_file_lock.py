@@ -38,6 +38,19 @@ def take_and_release(path: Path) -> None:
     lock.release()
 
 
+def take_elsewhere(path: Path) -> None:
+    """Take the lock in another process. Raises the ``CheckpointError`` of that process."""
+    code = (
+        "import sys\nfrom protocol.errors import CheckpointError\nfrom replica.config.file_lock import FileLock\n"
+        "try: FileLock('checkpoint file', sys.argv[1]).take()\nexcept CheckpointError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    if done.stdout:
+        raise CheckpointError(done.stdout.strip())
+
+
 @contextmanager
 def holder_of(path: Path, code: str = "") -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock until it is killed, or reads a line."""
@@ -84,16 +97,34 @@ def test_a_killed_holder_holds_nothing(path: Path) -> None:
     assert os.listdir(path.parent) == []
 
 
-def test_twice_in_one_process_and_again_after_the_release(path: Path) -> None:
+def test_the_newest_stream_of_a_process_has_the_lock(path: Path) -> None:
+    """One that was left without being closed keeps nobody from it, and may not save any more."""
     first, second = lock_of(path), lock_of(path)
     for _ in range(2):
         first.take()
-        with pytest.raises(CheckpointError, match="in use by another stream of this process"):
-            second.take()
-        first.release()
-        first.release()
+        first.check()
         second.take()
+        second.check()
+        with pytest.raises(CheckpointError, match="in use by another stream of this process"):
+            first.check()
+        first.release()
+        first.release()
+        second.check()
+        with pytest.raises(CheckpointError, match=f"in use by process {os.getpid()} on"):
+            take_elsewhere(path)
         second.release()
+    assert os.listdir(path.parent) == []
+
+
+def test_the_newest_stream_ends_first(path: Path) -> None:
+    first, second = lock_of(path), lock_of(path)
+    first.take()
+    second.take()
+    second.release()
+    with pytest.raises(CheckpointError, match="in use by another process"):
+        first.check()
+    first.release()
+    take_and_release(path)
     assert os.listdir(path.parent) == []
 
 
@@ -103,7 +134,7 @@ def test_a_link_to_the_file_is_the_file(path: Path) -> None:
     lock = lock_of(path)
     lock.take()
     with pytest.raises(CheckpointError, match="in use"):
-        lock_of(link).take()
+        take_elsewhere(link)
     lock.release()
 
 
@@ -156,7 +187,7 @@ def test_one_that_opened_the_lock_file_before_it_was_removed(
     lock.take()
     assert calls == 2
     with pytest.raises(CheckpointError, match="in use"):
-        lock_of(path).take()
+        take_elsewhere(path)
     lock.release()
 
 
