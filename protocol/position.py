@@ -5,7 +5,6 @@ transactions before it. Nothing here reads or writes files.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from functools import total_ordering
 from re import fullmatch
 from typing import Final
@@ -106,7 +105,7 @@ class Checkpoint:
 
     def to_dict(self) -> dict[str, str | int | None]:
         """Plain values under the attributes' names, ready for JSON; without ``snapshot`` if it is None."""
-        values = asdict(self)
+        values: dict[str, str | int | None] = {name: getattr(self, name) for name in self.__match_args__}
         if self.snapshot is None:
             del values["snapshot"]
         return values
@@ -119,7 +118,7 @@ class Checkpoint:
             raise ConfigurationError(
                 f"the checkpoint has version {version!r}; this library reads version {CHECKPOINT_VERSION}"
             )
-        names = {field.name for field in fields(cls)}
+        names = set(cls.__match_args__)
         if names != data.keys() | {"snapshot"}:
             names.discard("snapshot")
             raise ConfigurationError(f"a checkpoint must have the keys {sorted(names)}, not {sorted(data)}")

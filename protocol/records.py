@@ -3,32 +3,57 @@
 Every data class of ``protocol`` and ``replica`` is a record; the few that are not are named, with the reason, in
 tests/unit/project/test_layering.py. A program uses few of the classes that it imports, and generating the methods of
 one takes 0.6 ms or more: on Python 3.11 ``import replica`` takes 51 ms with records and 121 ms with dataclasses (69
-classes; the fastest of 25 runs each).
+classes; the fastest of 25 runs each). ``dataclasses`` itself takes 6 ms to import, and is imported here by those who
+need what is not made here: ``repr`` and ``fields``.
 
 Of most classes that are used only ``__init__`` is called. It is written here, which takes 50 us, and ``__eq__`` and
 ``__hash__`` are made here without the compiler; the standard library generates all methods in 390 us for a frozen
 class. A live stream makes instances of 58 classes before its first event, which takes 23 ms less CPU so.
 
 ``@record(slots=True)`` means ``@dataclass(slots=True)``: ``fields``, ``replace``, ``copy``, ``match`` and ``pickle``
-see no difference. In one thing a record can do more: a field may be a property of a base class (``Event.header``).
-Type checkers see ``dataclass`` itself.
+see no difference. The ``field`` and the ``replace`` of this module are those of records. In one thing a record can do
+more: a field may be a property of a base class (``Event.header``). Type checkers see ``dataclass`` itself.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_origin
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, get_origin
 
-__all__ = ["record"]
+__all__ = ["field", "record", "replace"]
+
+_MISSING: Final = object()
+
+
+class _Field(NamedTuple):
+    """What ``dataclasses.field`` is told; ``field`` makes it."""
+
+    default: Any = _MISSING
+    default_factory: Any = _MISSING
+    init: bool = True
+    repr: bool = True
+    hash: bool | None = None
+    compare: bool = True
+
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
+    from dataclasses import field, replace
 else:
 
     def record(*, slots, frozen=False, eq=True, kw_only=False):
         """Class decorator; the options are those of ``dataclass``. ``slots`` is always true."""
         options = {"frozen": frozen, "eq": eq, "kw_only": kw_only}
         return lambda written: _with_slots(written, options)
+
+    field = _Field
+
+    def replace(instance, /, **changes):
+        """A copy of a record with these changes, as ``dataclasses.replace`` makes it."""
+        for name, parameter in type(instance).__record__.parameters.items():
+            if name not in changes and parameter.field.init:
+                changes[name] = getattr(instance, name)
+        return type(instance)(**changes)
 
 
 # What dataclass() looks at, besides the fields and their defaults.
@@ -37,15 +62,28 @@ _PATTERN = ("__annotations__", "__doc__", "__module__", "__qualname__", "__post_
 _OF_THE_CLASS_WRITTEN = ("__dict__", "__weakref__", "__annotate_func__", "__annotations_cache__")
 _FIELDS = "__dataclass_fields__"
 _PARAMETERS = "__dataclass_params__"
-_PARAMETERS_OF_INIT = "__record_parameters__"
+_WITHOUT_DEFAULT: Final = _Field()
 
 
 class _Parameter(NamedTuple):
-    """What ``__init__`` has to know of a field: its default or its ``field()``, and whether it is keyword-only."""
+    """What ``__init__`` has to know of a field; ``field`` describes it."""
 
-    default: Any
+    field: _Field
     is_keyword: bool
     annotation: Any
+
+
+class _Description(NamedTuple):
+    """What the methods of a record are made of: it is the class's ``__record__``.
+
+    ``parameters`` are those of its fields and its bases' fields. ``methods`` are to be generated, and ``pattern``
+    is the body of the class that ``dataclass`` generates them for.
+    """
+
+    parameters: Mapping[str, _Parameter]
+    methods: tuple[str, ...]
+    options: Mapping[str, bool]
+    pattern: Mapping[str, Any]
 
 
 class _Factory:
@@ -55,75 +93,102 @@ class _Factory:
         return "<factory>"
 
 
-class _LazyFields:
-    """A descriptor in the place of ``__dataclass_fields__``: to read it generates the class's methods."""
+class _StandIn:
+    """A descriptor in the place of a method: to read it makes the method. Two threads may do so at once."""
 
-    def __init__(self, make: Callable[[], type]) -> None:
+    __slots__ = ("_make", "_name", "_owner")
+
+    def __init__(self, make: Callable[[Any], None]) -> None:
         self._make = make
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
     def __get__(self, instance: object, owner: type) -> Any:
-        return vars(self._make())[_FIELDS]
+        return self._made().__get__(instance, owner)
+
+    def _made(self) -> Any:
+        self._make(self._owner)
+        return vars(self._owner)[self._name]
+
+
+class _LazyFields(_StandIn):
+    """A descriptor in the place of ``__dataclass_fields__``."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self._made()
 
 
 def _with_slots(written: type, options: dict[str, bool]) -> type:
+    annotations = written.__annotations__
     body = {name: value for name, value in vars(written).items() if name not in _OF_THE_CLASS_WRITTEN}
-    body["__qualname__"] = written.__qualname__
-    body["__annotations__"] = written.__annotations__
-    names = tuple(name for name, kind in written.__annotations__.items() if not _is_of_class(kind))
-    defaults = {name: body.pop(name, dataclasses.field()) for name in names}
+    body["__qualname__"], body["__annotations__"] = written.__qualname__, annotations
+    names = tuple(name for name, kind in annotations.items() if not _is_of_class(kind))
+    defaults = {name: body.pop(name, _WITHOUT_DEFAULT) for name in names}
     pattern = defaults | {name: body[name] for name in _PATTERN if name in body}
-    methods = [name for name in _methods(**options) if name not in body]
-    own = {
-        name: _Parameter(default, options["kw_only"], written.__annotations__[name])
-        for name, default in defaults.items()
-    }
-
-    def make_init() -> type:
-        """Write ``__init__`` and replace its stand-in."""
-        _write_init(made, options["frozen"])
-        return made
-
-    def make_comparison() -> type:
-        """Make ``__eq__`` and ``__hash__`` in place of their stand-ins."""
-        _make_comparison(made, methods)
-        return made
-
-    def make() -> type:
-        """Generate the methods and replace their stand-ins. Two threads may do so at once."""
-        plain = type(written)(written.__name__, written.__bases__, dict(pattern))
-        generated = vars(dataclasses.dataclass(**options)(plain))
-        for name in (*methods, _PARAMETERS, _FIELDS):
-            setattr(made, name, generated[name])
-        return made
-
-    inherited = {name for base in written.__mro__[1:-1] for name in vars(base)}
+    parameters: dict[str, _Parameter] = {}
+    inherited: set[str] = set()
+    for base in written.__mro__[-2:0:-1]:
+        inherited.update(vars(base))
+        described = vars(base).get("__record__")
+        if described is not None:
+            parameters |= described.parameters
+    for name, default in defaults.items():
+        parameters[name] = _Parameter(_described(default), options["kw_only"], annotations[name])
+    methods = tuple(name for name in _methods(**options) if name not in body)
     body["__slots__"] = tuple(name for name in names if name not in inherited)
-    positional = () if options["kw_only"] else (name for name in names if _is_in_init(defaults[name]))
+    positional = () if options["kw_only"] else (name for name in names if parameters[name].field.init)
     body["__match_args__"] = (*getattr(written, "__match_args__", ()), *positional)
-    makers = {"__init__": make_init, "__eq__": make_comparison, "__hash__": make_comparison}
-    body |= {name: _stand_in(name, makers.get(name, make)) for name in methods}
-    body[_PARAMETERS_OF_INIT] = own
+    for name in methods:
+        body[name] = _StandIn(_MAKERS.get(name, _generate))
     if options["frozen"]:
-        body |= {"__setattr__": _refuse, "__delattr__": _refuse}
-        body |= {"__getstate__": _state, "__setstate__": _set_state}
-    made = type(written)(written.__name__, written.__bases__, {**body, _FIELDS: _LazyFields(make)})
-    return made
+        body |= _FROZEN
+    body["__record__"] = _Description(parameters, methods, options, pattern)
+    body[_FIELDS] = _LazyFields(_generate)
+    return type(written)(written.__name__, written.__bases__, body)
 
 
-def _write_init(made: Any, is_frozen: bool) -> None:
+def _generate(made: Any) -> None:
+    """Have ``dataclass`` generate all methods, and replace their stand-ins."""
+    import dataclasses
+
+    description: _Description = made.__record__
+    pattern = {name: _for_dataclass(value) for name, value in description.pattern.items()}
+    plain = type(made)(made.__name__, made.__bases__, pattern)
+    generated = vars(dataclasses.dataclass(**description.options)(plain))
+    for name in (*description.methods, _PARAMETERS, _FIELDS):
+        setattr(made, name, generated[name])
+
+
+def _for_dataclass(value: Any) -> Any:
+    if not isinstance(value, _Field):
+        return value
+    import dataclasses
+
+    given = value._asdict()
+    return dataclasses.field(**{name: option for name, option in given.items() if option is not _MISSING})
+
+
+def _write_init(made: Any) -> None:
     """Give the class the ``__init__`` that ``dataclass`` would generate, by one call of the compiler."""
+    description: _Description = made.__record__
     names: dict[str, Any] = {"factory_": _Factory(), "set_": object.__setattr__}
     heads: dict[bool, list[str]] = {False: ["self"], True: []}
     lines: list[str] = []
     annotations: dict[str, Any] = {}
-    for name, (default, is_keyword, annotation) in _parameters(made).items():
-        described = _described(default)
+    for name, (described, is_keyword, annotation) in description.parameters.items():
         head, value = _head_and_value(name, described, names)
         if described.init:
             heads[is_keyword].append(head)
             annotations[name] = annotation
         if described.init or value != name:
-            lines.append(f"set_(self, {name!r}, {value})" if is_frozen else f"self.{name} = {value}")
+            lines.append(
+                f"set_(self, {name!r}, {value})"
+                if description.options["frozen"]
+                else f"self.{name} = {value}"
+            )
     if hasattr(made, "__post_init__"):
         lines.append("self.__post_init__()")
     keywords = ["*", *heads[True]] if heads[True] else []
@@ -135,9 +200,10 @@ def _write_init(made: Any, is_frozen: bool) -> None:
     made.__init__ = init
 
 
-def _make_comparison(made: Any, methods: Iterable[str]) -> None:
+def _make_comparison(made: Any) -> None:
     """Give the class the ``__eq__`` and ``__hash__`` that it is to have; they do what ``dataclass``'s do."""
-    fields = {name: _described(parameter.default) for name, parameter in _parameters(made).items()}
+    description: _Description = made.__record__
+    fields = {name: parameter.field for name, parameter in description.parameters.items()}
     compared = _getter([name for name, one in fields.items() if one.compare])
     hashed = _getter(
         [name for name, one in fields.items() if (one.compare if one.hash is None else one.hash)]
@@ -150,9 +216,14 @@ def _make_comparison(made: Any, methods: Iterable[str]) -> None:
         return hash(hashed(self))
 
     for name, method in (("__eq__", equals), ("__hash__", hash_of)):
-        if name in methods:
+        if name in description.methods:
             method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
             setattr(made, name, method)
+
+
+_MAKERS: Final[Mapping[str, Callable[[Any], None]]] = MappingProxyType(
+    {"__init__": _write_init, "__eq__": _make_comparison, "__hash__": _make_comparison}
+)
 
 
 def _getter(names: list[str]) -> Callable[[object], tuple[object, ...]]:
@@ -162,58 +233,46 @@ def _getter(names: list[str]) -> Callable[[object], tuple[object, ...]]:
     return lambda record: tuple(getattr(record, name) for name in names)
 
 
-def _parameters(made: type) -> dict[str, _Parameter]:
-    """What ``__init__`` has to know of the fields of a class and its bases."""
-    parameters: dict[str, _Parameter] = {}
-    for base in reversed(made.__mro__):
-        parameters |= vars(base).get(_PARAMETERS_OF_INIT, {})
-    return parameters
+def _is_of_class(kind: Any) -> bool:
+    return get_origin(kind) is ClassVar
 
 
-def _described(default: Any) -> Any:
-    return default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
+def _described(default: Any) -> _Field:
+    return default if isinstance(default, _Field) else _Field(default)
 
 
-def _head_and_value(name: str, described: Any, names: dict[str, Any]) -> tuple[str, str]:
+def _head_and_value(name: str, described: _Field, names: dict[str, Any]) -> tuple[str, str]:
     """A field's parameter and the value that it gets; ``names`` takes its default."""
-    if described.default_factory is not dataclasses.MISSING:
+    if described.default_factory is not _MISSING:
         make = f"make_{name}"
         names[make] = described.default_factory
         value = f"{make}() if {name} is factory_ else {name}" if described.init else f"{make}()"
         return f"{name}=factory_", value
-    if described.default is not dataclasses.MISSING:
+    if described.default is not _MISSING:
         names[f"default_{name}"] = described.default
         return f"{name}=default_{name}", name
     return name, name
-
-
-def _is_of_class(kind: Any) -> bool:
-    return get_origin(kind) is ClassVar
 
 
 def _methods(frozen: bool, eq: bool, kw_only: bool) -> list[str]:
     return ["__init__", "__repr__", *["__eq__"] * eq, *["__hash__"] * (eq and frozen)]
 
 
-def _is_in_init(default: object) -> bool:
-    return not isinstance(default, dataclasses.Field) or default.init
-
-
-def _stand_in(name: str, make: Callable[[], type]) -> Callable[..., object]:
-    def method(self: object, *arguments: object, **named: object) -> object:
-        return getattr(make(), name)(self, *arguments, **named)
-
-    return method
-
-
 def _refuse(self: object, name: str, *value: object) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to or delete field {name!r}")
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"cannot assign to or delete field {name!r}")
 
 
 def _state(self: Any) -> list[object]:
-    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+    return [getattr(self, name) for name in self.__record__.parameters]
 
 
 def _set_state(self: Any, state: list[object]) -> None:
-    for field, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, field.name, value)
+    for name, value in zip(self.__record__.parameters, state, strict=True):
+        object.__setattr__(self, name, value)
+
+
+_FROZEN: Final[Mapping[str, Any]] = MappingProxyType(
+    {"__setattr__": _refuse, "__delattr__": _refuse, "__getstate__": _state, "__setstate__": _set_state}
+)

@@ -5,13 +5,12 @@ start in that file). Events have slots but are not frozen: a frozen class triple
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 from decimal import Decimal
 from itertools import repeat
 from typing import Any
 
 from ..gtid import Gtid, GtidSet, MariadbGtid, new_gtid
-from ..records import record
+from ..records import field, record
 from ..rows.compiler import Row
 from ..rows.row_types import AsType, row_as
 from ..rows.table import Table

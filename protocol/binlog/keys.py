@@ -8,11 +8,10 @@ logs need are imported inside functions.
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Final
 
 from ..errors import ConfigurationError, TruncatedError
-from ..records import record
+from ..records import field, record
 from ..wire import Reader
 
 _KEY_SIZES: Final = (16, 24, 32)

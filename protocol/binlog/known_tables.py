@@ -5,10 +5,10 @@ shape, is parsed once for all tables that have it: a source of 50,000 tables oft
 that were kept the longest are forgotten first. This module reads no rows and decides nothing for the user.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from ..constants import MAX_EVENT_SIZE
+from ..records import replace
 from ..rows.bounded_cache import BoundedCache
 from ..rows.column import Column, labels_size
 from ..rows.table import Table, TableShape, parse_names, parse_shape

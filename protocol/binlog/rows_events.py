@@ -6,13 +6,12 @@ versions 1 and 2 in the same way.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import field, replace
 from functools import partial
 from typing import Any, Final
 
 from ..constants import MAX_EVENT_SIZE, ColumnType, EventType
 from ..errors import ConfigurationError, DecodeError
-from ..records import record
+from ..records import field, record, replace
 from ..rows.bounded_cache import BoundedCache
 from ..rows.cells import Cell, CellTable
 from ..rows.column import Column, labels_size

@@ -10,12 +10,11 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..errors import AuthenticationError, ConfigurationError, ProtocolError
-from ..records import record
+from ..records import field, record
 from . import ed25519
 
 if TYPE_CHECKING:

@@ -6,12 +6,11 @@ do not fit their fields raise ``ConfigurationError``; payloads that do not parse
 """
 
 import contextlib
-from dataclasses import field
 
 from ..constants import Command
 from ..errors import ConfigurationError, ProtocolError
 from ..position import FIRST_POSITION
-from ..records import record
+from ..records import field, record
 from ..wire import Reader
 from .messages import decode_text, message_reader
 

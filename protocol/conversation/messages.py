@@ -8,11 +8,10 @@ MariaDB's knowledge base. Nothing here keeps state or decides on the order of me
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 
 from ..constants import Capability, StatusFlag
 from ..errors import ConfigurationError, ProtocolError
-from ..records import record
+from ..records import field, record
 from ..wire import Reader, encode_lenenc_bytes, encode_lenenc_int, utf8_bytes
 
 UTF8MB4_GENERAL_CI = 45  # known to every server since 5.5.3, unlike utf8mb4_0900_ai_ci

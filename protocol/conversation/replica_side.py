@@ -12,12 +12,12 @@ and events stay raw bytes for the decoder. It never waits, retries or reads a cl
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from ..constants import MAX_EVENT_SIZE, Capability
 from ..errors import ProtocolError, ReplicaError, SourceConfigurationError
 from ..position import FIRST_POSITION
+from ..records import replace
 from .client_plugins import Credentials, load_public_key
 from .commands import (
     BinlogDump,

@@ -10,7 +10,6 @@ import hmac
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA1
 
 from ..errors import ConfigurationError
-from ..records import record
+from ..records import field, record
 from ..wire import utf8_bytes
 from .client_plugins import NONCE_SIZE, certificate_proof
 

@@ -10,7 +10,6 @@ events of a dump. The state machine never waits and reads no clock.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from ..constants import MAX_FRAME_PAYLOAD, Capability, ColumnType, Command
 from ..errors import AuthenticationError, ProtocolError, ReplicaError
-from ..records import record
+from ..records import record, replace
 from ..wire import encode_lenenc_int
 from .client_plugins import DEFAULT_PLUGIN, NONCE_SIZE
 from .commands import Answered, BinlogDump, BinlogDumpGtid, Query, Quit, RegisterReplica, SemiSyncAck

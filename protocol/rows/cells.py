@@ -7,7 +7,6 @@ reader use them. Layout: MySQL's ``sql/log_event.cc`` (log_event_print_value) an
 
 import codecs
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +14,7 @@ from ..charset import Charset, charset_by_name
 from ..constants import ColumnType
 from ..errors import DecodeError
 from ..inflate import ColumnInflation
-from ..records import record
+from ..records import record, replace
 from ..values.inline import (
     Inline,
     Memo,

@@ -4,8 +4,7 @@ No column is wanted, so a reader only follows lengths and NULL bits to the end o
 the rows have to end where their event ends.
 """
 
-from dataclasses import replace
-
+from ..records import replace
 from .compiler import Image, RowCompiler, RowReader
 
 

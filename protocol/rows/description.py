@@ -6,11 +6,10 @@ comparing the number and types of the columns. It asks no server and never guess
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from ..constants import ColumnType
 from ..errors import SchemaMismatchError
-from ..records import record
+from ..records import record, replace
 from .column import BLOB_TYPES, Column
 from .table import Table
 

@@ -12,7 +12,6 @@ ENUM and SET columns have to be selected as numbers of eight bytes.
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Final
 
 from ..constants import ColumnType
 from ..errors import DecodeError
-from ..records import record
+from ..records import record, replace
 from ..values.inline import Memo, Shared
 from ..values.readers import (
     MAX_TIME_HOURS,

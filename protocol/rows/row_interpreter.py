@@ -9,14 +9,13 @@ compiled; an image of numbers alone without any NULL is unpacked at once, 50 ns 
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import compress
 from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
-from ..records import record
+from ..records import record, replace
 from ..wire import bitmap_size
 from .bounded_cache import BoundedCache
 from .cells import Cell, Function

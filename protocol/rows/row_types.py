@@ -5,7 +5,6 @@ converted, but for pydantic's models, which validate them. This module reads no 
 """
 
 import contextlib
-import dataclasses
 import typing
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
@@ -53,6 +52,8 @@ def _shape(kind: Any) -> tuple[tuple[str, ...] | None, frozenset[str], _Make]:
 
 
 def _of_dataclass(kind: Any) -> tuple[tuple[str, ...], frozenset[str], _Make]:
+    import dataclasses
+
     fields = [field for field in dataclasses.fields(kind) if field.init]
     required = frozenset(
         field.name
@@ -84,7 +85,7 @@ _KINDS: Final[Mapping[Callable[[Any], bool], Callable[[Any], tuple[Any, frozense
     MappingProxyType(
         {
             lambda kind: hasattr(kind, "model_validate"): _of_model,
-            lambda kind: isinstance(kind, type) and dataclasses.is_dataclass(kind): _of_dataclass,
+            lambda kind: isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"): _of_dataclass,
             lambda kind: typing.is_typeddict(kind): _of_typed_dict,
             lambda kind: isinstance(kind, type) and hasattr(kind, "_field_defaults"): _of_named_tuple,
         }

@@ -5,11 +5,10 @@ twice, and each format skips the other's bytes. This module knows no cells; ``co
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
-from ..records import record
+from ..records import field, record
 
 _INTEGER_CODES: Final = MappingProxyType({1: "B", 2: "H", 4: "I", 8: "Q"})
 _ONE_BYTE_CODES: Final = frozenset("Bbs0123456789")

@@ -4,13 +4,12 @@ Nothing here reads rows or asks a server. Layout: MySQL's ``libs/mysql/binlog/ev
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from typing import TypeVar
 
 from ..charset import charset_of_collation
 from ..constants import MAX_COLUMNS, MAX_EVENT_SIZE, ColumnType
 from ..errors import DecodeError
-from ..records import record
+from ..records import field, record
 from ..wire import Reader, bitmap_size, bits_set, check_size, utf8_text
 from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column
 

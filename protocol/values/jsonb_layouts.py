@@ -23,13 +23,12 @@ which takes 150 us, when a size has come ``_SIGHTS`` times, and more of them onl
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from types import FunctionType
 from typing import Any, Final
 
 from ..constants import ColumnType
 from ..errors import DecodeError
-from ..records import record
+from ..records import field, record
 from .inline import Inline, SharedConstants, decimal, json_datetime
 from .jsonb import (
     INT16,

@@ -45,11 +45,10 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
-from ..records import record
+from ..records import field, record
 from .jsonb import (
     DOUBLE,
     INT16,

@@ -12,7 +12,6 @@ reads all documents that have no layout.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from json.encoder import encode_basestring
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from protocol.errors import DecodeError
-from protocol.records import record
+from protocol.records import field, record
 from protocol.values.jsonb import (
     DOUBLE,
     INT16,

@@ -8,7 +8,6 @@ in the log's batches. A JSON document is the server's own text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from protocol.constants import ColumnType
 from protocol.errors import DecodeError, ProtocolError
+from protocol.records import replace
 from protocol.rows.column import BLOB_TYPES, INTEGER_TYPES, Column
 from protocol.rows.result_cells import SHORT
 from protocol.rows.result_compiler import UNUSED_BITS, ResultColumn

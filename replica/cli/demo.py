@@ -106,7 +106,7 @@ def _table(statistics: LogStatistics) -> TextTable:
 
 
 async def _show(paint: Paint, most: int | None) -> None:
-    from dataclasses import replace
+    from protocol.records import replace
 
     from ..config.options import Options
     from ..demo import DemoSource

@@ -132,7 +132,7 @@ def _start(place: str | None) -> object:
 
 def _stream_options(options: Namespace, console: Console, renderer: Renderer) -> "Options":
     """The stream's options from the arguments, with values decoded as the renderer needs them."""
-    from dataclasses import replace
+    from protocol.records import replace
 
     from ..config.options import Options
 

@@ -11,7 +11,6 @@ import socket
 import ssl
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
@@ -20,7 +19,7 @@ from protocol.conversation.commands import RegisterReplica
 from protocol.conversation.compressed_packets import COMPRESSIONS, CompressionName, create_codec
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
-from protocol.records import record
+from protocol.records import field, record, replace
 from protocol.rows.cells import CellTable
 
 from .checkpoint import CheckpointStore, FileCheckpointStore

@@ -6,7 +6,6 @@ and no connection.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, Literal, Self, TypeVar
@@ -16,7 +15,7 @@ from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
-from protocol.records import record
+from protocol.records import field, record
 
 _Given = TypeVar("_Given")
 _Value = TypeVar("_Value")

@@ -7,11 +7,11 @@ Nothing is changed on the source. The trial has a server id of its own, so that 
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from protocol.constants import EventType
 from protocol.errors import AuthenticationError, ConnectionLostError, ReplicaError
+from protocol.records import replace
 
 from ..config.checkpoint import CheckpointKeeper
 from ..config.options import Options, parse_dsn

@@ -6,11 +6,10 @@ of the table only, so they are read from SHOW CREATE TABLE, for which SELECT is 
 
 import contextlib
 import re
-from dataclasses import replace
 from typing import Final
 
 from protocol.errors import ConnectionLostError, ServerError
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..config.options import Options
 from ..config.table_filter import TableFilter, is_exact, table_filter

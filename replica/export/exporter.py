@@ -1,11 +1,11 @@
 """``Exporter``: takes a stream that copies tables, and makes a consistent export of it in a folder."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
 from protocol.binlog.row_changes import Change, Image
+from protocol.records import replace
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table

@@ -5,7 +5,6 @@ This is the public interface; ``log_events`` does the reading. No connection to 
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -17,7 +16,7 @@ from protocol.binlog.raw_reader import TornTail
 from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.rows.cells import CellTable
 from protocol.rows.counting import row_compiler
 from protocol.rows.description import ColumnDescription

@@ -16,12 +16,12 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, split_file_name
+from protocol.records import replace
 from protocol.rows.description import ColumnDescription
 from protocol.wire import utf8_text
 

@@ -9,14 +9,13 @@ read from its beginning is not read by several: see ``can_be_shared``.
 import mmap
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self, TypeVar, cast
 
 from protocol.binlog.events import Event
 from protocol.binlog.keys import LogKeys
 from protocol.binlog.raw_reader import TornTail
 from protocol.constants import BINLOG_MAGIC, EVENT_FLAGS_OFFSET, EVENT_HEADER_SIZE, EventFlag
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.rows.cells import CellTable
 from protocol.rows.description import ColumnDescription
 

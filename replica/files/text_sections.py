@@ -10,12 +10,11 @@ settings: those of the first section are found without its rows, before it is re
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from io import BytesIO
 from typing import IO, BinaryIO
 
 from protocol.errors import ReplicaError
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..mysqlbinlog.event_text import TextRenderer, TextState
 from .log_files import LogFile

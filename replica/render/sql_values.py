@@ -17,7 +17,6 @@ originals.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -28,7 +27,7 @@ from typing import Any, Final
 from protocol.charset import Charset, charset_by_name
 from protocol.constants import ColumnType
 from protocol.errors import DecodeError
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.rows.cells import VALUE_CELLS, Cell, CellTable
 from protocol.rows.column import BLOB_TYPES, Column
 from protocol.values.jsonb import JsonValue, decode_json

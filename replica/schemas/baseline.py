@@ -6,14 +6,13 @@ high mark of the reading is about their tables.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
 from functools import partial
 from sys import intern
 from typing import Final
 
 from protocol.conversation.results import parse_row
 from protocol.errors import ConfigurationError, ProtocolError
-from protocol.records import record
+from protocol.records import field, record, replace
 from protocol.rows.description import ColumnDescription, labels_of, numbers_of
 from protocol.wire import utf8_bytes, utf8_text
 

@@ -5,12 +5,11 @@ the shapes of its tables ``Unknown``, with the reason; no statement raises an er
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from protocol.records import record
+from protocol.records import field, record
 
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement

@@ -5,11 +5,10 @@ The rules are measured on MySQL 5.6 and 9.7 and MariaDB 10.11 and 11.8. What is 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from protocol.charset import Decode, charset_by_name
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.wire import is_characters
 
 from ..sql.ddl_statements import CharsetClause, ColumnClause, TypeClause

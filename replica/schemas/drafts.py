@@ -6,12 +6,11 @@ another; then character sets, keys and hidden columns follow.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from protocol.constants import MAX_COLUMNS
-from protocol.records import record
+from protocol.records import field, record, replace
 
 from ..sql import ddl_statements as ddl
 from ..sql.dialect import Dialect

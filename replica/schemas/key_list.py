@@ -6,11 +6,10 @@ sql_table.cc of both families (``mysql_prepare_create_table``, ``make_unique_key
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from protocol.charset import charset_by_name
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..sql.ddl_statements import KeyClause
 from .charset_names import UnknownShapeError

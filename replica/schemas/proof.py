@@ -5,12 +5,12 @@ and the key are there at binlog_row_metadata=FULL (or, some of them, MINIMAL), a
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from protocol.charset import charset_by_name
 from protocol.constants import ColumnType
+from protocol.records import replace
 from protocol.rows.column import BLOB_TYPES, INTEGER_TYPES, LABEL_TYPES, Column
 from protocol.rows.description import BINARY_TYPES, BLOB_SIZES, GEOMETRY_NAMES, SIGNED_TYPES
 from protocol.rows.table import Table

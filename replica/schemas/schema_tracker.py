@@ -8,13 +8,13 @@ begins anew with the tables as they were at the last transaction boundary. It as
 ``schema_keeper`` does.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.events import QueryEvent, TableMapEvent
 from protocol.binlog.query_status import is_unfinished_alter
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
+from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..config.options import Options

@@ -1,7 +1,8 @@
 """Equal columns, keys and shapes share one object: a source of 10,000 tables has few that differ."""
 
-from dataclasses import replace
 from typing import TypeVar
+
+from protocol.records import replace
 
 from .shape import ColumnShape, Key, Shape
 

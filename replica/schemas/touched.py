@@ -1,9 +1,8 @@
 """Which tables a statement is about, by name: whatever it does to them, and whether they exist or not."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 
-from protocol.records import record
+from protocol.records import field, record
 
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement

@@ -7,9 +7,10 @@ names without it. ``past_history`` puts this together with what later statements
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
+
+from protocol.records import replace
 
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement

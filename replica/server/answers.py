@@ -7,12 +7,11 @@ The statements were recorded from real replicas, which read the answers in MySQL
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import field
 from datetime import datetime
 from typing import Final
 
 from protocol.conversation.messages import TextValue
-from protocol.records import record
+from protocol.records import field, record
 
 from ..config.schema_store import SHOW_HISTORY, FileSchemaStore
 from ..files.table_descriptions import RELAY_STORE

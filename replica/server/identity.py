@@ -12,7 +12,6 @@ import ssl
 import tempfile
 import threading
 import uuid
-from dataclasses import field
 from typing import Final
 
 from cryptography import x509
@@ -22,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from protocol.binlog.checksum import version_numbers
 from protocol.errors import ConfigurationError
-from protocol.records import record
+from protocol.records import field, record
 
 from ..config.checkpoint import replace_file
 from .served_log import ServedLog

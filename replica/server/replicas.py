@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import field
 
 from protocol.conversation.commands import RegisterReplica
 from protocol.position import BinlogPosition
-from protocol.records import record
+from protocol.records import field, record
 
 
 @record(slots=True, eq=False)

@@ -6,7 +6,6 @@ the event loop for 256 KB at a time, mostly from the page cache.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
 from zlib import crc32
@@ -34,7 +33,7 @@ from protocol.constants import (
 from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import GtidSet, MariadbGtid
 from protocol.position import FIRST_POSITION, file_number, split_file_name
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.wire import unpack_event_header, unpack_u32
 
 from ..files.log_files import LogFile, LogSource, Readable, find_log_files, in_directory, unreadable

@@ -7,13 +7,12 @@ member, which names the type.
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
 from typing import Any, Final
 from zlib import compress, decompress
 from zlib import error as ZlibError
 
 from protocol.errors import CheckpointError
-from protocol.records import record
+from protocol.records import field, record
 from protocol.values.plain_values import plain_value, value_of_plain
 
 from ..sql.xa import Xid

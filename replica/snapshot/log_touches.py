@@ -6,7 +6,6 @@ mark (without GTIDs, MySQL 5.6, MariaDB), once after each start in the middle of
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
@@ -20,7 +19,7 @@ from protocol.binlog.events import (
 from protocol.constants import DumpFlag
 from protocol.errors import SchemaMismatchError
 from protocol.position import FIRST_POSITION
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..config.options import Options
 from ..source.column_lookup import ColumnLookup

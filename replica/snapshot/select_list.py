@@ -4,7 +4,6 @@ One ``SelectList`` serves one shape of a table. It writes SQL and compiles a rea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from protocol.charset import charset_of_collation
 from protocol.constants import ColumnType
 from protocol.conversation.results import ColumnDefinition
 from protocol.errors import DecodeError, ProtocolError, SchemaMismatchError
+from protocol.records import replace
 from protocol.rows.cells import CellTable
 from protocol.rows.column import INTEGER_TYPES, LABEL_TYPES, Column
 from protocol.rows.result_cells import result_cells, usual_form

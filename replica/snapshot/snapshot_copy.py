@@ -10,11 +10,11 @@ state     what a checkpoint keeps
 import re
 import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent
 from protocol.errors import StatementFormatError
+from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..sql import ddl_statements as ddl

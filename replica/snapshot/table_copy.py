@@ -7,9 +7,8 @@ is complete when all of that has been delivered. Chunks are read ahead of their 
 
 from collections import deque
 from collections.abc import Container, Sequence
-from dataclasses import field, replace
 
-from protocol.records import record
+from protocol.records import field, record, replace
 from protocol.rows.table import Table
 
 from .marks import Place

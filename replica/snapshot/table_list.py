@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.decoder import WantsTable
 from protocol.errors import ConfigurationError, PrivilegeError, ServerError
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..config.options import Options
 from ..config.table_filter import table_filter

@@ -14,11 +14,10 @@ key that could be wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from protocol.position import FIRST_POSITION
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.rows.column import ABSENT
 
 from .marks import LOWEST, FileMark, LowMark, Place

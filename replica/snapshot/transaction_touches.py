@@ -5,7 +5,6 @@ then nobody sees them, although the GTID of its XA PREPARE is already executed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,7 +23,7 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.errors import SourceConfigurationError
-from protocol.records import record
+from protocol.records import field, record
 from protocol.rows.column import ABSENT
 from protocol.rows.table import Table
 from protocol.values.jsonb_diff import JsonDiff

@@ -4,13 +4,11 @@ It decides where the dump begins and which events the consumer already has. Of s
 that has that place. It reads no events.
 """
 
-from dataclasses import replace
-
 from protocol.binlog.decoder import EventDecoder
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.gtid import MariadbGtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..config.options import Options
 from ..config.selection import Start

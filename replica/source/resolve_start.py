@@ -6,7 +6,6 @@ unknown servers, so GTID sets are checked here first. Decodes no rows.
 
 import logging
 import math
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -20,7 +19,7 @@ from protocol.errors import (
 )
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet, parse_gtid_set
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint, split_file_name
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..config.log_facts import log_facts
 from ..config.selection import Start

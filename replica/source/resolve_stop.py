@@ -4,12 +4,12 @@ Asks the source, or reads its log, for the end of the log. Does not follow the s
 """
 
 import math
-from dataclasses import replace
 from datetime import datetime
 
 from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition
+from protocol.records import replace
 
 from ..config.options import Options
 from ..config.selection import Stop

@@ -6,7 +6,6 @@ undecoded here.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final, Literal
 
 from protocol.binlog.commit_time import commit_microseconds
@@ -18,7 +17,7 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.errors import RolledBackToSavepointError, StatementFormatError
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..arrow.rawrows import RawRows
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings

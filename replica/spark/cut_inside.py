@@ -10,12 +10,11 @@ compressed transaction is one event, which cannot be cut.
 import mmap
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.events import RowsEvent
 from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE, EventType
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..files.mapped_file import release
 from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings

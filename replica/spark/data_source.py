@@ -15,7 +15,6 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -26,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from protocol.binlog.events import TableMapEvent
 from protocol.errors import ConfigurationError, SourceChangedError
+from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..config.private_files import make_folder

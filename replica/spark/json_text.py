@@ -9,7 +9,6 @@ the column. The envelope around these objects is in ``envelope``.
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..arrow.strings import STRING
 from ..render.json_lines import plain, time_text

@@ -5,14 +5,13 @@ It needs a ``LogPiece`` and a ``ReadPlan`` only; it plans nothing and does not i
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
 import pyarrow as pa
 
 from protocol.binlog.events import QueryEvent, RowsEvent
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..spool.pieces import LogPiece, ReadSettings
 from .changes import ChangeReader, OnStatement, PlacedChange

@@ -8,13 +8,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import Final, Literal
 
 from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
-from protocol.records import record
+from protocol.records import field, record
 
 from ..arrow import Images
 from ..config.selection import SELECTION_READERS, one_of, read_boolean, table_patterns, whole_number

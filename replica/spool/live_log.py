@@ -10,7 +10,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from protocol.binlog.decoder import EventDecoder
@@ -29,6 +28,7 @@ from protocol.errors import (
 )
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import FIRST_POSITION
+from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..config.options import Options

@@ -13,13 +13,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent, TableMapEvent
 from protocol.constants import STATEMENT_FRAME
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, Checkpoint, file_number
+from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..config.options import Options

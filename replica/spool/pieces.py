@@ -10,7 +10,6 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field
 from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
@@ -20,7 +19,7 @@ from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.raw_reader import RawEventReader
 from protocol.constants import BINLOG_MAGIC, MAX_EVENT_SIZE
 from protocol.errors import TruncatedError
-from protocol.records import record
+from protocol.records import field, record
 from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.compiler import Image, Row, RowCompiler, RowReader, reader_size
 from protocol.wire import HeaderFields, ReadBytes

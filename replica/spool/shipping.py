@@ -10,13 +10,13 @@ so a run deletes all objects that an earlier one has left. This module knows no 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 from pyarrow.fs import FileSelector
 
 from protocol.errors import CheckpointError, ConfigurationError
+from protocol.records import replace
 
 from .offsets import Key
 from .pieces import LogPiece

@@ -20,13 +20,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, BinaryIO, Final, ParamSpec, TypeVar
 
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import CheckpointError, SourceChangedError
 from protocol.position import file_number
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..config.private_files import make_folder, opener
 from ..files.cuts import HeaderWalk

@@ -5,9 +5,10 @@ Sources: sql_yacc.yy of MySQL 5.6 to 9.7 (``alter_commands``, ``alter_list_item`
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
+
+from protocol.records import replace
 
 from .column_clauses import read_charset_option, read_column, read_default
 from .ddl_statements import (

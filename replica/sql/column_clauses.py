@@ -6,11 +6,10 @@ Sources: the grammars of MySQL 5.6 to 9.7 (sql_yacc.yy: ``field_def``, ``type``,
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
-from protocol.records import record
+from protocol.records import field, record, replace
 
 from .ddl_statements import (
     DEFAULT,

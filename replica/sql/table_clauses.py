@@ -3,10 +3,9 @@
 Sources: sql_yacc.yy of MySQL 5.6 to 9.7 (``table_element``, ``create_table_option``) and MariaDB 11.8.
 """
 
-from dataclasses import field, replace
 from typing import Final
 
-from protocol.records import record
+from protocol.records import field, record, replace
 
 from .column_clauses import pass_reference, read_charset_option, read_column
 from .ddl_statements import (

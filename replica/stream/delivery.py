@@ -30,7 +30,6 @@ What ends a batch early, and what happens in the middle of one:
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from enum import Enum
 from itertools import islice
 from operator import length_hint
@@ -56,7 +55,7 @@ from protocol.constants import (
 from protocol.conversation.packets import BULK_SIZE, LARGE_BULK_SIZE
 from protocol.errors import ConfigurationError, ProtocolError, ReplicaError, SourceChangedError
 from protocol.position import is_older
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.rows.compiler import RowCompiler
 from protocol.rows.table import Table
 

@@ -10,7 +10,6 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import field
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -38,7 +37,7 @@ from protocol.constants import CHECKSUM_SIZE, EventType
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import BinlogPosition
-from protocol.records import record
+from protocol.records import field, record
 from protocol.wire import Reader, bitmap_size
 
 # Up to this many bytes of an open transaction are kept as raw events, more as hashes: hashing costs time.

@@ -1,13 +1,12 @@
 """The events of an initial copy, which the stream puts between those of the log: rows, ends, new beginnings."""
 
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import repeat
 from typing import Final
 
 from protocol.binlog.events import Event, RowsEvent
 from protocol.binlog.row_changes import Change, Read, image_of
-from protocol.records import record
+from protocol.records import field, record
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
 

@@ -1,13 +1,12 @@
 """``StopPoint``: the condition that ends a stream or the reading of files, checked between transactions. No I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 
 from protocol.binlog.events import Event, HeartbeatEvent, MariadbGtidEvent
 from protocol.errors import SourceChangedError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition
-from protocol.records import record
+from protocol.records import field, record, replace
 
 from .boundary import Progress
 

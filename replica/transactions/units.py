@@ -7,7 +7,6 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, NoReturn
@@ -47,7 +46,7 @@ from protocol.errors import (
 )
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
-from protocol.records import record
+from protocol.records import field, record
 
 from ..sql.statement_kind import empties_table, kind_of
 from ..sql.xa import XA_ROLLBACK, Xid, statement_xid

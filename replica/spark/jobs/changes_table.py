@@ -20,13 +20,13 @@ if it becomes narrower, the table keeps the wide one. For types of other kinds (
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
 
 from protocol.errors import CheckpointError
+from protocol.records import replace
 
 from ...arrow.temporal import TIMESTAMP
 from ..gather import SEQ_TYPE

@@ -4,14 +4,13 @@ A ``Conversion`` says what becomes of the rows, and travels to the tasks that do
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.errors import SchemaMismatchError
-from protocol.records import record
+from protocol.records import field, record
 
 from .column_values import constant
 from .staging import schema_from_text, schema_to_text

@@ -13,11 +13,10 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError, ReplicaError
-from protocol.records import record
+from protocol.records import record, replace
 
 from ...config.options import Options
 from ...config.table_filter import exact_pattern

@@ -11,7 +11,6 @@ before the plan on (``begins``); what it says before is in the rows, under colum
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow as pa
 from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
-from protocol.records import record
+from protocol.records import field, record
 from protocol.rows.table import Table
 
 from ...arrow import batch_schema

@@ -6,12 +6,12 @@ module does not apply statements: ``micro_batch`` does.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final
 
 from protocol.binlog.events import QueryEvent
 from protocol.errors import ConfigurationError
 from protocol.position import file_number
+from protocol.records import replace
 
 from ...config.options import Options
 from ...source.dump import Greeted

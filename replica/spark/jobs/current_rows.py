@@ -8,7 +8,6 @@ A task merges what waits into one group of leaves, as a merge would, and gives t
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from protocol.errors import ConfigurationError
+from protocol.records import replace
 
 from ...spool.storage import NO_STORAGE
 from ..table_mode import spark_ddl

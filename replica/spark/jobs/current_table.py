@@ -4,13 +4,13 @@ Its rows may have ``stamps``: the sequence number and the time of their last cha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
 
 from protocol.errors import CheckpointError, SchemaMismatchError
+from protocol.records import replace
 
 from .conversions import Conversion
 from .convert_tasks import Converting

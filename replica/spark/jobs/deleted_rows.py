@@ -7,13 +7,12 @@ A task holds the keys of one file of the table; the copy passes through in parts
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from protocol.records import record
+from protocol.records import record, replace
 
 from .conversions import Conversion
 from .leaf_files import aligned, folder, read

@@ -10,12 +10,14 @@ import contextlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+
+from protocol.records import replace
 
 from . import staging
 from .leaf_files import NewFile, folder

@@ -10,7 +10,7 @@ Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Final
 
@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from protocol.errors import CheckpointError
 from protocol.position import BinlogPosition, file_number
-from protocol.records import record
+from protocol.records import field, record
 
 from ...sql import ddl
 from ..gather import epoch_of, place_number

@@ -11,10 +11,9 @@ needs any more are deleted then.
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from protocol.records import record
+from protocol.records import record, replace
 
 from ..packed_items import PackedItem
 from . import job_state

@@ -10,7 +10,6 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
-from protocol.records import record
+from protocol.records import record, replace
 
 from ...spool.storage import NO_STORAGE
 from ...sql.quoting import split_text

@@ -8,7 +8,6 @@ of a history are of two kinds: present states in leaves, and past states in file
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Final
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileSystem
 
-from protocol.records import record
+from protocol.records import field, record
 
 from . import leaves
 from .changes_per_key import (

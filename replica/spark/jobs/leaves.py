@@ -16,7 +16,6 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import repeat
 from typing import Final
 
@@ -24,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.records import record
+from protocol.records import record, replace
 
 from .changes_per_key import Numbers
 

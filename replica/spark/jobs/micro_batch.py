@@ -16,7 +16,6 @@ them (``merges``).
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -25,6 +24,7 @@ import pyarrow as pa
 
 from protocol.errors import ConfigurationError, LostEventsError, ReplicaError, SchemaMismatchError
 from protocol.position import file_number
+from protocol.records import replace
 
 from ...sql import ddl
 from ...sql.quoting import split_text, table_text

@@ -13,7 +13,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from protocol.records import record
+from protocol.records import field, record
 
 from ..packed_items import unpack_batches
 

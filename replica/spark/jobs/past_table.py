@@ -6,9 +6,10 @@ states. A state that lasted only within one transaction is there, too, with the 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
+
+from protocol.records import replace
 
 from .kept_table import KeptTable, Step
 from .states import OWN_FIELDS, present

@@ -15,7 +15,6 @@ been moved on, or is one that is read again. What this module keeps is small: na
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow.fs import FileSystem
 
 from protocol.position import BinlogPosition, file_number
-from protocol.records import record
+from protocol.records import field, record
 
 from ...spool.offsets import Offset
 from .changes_per_key import Key, moved

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from protocol.errors import ConfigurationError
 from protocol.gtid import parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint, file_number
-from protocol.records import record
+from protocol.records import record, replace
 
 from ...config.options import Options
 from ...source.dump import Greeted

@@ -12,14 +12,13 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
 
 from protocol.errors import ConfigurationError, ReplicaError, SchemaMismatchError
 from protocol.position import BinlogPosition
-from protocol.records import record
+from protocol.records import record, replace
 
 from ...config.options import Options
 from ...source.dump import Greeted

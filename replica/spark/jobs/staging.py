@@ -12,7 +12,7 @@ import base64
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict
 from functools import reduce
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from protocol.records import record
+from protocol.records import field, record, replace
 
 from ..packed_items import PackedItem, unpack
 from .changes_per_key import KEPT_FACTS, Numbers, column_names, moved

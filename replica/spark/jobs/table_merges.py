@@ -7,11 +7,10 @@ and it is planned anew. What is wrong with one table stops the merge of that tab
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
-from protocol.records import record
+from protocol.records import field, record, replace
 
 from .append_tasks import append
 from .changes_per_key import column_names

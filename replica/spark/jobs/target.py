@@ -2,14 +2,13 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from protocol.errors import ConfigurationError
-from protocol.records import record
+from protocol.records import field, record
 
 from ...spool.storage import NO_STORAGE, system_of
 from .kept_table import PLANTED, KeptTable, table_path

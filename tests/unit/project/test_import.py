@@ -23,6 +23,8 @@ NOT_FOR_FILES = (
     "tempfile",
     "pathlib",
     "difflib",
+    "dataclasses",
+    "inspect",
     "replica.schemas",
     "replica.sql",
     "replica.stream",

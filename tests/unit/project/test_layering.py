@@ -335,6 +335,13 @@ def test_data_classes_are_records() -> None:
     assert sorted(found) == sorted(NO_RECORDS)
 
 
+def test_fields_and_copies_of_records_need_no_dataclasses() -> None:
+    """To import ``dataclasses`` takes as long as 40 modules of ours."""
+    given = re.compile(r"from dataclasses import .*\b(field|replace)\b|dataclasses\.(field|replace)\(")
+    found = [module.name for module in MODULES.values() if given.search(module.source)]
+    assert found == ["protocol.records"]
+
+
 def test_a_plain_data_class_is_seen() -> None:
     decorators = ("@dataclass", "@dataclasses.dataclass(slots=True)", "@record(slots=True)")
     source = "\n".join(f"{decorator}\nclass A{number}: ..." for number, decorator in enumerate(decorators))

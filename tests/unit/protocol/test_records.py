@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, field
+from dataclasses import FrozenInstanceError, dataclass
 from typing import Any
 
 import pytest
 
 import replica
-from protocol import gtid, position
+from protocol import gtid, position, records
 from protocol.binlog import events
 from protocol.constants import ColumnType
 from protocol.records import record
@@ -28,6 +28,7 @@ Decorate = Callable[..., Callable[[type], Any]]
 
 def classes(decorate: Decorate, **options: bool) -> tuple[Any, Any, Any]:
     """A base class with a default, a subclass, and a subclass with a keyword-only field."""
+    field = records.field if decorate is record else dataclasses.field
 
     @decorate(slots=True, **options)
     class Base:
