@@ -238,9 +238,9 @@ class DeltaWriter(DataSourceArrowWriter):
         try:
             self._append(table, files, Transaction(query, batch))
         except CommitFailedError:
+            # The table may have it by this very commit: if its answer was lost, it was sent again. Its files stay.
             if not _has(self._table(), query, batch):
                 raise
-            self.abort(messages)
 
     def _append(self, table: DeltaTable, files: list[AddAction], transaction: Transaction | None) -> None:
         table.create_write_transaction(

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from protocol.errors import CheckpointError
 from protocol.position import BinlogPosition, file_number
@@ -428,16 +428,8 @@ def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] |
 
 def save_progress(target: str, state: JobState, batch: int, storage: Mapping[str, str]) -> None:
     """Write the progress of all tables, for people."""
-    path = f"{target}/{PROGRESS}"
     rows = state.progress(batch, time.time())
-    write_deltalake(
-        path,
-        rows,
-        mode="overwrite",
-        schema_mode="overwrite",
-        configuration=dict(_RETENTION),
-        storage_options=dict(storage),
-    )
+    _overwrite(f"{target}/{PROGRESS}", rows, storage, schema_mode="overwrite")
 
 
 def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
@@ -457,11 +449,19 @@ def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[
     rows = pa.Table.from_arrays(
         [pa.array(column, kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
     )
-    write_deltalake(
-        f"{target}/{FOLDER}",
-        rows,
-        mode="overwrite",
-        configuration=dict(_RETENTION),
-        storage_options=dict(storage),
-        commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
-    )
+    done = CommitProperties(app_transactions=[Transaction(query, batch)])
+    _overwrite(f"{target}/{FOLDER}", rows, storage, commit_properties=done)
+
+
+def _overwrite(path: str, rows: pa.Table, storage: Mapping[str, str], **more: Any) -> None:
+    """Replace all rows of a small Delta table."""
+    stored = dict(storage)
+    try:
+        write_deltalake(
+            path, rows, mode="overwrite", configuration=dict(_RETENTION), storage_options=stored, **more
+        )
+    except CommitFailedError:
+        # If the answer to the commit was lost, it was sent again, and found itself there.
+        table = DeltaTable(path, storage_options=stored)
+        if not dataset(table, path, storage).to_table().equals(rows):
+            raise

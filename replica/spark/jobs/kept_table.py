@@ -380,11 +380,14 @@ class KeptTable(ABC):
             )
         except CommitFailedError:
             self.table = self._reopened()
+            if self.is_taken(step):
+                # Perhaps by this very commit: if the answer to it was lost, it was sent again. Its files stay.
+                return True
             system = folder(self.path, self.storage)
             for file in added:
                 with contextlib.suppress(OSError):
                     system.delete_file(file.path)
-            return self.is_taken(step)
+            return False
         self.table = self._reopened()
         return True
 

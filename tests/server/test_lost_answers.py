@@ -1,0 +1,65 @@
+"""Commits to an object store whose answers get lost on their way: each is made once, and its files stay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replica.spark.jobs.current_table import CurrentTable
+from replica.spark.jobs.delta_append import DeltaWriter, open_table
+from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.keeper import Keeper, stage_here
+from replica.spark.jobs.kept_table import table_path
+from replica.spark.jobs.leaf_files import dataset
+from replica.spark.jobs.target import Target
+from tests.server.support.clusters import BUCKET
+from tests.server.support.losing_store import losing
+from tests.spark.support.kept_log import RandomLog, packed
+
+BATCHES = 8
+QUERY = "query"
+
+
+@pytest.fixture
+def losing_store(store: dict[str, str]) -> Iterator[dict[str, str]]:
+    with losing(store) as found:
+        yield found
+
+
+def test_appended_rows(losing_store: dict[str, str], tmp_path: Path) -> None:
+    target = f"s3://{BUCKET}/{tmp_path.name}"
+    schema = pa.schema([("number", pa.int64()), ("day", pa.string())])
+    open_table(target, schema, ["day"], losing_store)
+    for number in range(BATCHES):
+        writer = DeltaWriter(target, ("day",), schema, (QUERY, number), losing_store)
+        rows = pa.RecordBatch.from_pydict({"number": [number], "day": ["a"]}, schema=schema)
+        writer.commit([writer.write(iter([rows]))])
+    table = DeltaTable(target, storage_options=losing_store)
+    assert sorted(table.to_pyarrow_table()["number"].to_pylist()) == list(range(BATCHES))
+
+
+def test_kept_tables(seed: int, losing_store: dict[str, str], tmp_path: Path) -> None:
+    """A mirror of a random log, which no lost answer ends."""
+    rng, path = random.Random(seed), f"s3://{BUCKET}/{tmp_path.name}"
+    log = RandomLog(rng)
+    log.create("orders")
+    for _ in range(BATCHES):
+        log.transaction(rng.randint(1, 8))
+    target = Target(path, CurrentTable, lambda _: True, losing_store)
+    keeper = Keeper(target, JobState())
+    for number, transaction in enumerate(log.transactions):
+        rows = list(packed(rng, [transaction]))
+        keeper.run(QUERY, number, partial(stage_here, target, rows))
+    place = table_path(path, "shop.orders")
+    found = dataset(DeltaTable(place, storage_options=losing_store), place, losing_store).to_table()
+    assert {(row["id"], row["k"]): row for row in found.to_pylist()} == log.tables["shop.orders"].rows
