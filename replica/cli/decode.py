@@ -90,7 +90,8 @@ This query, run with mysql -NBr -e "...", prints a schema file (here for the sch
 With --changes, text is what tail prints on a terminal: a line for each change.
 
 Replay SQL with: mysql --binary-mode < FILE. For tables with generated columns SQL needs a schema file, or their
-CREATE TABLE in the files: rows do not say which columns are generated."""
+CREATE TABLE in the files: rows do not say which columns are generated. Triggers of the target would run again, and
+the log has what they changed: drop them first, and leave CREATE TRIGGER out."""
 
 
 def _run(options: Namespace, console: Console) -> int:

@@ -78,6 +78,14 @@ _UTF8: Final = frozenset({"ascii", "utf8mb3", "utf8mb4"})
 _UNICODE: Final = _UTF8 | {"ucs2", "utf16", "utf16le", "utf32"}
 # In East Asian character sets these ASCII bytes mean themselves; national variants replace the others.
 _SHARED_BY_ALL: Final = re.compile(rb"[\x00-\x5b\x5d-\x7d]*")
+# Bytes that are characters for Python alone: of those characters all servers store '?', or refuse them.
+_PYTHON_ALONE: Final[Mapping[str, re.Pattern[bytes]]] = MappingProxyType(
+    {
+        "cp1256": re.compile(rb"[\x8a\x8f\x98\x9a\x9f\xaa\xc0\xff]"),
+        "greek": re.compile(rb"[\xa4\xa5\xaa]"),
+        "swe7": re.compile(rb"\x7f"),
+    }
+)
 
 
 @cache
@@ -104,7 +112,8 @@ def _readable(data: bytes, charset: Charset) -> str | None:
         return None
     text = charset.decode(data)
     if _is_reversible(charset.name):
-        return text if is_characters(text) else None
+        lacking = _PYTHON_ALONE.get(charset.name)
+        return text if is_characters(text) and not (lacking and lacking.search(data)) else None
     is_shared = charset.max_bytes > 1 and _SHARED_BY_ALL.fullmatch(data)
     return text if is_shared and text == data.decode("ascii") else None
 
